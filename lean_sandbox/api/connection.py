@@ -1,0 +1,89 @@
+"""Where the API server is and how to prove to it who we are: what ``config.load`` returns."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+from lean_sandbox.api.auth import Auth, NoAuth
+from lean_sandbox.api.errors import ConfigError
+
+__all__ = ["Connection", "ServerAddress", "parse_server"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """A server URL taken apart.
+
+    ``host`` is without brackets, ``authority`` is what goes into the Host header, ``base_path`` has
+    no slash at its end ("" when the URL has no path).
+    """
+
+    host: str
+    port: int
+    tls: bool
+    authority: str
+    base_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Everything a transport needs to reach one API server.
+
+    ``ssl_context`` is None for plain HTTP. ``tls_server_name`` replaces the URL's host in the check
+    of the server's certificate. ``source`` says in words where the settings came from.
+    """
+
+    server: str
+    ssl_context: ssl.SSLContext | None = None
+    auth: Auth = field(default_factory=NoAuth)
+    namespace: str = "default"
+    tls_server_name: str | None = None
+    source: str = ""
+
+    @property
+    def address(self) -> ServerAddress:
+        """The server URL taken apart. Raises ConfigError when it is not one."""
+        return parse_server(self.server, source=self.source)
+
+
+def parse_server(server: str, *, source: str = "") -> ServerAddress:
+    """Take a server URL apart: ``https://host[:port][/base]``, IPv6 hosts in brackets.
+
+    Raises ConfigError for other schemes, user names in the URL, queries and impossible ports.
+    """
+
+    def wrong(problem: str) -> ConfigError:
+        return ConfigError(
+            f"server {server!r} {problem}",
+            source=source,
+            field="cluster.server",
+            way_out="give a URL such as https://host:6443",
+        )
+
+    try:
+        url = urlsplit(server)
+        port = url.port
+    except ValueError as problem:
+        raise wrong(f"is not a URL ({problem})") from problem
+    if url.scheme not in ("http", "https"):
+        raise wrong("does not begin with https:// or http://")
+    if not url.hostname or url.username is not None or url.query or url.fragment:
+        raise wrong("is not of the form https://host:port/base")
+    if not server.isascii() or not server.isprintable() or " " in server:
+        raise wrong("contains characters that a URL cannot have")
+    tls = url.scheme == "https"
+    # A zone index (fe80::1%25eth0) is escaped in a URL, is meant for the resolver, and never sent.
+    host = unquote(url.hostname)
+    plain = host.partition("%")[0]
+    authority = f"[{plain}]" if ":" in plain else plain
+    if port is not None:
+        authority = f"{authority}:{port}"
+    return ServerAddress(
+        host=host,
+        port=port or (443 if tls else 80),
+        tls=tls,
+        authority=authority,
+        base_path=url.path.rstrip("/"),
+    )

@@ -1,0 +1,404 @@
+# ruff: noqa: N818 -- the names are those of Kubernetes' reasons: NotFound, Conflict, Invalid.
+"""Everything that can go wrong on the way to the API server, as one tree.
+
+::
+
+    ControlPlaneError
+    |-- ApiError                  the server answered, and said no
+    |   |-- BadRequest            400  terminal   the request itself is malformed
+    |   |-- Unauthorized          401  retryable  the credential was refused, also after a refresh
+    |   |-- Forbidden             403  retryable  RBAC, quota (terminal: namespace terminating)
+    |   |-- NotFound              404  retryable  the next pass reads afresh and finds it gone
+    |   |-- MethodNotAllowed      405  terminal
+    |   |-- NotAcceptable         406  terminal   no such form (Table, metadata) of this resource
+    |   |-- Conflict              409  retryable  the object changed since it was read
+    |   |   `-- AlreadyExists     409  retryable  somebody made it first
+    |   |-- Gone                  410  retryable  version or continue token expired: list again
+    |   |-- PayloadTooLarge       413  terminal
+    |   |-- UnsupportedMediaType  415  terminal   patch type refused
+    |   |-- Invalid               422  terminal   validation failed; ``causes`` names the fields
+    |   |-- TooManyRequests       429  retryable  after ``retry_after_s``
+    |   `-- ServerFault           5xx  retryable  after ``retry_after_s`` where the server gave it
+    |-- TransportError            no whole answer arrived
+    |   |-- ConnectFailed         retryable  name, TCP or TLS; nothing was sent
+    |   |-- RequestTimeout        retryable  the deadline passed; it may have been carried out
+    |   `-- ProtocolFault         retryable  garbage, a truncated answer, or one above a size limit
+    |       `-- DecodeFault       terminal   a whole answer that does not fit the asked type
+    |-- CredentialFault           retryable  a token file or credential plugin failed just now
+    `-- ConfigError               terminal   settings or kubeconfig; names file, field, way out
+
+``retryable`` says whether the same work may succeed later without anyone changing the object: a
+work queue backs off and repeats it. Terminal errors wait for the next change of the object. It is
+an attribute of each class; only :class:`Forbidden` decides it for each instance.
+
+Low-level exceptions (sockets, TLS, JSON) are translated in :mod:`.transport` and :mod:`.client` and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+__all__ = [
+    "AlreadyExists",
+    "ApiError",
+    "BadRequest",
+    "Cause",
+    "ConfigError",
+    "Conflict",
+    "ConnectFailed",
+    "ControlPlaneError",
+    "CredentialFault",
+    "DecodeFault",
+    "Details",
+    "Forbidden",
+    "Gone",
+    "Invalid",
+    "MethodNotAllowed",
+    "NotAcceptable",
+    "NotFound",
+    "PayloadTooLarge",
+    "ProtocolFault",
+    "RequestTimeout",
+    "ServerFault",
+    "TooManyRequests",
+    "TransportError",
+    "Unauthorized",
+    "UnsupportedMediaType",
+    "from_response",
+    "from_status",
+]
+
+#: What is kept of a body that is not a Kubernetes Status (a proxy's HTML page, plain text).
+_TEXT_LIMIT_BYTES = 256
+
+
+class Cause(msgspec.Struct, frozen=True, gc=False):
+    """One entry of ``Status.details.causes``: for validation errors the field and what is wrong."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class Details(msgspec.Struct, frozen=True):
+    """``Status.details``: which object the server speaks of."""
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    causes: tuple[Cause, ...] | None = None
+    retryAfterSeconds: int = 0
+
+
+class _Status(msgspec.Struct, frozen=True):
+    """The part of a ``v1.Status`` that errors are made of."""
+
+    kind: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+    details: Details | None = None
+
+
+_NO_DETAILS = Details()
+_status_decoder = msgspec.json.Decoder(_Status)
+
+
+class ControlPlaneError(Exception):
+    """Root of the tree; ``retryable`` says whether repeating the same work can help."""
+
+    retryable: bool = True
+
+
+class ApiError(ControlPlaneError):
+    """The server answered with a status of 300 or more.
+
+    ``status`` is the HTTP code, ``reason`` the machine-readable word of the Status body ("" when
+    the body was none), ``message`` the server's sentence, ``causes`` and ``details`` what it added,
+    ``retry_after_s`` how long the server asked to wait (None when it did not say). ``verb``,
+    ``resource`` (plural, with the group and subresource), ``namespace``, ``name`` and ``path`` say
+    what was asked.
+    """
+
+    retryable = False
+
+    def __init__(
+        self,
+        status: int,
+        *,
+        reason: str = "",
+        message: str = "",
+        causes: tuple[Cause, ...] = (),
+        details: Details = _NO_DETAILS,
+        retry_after_s: float | None = None,
+        verb: str = "",
+        resource: str = "",
+        namespace: str = "",
+        name: str = "",
+        path: str = "",
+    ) -> None:
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.causes = causes
+        self.details = details
+        self.retry_after_s = retry_after_s
+        self.verb = verb
+        self.resource = resource
+        self.namespace = namespace
+        self.name = name
+        self.path = path
+        super().__init__(self._sentence())
+
+    @property
+    def asked(self) -> str:
+        """What was asked, in words: ``patch pods/web in namespace default``."""
+        what = f"{self.verb} {self.resource}".strip() or self.path or "request"
+        if self.name:
+            what += f" {self.name!r}"
+        if self.namespace:
+            what += f" in namespace {self.namespace!r}"
+        return what
+
+    def _sentence(self) -> str:
+        reason = f" {self.reason}" if self.reason else ""
+        text = f"{self.asked}: {self.status}{reason}"
+        return f"{text}: {self.message}" if self.message else text
+
+
+class BadRequest(ApiError):
+    """400: the request is malformed."""
+
+
+class Unauthorized(ApiError):
+    """401: the credential is missing, wrong or expired, and a refresh did not help."""
+
+    retryable = True
+
+    def _sentence(self) -> str:
+        return (
+            f"{super()._sentence()}; the server did not accept the credential for this request: "
+            "check that the token, client certificate or credential plugin of the kubeconfig "
+            "is valid and belongs to this cluster"
+        )
+
+
+class Forbidden(ApiError):
+    """403: RBAC, a quota, an admission plugin, or a namespace that is being deleted."""
+
+    retryable = True
+
+    def __init__(self, status: int, **fields: Any) -> None:
+        super().__init__(status, **fields)
+        self.retryable = not self.namespace_terminating
+
+    @property
+    def namespace_terminating(self) -> bool:
+        """Whether the create was refused because its namespace is being deleted.
+
+        The server says so by a cause with reason ``NamespaceTerminating``.
+        """
+        return any(cause.reason == "NamespaceTerminating" for cause in self.causes)
+
+    def _sentence(self) -> str:
+        text = super()._sentence()
+        if self.namespace_terminating:
+            return f"{text}; the namespace is being deleted, nothing can be created in it"
+        where = f"in namespace {self.namespace!r}" if self.namespace else "in the whole cluster"
+        return (
+            f"{text}; if this is a missing permission, allow verb {self.verb!r} on resource "
+            f"{self.resource!r} {where} in the controller's Role or ClusterRole"
+        )
+
+
+class NotFound(ApiError):
+    """404: no such object, namespace or resource type."""
+
+    retryable = True
+
+
+class MethodNotAllowed(ApiError):
+    """405: the resource does not know this verb."""
+
+
+class NotAcceptable(ApiError):
+    """406: the server has no such representation of this resource."""
+
+
+class Conflict(ApiError):
+    """409: the object changed since it was read, or a precondition (uid) does not hold."""
+
+    retryable = True
+
+
+class AlreadyExists(Conflict):
+    """409 on create: an object of this name is there."""
+
+
+class Gone(ApiError):
+    """410: the resource version or continue token is too old; list from the start."""
+
+    retryable = True
+
+
+class PayloadTooLarge(ApiError):
+    """413: the object is above the server's limit."""
+
+
+class UnsupportedMediaType(ApiError):
+    """415: the server does not take this body or patch type."""
+
+
+class Invalid(ApiError):
+    """422: validation failed. ``causes`` holds (field, message) for each complaint."""
+
+
+class TooManyRequests(ApiError):
+    """429: priority and fairness, or an eviction budget; repeat after ``retry_after_s``."""
+
+    retryable = True
+
+
+class ServerFault(ApiError):
+    """5xx: the server, its store or a proxy in front of it has a problem."""
+
+    retryable = True
+
+
+class TransportError(ControlPlaneError):
+    """No whole answer arrived; whether the request was carried out is unknown."""
+
+
+class ConnectFailed(TransportError):
+    """Name lookup, TCP or TLS failed before anything was sent."""
+
+
+class RequestTimeout(TransportError):
+    """The deadline of the call passed; the server may still have carried it out."""
+
+
+class ProtocolFault(TransportError):
+    """The peer does not speak HTTP/1.1 as it should: garbage, truncation, an oversized answer."""
+
+
+class DecodeFault(ProtocolFault):
+    """A whole answer arrived, but it does not fit the type that was asked for."""
+
+    retryable = False
+
+
+class CredentialFault(ControlPlaneError):
+    """A credential cannot be had just now: token file unreadable, credential plugin failed."""
+
+
+class ConfigError(ControlPlaneError):
+    """The settings or the kubeconfig cannot be used.
+
+    ``source`` is the file or variable, ``field`` the place inside it, ``way_out`` what to do.
+    """
+
+    retryable = False
+
+    def __init__(
+        self, problem: str, *, source: str = "", field: str = "", way_out: str = ""
+    ) -> None:
+        self.problem = problem
+        self.source = source
+        self.field = field
+        self.way_out = way_out
+        place = ": ".join(part for part in (source, field) if part)
+        text = f"{place}: {problem}" if place else problem
+        super().__init__(f"{text}. Way out: {way_out}" if way_out else text)
+
+
+_BY_STATUS: dict[int, type[ApiError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    405: MethodNotAllowed,
+    406: NotAcceptable,
+    409: Conflict,
+    410: Gone,
+    413: PayloadTooLarge,
+    415: UnsupportedMediaType,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+def _class_of(status: int, reason: str) -> type[ApiError]:
+    if status == 409 and reason == "AlreadyExists":
+        return AlreadyExists
+    if status >= 500:
+        return ServerFault
+    return _BY_STATUS.get(status, ApiError)
+
+
+def _retry_after(header: str | None, details: Details) -> float | None:
+    # Kubernetes sends whole seconds; the HTTP-date form would need a clock and is never used by it.
+    if header is not None and header.isascii() and header.isdigit():
+        return float(header)
+    if details.retryAfterSeconds > 0:
+        return float(details.retryAfterSeconds)
+    return None
+
+
+def _parse(body: bytes) -> _Status:
+    try:
+        status = _status_decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        status = _Status()
+    if status.kind == "Status" or status.reason or status.message:
+        return status
+    text = body[:_TEXT_LIMIT_BYTES].decode("utf-8", "replace").strip()
+    return _Status(message=" ".join(text.split()))
+
+
+def from_response(
+    status: int,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    verb: str = "",
+    resource: str = "",
+    namespace: str = "",
+    name: str = "",
+    path: str = "",
+) -> ApiError:
+    """Build the error an answer of 300 or more stands for.
+
+    ``body`` is usually a ``v1.Status``; anything else (HTML of a proxy, plain text, nothing)
+    becomes the message, cut short. The HTTP code decides the class, never the body's. ``headers``
+    have lower-case names.
+    """
+    said = _parse(body)
+    details = said.details or _NO_DETAILS
+    return _class_of(status, said.reason)(
+        status,
+        reason=said.reason,
+        message=said.message,
+        causes=details.causes or (),
+        details=details,
+        retry_after_s=_retry_after(headers.get("retry-after"), details),
+        verb=verb,
+        resource=resource,
+        namespace=namespace,
+        name=name,
+        path=path,
+    )
+
+
+def from_status(body: bytes, *, verb: str = "", resource: str = "", path: str = "") -> ApiError:
+    """Build the error of a ``v1.Status`` that came inside a 200 answer, as watch ERROR events do.
+
+    The code in the body decides the class; a body without one counts as 500.
+    """
+    said = _parse(body)
+    return from_response(said.code or 500, body, {}, verb=verb, resource=resource, path=path)

@@ -1,0 +1,284 @@
+"""Events (``events.k8s.io/v1``) about what the controllers did, off the path of the work.
+
+:meth:`EventRecorder.emit` never blocks, never raises and makes no request: it appends to a bounded
+queue which :meth:`EventRecorder.run` empties, one request at a time, in the BACKGROUND lane.
+
+* Repeats (same regarding and related object, type, reason, action) within 6 minutes of the last one
+  become a series of the first event: ``series.count`` and ``series.lastObservedTime`` by one merge
+  patch. Patches of one series are at least :data:`SERIES_INTERVAL_S` apart, the first one excepted.
+* A full queue drops the event that waited longest; a series loses nothing but a patch.
+* Failures are counted by the class of the error and forgotten: an event is not worth a retry. One
+  refused because its namespace is being deleted is counted apart, for it is to be expected.
+
+Rules of the API that are kept here, so that the server does not refuse an event: it lives in the
+namespace of its regarding object ("default" for those without one), the note has at most 1024
+bytes, reason, action and reporting instance at most 128 characters, a series counts from 2.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import anyio
+import msgspec
+
+from lean_sandbox.api.client import Client
+from lean_sandbox.api.errors import ControlPlaneError, Forbidden, NotFound
+from lean_sandbox.api.limits import Lane
+from lean_sandbox.api.resources import EVENTS
+from lean_sandbox.api.wire import ObjectReference
+from lean_sandbox.clock import Clock
+
+__all__ = ["EventRecorder", "EventStatistics", "EventType", "ObjectReference"]
+
+EventType = Literal["Normal", "Warning"]
+
+#: Repeats that come later begin a new event; the reference recorder uses the same time.
+SERIES_WINDOW_S = 360.0
+SERIES_INTERVAL_S = 60.0
+_NOTE_LIMIT_BYTES = 1024
+_FIELD_LIMIT_CHARACTERS = 128
+#: 253 for a name, less the dot and 16 digits.
+_NAME_LIMIT_CHARACTERS = 236
+
+
+class EventStatistics(msgspec.Struct, frozen=True, gc=False):
+    """A snapshot of a recorder's counters.
+
+    ``emitted`` = ``posted`` + ``folded`` + ``dropped`` + ``failed`` + ``terminating`` + those that
+    wait. ``patched`` counts requests, not events; ``patch_failed`` those of them that failed.
+    """
+
+    emitted: int
+    posted: int
+    folded: int
+    patched: int
+    dropped: int
+    failed: int
+    terminating: int
+    patch_failed: int
+    waiting: int
+    failures: dict[str, int]
+
+
+class _Series:
+    """One kind of event about one object; the first of it is, or will be, an Event."""
+
+    __slots__ = ("count", "last_at", "name", "namespace", "next_patch_at", "observed")
+
+    def __init__(self, name: str, namespace: str, now: float) -> None:
+        self.name = name
+        self.namespace = namespace
+        self.count = 1
+        self.last_at = now
+        self.next_patch_at = 0.0
+        self.observed = ""
+
+
+_Key = tuple[ObjectReference, ObjectReference | None, str, str, str]
+
+
+class EventRecorder:
+    """Records events for one controller; :meth:`run` belongs into a task group."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        reporting_controller: str,
+        instance: str,
+        *,
+        capacity: int = 1000,
+        max_series: int = 1000,
+        timeout_s: float = 10.0,
+        random_hex: Callable[[], str] = lambda: secrets.token_hex(8),
+    ) -> None:
+        """``capacity`` bounds the queue, ``max_series`` the remembered events.
+
+        ``random_hex`` gives the 16 digits that end an event's name.
+        """
+        self._client = client
+        self._clock = clock
+        self._controller = reporting_controller
+        self._instance = instance[:_FIELD_LIMIT_CHARACTERS]
+        self._capacity = capacity
+        self._max_series = max_series
+        self._timeout_s = timeout_s
+        self._random_hex = random_hex
+        self._queue: deque[tuple[_Key, dict[str, Any]]] = deque()
+        self._series: OrderedDict[_Key, _Series] = OrderedDict()
+        self._due: dict[_Key, _Series] = {}
+        self._wake = anyio.Event()
+        self._closed = False
+        self._emitted = self._posted = self._folded = self._patched = 0
+        self._dropped = self._failed = self._terminating = self._patch_failed = 0
+        self._failures: dict[str, int] = {}
+
+    def emit(
+        self,
+        regarding: ObjectReference,
+        type_: EventType,
+        reason: str,
+        action: str,
+        note: str,
+        related: ObjectReference | None = None,
+    ) -> None:
+        """Queue one event. Makes no request and never raises."""
+        if self._closed:
+            return
+        self._emitted += 1
+        now = self._clock.monotonic()
+        # The version of the object is not part of what happened to it.
+        key = (_identity(regarding), related and _identity(related), type_, reason, action)
+        series = self._series.get(key)
+        if series is not None and now - series.last_at < SERIES_WINDOW_S:
+            self._fold(key, series, now)
+        else:
+            self._append(key, regarding, related, note, now)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Post what is queued until :meth:`close` and then what is left of it."""
+        while True:
+            if self._queue:
+                key, event = self._queue.popleft()
+                await self._post(key, event)
+                continue
+            key_due, delay_s = self._next_patch()
+            if key_due is not None and (delay_s <= 0 or self._closed):
+                await self._patch(key_due)
+                continue
+            if self._closed:
+                return
+            self._wake = anyio.Event()
+            await self._clock.wait(self._wake, delay_s if key_due is not None else None)
+
+    def close(self) -> None:
+        """Take no more events and let :meth:`run` return once the queue is empty."""
+        self._closed = True
+        self._wake.set()
+
+    def statistics(self) -> EventStatistics:
+        """Return a snapshot of the counters."""
+        return EventStatistics(
+            emitted=self._emitted,
+            posted=self._posted,
+            folded=self._folded,
+            patched=self._patched,
+            dropped=self._dropped,
+            failed=self._failed,
+            terminating=self._terminating,
+            patch_failed=self._patch_failed,
+            waiting=len(self._queue),
+            failures=dict(self._failures),
+        )
+
+    def _fold(self, key: _Key, series: _Series, now: float) -> None:
+        self._folded += 1
+        series.count += 1
+        series.last_at = now
+        series.observed = _micro_time(self._clock.now())
+        self._due[key] = series
+
+    def _append(
+        self,
+        key: _Key,
+        regarding: ObjectReference,
+        related: ObjectReference | None,
+        note: str,
+        now: float,
+    ) -> None:
+        namespace = regarding.namespace or "default"
+        name = f"{regarding.name[:_NAME_LIMIT_CHARACTERS]}.{self._random_hex()}"
+        event = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "eventTime": _micro_time(self._clock.now()),
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "type": key[2],
+            "reason": key[3][:_FIELD_LIMIT_CHARACTERS],
+            "action": key[4][:_FIELD_LIMIT_CHARACTERS],
+            "note": note.encode()[:_NOTE_LIMIT_BYTES].decode("utf-8", "ignore"),
+            "regarding": regarding,
+        }
+        if related is not None:
+            event["related"] = related
+        if len(self._queue) >= self._capacity:
+            dropped, _ = self._queue.popleft()
+            self._forget(dropped)
+            self._dropped += 1
+        self._forget(key)
+        self._series[key] = _Series(name, namespace, now)
+        if len(self._series) > self._max_series:
+            oldest = next(iter(self._series))
+            self._forget(oldest)
+        self._queue.append((key, event))
+
+    def _forget(self, key: _Key) -> None:
+        self._series.pop(key, None)
+        self._due.pop(key, None)
+
+    def _next_patch(self) -> tuple[_Key | None, float]:
+        if not self._due:
+            return None, 0.0
+        key = min(self._due, key=lambda each: self._due[each].next_patch_at)
+        return key, self._due[key].next_patch_at - self._clock.monotonic()
+
+    async def _post(self, key: _Key, event: dict[str, Any]) -> None:
+        namespace: str = event["metadata"]["namespace"]
+        try:
+            await self._client.create(
+                EVENTS, namespace, event, lane=Lane.BACKGROUND, timeout_s=self._timeout_s
+            )
+        except ControlPlaneError as problem:
+            if isinstance(problem, Forbidden) and problem.namespace_terminating:
+                self._terminating += 1
+            else:
+                self._failed += 1
+                self._count(problem)
+            self._forget(key)
+            return
+        self._posted += 1
+
+    async def _patch(self, key: _Key) -> None:
+        series = self._due.pop(key)
+        series.next_patch_at = self._clock.monotonic() + SERIES_INTERVAL_S
+        body = {"series": {"count": series.count, "lastObservedTime": series.observed}}
+        try:
+            await self._client.merge_patch(
+                EVENTS,
+                series.namespace,
+                series.name,
+                body,
+                lane=Lane.BACKGROUND,
+                timeout_s=self._timeout_s,
+            )
+        except ControlPlaneError as problem:
+            self._patch_failed += 1
+            self._count(problem)
+            if isinstance(problem, NotFound):
+                # Events live for an hour or so: the next one of the kind is a new event.
+                self._forget(key)
+            return
+        self._patched += 1
+
+    def _count(self, problem: ControlPlaneError) -> None:
+        name = type(problem).__name__
+        self._failures[name] = self._failures.get(name, 0) + 1
+
+
+def _identity(reference: ObjectReference) -> ObjectReference:
+    if not reference.resourceVersion:
+        return reference
+    return msgspec.structs.replace(reference, resourceVersion="")
+
+
+def _micro_time(moment: datetime) -> str:
+    """RFC 3339 with exactly six digits of fraction, the server's MicroTime."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,116 @@
+"""The API resources this program speaks to, and the paths they live at.
+
+Declared here and not taken from lightkube, because importing any of its resource classes costs
+about 8 MiB of resident memory (its package pulls in the HTTP library and every model); a test
+proves these equal to lightkube's own declarations.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import msgspec
+
+from lean_sandbox.api.errors import Invalid
+
+__all__ = [
+    "CRDS",
+    "EVENTS",
+    "LEASES",
+    "NAMESPACES",
+    "NETWORKPOLICIES",
+    "NODES",
+    "PODS",
+    "PVCS",
+    "SANDBOXCLAIMS",
+    "SANDBOXES",
+    "SANDBOXTEMPLATES",
+    "SANDBOXWARMPOOLS",
+    "SERVICES",
+    "Resource",
+    "path",
+]
+
+
+class Resource(msgspec.Struct, frozen=True, gc=False):
+    """A resource type: ``group`` is "" for the core API, ``plural`` is its name in paths."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """The ``apiVersion`` of its objects: ``v1`` or ``group/version``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified(self) -> str:
+        """The name RBAC and people use: ``pods`` or ``sandboxes.agents.x-k8s.io``."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def root(self) -> str:
+        """The path of its API group: ``/api/v1`` or ``/apis/group/version``."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+
+_AGENTS = "agents.x-k8s.io"
+_EXTENSIONS = "extensions.agents.x-k8s.io"
+
+SANDBOXES = Resource(_AGENTS, "v1beta1", "sandboxes", "Sandbox")
+SANDBOXCLAIMS = Resource(_EXTENSIONS, "v1beta1", "sandboxclaims", "SandboxClaim")
+SANDBOXTEMPLATES = Resource(_EXTENSIONS, "v1beta1", "sandboxtemplates", "SandboxTemplate")
+SANDBOXWARMPOOLS = Resource(_EXTENSIONS, "v1beta1", "sandboxwarmpools", "SandboxWarmPool")
+PODS = Resource("", "v1", "pods", "Pod")
+SERVICES = Resource("", "v1", "services", "Service")
+PVCS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+NETWORKPOLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+CRDS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+)
+
+
+def _segment(value: str, what: str, resource: Resource) -> str:
+    # A name may come from another object's spec, so from a user. An empty one would turn a request
+    # for one object into one for the whole collection, and dots would climb the path.
+    if value in ("", ".", ".."):
+        raise Invalid(
+            422,
+            reason="Invalid",
+            message=f"{value!r} cannot be the {what} of an object; the request was not sent",
+            resource=resource.qualified,
+        )
+    return quote(value, safe="")
+
+
+def path(
+    resource: Resource,
+    namespace: str | None = None,
+    name: str | None = None,
+    subresource: str | None = None,
+) -> str:
+    """Return the path of a collection (``name`` None) or of one object or its subresource.
+
+    ``namespace`` None means all namespaces, or a cluster-scoped resource, for which it is ignored.
+    Raises :class:`~lean_sandbox.api.errors.Invalid` for names no object can have (empty, dots).
+    """
+    parts = [resource.root]
+    if resource.namespaced and namespace is not None:
+        parts += ("namespaces", _segment(namespace, "namespace", resource))
+    parts.append(resource.plural)
+    if name is not None:
+        parts.append(_segment(name, "name", resource))
+        if subresource is not None:
+            parts.append(subresource)
+    return "/".join(parts)

@@ -1,0 +1,476 @@
+"""The one road to the API server: a lean HTTP/1.1 client on anyio's TCP and TLS streams.
+
+MEASUREMENT TABLE GOES HERE
+
+What it does: keep-alive connections in a bounded pool, deadlines, chunked and sized bodies, size
+limits, credentials with one repetition after a 401, lanes (:mod:`.limits`), telemetry. What it
+leaves out on purpose: HTTP/2, proxies, redirects, cookies, compression (in a cluster it costs more
+CPU on both ends than the bytes are worth), and waiting for Retry-After: 429 and 503 become errors
+that carry it, and the work queue waits.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Protocol
+
+import anyio
+import msgspec
+from anyio.abc import ByteStream, SocketAttribute
+from anyio.streams.tls import TLSStream
+
+from lean_sandbox.api.connection import Connection
+from lean_sandbox.api.errors import ConnectFailed, ProtocolFault, RequestTimeout
+from lean_sandbox.api.http1 import (
+    BodyReader,
+    Disconnected,
+    Head,
+    HttpConnection,
+    Traffic,
+    encode_request,
+)
+from lean_sandbox.api.limits import Lane, Limiter, LimiterStatistics, Limits
+from lean_sandbox.api.telemetry import Label, Observer, RequestRecord, RequestTotals, label_of
+from lean_sandbox.api.tls import trusting
+from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.version import __version__
+
+__all__ = [
+    "Connector",
+    "Lane",
+    "Limits",
+    "Response",
+    "StreamResponse",
+    "Transport",
+    "TransportStatistics",
+]
+
+_IDEMPOTENT = frozenset(("GET", "HEAD", "PUT", "DELETE", "OPTIONS"))
+_MIB = 1024 * 1024
+
+
+class Connector(Protocol):
+    """Opens a byte stream to the server; tests hand in their own."""
+
+    async def __call__(self, connection: Connection) -> ByteStream:
+        """Connect, TLS included. Raises ConnectFailed."""
+
+
+class Response(msgspec.Struct, frozen=True, gc=False):
+    """A whole answer. ``headers`` have lower-case names."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class TransportStatistics(msgspec.Struct, frozen=True, gc=False):
+    """A snapshot of a transport's counters.
+
+    ``requests`` counts finished ones by (method, resource, code), code 0 for those without an
+    answer. Bytes are those of the HTTP messages, streams included while they run. ``repeated`` are
+    requests sent again because a reused connection was dead, ``refreshed`` those after a 401.
+    """
+
+    requests: dict[tuple[str, str, int], int]
+    sent_bytes: int
+    received_bytes: int
+    connections_opened: int
+    connections_idle: int
+    streams: int
+    repeated: int
+    refreshed: int
+    limiter: LimiterStatistics
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that hold a slot."""
+        return self.limiter.client_in_flight + self.limiter.background_in_flight
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a slot."""
+        return self.limiter.client_waiting + self.limiter.background_waiting
+
+
+class StreamResponse:
+    """An answer whose body is read as it arrives."""
+
+    def __init__(self, head: Head, reader: BodyReader) -> None:
+        self.status = head.status
+        self.headers: Mapping[str, str] = head.headers
+        #: The name of the error that ended the body, "" while there was none.
+        self.error = ""
+        self._reader = reader
+
+    async def receive(self) -> bytes:
+        """Return the next bytes of the body, never empty, without any deadline of its own.
+
+        Raises anyio.EndOfStream at a clean end, ProtocolFault when the connection broke before it.
+        """
+        try:
+            return await self._reader.receive()
+        except ProtocolFault as problem:
+            self.error = type(problem).__name__
+            raise
+
+    async def read(self, limit_bytes: int = _MIB) -> bytes:
+        """Return the rest of the body up to a limit, for an answer that is an error."""
+        parts: list[bytes] = []
+        left = limit_bytes
+        while left > 0:
+            try:
+                part = await self.receive()
+            except anyio.EndOfStream:
+                break
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+
+
+class Transport:
+    """Requests to one API server.
+
+    The pool holds as many connections as ``limits.max_in_flight``; streams open their own.
+    ``observer`` is called with each finished request, streams included; it must not block or raise.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        clock: Clock | None = None,
+        limits: Limits | None = None,
+        observer: Observer | None = None,
+        connector: Connector | None = None,
+        keep_idle_s: float = 60.0,
+        max_head_bytes: int = 65536,
+        max_body_bytes: int = 256 * _MIB,
+        user_agent: str = f"lean-sandbox/{__version__}",
+    ) -> None:
+        """``keep_idle_s`` is how long an unused connection stays open.
+
+        The size limits guard the memory of the process; the body limit holds for :meth:`request`
+        only, a stream keeps nothing. Raises ConfigError for a server URL that is none.
+        """
+        address = connection.address
+        if address.tls and connection.ssl_context is None:
+            connection = replace(connection, ssl_context=trusting())
+        self._connection = connection
+        self._clock = clock or SystemClock()
+        self._limiter = Limiter(self._clock, limits)
+        self._observer = observer
+        self._connector = connector or open_stream
+        self._keep_idle_s = keep_idle_s
+        self._max_head_bytes = max_head_bytes
+        self._max_body_bytes = max_body_bytes
+        self._base_path = address.base_path
+        self._constant = f"Host: {address.authority}\r\nUser-Agent: {user_agent}\r\n"
+        self._idle: list[HttpConnection] = []
+        self._closed = False
+        self._traffic = Traffic()
+        self._totals = RequestTotals()
+        self._opened = 0
+        self._streams = 0
+        self._repeated = 0
+        self._refreshed = 0
+
+    async def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 10.0,
+        lane: Lane = Lane.BACKGROUND,
+        label: Label | None = None,
+    ) -> Response:
+        """Send one request and return the whole answer, whatever its status.
+
+        ``target`` is path and query below the server's base path. ``timeout_s`` covers connecting,
+        sending and receiving, not the wait for a slot: that one ends because every holder of a slot
+        has a deadline. After a 401 that a fresh credential may cure the request is sent once more,
+        with a deadline of its own. Raises TransportError and CredentialFault.
+        """
+        label = label or label_of(method, target)
+        auth = self._connection.auth
+        authorization = await auth.authorization()
+        await self._limiter.acquire(lane)
+        try:
+            data = self._encode(method, target, headers, authorization, body)
+            response = await self._within(timeout_s, method, data, label)
+            if response.status == 401 and await auth.refresh(authorization):
+                self._refreshed += 1
+                authorization = await auth.authorization()
+                data = self._encode(method, target, headers, authorization, body)
+                response = await self._within(timeout_s, method, data, label)
+            return response
+        finally:
+            self._limiter.release(lane)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        target: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        connect_timeout_s: float = 10.0,
+        label: Label | None = None,
+    ) -> AsyncIterator[StreamResponse]:
+        """GET ``target`` on a connection of its own and hand out the answer as it arrives.
+
+        ``connect_timeout_s`` covers everything up to the head of the answer. Streams take no slot.
+        Raises TransportError and CredentialFault.
+        """
+        label = label or label_of("GET", target)
+        auth = self._connection.auth
+        authorization = await auth.authorization()
+        span = _Span("GET", label, self._clock.monotonic())
+        self._streams += 1
+        try:
+            data = self._encode("GET", target, headers, authorization, b"")
+            connection, head = await self._begin(span, data, connect_timeout_s)
+            if head.status == 401 and await auth.refresh(authorization):
+                self._refreshed += 1
+                await self._end(span)
+                span = _Span("GET", label, self._clock.monotonic())
+                data = self._encode("GET", target, headers, await auth.authorization(), b"")
+                connection, head = await self._begin(span, data, connect_timeout_s)
+            response = StreamResponse(head, BodyReader(connection, head))
+            try:
+                yield response
+            finally:
+                span.error = response.error
+        finally:
+            self._streams -= 1
+            await self._end(span)
+
+    async def aclose(self) -> None:
+        """Close the idle connections; requests in flight finish and close theirs."""
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().aclose()
+
+    def statistics(self) -> TransportStatistics:
+        """Return a snapshot of the counters."""
+        return TransportStatistics(
+            requests=self._totals.snapshot(),
+            sent_bytes=self._traffic.sent_bytes,
+            received_bytes=self._traffic.received_bytes,
+            connections_opened=self._opened,
+            connections_idle=len(self._idle),
+            streams=self._streams,
+            repeated=self._repeated,
+            refreshed=self._refreshed,
+            limiter=self._limiter.statistics(),
+        )
+
+    def _encode(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str] | None,
+        authorization: str | None,
+        body: bytes,
+    ) -> bytes:
+        lines = dict(headers) if headers else {}
+        if authorization is not None:
+            lines["Authorization"] = authorization
+        return encode_request(method, self._base_path + target, self._constant, lines, body)
+
+    async def _within(self, timeout_s: float, method: str, data: bytes, label: Label) -> Response:
+        try:
+            with anyio.fail_after(timeout_s):
+                return await self._exchange(method, data, label)
+        except TimeoutError:
+            raise _too_late(label, timeout_s) from None
+
+    async def _exchange(self, method: str, data: bytes, label: Label) -> Response:
+        connection = await self._reusable()
+        if connection is not None:
+            response = await self._over(connection, method, data, label)
+            if response is not None:
+                return response
+            self._repeated += 1
+        response = await self._over(None, method, data, label)
+        assert response is not None  # None is for reused connections only.
+        return response
+
+    async def _over(
+        self, reused: HttpConnection | None, method: str, data: bytes, label: Label
+    ) -> Response | None:
+        """Send over one connection; None means it was dead and the request may be repeated."""
+        span = _Span(method, label, self._clock.monotonic(), reused)
+        try:
+            connection = reused or await self._connect(span)
+            head = await connection.send(data, method)
+            span.code = head.status
+            body = await connection.body(head, self._max_body_bytes)
+        except BaseException as problem:
+            if reused and _may_repeat(problem, method):
+                await reused.aclose()
+                return None
+            span.failed(problem)
+            await self._end(span)
+            raise
+        if head.keep_alive and not connection.has_leftover and not self._closed:
+            connection.idle_since = self._clock.monotonic()
+            self._idle.append(connection)
+            self._report(span)
+        else:
+            await self._end(span)
+        return Response(head.status, head.headers, body)
+
+    async def _begin(
+        self, span: _Span, data: bytes, timeout_s: float
+    ) -> tuple[HttpConnection, Head]:
+        """Send a stream's request on a new connection and wait for the head of the answer."""
+        try:
+            with anyio.fail_after(timeout_s):
+                connection = await self._connect(span)
+                head = await connection.send(data, span.method)
+        except TimeoutError:
+            span.error = RequestTimeout.__name__
+            raise _too_late(span.label, timeout_s) from None
+        except BaseException as problem:
+            span.failed(problem)
+            raise
+        span.code = head.status
+        return connection, head
+
+    async def _reusable(self) -> HttpConnection | None:
+        """Return the connection used last, after closing those the server may have given up."""
+        oldest = self._clock.monotonic() - self._keep_idle_s
+        while self._idle and self._idle[0].idle_since < oldest:
+            await self._idle.pop(0).aclose()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.identity == self._connection.auth.identity and not connection.is_stale:
+                return connection
+            await connection.aclose()
+        return None
+
+    async def _connect(self, span: _Span) -> HttpConnection:
+        identity = self._connection.auth.identity
+        stream = await self._connector(self._connection)
+        self._opened += 1
+        connection = HttpConnection(stream, self._traffic, max_head_bytes=self._max_head_bytes)
+        connection.identity = identity
+        span.connection = connection
+        return connection
+
+    async def _end(self, span: _Span) -> None:
+        # Reported first: closing is where a cancelled task stops.
+        self._report(span)
+        if span.connection is not None:
+            await span.connection.aclose()
+
+    def _report(self, span: _Span) -> None:
+        record = span.record(self._clock.monotonic())
+        self._totals.add(record)
+        if self._observer is not None:
+            self._observer(record)
+
+
+class _Span:
+    """One request on the wire, from its connect to its last byte."""
+
+    __slots__ = ("_received", "_sent", "_started", "code", "connection", "error", "label", "method")
+
+    def __init__(
+        self,
+        method: str,
+        label: Label,
+        started: float,
+        connection: HttpConnection | None = None,
+    ) -> None:
+        self.method = method
+        self.label = label
+        self.connection = connection
+        self.code = 0
+        self.error = ""
+        self._started = started
+        self._sent = connection.own.sent_bytes if connection else 0
+        self._received = connection.own.received_bytes if connection else 0
+
+    def failed(self, problem: BaseException) -> None:
+        """Note why no whole answer arrived."""
+        if not isinstance(problem, anyio.get_cancelled_exc_class()):
+            self.error = type(problem).__name__
+        elif anyio.current_effective_deadline() <= anyio.current_time():
+            self.error = RequestTimeout.__name__
+        else:
+            self.error = "Cancelled"
+
+    def record(self, now: float) -> RequestRecord:
+        """Return what is told to the observer."""
+        own = self.connection.own if self.connection else None
+        return RequestRecord(
+            self.method,
+            self.label.verb,
+            self.label.resource,
+            self.code,
+            own.sent_bytes - self._sent if own else 0,
+            own.received_bytes - self._received if own else 0,
+            now - self._started,
+            self.error,
+        )
+
+
+def _may_repeat(problem: BaseException, method: str) -> bool:
+    # The server closed an idle connection while the request was under way. What could not be
+    # written was not carried out; the rest is repeated only where doing it twice does no harm.
+    return isinstance(problem, Disconnected) and (problem.at_write or method in _IDEMPOTENT)
+
+
+def _too_late(label: Label, timeout_s: float) -> RequestTimeout:
+    return RequestTimeout(f"{label.verb} {label.resource}: no answer within {timeout_s:g} s")
+
+
+async def open_stream(connection: Connection) -> ByteStream:
+    """Connect to the server over TCP, and TLS where the URL says so. Raises ConnectFailed."""
+    address = connection.address
+    try:
+        stream = await anyio.connect_tcp(address.host, address.port)
+    except OSError as problem:
+        raise ConnectFailed(f"cannot connect to {address.authority}: {problem}") from problem
+    _keep_alive(stream.extra(SocketAttribute.raw_socket))  # noqa: S610 -- no SQL here
+    if not address.tls:
+        return stream
+    name = connection.tls_server_name or address.host.partition("%")[0]
+    try:
+        # Without the farewell of TLS: message ends are known from HTTP, and waiting for the peer's
+        # answer to it would make closing a connection as slow as the peer likes.
+        return await TLSStream.wrap(
+            stream,
+            server_side=False,
+            hostname=name,
+            ssl_context=connection.ssl_context,
+            standard_compatible=False,
+        )
+    except ssl.SSLCertVerificationError as problem:
+        await anyio.aclose_forcefully(stream)
+        raise ConnectFailed(
+            f"the certificate of {address.authority} was refused: {problem.verify_message} "
+            f"(expected name {name!r}); check certificate-authority(-data) and tls-server-name"
+        ) from problem
+    except (OSError, anyio.EndOfStream, anyio.BrokenResourceError) as problem:
+        await anyio.aclose_forcefully(stream)
+        raise ConnectFailed(f"TLS with {address.authority} failed: {problem}") from problem
+    except BaseException:
+        await anyio.aclose_forcefully(stream)
+        raise
+
+
+def _keep_alive(raw: socket.socket) -> None:
+    # A watch may be silent for minutes: the kernel's probes find a peer that is gone in one minute,
+    # where without them nothing would ever be sent on the connection.
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

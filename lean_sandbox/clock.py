@@ -1,0 +1,56 @@
+"""Time as a value that is handed in, so that logic can be tested without waiting.
+
+Nothing below this module reads a clock of its own: every queue, backoff, expiry and deadline takes a
+:class:`Clock`. Production uses :class:`SystemClock`; tests use a clock they move by hand.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+import anyio
+
+__all__ = ["Clock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """What the program needs to know and do about time."""
+
+    def now(self) -> datetime:
+        """Return the wall-clock time, aware, in UTC."""
+
+    def monotonic(self) -> float:
+        """Return seconds on a clock that never goes backwards; only differences mean something."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after ``seconds``; a value of zero or less still yields to other tasks."""
+
+    async def wait(self, event: anyio.Event, timeout_s: float | None) -> bool:
+        """Wait for ``event``, at most ``timeout_s`` seconds; return whether it was set."""
+
+
+class SystemClock:
+    """The clock of the machine."""
+
+    def now(self) -> datetime:
+        """Return the wall-clock time, aware, in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds on the machine's monotonic clock."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep in the event loop."""
+        await anyio.sleep(max(0.0, seconds))
+
+    async def wait(self, event: anyio.Event, timeout_s: float | None) -> bool:
+        """Wait for ``event``, at most ``timeout_s`` seconds; return whether it was set."""
+        if timeout_s is None:
+            await event.wait()
+            return True
+        with anyio.move_on_after(timeout_s):
+            await event.wait()
+        return event.is_set()

@@ -1,0 +1,119 @@
+"""The one place where the server's verbs meet schemas: pruning, defaulting, validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from lean_sandbox.local.errors import StatusError
+from lean_sandbox.local.registry import Kind
+from lean_sandbox.local.schema import (
+    FieldError,
+    apply_defaults,
+    builtin_schema,
+    core_defaults,
+    core_validate,
+    decode_errors,
+    definition_defaults,
+    invalid_status,
+    prune,
+    strict_decoding_status,
+    unknown_field_errors,
+    validate,
+    validate_definition,
+    validate_metadata,
+    warning_header,
+)
+from lean_sandbox.local.structure import Node, with_metadata
+
+__all__ = ["Admission"]
+
+Json = dict[str, Any]
+
+
+def _refusal(status: Json) -> StatusError:
+    return StatusError(
+        status["code"],
+        status.get("reason", ""),
+        status.get("message", ""),
+        details=status.get("details"),
+    )
+
+
+class Admission:
+    """Schemas by kind, and what they say about an object."""
+
+    def __init__(self) -> None:
+        self._structures: dict[Kind, Node] = {}
+        self._schemas: dict[Kind, Json] = {}
+
+    def schema(self, kind: Kind) -> Json:
+        """Return the schema of a kind; empty for a kind nothing is known of."""
+        found = self._schemas.get(kind)
+        if found is None:
+            if kind.is_custom:
+                found = dict(kind.schema or {"x-kubernetes-preserve-unknown-fields": True})
+            else:
+                try:
+                    found = builtin_schema(kind.kind, kind.api_version)
+                except KeyError:
+                    found = {"x-kubernetes-preserve-unknown-fields": True}
+            self._schemas[kind] = found
+        return found
+
+    def structure(self, kind: Kind) -> Node:
+        """Return how objects of a kind merge."""
+        if kind not in self._structures:
+            self._structures[kind] = with_metadata(self.schema(kind))
+        return self._structures[kind]
+
+    def decode(self, kind: Kind, obj: Json, validation: str, warnings: list[str]) -> None:
+        """Drop what the schema does not know; say so, or refuse, as ``validation`` demands.
+
+        Raises:
+            StatusError: 400 when JSON types of a built-in kind do not fit, or for an unknown field
+                under ``Strict``.
+
+        """
+        schema = self.schema(kind)
+        if not kind.is_custom:
+            status = decode_errors(obj, schema, kind.kind, kind.version)
+            if status is not None:
+                raise _refusal(status)
+        unknown = prune(obj, schema)
+        if unknown and validation == "Strict":
+            raise _refusal(strict_decoding_status(kind.kind, kind.version, unknown))
+        if unknown and validation != "Ignore":
+            warnings.extend(warning_header(text) for text in unknown_field_errors(unknown))
+
+    def default(self, kind: Kind, obj: Json) -> None:
+        """Write the defaults of a kind into an object."""
+        if kind.is_custom:
+            apply_defaults(obj, self.schema(kind))
+        else:
+            core_defaults(kind.kind, obj)
+            if kind.plural == "customresourcedefinitions":
+                definition_defaults(obj)
+
+    def validate(self, kind: Kind, obj: Json, old: Json | None) -> None:
+        """Refuse an object that breaks the rules of its kind.
+
+        Raises:
+            StatusError: 422 with one cause for each broken rule.
+
+        """
+        errors: Iterable[FieldError]
+        if kind.is_custom:
+            # Only the validation rules look at this object, so kind and apiVersion may stay out.
+            errors = [
+                *validate_metadata(obj, old, rule="subdomain", namespaced=kind.namespaced),
+                *validate(obj, self.schema(kind), old=old),
+            ]
+        else:
+            errors = core_validate(kind.kind, obj, old)
+            if kind.plural == "customresourcedefinitions" and not errors:
+                errors = validate_definition(obj)
+        listed = list(errors)
+        if listed:
+            name = obj["metadata"].get("name", "")
+            raise _refusal(invalid_status(kind.kind, kind.group, name, listed))

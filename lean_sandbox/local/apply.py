@@ -1,0 +1,168 @@
+"""Server-side apply: merge by schema, conflicts with other managers, removal of what is no longer said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lean_sandbox.local.errors import Cause, StatusError
+from lean_sandbox.local.fieldsets import (
+    Fields,
+    changes,
+    difference,
+    fields_of,
+    indexed,
+    intersection,
+    members,
+    path_text,
+    union,
+)
+from lean_sandbox.local.managers import Manager, apply_managers, owned_view, read
+from lean_sandbox.local.structure import Node, child, is_atomic_map, items, map_keys
+
+__all__ = ["apply_onto"]
+
+Json = dict[str, Any]
+
+
+def _merge(live: Any, applied: Any, node: Node) -> Any:
+    if isinstance(live, dict) and isinstance(applied, dict) and not is_atomic_map(node):
+        merged = dict(live)
+        for key, value in applied.items():
+            merged[key] = _merge(live.get(key), value, child(node, key))
+        return merged
+    if isinstance(live, list) and isinstance(applied, list):
+        keys = map_keys(node)
+        if keys is not None:
+            before, wanted = indexed(node, keys, live), indexed(node, keys, applied)
+            if before is not None and wanted is not None:
+                below = items(node)
+                merged_items = {
+                    step: _merge(value, wanted[step], below) if step in wanted else value
+                    for step, value in before.items()
+                }
+                merged_items |= {
+                    step: value for step, value in wanted.items() if step not in before
+                }
+                return list(merged_items.values())
+    return applied
+
+
+def _prune(value: Any, dropped: Fields, kept: Fields, node: Node) -> Any:
+    """Return ``value`` without the paths ``dropped`` that nobody in ``kept`` still claims."""
+    if isinstance(value, dict):
+        result = {}
+        for key, below in value.items():
+            step = "f:" + key
+            rest = _pruned_item(below, dropped.get(step), kept.get(step), child(node, key))
+            if rest is not _GONE:
+                result[key] = rest
+        return result
+    if isinstance(value, list):
+        keys = map_keys(node)
+        found = None if keys is None else indexed(node, keys, value)
+        if found is not None:
+            below_node = items(node)
+            remaining = [
+                _pruned_item(item, dropped.get(step), kept.get(step), below_node)
+                for step, item in found.items()
+            ]
+            return [item for item in remaining if item is not _GONE]
+    return value
+
+
+_GONE: Any = object()
+
+
+def _pruned_item(value: Any, dropped: Fields | None, kept: Fields | None, node: Node) -> Any:
+    if not dropped:
+        return value
+    if "." in dropped and not kept:
+        return _GONE
+    rest = _prune(value, dropped, kept or {}, node)
+    # A map or list that only this manager had filled goes with its last member.
+    if not rest and not kept and value:
+        return _GONE
+    return rest
+
+
+def _refuse_conflicts(lost: list[tuple[Manager, Fields]]) -> None:
+    causes, lines = [], []
+    for manager, fields in lost:
+        paths = [path_text(path) for path in sorted(members(fields))]
+        for path in paths:
+            causes.append(Cause("FieldManagerConflict", f"conflict with {manager.label}", path))
+        lines.append((manager.label, paths))
+    count = len(causes)
+    noun = "conflict" if count == 1 else "conflicts"
+    if count == 1:
+        text = f"conflict with {lines[0][0]}: {lines[0][1][0]}"
+    else:
+        text = "\n".join(
+            "conflicts with " + label + ":\n" + "\n".join(f"- {path}" for path in paths)
+            for label, paths in lines
+        )
+    raise StatusError(
+        409,
+        "Conflict",
+        f"Apply failed with {count} {noun}: {text}",
+        details={"causes": [cause.body() for cause in causes]},
+    )
+
+
+def apply_onto(
+    live: Json,
+    applied: Json,
+    node: Node,
+    writer: Manager,
+    now: str,
+    *,
+    force: bool,
+    hide: tuple[str, ...],
+) -> Json:
+    """Return ``live`` with ``applied`` merged in and `managedFields` kept.
+
+    Raises:
+        StatusError: 409 when a changed field belongs to another manager and not ``force``.
+
+    """
+    said = owned_view(applied, hide=hide)
+    before = owned_view(live)
+    claimed = fields_of(said, node, with_self=False)
+    managers = read(live["metadata"].get("managedFields") or ())
+    merged = _merge(before, said, node)
+    changed, _ = changes(before, merged, node)
+    lost: list[tuple[Manager, Fields]] = []
+    for manager, record in managers.items():
+        if manager.name == writer.name and manager.operation == "Apply":
+            continue
+        shared = intersection(record.fields, intersection(changed, claimed))
+        if shared:
+            lost.append((manager, shared))
+    if lost and not force:
+        _refuse_conflicts(lost)
+    own = managers.get(writer)
+    if own is not None:
+        others: Fields = claimed
+        for manager, record in managers.items():
+            if manager != writer:
+                others = union(others, record.fields)
+        dropped = difference(own.fields, claimed)
+        if dropped:
+            merged = _prune(merged, dropped, others, node)
+    result: Json = {**live, **merged}
+    for key in before:
+        if key not in merged:
+            result.pop(key, None)
+    system = {
+        key: value for key, value in live["metadata"].items() if key not in _owned_keys(live)
+    }
+    result["metadata"] = {**system, **(merged.get("metadata") or {})}
+    taken: Fields = {}
+    for _, fields in lost:
+        taken = union(taken, fields)
+    result["metadata"]["managedFields"] = apply_managers(managers, writer, claimed, taken, now)
+    return result
+
+
+def _owned_keys(obj: Json) -> frozenset[str]:
+    return frozenset((owned_view(obj).get("metadata") or {}).keys())

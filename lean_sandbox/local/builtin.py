@@ -1,0 +1,168 @@
+"""What single built-in kinds do on writes beyond their schema: the strategies of an API server."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Any
+
+from lean_sandbox.local.errors import Cause, invalid
+from lean_sandbox.local.registry import Kind
+
+__all__ = ["ClusterIPs", "prepare_create", "prepare_update"]
+
+Json = dict[str, Any]
+
+_KEEPS_STATUS = frozenset(("nodes", "persistentvolumes"))
+"""Kinds whose creator may write status: a kubelet registers its node with one POST."""
+
+
+class ClusterIPs:
+    """Hands out cluster IPs of one range; an address returns when its Service goes."""
+
+    def __init__(self, cidr: str) -> None:
+        self._network = ipaddress.ip_network(cidr)
+        self._fresh: Iterator[Any] = self._network.hosts()
+        self._free: list[str] = []
+        self._taken: set[str] = set()
+
+    def take(self) -> str:
+        """Return an address nobody has."""
+        while self._free:
+            address = self._free.pop()
+            if address not in self._taken:
+                self._taken.add(address)
+                return address
+        for candidate in self._fresh:
+            address = str(candidate)
+            if address not in self._taken:
+                self._taken.add(address)
+                return address
+        raise invalid(
+            "",
+            "Service",
+            "",
+            [Cause("FieldValueInvalid", "failed to allocate IP: range is full", "spec.clusterIPs")],
+        )
+
+    def note(self, address: str) -> None:
+        """Remember an address someone asked for by name, or had before a restart."""
+        self._taken.add(address)
+
+    def give_back(self, address: str) -> None:
+        """Take back the address of a Service that is gone."""
+        if address in self._taken:
+            self._taken.discard(address)
+            self._free.append(address)
+
+
+def prepare_create(kind: Kind, obj: Json, addresses: ClusterIPs) -> None:
+    """Set what the server decides about a new object, before defaults."""
+    if kind.has_status and kind.plural not in _KEEPS_STATUS:
+        obj.pop("status", None)
+    if kind.group:
+        if kind.plural == "customresourcedefinitions":
+            obj["status"] = {"conditions": [], "acceptedNames": {"plural": "", "kind": ""}}
+            obj["status"]["storedVersions"] = [
+                item["name"] for item in obj["spec"].get("versions") or () if item.get("storage")
+            ]
+        return
+    if kind.plural == "pods":
+        obj["status"] = {"phase": "Pending", "qosClass": _quality(obj.get("spec") or {})}
+    elif kind.plural == "namespaces":
+        name = obj["metadata"].get("name", "")
+        labels = obj["metadata"].setdefault("labels", {})
+        labels["kubernetes.io/metadata.name"] = name
+        obj.setdefault("spec", {})["finalizers"] = ["kubernetes"]
+        obj["status"] = {"phase": "Active"}
+    elif kind.plural == "persistentvolumeclaims":
+        obj["status"] = {"phase": "Pending"}
+    elif kind.plural == "services":
+        _assign_address(obj, addresses)
+    elif kind.plural == "secrets":
+        _encode_strings(obj)
+
+
+def _encode_strings(obj: Json) -> None:
+    strings = obj.pop("stringData", None)
+    if strings:
+        import base64
+
+        data = obj.setdefault("data", {})
+        for key, value in strings.items():
+            data[key] = base64.b64encode(value.encode()).decode()
+
+
+def _assign_address(obj: Json, addresses: ClusterIPs) -> None:
+    obj["status"] = {"loadBalancer": {}}
+    spec = obj.setdefault("spec", {})
+    if spec.get("type") == "ExternalName":
+        return
+    address = spec.get("clusterIP")
+    if address and address != "None":
+        addresses.note(address)
+    elif not address:
+        address = addresses.take()
+    spec["clusterIP"] = address
+    spec["clusterIPs"] = [address]
+    spec.setdefault("ipFamilies", ["IPv4"])
+    spec.setdefault("ipFamilyPolicy", "SingleStack")
+
+
+def prepare_update(kind: Kind, new: Json, old: Json, subresource: str) -> None:
+    """Put back what a write to this path cannot change."""
+    if subresource == "status":
+        kept = {key: value for key, value in old.items() if key not in ("status", "metadata")}
+        if not kind.is_custom:
+            # Labels and annotations may ride along on a status write of a built-in kind.
+            kept["metadata"] = {
+                **new["metadata"],
+                **{
+                    key: old["metadata"][key]
+                    for key in ("ownerReferences",)
+                    if key in old["metadata"]
+                },
+            }
+        else:
+            kept["metadata"] = {
+                **old["metadata"],
+                "managedFields": new["metadata"].get("managedFields"),
+            }
+        status = new.get("status")
+        new.clear()
+        new.update(kept)
+        if status is not None:
+            new["status"] = status
+        return
+    if kind.has_status:
+        new.pop("status", None)
+        if "status" in old:
+            new["status"] = old["status"]
+    if kind.group:
+        return
+    if kind.plural == "namespaces" and subresource != "finalize":
+        new["spec"] = old.get("spec") or {}
+    elif kind.plural == "services":
+        spec, before = new.setdefault("spec", {}), old.get("spec") or {}
+        for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+            if spec.get("type", "ClusterIP") != "ExternalName" and not spec.get(key):
+                if key in before:
+                    spec[key] = before[key]
+    elif kind.plural == "secrets":
+        _encode_strings(new)
+
+
+def _quality(spec: Json) -> str:
+    """Return the quality-of-service class that follows from a Pod's resources."""
+    limited = requested = True
+    some = False
+    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
+        resources = container.get("resources") or {}
+        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+        some = some or bool(limits) or bool(requests)
+        for name in ("cpu", "memory"):
+            limited = limited and name in limits
+            requested = requested and requests.get(name, limits.get(name)) == limits.get(name)
+    if not some:
+        return "BestEffort"
+    return "Guaranteed" if limited and requested else "Burstable"

@@ -1,0 +1,223 @@
+"""The refusals of the API server as exceptions that know their `Status` body.
+
+Reasons, codes, message forms and details follow what a Kubernetes 1.36 API server answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+__all__ = [
+    "Cause",
+    "StatusError",
+    "already_exists",
+    "bad_request",
+    "conflict",
+    "expired",
+    "forbidden",
+    "internal",
+    "invalid",
+    "not_acceptable",
+    "not_found",
+    "qualified",
+    "status_success",
+    "too_large_version",
+    "unauthorized",
+    "unknown_resource",
+    "unsupported_media_type",
+]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Cause(NamedTuple):
+    """One entry of `details.causes`."""
+
+    reason: str
+    message: str
+    field: str = ""
+
+    def body(self) -> dict[str, str]:
+        """Return the wire form, without empty members."""
+        full = {"reason": self.reason, "message": self.message, "field": self.field}
+        return {key: value for key, value in full.items() if value}
+
+
+class StatusError(Exception):
+    """A refusal: HTTP code, machine-readable reason, message and details."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = dict(details) if details is not None else None
+        self.metadata = dict(metadata) if metadata is not None else {}
+        self.retry_after_s = retry_after_s
+
+    def status(self) -> dict[str, Any]:
+        """Return the `Status` object of this refusal."""
+        body: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": self.metadata,
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            body["reason"] = self.reason
+        details = self.details
+        if self.retry_after_s is not None:
+            details = {**(details or {}), "retryAfterSeconds": self.retry_after_s}
+        if details is not None:
+            body["details"] = details
+        body["code"] = self.code
+        return body
+
+    def body(self) -> bytes:
+        """Return the encoded `Status`."""
+        return _encode(self.status())
+
+
+def status_success(details: Mapping[str, Any] | None = None, code: int | None = None) -> bytes:
+    """Return the encoded `Status` of a request that has nothing else to show."""
+    body: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+    }
+    if details is not None:
+        body["details"] = dict(details)
+    if code is not None:
+        body["code"] = code
+    return _encode(body)
+
+
+def qualified(group: str, name: str) -> str:
+    """Return ``name.group``, or ``name`` alone in the core group."""
+    return f"{name}.{group}" if group else name
+
+
+def _details(group: str, kind: str, name: str, **more: Any) -> dict[str, Any]:
+    details: dict[str, Any] = {}
+    if name:
+        details["name"] = name
+    if group:
+        details["group"] = group
+    details["kind"] = kind
+    details.update(more)
+    return details
+
+
+def not_found(group: str, plural: str, name: str) -> StatusError:
+    """Refuse because the object does not exist."""
+    message = f'{qualified(group, plural)} "{name}" not found'
+    return StatusError(404, "NotFound", message, details=_details(group, plural, name))
+
+
+def unknown_resource() -> StatusError:
+    """Refuse because the path names no resource of the server."""
+    message = "the server could not find the requested resource"
+    return StatusError(404, "NotFound", message, details={})
+
+
+def already_exists(group: str, plural: str, name: str) -> StatusError:
+    """Refuse a create because the name is taken."""
+    message = f'{qualified(group, plural)} "{name}" already exists'
+    return StatusError(409, "AlreadyExists", message, details=_details(group, plural, name))
+
+
+_MODIFIED = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
+
+
+def conflict(group: str, plural: str, name: str, why: str = _MODIFIED) -> StatusError:
+    """Refuse a write because its precondition does not hold."""
+    message = f'Operation cannot be fulfilled on {qualified(group, plural)} "{name}": {why}'
+    return StatusError(409, "Conflict", message, details=_details(group, plural, name))
+
+
+def bad_request(message: str) -> StatusError:
+    """Refuse a request that makes no sense."""
+    return StatusError(400, "BadRequest", message)
+
+
+def unauthorized() -> StatusError:
+    """Refuse unknown credentials."""
+    return StatusError(401, "Unauthorized", "Unauthorized")
+
+
+def forbidden(
+    group: str, plural: str, name: str, why: str, causes: Iterable[Cause] = ()
+) -> StatusError:
+    """Refuse what the user, or the state of the namespace, does not allow."""
+    subject = qualified(group, plural) + (f' "{name}"' if name else "")
+    listed = [cause.body() for cause in causes]
+    details = _details(group, plural, name, **({"causes": listed} if listed else {}))
+    return StatusError(403, "Forbidden", f"{subject} is forbidden: {why}", details=details)
+
+
+def invalid(group: str, kind: str, name: str, causes: Iterable[Cause]) -> StatusError:
+    """Refuse an object that breaks rules; each cause names its field."""
+    listed = list(causes)
+    parts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in listed))
+    text = parts[0] if len(parts) == 1 else f"[{', '.join(parts)}]"
+    message = f'{qualified(group, kind)} "{name}" is invalid: {text}'
+    details = _details(group, kind, name, causes=[cause.body() for cause in listed])
+    return StatusError(422, "Invalid", message, details=details)
+
+
+def unsupported_media_type(accepted: Iterable[str]) -> StatusError:
+    """Refuse a body in a format this resource does not take."""
+    message = (
+        "the body of the request was in an unknown format - accepted media types include: "
+        + ", ".join(accepted)
+    )
+    return StatusError(415, "UnsupportedMediaType", message)
+
+
+def not_acceptable(message: str | None = None) -> StatusError:
+    """Refuse to answer in a representation the server does not have."""
+    default = (
+        "only the following media types are accepted: "
+        "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+    )
+    return StatusError(406, "NotAcceptable", message or default)
+
+
+def expired(message: str, continue_hint: str | None = None) -> StatusError:
+    """Refuse a version that history does not reach back to."""
+    metadata = {} if continue_hint is None else {"continue": continue_hint}
+    return StatusError(410, "Expired", message, metadata=metadata)
+
+
+def too_large_version(asked: int, current: int) -> StatusError:
+    """Refuse a version that has not happened yet."""
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    return StatusError(
+        504,
+        "Timeout",
+        f"Timeout: Too large resource version: {asked}, current: {current}",
+        details={"causes": [cause]},
+        retry_after_s=1,
+    )
+
+
+def internal(message: str) -> StatusError:
+    """Report a failure inside the server."""
+    full = f"Internal error occurred: {message}"
+    return StatusError(500, "InternalError", full, details={"causes": [{"message": message}]})

@@ -1,0 +1,222 @@
+"""A small list-and-watch loop, enough for the simulated kubelet.
+
+It lists, watches from that version, watches again from the last version seen when a connection
+ends, and lists again when the server says that version is gone. Deletions missed in between are
+found by comparing the list with what was known. It never gives up: errors are counted and waited
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+from urllib.parse import urlencode
+
+import anyio
+import msgspec
+
+from lean_sandbox.api.client import JSON_ACCEPT, Client
+from lean_sandbox.api.errors import ControlPlaneError, Gone, from_response, from_status
+from lean_sandbox.api.resources import Resource, path
+from lean_sandbox.clock import Clock
+
+__all__ = ["FollowStatistics", "Followed", "Follower"]
+
+_WATCH_TIMEOUT_S = 290
+# Longer than the server lets a watch live: only a dead connection is silent for so long.
+_SILENCE_S = _WATCH_TIMEOUT_S + 30.0
+_CONNECT_TIMEOUT_S = 10.0
+_BACKOFF_FIRST_S = 0.1
+_BACKOFF_CAP_S = 10.0
+# A watch that lived so long did not fail for the reason the last one did.
+_LIVED_S = 5.0
+
+
+class _Meta(Protocol):
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resourceVersion(self) -> str: ...  # noqa: N802
+
+
+class Followed(Protocol):
+    """What an object needs to be followed."""
+
+    @property
+    def metadata(self) -> _Meta:
+        """Return the object's identity and version."""
+
+
+O = TypeVar("O", bound=Followed)  # noqa: E741
+
+
+class _ListMeta(msgspec.Struct, frozen=True):
+    resourceVersion: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _List(msgspec.Struct, frozen=True):
+    """A page whose items are decoded one by one, so that an odd one does not hide the others."""
+
+    metadata: _ListMeta = _ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str = ""
+    object: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class FollowStatistics(msgspec.Struct):
+    """Counts since the start."""
+
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    undecodable: int = 0
+    errors: int = 0
+
+
+class Follower(Generic[O]):
+    """Follows one kind across all namespaces.
+
+    ``on_change`` is called with each object seen, ``on_gone`` with the uid of each one that is no
+    more; both must not block. ``on_synced`` is called after each complete list.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        resource: Resource,
+        type_: type[O],
+        *,
+        on_change: Callable[[O], None],
+        on_gone: Callable[[str], None],
+        on_synced: Callable[[], None],
+        label_selector: str | None = None,
+        page_size: int = 500,
+    ) -> None:
+        self.statistics = FollowStatistics()
+        self._client = client
+        self._clock = clock
+        self._resource = resource
+        self._decoder = msgspec.json.Decoder(type_)
+        self._on_change = on_change
+        self._on_gone = on_gone
+        self._on_synced = on_synced
+        self._label_selector = label_selector
+        self._page_size = page_size
+        self._known: set[str] = set()
+        self._version = ""
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        backoff_s = _BACKOFF_FIRST_S
+        while True:
+            began = self._clock.monotonic()
+            before = self.statistics.events
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except Gone:
+                self._version = ""
+            except (ControlPlaneError, msgspec.MsgspecError, TimeoutError):
+                self.statistics.errors += 1
+            lived_s = self._clock.monotonic() - began
+            if self.statistics.events > before or lived_s > _LIVED_S:
+                backoff_s = _BACKOFF_FIRST_S
+            await self._clock.sleep(backoff_s)
+            backoff_s = min(_BACKOFF_CAP_S, backoff_s * 2)
+
+    async def _list(self) -> None:
+        self.statistics.lists += 1
+        seen: set[str] = set()
+        version, token = "", ""
+        while True:
+            page = await self._client.list_page(
+                self._resource,
+                None,
+                _List,
+                limit=self._page_size,
+                continue_=token or None,
+                label_selector=self._label_selector,
+            )
+            for raw in page.items or ():
+                found = self._decode(raw)
+                if found is not None:
+                    seen.add(found.metadata.uid)
+                    self._on_change(found)
+            version, token = page.metadata.resourceVersion, page.metadata.continue_
+            if not token:
+                break
+        for uid in self._known - seen:
+            self._on_gone(uid)
+        self._known, self._version = seen, version
+        self._on_synced()
+
+    async def _watch(self) -> None:
+        self.statistics.watches += 1
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_TIMEOUT_S),
+            "resourceVersion": self._version,
+        }
+        if self._label_selector:
+            query["labelSelector"] = self._label_selector
+        target = f"{path(self._resource)}?{urlencode(query)}"
+        async with self._client.transport.stream(
+            target, headers={"Accept": JSON_ACCEPT}, connect_timeout_s=_CONNECT_TIMEOUT_S
+        ) as stream:
+            if stream.status != 200:
+                with anyio.fail_after(_CONNECT_TIMEOUT_S):
+                    body = await stream.read()
+                raise from_response(
+                    stream.status,
+                    body,
+                    stream.headers,
+                    verb="watch",
+                    resource=self._resource.qualified,
+                )
+            rest = b""
+            with anyio.fail_after(_SILENCE_S) as deadline:
+                while True:
+                    try:
+                        chunk = await stream.receive()
+                    except anyio.EndOfStream:
+                        return
+                    deadline.deadline = anyio.current_time() + _SILENCE_S
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        event = _events.decode(line)
+        if event.type == "ERROR":
+            raise from_status(bytes(event.object), verb="watch", resource=self._resource.qualified)
+        self.statistics.events += 1
+        found = self._decode(event.object)
+        if found is None:
+            return
+        self._version = found.metadata.resourceVersion or self._version
+        uid = found.metadata.uid
+        if event.type == "DELETED":
+            self._known.discard(uid)
+            self._on_gone(uid)
+        elif event.type in ("ADDED", "MODIFIED"):
+            self._known.add(uid)
+            self._on_change(found)
+
+    def _decode(self, raw: msgspec.Raw) -> O | None:
+        try:
+            return self._decoder.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            self.statistics.undecodable += 1
+            return None
+
+
+_events = msgspec.json.Decoder(_Event)

@@ -1,0 +1,45 @@
+"""Writes the kubeconfig through which kubectl and everyone else reaches the embedded server."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+__all__ = ["kubeconfig", "write_private"]
+
+_NAME = "lean-sandbox-local"
+
+
+def kubeconfig(
+    server: str, *, token: str, ca_pem: bytes | None = None, namespace: str = "default"
+) -> dict[str, Any]:
+    """Return a kubeconfig with one context for ``server``; ``ca_pem`` signs its certificate."""
+    cluster: dict[str, Any] = {"server": server}
+    if ca_pem is not None:
+        cluster["certificate-authority-data"] = base64.b64encode(ca_pem).decode()
+    context = {"cluster": _NAME, "user": _NAME, "namespace": namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": _NAME,
+        "clusters": [{"name": _NAME, "cluster": cluster}],
+        "users": [{"name": _NAME, "user": {"token": token}}],
+        "contexts": [{"name": _NAME, "context": context}],
+    }
+
+
+def write_private(path: Path, content: dict[str, Any]) -> None:
+    """Write ``content`` as JSON, which is YAML too, readable by its owner alone, in one step.
+
+    Raises OSError.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+    draft.replace(path)

@@ -1,0 +1,159 @@
+"""The patch formats: JSON merge patch (RFC 7386), JSON Patch (RFC 6902), strategic merge patch.
+
+Each function takes a private copy of the object and returns the patched one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonpatch
+import jsonpointer
+
+from lean_sandbox.local.errors import StatusError, bad_request
+from lean_sandbox.local.structure import Node, child, items, merge_key
+
+__all__ = ["json_patch", "merge_patch", "strategic_patch"]
+
+Json = dict[str, Any]
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Return ``target`` with a JSON merge patch applied; null removes a member."""
+    if not isinstance(patch, dict):
+        return patch
+    if not isinstance(target, dict):
+        target = {}
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict):
+            target[key] = merge_patch(target.get(key), value)
+        else:
+            target[key] = value
+    return target
+
+
+def json_patch(target: Json, operations: Any) -> Json:
+    """Return ``target`` with a JSON Patch applied.
+
+    Raises:
+        StatusError: 400 when it is no patch, 422 when an operation (a test too) fails.
+
+    """
+    if not isinstance(operations, list):
+        raise bad_request(
+            "error decoding patch: json: cannot unmarshal object into Go value of type"
+            " jsonpatch.Patch"
+        )
+    if len(operations) > 10_000:
+        raise StatusError(
+            413,
+            "RequestEntityTooLarge",
+            "The allowed maximum operations in a JSON patch is 10000,"
+            f" got {len(operations)}",
+        )
+    try:
+        patched: Json = jsonpatch.apply_patch(target, operations, in_place=True)
+    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, KeyError):
+        raise StatusError(
+            422,
+            "Invalid",
+            "the server rejected our request due to an error in our request",
+            details={},
+        ) from None
+    if not isinstance(patched, dict):
+        raise bad_request("the patched object is no object")
+    return patched
+
+
+def strategic_patch(target: Any, patch: Any, node: Node) -> Any:
+    """Return ``target`` with a strategic merge patch applied by the merge keys of its schema.
+
+    Knows `$patch: replace|delete|merge`, `$retainKeys`, `$deleteFromPrimitiveList/…` and
+    `$setElementOrder/…`.
+
+    Raises:
+        StatusError: 400 for a directive it does not know.
+
+    """
+    if not isinstance(patch, dict):
+        return patch
+    directive = patch.get("$patch")
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != "$patch"}
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise bad_request(f'unknown patch type found: "{directive}"')
+    result: Json = target if isinstance(target, dict) else {}
+    retained = patch.get("$retainKeys")
+    if retained is not None:
+        result = {key: value for key, value in result.items() if key in retained}
+    for key, value in patch.items():
+        if key.startswith("$deleteFromPrimitiveList/"):
+            field = key.partition("/")[2]
+            if isinstance(result.get(field), list):
+                result[field] = [item for item in result[field] if item not in value]
+        elif key.startswith("$"):
+            continue
+        elif value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = strategic_patch(result.get(key), value, child(node, key))
+        elif isinstance(value, list):
+            result[key] = _merge_list(result.get(key), value, child(node, key))
+        else:
+            result[key] = value
+    for key, order in patch.items():
+        if key.startswith("$setElementOrder/"):
+            field = key.partition("/")[2]
+            if isinstance(result.get(field), list):
+                result[field] = _ordered(result[field], order, merge_key(child(node, field)))
+    return result
+
+
+def _merge_list(current: Any, patch: list[Any], node: Node) -> list[Any]:
+    key = merge_key(node)
+    replaces = any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch)
+    if key is None or replaces or not isinstance(current, list):
+        return [
+            strategic_patch({}, item, items(node)) if isinstance(item, dict) else item
+            for item in patch
+            if not (isinstance(item, dict) and "$patch" in item)
+        ]
+    if key == "":
+        return current + [item for item in patch if item not in current]
+    result = list(current)
+    for item in patch:
+        if not isinstance(item, dict) or item.get(key) is None:
+            raise bad_request(
+                f"map: {item} does not contain declared merge key: {key}"
+            )
+        at = next(
+            (
+                index
+                for index, old in enumerate(result)
+                if isinstance(old, dict) and old.get(key) == item[key]
+            ),
+            None,
+        )
+        if item.get("$patch") == "delete":
+            result = [old for old in result if old.get(key) != item[key]]
+        elif at is None:
+            result.insert(len(result), strategic_patch({}, item, items(node)))
+        else:
+            result[at] = strategic_patch(result[at], item, items(node))
+    return result
+
+
+def _ordered(values: list[Any], order: list[Any], key: str | None) -> list[Any]:
+    """Put the items named by ``order`` in that order; others keep their place behind them."""
+
+    def name(item: Any) -> Any:
+        return item.get(key) if key and isinstance(item, dict) else item
+
+    wanted = [name(item) for item in order]
+    ranked = {value: rank for rank, value in enumerate(wanted) if not isinstance(value, dict)}
+    known = sorted((v for v in values if name(v) in ranked), key=lambda v: ranked[name(v)])
+    return known + [value for value in values if name(value) not in ranked]

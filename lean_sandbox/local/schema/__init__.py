@@ -1,0 +1,76 @@
+"""What an API server does with a schema: prune, default, validate, and say what is wrong.
+
+The functions (all pure; a schema is a plain dict and never changed, objects are changed in place):
+
+``prune(obj, schema) -> list[str]``
+    Remove fields the schema does not know; return their paths (``spec.containers[0].foo``), sorted.
+    At the root, apiVersion, kind and metadata stay (metadata: unknown ObjectMeta fields go).
+``apply_defaults(obj, schema) -> None``
+    Write schema defaults; a null that is not nullable becomes the default or disappears.
+``validate(obj, schema, *, old=None) -> list[FieldError]``
+    Types, required, enums, patterns, bounds, formats, list sets and maps, then CEL rules
+    (`x-kubernetes-validations`; transition rules only when `old` is given). Metadata of the root is
+    not looked at: see ``core.validate_metadata``.
+``FieldError(field, reason, message, bad_value)``
+    One cause of a 422; ``str(error)`` is ``field: message``.
+``invalid_status(kind, group, name, errors) -> dict``
+    The Status body of a 422.
+``unknown_field_errors(paths) -> list[str]``
+    ``unknown field "spec.foo"`` for each path: the texts of warnings under fieldValidation=Warn.
+``strict_decoding_status(kind, version, paths, duplicates=()) -> dict``
+    The Status body of the 400 under fieldValidation=Strict.
+``warning_header(text) -> str``
+    The value of one ``Warning`` response header: ``299 - "unknown field \\"spec.foo\\""``.
+``decode_errors(obj, schema, kind, version) -> dict | None``
+    For built-in kinds: the 400 Status a decoder answers when JSON types do not fit, None when they
+    do. (Custom kinds report wrong types as 422 from ``validate``.)
+``builtin_schema(kind, api_version=None) -> dict``
+    The schema of a built-in kind, computed at first use (`api_version` tells the two Events apart).
+    Raises KeyError for kinds that are not known. Shared sub-schemas, for JSONSchemaProps a cycle:
+    read only, not to be dumped (``local.openapi`` writes the documents).
+``core_defaults(kind, obj) -> None``, ``core_validate(kind, obj, old=None) -> list[FieldError]``
+    What the Go code of the built-in kinds defaults and refuses. `core_validate` includes metadata.
+``validate_metadata(obj, old=None, *, rule, namespaced) -> list[FieldError]``
+    Names, labels, annotations, owner references, finalizers; also for custom kinds.
+``validate_definition(crd) -> list[FieldError]``, ``definition_defaults(crd) -> None``
+    A CustomResourceDefinition at creation: names, versions, structural schema, CEL rules compile.
+
+Order for a custom object: prune, apply_defaults, validate_metadata + validate.
+Order for a built-in object: decode_errors, prune, core_defaults, core_validate.
+"""
+
+from __future__ import annotations
+
+from lean_sandbox.local.schema.builtin import BUILTIN_KINDS, builtin_schema
+from lean_sandbox.local.schema.core import core_defaults, core_validate
+from lean_sandbox.local.schema.defaulting import apply_defaults
+from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
+from lean_sandbox.local.schema.errors import (
+    FieldError,
+    invalid_status,
+    strict_decoding_status,
+    unknown_field_errors,
+    warning_header,
+)
+from lean_sandbox.local.schema.metadata import validate_metadata
+from lean_sandbox.local.schema.pruning import prune
+from lean_sandbox.local.schema.validation import decode_errors, validate
+
+__all__ = [
+    "BUILTIN_KINDS",
+    "FieldError",
+    "apply_defaults",
+    "builtin_schema",
+    "core_defaults",
+    "core_validate",
+    "decode_errors",
+    "definition_defaults",
+    "invalid_status",
+    "prune",
+    "strict_decoding_status",
+    "unknown_field_errors",
+    "validate",
+    "validate_definition",
+    "validate_metadata",
+    "warning_header",
+]

@@ -1,0 +1,20 @@
+"""Paths of fields as Kubernetes writes them in error messages."""
+
+from __future__ import annotations
+
+__all__ = ["child", "index", "key"]
+
+
+def child(path: str, name: str) -> str:
+    """Return the path of a named field."""
+    return f"{path}.{name}" if path else name
+
+
+def index(path: str, position: int) -> str:
+    """Return the path of a list item."""
+    return f"{path}[{position}]"
+
+
+def key(path: str, name: str) -> str:
+    """Return the path of a map entry."""
+    return f"{path}[{name}]"

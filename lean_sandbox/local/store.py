@@ -1,0 +1,271 @@
+"""Objects in memory: one version counter, one sorted collection and one event log for each kind.
+
+An object is kept as its encoded bytes; whoever wants to change it decodes a copy of its own. That
+costs microseconds, needs a fraction of the memory of dicts, and no reader can disturb another.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from lean_sandbox.local.errors import expired
+
+__all__ = ["Collection", "Entry", "Event", "Store", "field_cells"]
+
+Json = dict[str, Any]
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder().decode
+_PARTIAL_HEAD: Final = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":'
+
+
+class _MetadataOnly(msgspec.Struct):
+    metadata: msgspec.Raw
+
+
+_decode_metadata: Final = msgspec.json.Decoder(_MetadataOnly).decode
+
+
+class Entry:
+    """One version of one object; never changed once made."""
+
+    __slots__ = ("_metadata", "fields", "key", "labels", "name", "namespace", "tail", "uid", "version")
+
+    def __init__(self, key: str, obj: Json, version: int, fields: Mapping[str, str]) -> None:
+        metadata = obj["metadata"]
+        if version:
+            metadata["resourceVersion"] = str(version)
+        else:  # a dry run: the object is shown but was never stored
+            metadata.pop("resourceVersion", None)
+        self.key = key
+        self.version = version
+        self.namespace: str = metadata.get("namespace", "")
+        self.name: str = metadata["name"]
+        self.uid: str = metadata["uid"]
+        self.labels: dict[str, str] = metadata.get("labels") or {}
+        self.fields = fields
+        body = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
+        self.tail: bytes = _encode(body)[1:]
+        """The encoded object without its opening brace, kind and apiVersion."""
+        self._metadata: bytes | None = None
+
+    def load(self) -> Json:
+        """Return the object, without kind and apiVersion, as a fresh dict of the caller's own."""
+        loaded: Json = _decode(b"{" + self.tail)
+        return loaded
+
+    def metadata_raw(self) -> bytes:
+        """Return the encoded `metadata`, cut out of the object without building it."""
+        if self._metadata is None:
+            self._metadata = bytes(_decode_metadata(b"{" + self.tail).metadata)
+        return self._metadata
+
+    def partial(self) -> bytes:
+        """Return the object as an encoded PartialObjectMetadata."""
+        return _PARTIAL_HEAD + self.metadata_raw() + b"}"
+
+
+class Event:
+    """One change; carries the encoded forms that watchers share."""
+
+    __slots__ = ("_left", "encoded", "entry", "prev", "type", "version")
+
+    def __init__(self, type_: str, entry: Entry, prev: Entry | None, version: int) -> None:
+        self.type = type_
+        self.entry = entry
+        """The object after the change; for a deletion its last state with the new version."""
+        self.prev = prev
+        self.version = version
+        self.encoded: dict[Any, bytes] = {}
+        self._left: Entry | None = None
+
+    def left(self) -> Entry:
+        """Return the previous object with the new version, for watchers it no longer concerns."""
+        if self._left is None:
+            if self.prev is None:
+                raise ValueError("an added object has no previous state")
+            self._left = Entry(
+                self.prev.key, self.prev.load(), self.version, self.prev.fields
+            )
+        return self._left
+
+
+def field_cells(obj: Mapping[str, Any], paths: tuple[str, ...]) -> dict[str, str]:
+    """Return the values field selectors can ask for, as text; absent ones as the empty string."""
+    cells = {}
+    for path in paths:
+        value: Any = obj
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(value, dict):  # only Event.source, which selects by its component
+            value = value.get("component")
+        cells[path] = "" if value is None else str(value).lower() if value is True else str(value)
+    return cells
+
+
+class Collection:
+    """The objects of one kind in key order, and what happened to them."""
+
+    def __init__(self, storage: str, history: int) -> None:
+        self.storage = storage
+        self.entries: dict[str, Entry] = {}
+        self._order: list[str] = []
+        self._events: deque[Event] = deque()
+        self._history = history
+        self.floor = 0
+        """Version of the newest forgotten event: history is complete after it."""
+        self.changed: int = 0
+        """Version of the newest event."""
+        self.watchers: dict[int, Callable[[Event], None]] = {}
+
+    def _range(self, namespace: str) -> tuple[int, int]:
+        if not namespace:
+            return 0, len(self._order)
+        return (
+            bisect_left(self._order, namespace + "/"),
+            bisect_left(self._order, namespace + "0"),
+        )
+
+    def scan(self, namespace: str = "") -> list[Entry]:
+        """Return the present entries, of one namespace if given, in key order."""
+        start, end = self._range(namespace)
+        entries = self.entries
+        return [entries[key] for key in self._order[start:end]]
+
+    def is_empty(self, namespace: str = "") -> bool:
+        """Say whether nothing is present, in one namespace if given."""
+        start, end = self._range(namespace)
+        return start == end
+
+    def snapshot(self, version: int, namespace: str = "") -> list[Entry]:
+        """Return the entries as they were at ``version``.
+
+        Raises:
+            StatusError: 410 when history does not reach that far back.
+
+        """
+        if version >= self.changed:
+            return self.scan(namespace)
+        self.check_floor(version)
+        then = dict(self.entries)
+        for event in reversed(self._events):
+            if event.version <= version:
+                break
+            if event.prev is None:
+                then.pop(event.entry.key, None)
+            else:
+                then[event.entry.key] = event.prev
+        prefix = namespace + "/" if namespace else ""
+        return [then[key] for key in sorted(then) if key.startswith(prefix)]
+
+    def check_floor(self, version: int) -> None:
+        """Refuse with 410 a version older than history."""
+        if version < self.floor:
+            raise expired("The resourceVersion for the provided list is too old.")
+
+    def since(self, version: int) -> list[Event]:
+        """Return the events after ``version``, oldest first.
+
+        Raises:
+            StatusError: 410 when some of them are forgotten.
+
+        """
+        if version < self.floor:
+            raise expired(f"too old resource version: {version} ({self.floor})")
+        found: list[Event] = []
+        for event in reversed(self._events):
+            if event.version <= version:
+                break
+            found.append(event)
+        found.reverse()
+        return found
+
+    def record(self, event: Event) -> None:
+        """Take one change into the present state, the log and every watcher."""
+        key = event.entry.key
+        if event.type == "DELETED":
+            del self.entries[key]
+            del self._order[bisect_left(self._order, key)]
+        else:
+            if key not in self.entries:
+                insort(self._order, key)
+            self.entries[key] = event.entry
+        self._events.append(event)
+        self.changed = event.version
+        self.compact(self._history)
+        for deliver in list(self.watchers.values()):
+            deliver(event)
+
+    def compact(self, keep_last: int) -> None:
+        """Forget all but the newest ``keep_last`` events."""
+        while len(self._events) > keep_last:
+            self.floor = self._events.popleft().version
+
+    def restore(self, entries: list[Entry], floor: int) -> None:
+        """Start from saved objects; versions before ``floor`` count as forgotten."""
+        self.entries = {entry.key: entry for entry in entries}
+        self._order = sorted(self.entries)
+        self.floor = self.changed = floor
+
+
+class Store:
+    """All collections under one version counter."""
+
+    def __init__(self, history: int) -> None:
+        self._history = history
+        self.version = 1
+        self._collections: dict[str, Collection] = {}
+        self.uids: dict[str, tuple[Collection, str]] = {}
+        """Where each living object is, by uid."""
+        self.listeners: list[Callable[[Collection, Event], None]] = []
+        """Called after every change, in order; they must not block."""
+
+    def collection(self, storage: str) -> Collection:
+        """Return the collection of a kind, made on first use."""
+        found = self._collections.get(storage)
+        if found is None:
+            found = self._collections[storage] = Collection(storage, self._history)
+        return found
+
+    def __iter__(self) -> Iterator[Collection]:
+        return iter(list(self._collections.values()))
+
+    def put(self, collection: Collection, key: str, obj: Json, fields: Mapping[str, str]) -> Entry:
+        """Write an object (new or changed) under the next version."""
+        prev = collection.entries.get(key)
+        self.version += 1
+        entry = Entry(key, obj, self.version, fields)
+        self.uids[entry.uid] = (collection, key)
+        self._publish(
+            collection, Event("ADDED" if prev is None else "MODIFIED", entry, prev, self.version)
+        )
+        return entry
+
+    def remove(self, collection: Collection, key: str, last: Json | None = None) -> Entry:
+        """Delete an object; ``last`` is its final state when that differs from the stored one."""
+        prev = collection.entries[key]
+        self.version += 1
+        entry = Entry(key, last or prev.load(), self.version, prev.fields)
+        self.uids.pop(prev.uid, None)
+        self._publish(collection, Event("DELETED", entry, prev, self.version))
+        return entry
+
+    def _publish(self, collection: Collection, event: Event) -> None:
+        collection.record(event)
+        for listener in self.listeners:
+            listener(collection, event)
+
+    def compact(self, keep_last: int = 0) -> None:
+        """Forget all but the newest events of every kind, so that older versions get 410.
+
+        A version counts as forgotten even where nothing happened after it in a kind, as after a
+        compaction of a real store.
+        """
+        for collection in self._collections.values():
+            collection.compact(keep_last)
+            if keep_last == 0:
+                collection.floor = max(collection.floor, self.version)

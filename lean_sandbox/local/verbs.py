@@ -1,0 +1,548 @@
+"""What the API does with objects, apart from HTTP: create, update, patch, apply, delete.
+
+All functions are synchronous and finish in one step of the event loop, so a write is atomic.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.local.admission import Admission
+from lean_sandbox.local.apply import apply_onto
+from lean_sandbox.local.builtin import ClusterIPs, prepare_create, prepare_update
+from lean_sandbox.local.errors import (
+    Cause,
+    StatusError,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+)
+from lean_sandbox.local.managers import Manager, track_update
+from lean_sandbox.local.metadata import ordered_metadata
+from lean_sandbox.local.registry import Kind, Registry
+from lean_sandbox.local.serversettings import LocalSettings
+from lean_sandbox.local.store import Collection, Entry, Store, field_cells
+
+__all__ = ["Deletion", "Verbs", "WriteOptions"]
+
+Json = dict[str, Any]
+
+_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters of generated names: no vowels, nothing to be mistaken."""
+_SELECTABLE_ALWAYS: Final = ("metadata.name", "metadata.namespace")
+_COLLECTORS: Final = ("orphan", "foregroundDeletion")
+
+
+@dataclass(slots=True)
+class WriteOptions:
+    """Who writes, how, and what the server had to say beside the answer."""
+
+    manager: str = "unknown"
+    dry_run: bool = False
+    validation: str = "Warn"
+    subresource: str = ""
+    force: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The options of a delete request."""
+
+    grace_s: int | None = None
+    policy: str | None = None
+    uid: str | None = None
+    version: str | None = None
+    dry_run: bool = False
+
+
+class Verbs:
+    """The verbs over one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        clock: Clock,
+        settings: LocalSettings,
+        rng: random.Random,
+    ) -> None:
+        self.store = store
+        self.registry = registry
+        self.admission = Admission()
+        self.addresses = ClusterIPs(settings.service_cidr)
+        self._clock = clock
+        self._settings = settings
+        self._rng = rng
+
+    # ------------------------------------------------------------------ helpers
+
+    def now(self) -> str:
+        """Return the time as metadata writes it, in whole seconds."""
+        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def new_uid(self) -> str:
+        """Return a fresh uid."""
+        text = f"{self._rng.getrandbits(128):032x}"
+        variant = "89ab"[int(text[16], 16) & 3]
+        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
+
+    def collection(self, kind: Kind) -> Collection:
+        """Return where the objects of a kind are."""
+        return self.store.collection(kind.storage)
+
+    @staticmethod
+    def key(namespace: str, name: str) -> str:
+        """Return the key of an object in its collection."""
+        return f"{namespace}/{name}" if namespace else name
+
+    def entry(self, kind: Kind, namespace: str, name: str) -> Entry:
+        """Return a stored object.
+
+        Raises:
+            StatusError: 404.
+
+        """
+        found = self.collection(kind).entries.get(self.key(namespace, name))
+        if found is None:
+            raise not_found(kind.group, kind.plural, name)
+        return found
+
+    def fields(self, kind: Kind, obj: Json) -> dict[str, str]:
+        """Return what field selectors of a kind can ask of an object."""
+        return field_cells(obj, kind.selectable) if kind.selectable else {}
+
+    def _manager(self, kind: Kind, options: WriteOptions, operation: str) -> Manager:
+        return Manager(options.manager, operation, kind.api_version, options.subresource)
+
+    @staticmethod
+    def _hidden(kind: Kind, subresource: str) -> tuple[str, ...]:
+        if subresource == "status":
+            return ("spec", "metadata") if kind.is_custom else ("spec",)
+        return ("status",) if kind.has_status else ()
+
+    def _check_size(self, entry: Entry) -> None:
+        if len(entry.tail) > self._settings.max_object_bytes:
+            raise StatusError(
+                413, "RequestEntityTooLarge", "etcdserver: request is too large", details={}
+            )
+
+    def _check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
+        if not kind.namespaced:
+            return
+        home = self.store.collection("namespaces").entries.get(namespace)
+        if home is None:
+            raise not_found("", "namespaces", namespace)
+        if home.fields.get("status.phase") == "Terminating":
+            raise forbidden(
+                kind.group,
+                kind.plural,
+                name,
+                f"unable to create new content in namespace {namespace} because it is being"
+                " terminated",
+                [
+                    Cause(
+                        "NamespaceTerminating",
+                        f"namespace {namespace} is being terminated",
+                        "metadata.namespace",
+                    )
+                ],
+            )
+
+    # ------------------------------------------------------------------ create
+
+    def create(self, kind: Kind, namespace: str, obj: Json, options: WriteOptions) -> Entry:
+        """Store a new object and return it.
+
+        Raises:
+            StatusError: whatever is wrong with it.
+
+        """
+        metadata = obj.get("metadata")
+        if not isinstance(metadata, dict):
+            metadata = obj["metadata"] = {}
+        if metadata.get("resourceVersion"):
+            raise bad_request("resourceVersion should not be set on objects to be created")
+        self._check_namespace(kind, namespace, metadata.get("name") or "")
+        self.admission.decode(kind, obj, options.validation, options.warnings)
+        metadata = obj["metadata"]
+        if not metadata.get("name") and metadata.get("generateName"):
+            suffix = "".join(self._rng.choice(_SUFFIX) for _ in range(5))
+            metadata["name"] = metadata["generateName"][:58] + suffix
+        if kind.namespaced:
+            metadata["namespace"] = namespace
+        else:
+            metadata.pop("namespace", None)
+        for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"):
+            metadata.pop(key, None)
+        metadata["uid"] = self.new_uid()
+        metadata["creationTimestamp"] = self.now()
+        if kind.has_generation:
+            metadata["generation"] = 1
+        else:
+            metadata.pop("generation", None)
+        prepare_create(kind, obj, self.addresses)
+        if kind.is_custom and kind.has_status:
+            obj.pop("status", None)
+        self.admission.default(kind, obj)
+        self.admission.validate(kind, obj, None)
+        empty: Json = {"metadata": {}} if kind.is_custom else {"metadata": {}, "spec": {}}
+        metadata["managedFields"], _ = track_update(
+            empty,
+            obj,
+            self.admission.structure(kind),
+            self._manager(kind, options, "Update"),
+            metadata["creationTimestamp"],
+            hide=self._hidden(kind, ""),
+        )
+        return self._store_new(kind, namespace, obj, options)
+
+    def _store_new(self, kind: Kind, namespace: str, obj: Json, options: WriteOptions) -> Entry:
+        obj["metadata"] = ordered_metadata(obj["metadata"])
+        name = obj["metadata"]["name"]
+        collection = self.collection(kind)
+        key = self.key(namespace, name)
+        if key in collection.entries:
+            raise already_exists(kind.group, kind.plural, name)
+        fields = self.fields(kind, obj)
+        trial = Entry(key, obj, 0, fields)
+        self._check_size(trial)
+        return trial if options.dry_run else self.store.put(collection, key, obj, fields)
+
+    # ------------------------------------------------------------------ update
+
+    def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        change: Callable[[Json], Json],
+        options: WriteOptions,
+        *,
+        is_put: bool = False,
+    ) -> Entry:
+        """Write what ``change`` makes of the stored object; a change of nothing writes nothing.
+
+        Raises:
+            StatusError: 404, 409 for a stale resourceVersion, 422 for a broken rule, and whatever
+                ``change`` raises.
+
+        """
+        entry = self.entry(kind, namespace, name)
+        old = entry.load()
+        new = change(entry.load())
+        metadata = new.get("metadata")
+        if not isinstance(metadata, dict):
+            metadata = new["metadata"] = {"name": name}
+        self._check_identity(kind, entry, metadata, is_put=is_put)
+        self.admission.decode(kind, new, options.validation, options.warnings)
+        metadata = new["metadata"]
+        self._keep_system(old["metadata"], metadata)
+        prepare_update(kind, new, old, options.subresource)
+        self.admission.default(kind, new)
+        self.admission.validate(kind, new, old)
+        metadata = new["metadata"]
+        metadata["managedFields"], changed = track_update(
+            old,
+            new,
+            self.admission.structure(kind),
+            self._manager(kind, options, "Update"),
+            self.now(),
+            hide=(),
+        )
+        return self._store_changed(kind, entry, old, new, options, changed=changed)
+
+    def _check_identity(
+        self, kind: Kind, entry: Entry, metadata: Json, *, is_put: bool
+    ) -> None:
+        name = metadata.get("name")
+        if name != entry.name and (name or not is_put):
+            raise bad_request(
+                f"the name of the object ({name or ''}) does not match the name on the URL"
+                f" ({entry.name})"
+            )
+        metadata["name"] = entry.name
+        if kind.namespaced:
+            if metadata.setdefault("namespace", entry.namespace) not in (entry.namespace, ""):
+                raise bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the"
+                    " request"
+                )
+            metadata["namespace"] = entry.namespace
+        version = metadata.get("resourceVersion")
+        if version:
+            if version != str(entry.version):
+                raise conflict(kind.group, kind.plural, entry.name)
+        elif is_put and (kind.is_custom or kind.group == "coordination.k8s.io"):
+            text = "Invalid value: 0: must be specified for an update"
+            cause = Cause("FieldValueInvalid", text, "metadata.resourceVersion")
+            raise invalid(kind.group, kind.plural, entry.name, [cause])
+        uid = metadata.get("uid")
+        if uid and uid != entry.uid:
+            if is_put:
+                raise conflict(
+                    kind.group,
+                    kind.plural,
+                    entry.name,
+                    f"Precondition failed: UID in precondition: {uid}, UID in object meta:"
+                    f" {entry.uid}",
+                )
+            text = f'Invalid value: "{uid}": field is immutable'
+            cause = Cause("FieldValueInvalid", text, "metadata.uid")
+            raise invalid(kind.group, kind.kind, entry.name, [cause])
+
+    @staticmethod
+    def _keep_system(old: Json, new: Json) -> None:
+        for key in (
+            "uid",
+            "creationTimestamp",
+            "generation",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "resourceVersion",
+        ):
+            if key in old:
+                new[key] = old[key]
+            else:
+                new.pop(key, None)
+        if "generateName" in old:
+            new.setdefault("generateName", old["generateName"])
+
+    def _bump_generation(self, kind: Kind, old: Json, new: Json) -> None:
+        if not kind.has_generation:
+            return
+        ignored = {"metadata", "kind", "apiVersion"}
+        if not kind.is_custom or kind.has_status:
+            ignored.add("status")
+        before = {key: value for key, value in old.items() if key not in ignored}
+        after = {key: value for key, value in new.items() if key not in ignored}
+        if before != after:
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def _store_changed(
+        self,
+        kind: Kind,
+        entry: Entry,
+        old: Json,
+        new: Json,
+        options: WriteOptions,
+        *,
+        changed: bool,
+    ) -> Entry:
+        self._bump_generation(kind, old, new)
+        new["metadata"] = ordered_metadata(new["metadata"])
+        new.pop("kind", None)
+        new.pop("apiVersion", None)
+        self._refuse_late_finalizers(kind, old, new)
+        if not changed and self._is_same(old, new):
+            return entry
+        fields = self.fields(kind, new)
+        collection = self.collection(kind)
+        if self._is_finished(kind, new):
+            last = Entry(entry.key, new, entry.version, fields)
+            if not options.dry_run:
+                # Two encodings: the answer keeps the old version, the event has the new one.
+                self.store.remove(collection, entry.key, last.load())
+            return last
+        trial = Entry(entry.key, new, entry.version, fields)
+        self._check_size(trial)
+        if options.dry_run:
+            return trial
+        return self.store.put(collection, entry.key, new, fields)
+
+    @staticmethod
+    def _is_same(old: Json, new: Json) -> bool:
+        if {k: v for k, v in old.items() if k != "metadata"} != {
+            k: v for k, v in new.items() if k != "metadata"
+        }:
+            return False
+        return ordered_metadata(old["metadata"]) == new["metadata"]
+
+    @staticmethod
+    def _is_finished(kind: Kind, obj: Json) -> bool:
+        """Say whether a deletion that waited for finalizers is complete."""
+        metadata = obj["metadata"]
+        if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+            return False
+        if kind.plural == "namespaces" and not kind.group:
+            return not (obj.get("spec") or {}).get("finalizers")
+        return not metadata.get("deletionGracePeriodSeconds")
+
+    @staticmethod
+    def _refuse_late_finalizers(kind: Kind, old: Json, new: Json) -> None:
+        if not old["metadata"].get("deletionTimestamp"):
+            return
+        before = old["metadata"].get("finalizers") or ()
+        added = [item for item in new["metadata"].get("finalizers") or () if item not in before]
+        if added:
+            listed = ", ".join(f'"{item}"' for item in added)
+            text = (
+                "Forbidden: no new finalizers can be added if the object is being deleted, found"
+                f" new finalizers []string{{{listed}}}"
+            )
+            cause = Cause("FieldValueForbidden", text, "metadata.finalizers")
+            raise invalid(kind.group, kind.kind, old["metadata"]["name"], [cause])
+
+    # ------------------------------------------------------------------ apply
+
+    def apply(
+        self, kind: Kind, namespace: str, name: str, obj: Json, options: WriteOptions
+    ) -> tuple[Entry, bool]:
+        """Apply an object server-side; return it and whether it was created.
+
+        Raises:
+            StatusError: 409 for conflicts with other managers, and whatever create and update do.
+
+        """
+        if obj.get("metadata", {}).get("managedFields"):
+            raise bad_request("metadata.managedFields must be nil")
+        entry = self.collection(kind).entries.get(self.key(namespace, name))
+        writer = self._manager(kind, options, "Apply")
+        node = self.admission.structure(kind)
+        applied = dict(obj)
+        self.admission.decode(kind, applied, options.validation, options.warnings)
+        hide = self._hidden(kind, options.subresource)
+        if entry is None:
+            if options.subresource:
+                raise not_found(kind.group, kind.plural, name)
+            return self._apply_new(kind, namespace, applied, writer, options), True
+        old = entry.load()
+        new = apply_onto(
+            entry.load(), applied, node, writer, self.now(), force=options.force, hide=hide
+        )
+        metadata = new["metadata"]
+        asked = applied.get("metadata", {})
+        for key in ("uid", "resourceVersion"):
+            if asked.get(key):
+                metadata[key] = asked[key]
+        self._check_identity(kind, entry, metadata, is_put=False)
+        managed = metadata["managedFields"]
+        self._keep_system(old["metadata"], metadata)
+        prepare_update(kind, new, old, options.subresource)
+        self.admission.default(kind, new)
+        self.admission.validate(kind, new, old)
+        new["metadata"]["managedFields"] = managed
+        return self._store_changed(kind, entry, old, new, options, changed=False), False
+
+    def _apply_new(
+        self, kind: Kind, namespace: str, obj: Json, writer: Manager, options: WriteOptions
+    ) -> Entry:
+        trial = WriteOptions(options.manager, dry_run=True, validation="Ignore")
+        applied = {**obj, "metadata": dict(obj["metadata"])}
+        created = self.create(kind, namespace, obj, trial).load()
+        created["metadata"].pop("managedFields", None)
+        final = apply_onto(
+            created,
+            applied,
+            self.admission.structure(kind),
+            writer,
+            created["metadata"]["creationTimestamp"],
+            force=True,
+            hide=self._hidden(kind, ""),
+        )
+        return self._store_new(kind, namespace, final, options)
+
+    # ------------------------------------------------------------------ delete
+
+    def delete(
+        self, kind: Kind, namespace: str, name: str, how: Deletion
+    ) -> tuple[Entry, bool]:
+        """Delete an object, or start its deletion; return its state and whether it is gone.
+
+        Raises:
+            StatusError: 404, or 409 when a precondition does not hold.
+
+        """
+        entry = self.entry(kind, namespace, name)
+        self._check_preconditions(kind, entry, how)
+        obj = entry.load()
+        metadata = obj["metadata"]
+        before = entry.load()
+        self._set_collector(metadata, how)
+        grace = self._grace(kind, obj, how)
+        deleting = metadata.get("deletionTimestamp")
+        if kind.plural == "namespaces" and not kind.group:
+            if not deleting:
+                metadata["deletionTimestamp"] = self.now()
+                obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        elif not deleting:
+            moment = self._clock.now() + timedelta(seconds=grace or 0)
+            metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+            metadata["deletionGracePeriodSeconds"] = grace or 0
+            if metadata.get("generation"):
+                metadata["generation"] += 1
+        elif grace is not None and grace < metadata.get("deletionGracePeriodSeconds", 0):
+            moment = self._clock.now() + timedelta(seconds=grace)
+            metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+            metadata["deletionGracePeriodSeconds"] = grace
+        return self._store_deletion(kind, entry, before, obj, how)
+
+    def _store_deletion(
+        self, kind: Kind, entry: Entry, before: Json, obj: Json, how: Deletion
+    ) -> tuple[Entry, bool]:
+        obj["metadata"] = ordered_metadata(obj["metadata"])
+        fields = self.fields(kind, obj)
+        collection = self.collection(kind)
+        if self._is_finished(kind, obj):
+            if how.dry_run:
+                return Entry(entry.key, obj, entry.version, fields), True
+            gone = self.store.remove(collection, entry.key, obj)
+            return gone, True
+        if obj == before or how.dry_run:
+            return Entry(entry.key, obj, entry.version, fields), False
+        return self.store.put(collection, entry.key, obj, fields), False
+
+    @staticmethod
+    def _check_preconditions(kind: Kind, entry: Entry, how: Deletion) -> None:
+        if how.uid is not None and how.uid != entry.uid:
+            raise conflict(
+                kind.group,
+                kind.kind,
+                entry.name,
+                f"the UID in the precondition ({how.uid}) does not match the UID in record"
+                f" ({entry.uid}). The object might have been deleted and then recreated",
+            )
+        if how.version is not None and how.version != str(entry.version):
+            raise conflict(
+                kind.group,
+                kind.kind,
+                entry.name,
+                f"the ResourceVersion in the precondition ({how.version}) does not match the"
+                f" ResourceVersion in record ({entry.version}). The object might have been"
+                " modified",
+            )
+
+    @staticmethod
+    def _set_collector(metadata: Json, how: Deletion) -> None:
+        """Put the garbage collector's finalizer for the propagation policy, drop the other."""
+        wanted = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}.get(how.policy or "")
+        kept = [item for item in metadata.get("finalizers") or () if item not in _COLLECTORS]
+        if wanted:
+            kept.append(wanted)
+        if kept:
+            metadata["finalizers"] = kept
+        else:
+            metadata.pop("finalizers", None)
+
+    @staticmethod
+    def _grace(kind: Kind, obj: Json, how: Deletion) -> int | None:
+        """Return the seconds a Pod gets to end; 0 for what has no process; None for no opinion."""
+        if kind.plural != "pods" or kind.group:
+            return 0
+        spec, status = obj.get("spec") or {}, obj.get("status") or {}
+        if obj["metadata"].get("deletionTimestamp"):
+            return how.grace_s
+        if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+            return 0
+        grace = how.grace_s
+        if grace is None:
+            grace = spec.get("terminationGracePeriodSeconds", 30)
+        return 1 if grace < 0 else grace

@@ -1,0 +1,1 @@
+"""The API kinds as data and pure functions."""

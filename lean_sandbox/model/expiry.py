@@ -1,0 +1,25 @@
+"""When a Sandbox expires, and when to look again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+__all__ = ["MARK_REQUEUE_S", "MINIMUM_REQUEUE_S", "is_expired", "requeue_after_s"]
+
+# A look that would come sooner is put off, so expiry may be noticed up to this much late.
+MINIMUM_REQUEUE_S: Final = 2.0
+# After marking a Sandbox as expired its teardown follows in a pass of its own.
+MARK_REQUEUE_S: Final = 0.001
+
+
+def is_expired(shutdown_time: float | None, now: datetime) -> bool:
+    """Return whether ``shutdown_time`` (seconds since the epoch) has come; never without one."""
+    return shutdown_time is not None and now.timestamp() >= shutdown_time
+
+
+def requeue_after_s(shutdown_time: float | None, now: datetime) -> float | None:
+    """Return the seconds until the next look at the expiry, None when nothing is to come."""
+    if shutdown_time is None or is_expired(shutdown_time, now):
+        return None
+    return max(shutdown_time - now.timestamp(), MINIMUM_REQUEUE_S)

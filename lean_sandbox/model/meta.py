@@ -1,0 +1,131 @@
+"""ObjectMeta as far as it decides anything, and who controls an object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from lean_sandbox.model.names import CORE_API_VERSION, SANDBOX_KIND
+from lean_sandbox.model.wire import OrNull, Value, fill
+
+__all__ = [
+    "EMPTY_META",
+    "ObjectMeta",
+    "OwnerReference",
+    "Ownership",
+    "controller_of",
+    "controller_reference",
+    "owner_references_body",
+    "ownership",
+    "sandbox_reference",
+    "with_controller_reference",
+]
+
+
+class OwnerReference(Value, frozen=True):
+    """One entry of ``metadata.ownerReferences``."""
+
+    apiVersion: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = False
+    blockOwnerDeletion: bool | None = False
+
+    @property
+    def group(self) -> str:
+        """The API group, empty for the core group."""
+        group, slash, _ = self.apiVersion.partition("/")
+        return group if slash else ""
+
+
+class ObjectMeta(Value, frozen=True):
+    """Metadata of any object; ``managedFields`` are skipped while decoding."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""
+    generation: int = 0
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: OrNull[tuple[str, ...]] = ()
+    ownerReferences: OrNull[tuple[OwnerReference, ...]] = ()
+    deletionTimestamp: str | None = None
+    creationTimestamp: str | None = None
+    generateName: str = ""
+
+    def __post_init__(self) -> None:
+        fill(self, "finalizers", ())
+        fill(self, "ownerReferences", ())
+
+
+EMPTY_META = ObjectMeta()
+
+
+class Ownership(Enum):
+    """How an object relates to the one that wants to use it."""
+
+    UNOWNED = "unowned"
+    OWNED = "owned"
+    OTHER = "owned by other"
+
+
+def controller_of(meta: ObjectMeta) -> OwnerReference | None:
+    """Return the first owner reference marked as controller."""
+    for reference in meta.ownerReferences:
+        if reference.controller:
+            return reference
+    return None
+
+
+def ownership(meta: ObjectMeta, uid: str) -> Ownership:
+    """Return whether the object is controlled by ``uid``, by another one, or by nobody.
+
+    Only the uid counts: an earlier object of the same kind and name is another one, and a reference
+    written by an older API version with the same uid is ours.
+    """
+    reference = controller_of(meta)
+    if reference is None:
+        return Ownership.UNOWNED
+    return Ownership.OWNED if reference.uid == uid else Ownership.OTHER
+
+
+def controller_reference(api_version: str, kind: str, name: str, uid: str) -> OwnerReference:
+    """Return the reference a controller puts on its children."""
+    return OwnerReference(api_version, kind, name, uid, controller=True, blockOwnerDeletion=True)
+
+
+def sandbox_reference(sandbox_meta: ObjectMeta) -> OwnerReference:
+    """Return the controller reference of a Sandbox."""
+    return controller_reference(CORE_API_VERSION, SANDBOX_KIND, sandbox_meta.name, sandbox_meta.uid)
+
+
+def with_controller_reference(
+    references: Iterable[OwnerReference], reference: OwnerReference
+) -> tuple[OwnerReference, ...]:
+    """Return ``references`` with ``reference`` among them.
+
+    It takes the place of the one to the same group, kind and name, else the end of the list; every
+    other reference is kept.
+    """
+    kept = list(references)
+    for index, present in enumerate(kept):
+        if _target(present) == _target(reference):
+            kept[index] = reference
+            break
+    else:
+        kept.append(reference)
+    return tuple(kept)
+
+
+def owner_references_body(references: Iterable[OwnerReference]) -> list[dict[str, Any]]:
+    """Return ``references`` as plain JSON data for a request body."""
+    return [msgspec.to_builtins(reference) for reference in references]
+
+
+def _target(reference: OwnerReference) -> tuple[str, str, str]:
+    return reference.group, reference.kind, reference.name

@@ -1,0 +1,250 @@
+"""Keys, kinds and reasons of the sandbox APIs, and the small rules about names.
+
+Everything here is API surface: clients, routers and dashboards compare these strings byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = [
+    "ADOPTABLE_LABEL",
+    "ADOPTABLE_VALUE",
+    "CLAIM_FIRST_READY_AT_ANNOTATION",
+    "CLAIM_UID_LABEL",
+    "CLIENT_FIRST_REQUESTED_AT_ANNOTATION",
+    "CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION",
+    "CORE_API_VERSION",
+    "CORE_GROUP",
+    "CORE_PREFIX",
+    "CREATED_BY_ALLOWED",
+    "CREATED_BY_LABEL",
+    "CREATED_BY_UNKNOWN",
+    "CREATION_LATENCY_RECORDED_ANNOTATION",
+    "DEFAULT_CLUSTER_DOMAIN",
+    "EVENT_POD_CREATED",
+    "EVENT_POD_CREATE_FAILED",
+    "EVENT_SANDBOX_READY",
+    "EXTENSIONS_API_VERSION",
+    "EXTENSIONS_GROUP",
+    "EXTENSIONS_PREFIX",
+    "FALSE",
+    "FIELD_MANAGER",
+    "FINISHED",
+    "LAUNCH_TYPE_COLD",
+    "LAUNCH_TYPE_LABEL",
+    "LAUNCH_TYPE_WARM",
+    "NAME_HASH_LABEL",
+    "OPERATING_MODE_RUNNING",
+    "OPERATING_MODE_SUSPENDED",
+    "POD_FAILED",
+    "POD_NAME_ANNOTATION",
+    "POD_PENDING",
+    "POD_RUNNING",
+    "POD_SCHEDULED",
+    "POD_SUCCEEDED",
+    "POD_TEMPLATE_HASH_LABEL",
+    "PROPAGATED_ANNOTATIONS_ANNOTATION",
+    "PROPAGATED_LABELS_ANNOTATION",
+    "READY",
+    "REASON_DEPENDENCIES_NOT_READY",
+    "REASON_DEPENDENCIES_READY",
+    "REASON_INVALID_CONFIGURATION",
+    "REASON_MULTIPLE_PODS",
+    "REASON_NOT_SUSPENDED",
+    "REASON_POD_FAILED",
+    "REASON_POD_NOT_OWNED",
+    "REASON_POD_SCHEDULED",
+    "REASON_POD_SCHEDULING_UNKNOWN",
+    "REASON_POD_STATE_UNKNOWN",
+    "REASON_POD_SUCCEEDED",
+    "REASON_POD_TERMINATED",
+    "REASON_POD_TERMINATING",
+    "REASON_RECONCILER_ERROR",
+    "REASON_SANDBOX_EXPIRED",
+    "REASON_SANDBOX_SUSPENDED",
+    "REASON_SCHEDULING_GATED",
+    "REASON_UNSCHEDULABLE",
+    "SAFE_TO_EVICT_ANNOTATION",
+    "SANDBOX_CLAIM_KIND",
+    "SANDBOX_CLAIM_PLURAL",
+    "SANDBOX_KIND",
+    "SANDBOX_NAME_ANNOTATION",
+    "SANDBOX_PLURAL",
+    "SANDBOX_TEMPLATE_KIND",
+    "SANDBOX_TEMPLATE_PLURAL",
+    "SANDBOX_WARM_POOL_KIND",
+    "SANDBOX_WARM_POOL_PLURAL",
+    "SHUTDOWN_POLICY_DELETE",
+    "SHUTDOWN_POLICY_RETAIN",
+    "SUSPENDED",
+    "TEMPLATE_HASH_LABEL",
+    "TEMPLATE_REF_ANNOTATION",
+    "TEMPLATE_REF_HASH_LABEL",
+    "TRACE_CONTEXT_ANNOTATION",
+    "TRUE",
+    "UNKNOWN",
+    "VERSION",
+    "WARM_POOL_LABEL",
+    "WEBHOOK_FIRST_OBSERVED_AT_ANNOTATION",
+    "fnv1a_32",
+    "is_reserved_annotation",
+    "is_reserved_label",
+    "name_hash",
+    "normalise_created_by",
+    "resolve_pod_name",
+]
+
+# --- groups, versions, kinds -------------------------------------------------------------------
+
+CORE_GROUP: Final = "agents.x-k8s.io"
+EXTENSIONS_GROUP: Final = "extensions.agents.x-k8s.io"
+VERSION: Final = "v1beta1"
+CORE_API_VERSION: Final = f"{CORE_GROUP}/{VERSION}"
+EXTENSIONS_API_VERSION: Final = f"{EXTENSIONS_GROUP}/{VERSION}"
+
+SANDBOX_KIND: Final = "Sandbox"
+SANDBOX_CLAIM_KIND: Final = "SandboxClaim"
+SANDBOX_TEMPLATE_KIND: Final = "SandboxTemplate"
+SANDBOX_WARM_POOL_KIND: Final = "SandboxWarmPool"
+
+SANDBOX_PLURAL: Final = "sandboxes"
+SANDBOX_CLAIM_PLURAL: Final = "sandboxclaims"
+SANDBOX_TEMPLATE_PLURAL: Final = "sandboxtemplates"
+SANDBOX_WARM_POOL_PLURAL: Final = "sandboxwarmpools"
+
+# --- labels and annotations --------------------------------------------------------------------
+
+CORE_PREFIX: Final = f"{CORE_GROUP}/"
+EXTENSIONS_PREFIX: Final = f"{EXTENSIONS_GROUP}/"
+
+# Labels.
+NAME_HASH_LABEL: Final = CORE_PREFIX + "sandbox-name-hash"
+ADOPTABLE_LABEL: Final = CORE_PREFIX + "adoptable"
+ADOPTABLE_VALUE: Final = "true"
+CREATED_BY_LABEL: Final = CORE_PREFIX + "created-by"
+WARM_POOL_LABEL: Final = CORE_PREFIX + "warm-pool-sandbox"
+TEMPLATE_REF_HASH_LABEL: Final = CORE_PREFIX + "sandbox-template-ref-hash"
+TEMPLATE_HASH_LABEL: Final = CORE_PREFIX + "sandbox-template-hash"
+POD_TEMPLATE_HASH_LABEL: Final = CORE_PREFIX + "sandbox-pod-template-hash"
+CLAIM_UID_LABEL: Final = CORE_PREFIX + "claim-uid"
+LAUNCH_TYPE_LABEL: Final = CORE_PREFIX + "launch-type"
+LAUNCH_TYPE_COLD: Final = "cold"
+LAUNCH_TYPE_WARM: Final = "warm"
+
+# Annotations.
+POD_NAME_ANNOTATION: Final = CORE_PREFIX + "pod-name"
+PROPAGATED_LABELS_ANNOTATION: Final = CORE_PREFIX + "propagated-labels"
+PROPAGATED_ANNOTATIONS_ANNOTATION: Final = CORE_PREFIX + "propagated-annotations"
+TEMPLATE_REF_ANNOTATION: Final = CORE_PREFIX + "sandbox-template-ref"
+TRACE_CONTEXT_ANNOTATION: Final = "opentelemetry.io/trace-context"
+SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+# Annotations clients keep on claims.
+CLIENT_FIRST_REQUESTED_AT_ANNOTATION: Final = CORE_PREFIX + "client-first-requested-at"
+CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION: Final = CORE_PREFIX + "controller-first-observed-at"
+WEBHOOK_FIRST_OBSERVED_AT_ANNOTATION: Final = CORE_PREFIX + "webhook-first-observed-at"
+CLAIM_FIRST_READY_AT_ANNOTATION: Final = CORE_PREFIX + "claim-first-ready-at"
+CREATION_LATENCY_RECORDED_ANNOTATION: Final = CORE_PREFIX + "creation-latency-recorded"
+SANDBOX_NAME_ANNOTATION: Final = CORE_PREFIX + "sandbox-name"
+
+# --- values of spec ----------------------------------------------------------------------------
+
+OPERATING_MODE_RUNNING: Final = "Running"
+OPERATING_MODE_SUSPENDED: Final = "Suspended"
+SHUTDOWN_POLICY_DELETE: Final = "Delete"
+SHUTDOWN_POLICY_RETAIN: Final = "Retain"
+
+# --- condition types and reasons ---------------------------------------------------------------
+
+READY: Final = "Ready"
+SUSPENDED: Final = "Suspended"
+FINISHED: Final = "Finished"
+POD_SCHEDULED: Final = "PodScheduled"
+
+TRUE: Final = "True"
+FALSE: Final = "False"
+UNKNOWN: Final = "Unknown"
+
+REASON_NOT_SUSPENDED: Final = "NotSuspended"
+REASON_POD_STATE_UNKNOWN: Final = "PodStateUnknown"
+REASON_POD_TERMINATED: Final = "PodTerminated"
+REASON_POD_TERMINATING: Final = "PodTerminating"
+REASON_POD_NOT_OWNED: Final = "PodNotOwned"
+REASON_POD_SUCCEEDED: Final = "PodSucceeded"
+REASON_POD_FAILED: Final = "PodFailed"
+REASON_POD_SCHEDULED: Final = "PodScheduled"
+REASON_POD_SCHEDULING_UNKNOWN: Final = "PodSchedulingUnknown"
+REASON_UNSCHEDULABLE: Final = "Unschedulable"
+REASON_SCHEDULING_GATED: Final = "SchedulingGated"
+REASON_MULTIPLE_PODS: Final = "MultiplePods"
+REASON_RECONCILER_ERROR: Final = "ReconcilerError"
+REASON_INVALID_CONFIGURATION: Final = "InvalidConfiguration"
+REASON_SANDBOX_SUSPENDED: Final = "SandboxSuspended"
+REASON_SANDBOX_EXPIRED: Final = "SandboxExpired"
+REASON_DEPENDENCIES_READY: Final = "DependenciesReady"
+REASON_DEPENDENCIES_NOT_READY: Final = "DependenciesNotReady"
+
+# Reasons of events that are not reasons of conditions too.
+EVENT_POD_CREATED: Final = "SandboxPodCreated"
+EVENT_POD_CREATE_FAILED: Final = "SandboxPodCreateFailed"
+EVENT_SANDBOX_READY: Final = "SandboxReady"
+
+POD_PENDING: Final = "Pending"
+POD_RUNNING: Final = "Running"
+POD_SUCCEEDED: Final = "Succeeded"
+POD_FAILED: Final = "Failed"
+
+DEFAULT_CLUSTER_DOMAIN: Final = "cluster.local"
+FIELD_MANAGER: Final = "sandbox-controller"
+
+# --- rules -------------------------------------------------------------------------------------
+
+CREATED_BY_ALLOWED: Final = frozenset({"go-client", "python-client", "controller"})
+CREATED_BY_UNKNOWN: Final = "unknown"
+
+_RESERVED_PREFIXES: Final = (CORE_PREFIX, EXTENSIONS_PREFIX)
+_FNV_OFFSET: Final = 0x811C9DC5
+_FNV_PRIME: Final = 0x01000193
+
+
+def fnv1a_32(data: bytes) -> int:
+    """Return the 32-bit FNV-1a hash of ``data``."""
+    value = _FNV_OFFSET
+    for byte in data:
+        value = (value ^ byte) * _FNV_PRIME & 0xFFFFFFFF
+    return value
+
+
+def name_hash(name: str) -> str:
+    """Return the 8 lower-case hex digits that label the children of the object ``name``."""
+    return f"{fnv1a_32(name.encode()):08x}"
+
+
+def is_reserved_label(key: str) -> bool:
+    """Return whether a template may not put the label ``key`` on a Pod."""
+    return key.startswith(_RESERVED_PREFIXES)
+
+
+def is_reserved_annotation(key: str) -> bool:
+    """Return whether a template may not put the annotation ``key`` on a Pod."""
+    return key == TRACE_CONTEXT_ANNOTATION or key.startswith(_RESERVED_PREFIXES)
+
+
+def normalise_created_by(value: str | None) -> str:
+    """Return the created-by value with bounded cardinality; nothing stays the empty string."""
+    if not value:
+        return ""
+    return value if value in CREATED_BY_ALLOWED else CREATED_BY_UNKNOWN
+
+
+def resolve_pod_name(name: str, annotations: Mapping[str, str] | None) -> str:
+    """Return the name under which the Pod of the Sandbox ``name`` is looked up.
+
+    The annotation is no longer written by anyone, but one left by an older controller still counts;
+    an empty value means the Sandbox name.
+    """
+    if not annotations:
+        return name
+    return annotations.get(POD_NAME_ANNOTATION) or name

@@ -1,0 +1,250 @@
+"""The Sandbox kind as it comes over the wire, and the little that is remembered of each one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+
+import msgspec
+
+from lean_sandbox.model.meta import EMPTY_META, ObjectMeta
+from lean_sandbox.model.names import (
+    OPERATING_MODE_RUNNING,
+    OPERATING_MODE_SUSPENDED,
+    SHUTDOWN_POLICY_DELETE,
+    SHUTDOWN_POLICY_RETAIN,
+    is_reserved_annotation,
+    is_reserved_label,
+)
+from lean_sandbox.model.service import ServicePort, derive_ports, shared_ports
+from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.model.wire import NOTHING, OrNull, Value, fill
+
+__all__ = [
+    "EMPTY_STATUS",
+    "Condition",
+    "PodTemplate",
+    "PodTemplateMetadata",
+    "Sandbox",
+    "SandboxSpec",
+    "SandboxStatus",
+    "SandboxView",
+    "VolumeClaimTemplate",
+    "VolumeClaimTemplateMetadata",
+    "shutdown_time_s",
+    "view_of",
+]
+
+
+def _text() -> str:
+    # A default made by a factory is never left out when encoded: the schema requires these fields.
+    return ""
+
+
+class Condition(Value, frozen=True):
+    """One entry of ``status.conditions`` (metav1.Condition)."""
+
+    type: str
+    status: str
+    reason: str = msgspec.field(default_factory=_text)
+    message: str = msgspec.field(default_factory=_text)
+    lastTransitionTime: str = msgspec.field(default_factory=_text)
+    observedGeneration: int | None = None
+
+
+class SandboxStatus(Value, frozen=True):
+    """``status`` of a Sandbox; empty means absent."""
+
+    conditions: OrNull[tuple[Condition, ...]] = ()
+    selector: OrNull[str] = ""
+    podIPs: OrNull[tuple[str, ...]] = ()
+    nodeName: OrNull[str] = ""
+    service: OrNull[str] = ""
+    serviceFQDN: OrNull[str] = ""
+
+    def __post_init__(self) -> None:
+        fill(self, "conditions", ())
+        fill(self, "podIPs", ())
+        fill(self, "selector", "")
+        fill(self, "nodeName", "")
+        fill(self, "service", "")
+        fill(self, "serviceFQDN", "")
+
+
+EMPTY_STATUS = SandboxStatus()
+
+
+class PodTemplateMetadata(Value, frozen=True):
+    """``podTemplate.metadata``: what is propagated to the Pod."""
+
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+_EMPTY_TEMPLATE_METADATA = PodTemplateMetadata()
+
+
+class PodTemplate(Value, frozen=True):
+    """The template of the Pod; its spec stays the bytes the server sent."""
+
+    metadata: OrNull[PodTemplateMetadata] = _EMPTY_TEMPLATE_METADATA
+    spec: msgspec.Raw = NOTHING
+
+    def __post_init__(self) -> None:
+        fill(self, "metadata", _EMPTY_TEMPLATE_METADATA)
+
+
+_EMPTY_TEMPLATE = PodTemplate()
+
+
+class VolumeClaimTemplateMetadata(Value, frozen=True):
+    """``volumeClaimTemplates[].metadata``."""
+
+    name: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+_EMPTY_CLAIM_METADATA = VolumeClaimTemplateMetadata()
+
+
+class VolumeClaimTemplate(Value, frozen=True):
+    """The template of one PersistentVolumeClaim; its spec stays the bytes the server sent."""
+
+    metadata: OrNull[VolumeClaimTemplateMetadata] = _EMPTY_CLAIM_METADATA
+    spec: msgspec.Raw = NOTHING
+
+    def __post_init__(self) -> None:
+        fill(self, "metadata", _EMPTY_CLAIM_METADATA)
+
+    @property
+    def name(self) -> str:
+        """The name of the template, which is also the name of the volume."""
+        return self.metadata.name
+
+
+class SandboxSpec(Value, frozen=True):
+    """``spec`` of a Sandbox; ``service`` has three states, an absent mode or policy its default."""
+
+    podTemplate: OrNull[PodTemplate] = _EMPTY_TEMPLATE
+    volumeClaimTemplates: tuple[VolumeClaimTemplate, ...] | None = None
+    service: bool | None = None
+    shutdownTime: str | None = None
+    shutdownPolicy: OrNull[str] = SHUTDOWN_POLICY_RETAIN
+    operatingMode: OrNull[str] = OPERATING_MODE_RUNNING
+
+    def __post_init__(self) -> None:
+        fill(self, "podTemplate", _EMPTY_TEMPLATE)
+        fill(self, "shutdownPolicy", SHUTDOWN_POLICY_RETAIN)
+        fill(self, "operatingMode", OPERATING_MODE_RUNNING)
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the Sandbox should have no Pod; any mode but Suspended means running."""
+        return self.operatingMode == OPERATING_MODE_SUSPENDED
+
+    @property
+    def is_deleted_at_expiry(self) -> bool:
+        """Whether the Sandbox object goes at expiry; any policy but Delete means it is retained."""
+        return self.shutdownPolicy == SHUTDOWN_POLICY_DELETE
+
+
+_EMPTY_SPEC = SandboxSpec()
+
+
+class Sandbox(Value, frozen=True):
+    """A Sandbox. Its Raw parts keep the message it was decoded from alive: do not store it."""
+
+    metadata: OrNull[ObjectMeta] = EMPTY_META
+    spec: OrNull[SandboxSpec] = _EMPTY_SPEC
+    status: OrNull[SandboxStatus] = EMPTY_STATUS
+    apiVersion: str = ""
+    kind: str = ""
+
+    def __post_init__(self) -> None:
+        fill(self, "metadata", EMPTY_META)
+        fill(self, "spec", _EMPTY_SPEC)
+        fill(self, "status", EMPTY_STATUS)
+
+
+class SandboxView(msgspec.Struct, frozen=True, gc=False):
+    """What is kept in memory of the spec of a Sandbox once the full object was seen.
+
+    Maps and ports are shared between Sandboxes of one template: never change them.
+    """
+
+    generation: int = 0
+    is_suspended: bool = False
+    # spec.service: true, false or unset.
+    service: bool | None = None
+    # Seconds since the epoch.
+    shutdown_time: float | None = None
+    shutdown_policy: str = SHUTDOWN_POLICY_RETAIN
+    # Without reserved keys, which never reach the Pod; None when nothing is left.
+    template_labels: dict[str, str] | None = None
+    template_annotations: dict[str, str] | None = None
+    ports: tuple[ServicePort, ...] = ()
+    # Names of the volumeClaimTemplates.
+    claim_templates: tuple[str, ...] = ()
+
+    @property
+    def template_metadata(self) -> PodTemplateMetadata:
+        """What of the template is propagated to the Pod."""
+        return PodTemplateMetadata(self.template_labels, self.template_annotations)
+
+    @property
+    def is_deleted_at_expiry(self) -> bool:
+        """Whether the Sandbox object goes at expiry."""
+        return self.shutdown_policy == SHUTDOWN_POLICY_DELETE
+
+
+def view_of(sandbox: Sandbox) -> SandboxView:
+    """Return what decisions need of ``sandbox``, detached from the message it came in.
+
+    Raises:
+        ValueError: ``spec.shutdownTime`` is not a date-time.
+        msgspec.ValidationError: the containers of the template are not shaped as core/v1 says.
+
+    """
+    spec = sandbox.spec
+    metadata = spec.podTemplate.metadata
+    return SandboxView(
+        generation=sandbox.metadata.generation,
+        is_suspended=spec.is_suspended,
+        service=spec.service,
+        shutdown_time=shutdown_time_s(spec),
+        shutdown_policy=sys.intern(spec.shutdownPolicy),
+        template_labels=_propagated(metadata.labels, is_reserved_label),
+        template_annotations=_propagated(metadata.annotations, is_reserved_annotation),
+        ports=shared_ports(derive_ports(spec.podTemplate.spec)),
+        claim_templates=tuple(sys.intern(t.name) for t in spec.volumeClaimTemplates or ()),
+    )
+
+
+def shutdown_time_s(spec: SandboxSpec) -> float | None:
+    """Return ``spec.shutdownTime`` in seconds since the epoch, None when it is not set.
+
+    Raises:
+        ValueError: it is set but not a date-time.
+
+    """
+    if not spec.shutdownTime:
+        return None
+    try:
+        return parse_rfc3339(spec.shutdownTime).timestamp()
+    except ValueError as error:
+        raise ValueError(f"spec.shutdownTime: {error}") from None
+
+
+def _propagated(
+    values: dict[str, str] | None, is_reserved: Callable[[str], bool]
+) -> dict[str, str] | None:
+    if not values:
+        return None
+    return _shared(tuple((k, v) for k, v in values.items() if not is_reserved(k)))
+
+
+@lru_cache(maxsize=4096)
+def _shared(items: tuple[tuple[str, str], ...]) -> dict[str, str] | None:
+    return {sys.intern(key): sys.intern(value) for key, value in items} or None

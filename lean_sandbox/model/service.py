@@ -1,0 +1,249 @@
+"""The headless Service of a Sandbox: its ports, creation, repair and adoption."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from lean_sandbox.model import messages
+from lean_sandbox.model.meta import (
+    EMPTY_META,
+    ObjectMeta,
+    OwnerReference,
+    owner_references_body,
+    sandbox_reference,
+    with_controller_reference,
+)
+from lean_sandbox.model.names import (
+    ADOPTABLE_LABEL,
+    ADOPTABLE_VALUE,
+    DEFAULT_CLUSTER_DOMAIN,
+    NAME_HASH_LABEL,
+    name_hash,
+)
+from lean_sandbox.model.wire import OrNull, Value, fill
+
+__all__ = [
+    "Service",
+    "ServicePort",
+    "ServiceSpec",
+    "adopted_service",
+    "adoption_refusal",
+    "build_service",
+    "derive_ports",
+    "may_adopt",
+    "owned_service_patch",
+    "service_fqdn",
+    "shared_ports",
+]
+
+DEFAULT_PROTOCOL = "TCP"
+HEADLESS = "None"
+
+
+class ServicePort(msgspec.Struct, frozen=True, gc=False):
+    """The four fields of a Service port that count; all of them are always written."""
+
+    name: str = ""
+    protocol: str = DEFAULT_PROTOCOL
+    port: int = 0
+    targetPort: int | str | None = None
+
+
+class ServiceSpec(Value, frozen=True):
+    """What of a Service's spec is compared."""
+
+    clusterIP: OrNull[str] = ""
+    selector: dict[str, str] | None = None
+    ports: OrNull[tuple[ServicePort, ...]] = ()
+
+    def __post_init__(self) -> None:
+        fill(self, "clusterIP", "")
+        fill(self, "ports", ())
+
+
+_EMPTY_SPEC = ServiceSpec()
+
+
+class Service(Value, frozen=True):
+    """A Service, pruned while decoding."""
+
+    metadata: OrNull[ObjectMeta] = EMPTY_META
+    spec: OrNull[ServiceSpec] = _EMPTY_SPEC
+
+    def __post_init__(self) -> None:
+        fill(self, "metadata", EMPTY_META)
+        fill(self, "spec", _EMPTY_SPEC)
+
+
+class _ContainerPort(msgspec.Struct, frozen=True, gc=False):
+    name: str | None = None
+    containerPort: int | None = None
+    protocol: str | None = None
+
+
+class _Container(msgspec.Struct, frozen=True, gc=False):
+    ports: tuple[_ContainerPort, ...] | None = None
+    restartPolicy: str | None = None
+
+
+class _PodSpec(msgspec.Struct, frozen=True, gc=False):
+    containers: tuple[_Container, ...] | None = None
+    initContainers: tuple[_Container, ...] | None = None
+
+
+_pod_spec_decoder = msgspec.json.Decoder(_PodSpec | None)
+
+
+def derive_ports(pod_spec: msgspec.Raw) -> tuple[ServicePort, ...]:
+    """Return the Service ports for the container ports of a Pod spec, sorted by port and protocol.
+
+    Containers count in order, then init containers that restart always. An explicit name is kept
+    for the first port that claims it; nameless ports are called ``p-<port>-<protocol>``, with
+    ``-2``, ``-3``... behind if that name is taken.
+
+    Raises:
+        msgspec.ValidationError: the containers or their ports are not shaped as core/v1 says.
+
+    """
+    spec = _pod_spec_decoder.decode(pod_spec)
+    if spec is None:
+        return ()
+    names: dict[tuple[int, str], str] = {}
+    taken: set[str] = set()
+    for port in _container_ports(spec):
+        key = (port.containerPort or 0, port.protocol or DEFAULT_PROTOCOL)
+        known = names.setdefault(key, "")
+        if not known and port.name and port.name not in taken:
+            names[key] = port.name
+            taken.add(port.name)
+    return tuple(
+        ServicePort(name or _free_name(key, taken), key[1], key[0], key[0])
+        for key, name in sorted(names.items())
+    )
+
+
+@lru_cache(maxsize=4096)
+def shared_ports(ports: tuple[ServicePort, ...]) -> tuple[ServicePort, ...]:
+    """Return an equal tuple that all callers share: the Sandboxes of one template cost one."""
+    return ports
+
+
+def build_service(sandbox_meta: ObjectMeta, ports: Iterable[ServicePort]) -> dict[str, Any]:
+    """Return the body that creates the headless Service of a Sandbox."""
+    labels = {NAME_HASH_LABEL: name_hash(sandbox_meta.name)}
+    spec: dict[str, Any] = {"clusterIP": HEADLESS, "selector": dict(labels)}
+    if bodies := _port_bodies(ports):
+        spec["ports"] = bodies
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": sandbox_meta.name,
+            "namespace": sandbox_meta.namespace,
+            "labels": labels,
+            "ownerReferences": owner_references_body((sandbox_reference(sandbox_meta),)),
+        },
+        "spec": spec,
+    }
+
+
+def owned_service_patch(
+    service: Service, name_hash_value: str, ports: tuple[ServicePort, ...] | None
+) -> dict[str, Any] | None:
+    """Return the merge patch that repairs an owned Service, or None when nothing drifted.
+
+    The tracking label is set and other labels stay; the selector becomes exactly the tracking
+    selector; ports are replaced when they differ, or left alone when ``ports`` is None. The patch
+    is the whole request body.
+    """
+    patch: dict[str, Any] = {}
+    if (service.metadata.labels or {}).get(NAME_HASH_LABEL) != name_hash_value:
+        patch["metadata"] = {"labels": {NAME_HASH_LABEL: name_hash_value}}
+    spec: dict[str, Any] = {}
+    selector = service.spec.selector or {}
+    if selector != {NAME_HASH_LABEL: name_hash_value}:
+        changes: dict[str, str | None] = dict.fromkeys(selector)
+        changes[NAME_HASH_LABEL] = name_hash_value
+        if selector.get(NAME_HASH_LABEL) == name_hash_value:
+            del changes[NAME_HASH_LABEL]
+        spec["selector"] = changes
+    if ports is not None and ports != service.spec.ports:
+        spec["ports"] = _port_bodies(ports) or None
+    if spec:
+        patch["spec"] = spec
+    return patch or None
+
+
+def may_adopt(meta: ObjectMeta, name_hash_value: str) -> bool:
+    """Return whether an unowned object carries the label that authorises its adoption."""
+    labels = meta.labels or {}
+    return (
+        labels.get(ADOPTABLE_LABEL) == ADOPTABLE_VALUE
+        or labels.get(NAME_HASH_LABEL) == name_hash_value
+    )
+
+
+def adoption_refusal(service: Service, name_hash_value: str) -> str | None:
+    """Return why an unowned Service cannot be adopted, or None when it can."""
+    name = service.metadata.name
+    if not may_adopt(service.metadata, name_hash_value):
+        return messages.cannot_adopt(messages.SERVICE, name)
+    if service.spec.clusterIP not in ("", HEADLESS):
+        return messages.service_has_cluster_ip(name, service.spec.clusterIP)
+    return None
+
+
+def adopted_service(
+    service: Mapping[str, Any], sandbox_meta: ObjectMeta, ports: Iterable[ServicePort]
+) -> dict[str, Any]:
+    """Return the full Service ``service``, as the server sent it, made ours for a PUT.
+
+    The tracking label and the controller reference are added, selector and ports are replaced; all
+    other fields (among them resourceVersion, the precondition) stay as they are. ``service`` itself
+    is not changed.
+    """
+    tracking = {NAME_HASH_LABEL: name_hash(sandbox_meta.name)}
+    metadata = dict(service.get("metadata") or {})
+    metadata["labels"] = {**(metadata.get("labels") or {}), **tracking}
+    references = msgspec.convert(metadata.get("ownerReferences") or [], tuple[OwnerReference, ...])
+    metadata["ownerReferences"] = owner_references_body(
+        with_controller_reference(references, sandbox_reference(sandbox_meta))
+    )
+    spec = dict(service.get("spec") or {})
+    spec["selector"] = tracking
+    spec.pop("ports", None)
+    if bodies := _port_bodies(ports):
+        spec["ports"] = bodies
+    return {**service, "metadata": metadata, "spec": spec}
+
+
+def service_fqdn(name: str, namespace: str, cluster_domain: str = DEFAULT_CLUSTER_DOMAIN) -> str:
+    """Return the DNS name of a Service."""
+    return f"{name}.{namespace}.svc.{cluster_domain}"
+
+
+def _container_ports(spec: _PodSpec) -> Iterator[_ContainerPort]:
+    init = (c for c in spec.initContainers or () if c.restartPolicy == "Always")
+    for container in (*(spec.containers or ()), *init):
+        for port in container.ports or ():
+            if port.containerPort:
+                yield port
+
+
+def _free_name(key: tuple[int, str], taken: set[str]) -> str:
+    base = f"p-{key[0]}-{key[1].lower()}"
+    name = base
+    suffix = 2
+    while name in taken:
+        name = f"{base}-{suffix}"
+        suffix += 1
+    taken.add(name)
+    return name
+
+
+def _port_bodies(ports: Iterable[ServicePort]) -> list[dict[str, Any]]:
+    return [msgspec.to_builtins(port) for port in ports]

@@ -1,0 +1,147 @@
+"""Instants and durations in the two notations Kubernetes uses: RFC 3339 and Go durations."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Final
+
+__all__ = ["format_duration", "format_rfc3339", "parse_duration", "parse_rfc3339", "same_instant"]
+
+# The date-time format of a CRD schema ignores case, so "t" and "z" can be stored.
+_DATE_TIME: Final = re.compile(
+    r"(\d{4})-(\d{2})-(\d{2})[Tt](\d{2}):(\d{2}):(\d{2})(?:\.(\d+))?"
+    r"(?:[Zz]|([+-])(\d{2}):(\d{2}))",
+    re.ASCII,
+)
+_DURATION_PART: Final = re.compile(r"(\d*)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+
+_SECOND_NS: Final = 1_000_000_000
+_UNIT_NS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "\u00b5s": 1_000,
+    "\u03bcs": 1_000,
+    "ms": 1_000_000,
+    "s": _SECOND_NS,
+    "m": 60 * _SECOND_NS,
+    "h": 3600 * _SECOND_NS,
+}
+_MAX_NS: Final = 2**63 - 1
+_EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
+_LATEST: Final = datetime.max.replace(tzinfo=UTC)
+
+
+def parse_rfc3339(text: str) -> datetime:
+    """Return the instant written as ``text``, aware, in UTC.
+
+    Any offset and any number of fraction digits are accepted (beyond microseconds they are cut).
+    An instant outside the years 1 to 9999 becomes the nearest one inside.
+
+    Raises:
+        ValueError: ``text`` is not an RFC 3339 date-time.
+
+    """
+    match = _DATE_TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f'"{text}" is not an RFC 3339 date-time')
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    fraction, sign, offset_hours, offset_minutes = match.groups()[6:]
+    try:
+        # Year 0 is legal in RFC 3339 but unknown to datetime; year 4 stands in to check the day.
+        local = datetime(  # noqa: DTZ001 (the offset is applied below)
+            year or 4, month, day, hour, minute, second, int(f"{fraction or '':0<6.6}")
+        )
+        zone = timezone(timedelta(hours=int(offset_hours or 0), minutes=int(offset_minutes or 0)))
+    except ValueError as error:
+        raise ValueError(f'"{text}" is not an RFC 3339 date-time: {error}') from None
+    if year == 0:
+        return _EARLIEST
+    offset = zone.utcoffset(None)
+    try:
+        return (local + offset if sign == "-" else local - offset).replace(tzinfo=UTC)
+    except OverflowError:
+        return _LATEST if sign == "-" else _EARLIEST
+
+
+def format_rfc3339(instant: datetime) -> str:
+    """Return ``instant`` in whole seconds and UTC, for example ``2026-01-02T03:04:05Z``.
+
+    Raises:
+        ValueError: ``instant`` has no time zone.
+
+    """
+    if instant.utcoffset() is None:
+        raise ValueError("an instant without a time zone cannot be written")
+    return instant.astimezone(UTC).replace(tzinfo=None, microsecond=0).isoformat() + "Z"
+
+
+def same_instant(left: str | None, right: str | None) -> bool:
+    """Return whether two written instants are the same one, however they are written."""
+    if left == right:
+        return True
+    if not left or not right:
+        return not left and not right
+    try:
+        return parse_rfc3339(left) == parse_rfc3339(right)
+    except ValueError:
+        return False
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a Go duration such as ``300ms``, ``-1.5h``, ``1m30s`` or ``0``.
+
+    Raises:
+        ValueError: ``text`` is no Go duration or exceeds 64 bits of nanoseconds.
+
+    """
+    rest = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
+    if rest == "0":
+        return 0.0
+    total_ns = 0
+    position = 0
+    while position < len(rest):
+        match = _DURATION_PART.match(rest, position)
+        if match is None or not (match[1] or match[2]):
+            raise ValueError(f'invalid duration "{text}"')
+        unit_ns = _UNIT_NS[match[3]]
+        total_ns += int(match[1] or 0) * unit_ns
+        if match[2]:
+            total_ns += int(match[2]) * unit_ns // 10 ** len(match[2])
+        position = match.end()
+    if not rest or total_ns > _MAX_NS:
+        raise ValueError(f'invalid duration "{text}"')
+    return (-total_ns if text.startswith("-") else total_ns) / _SECOND_NS
+
+
+def format_duration(seconds: float) -> str:
+    """Return ``seconds`` as Go writes a duration: ``1m30s``, ``1h0m0s``, ``300ms``, ``0s``."""
+    total_ns = round(seconds * _SECOND_NS)
+    sign = "-" if total_ns < 0 else ""
+    total_ns = abs(total_ns)
+    if total_ns < _SECOND_NS:
+        return sign + _below_a_second(total_ns)
+    minutes, rest_ns = divmod(total_ns, 60 * _SECOND_NS)
+    hours, minutes = divmod(minutes, 60)
+    text = _decimal(rest_ns, _SECOND_NS) + "s"
+    if hours:
+        text = f"{hours}h{minutes}m{text}"
+    elif minutes:
+        text = f"{minutes}m{text}"
+    return sign + text
+
+
+def _below_a_second(total_ns: int) -> str:
+    if total_ns == 0:
+        return "0s"
+    for unit in ("ms", "\u00b5s"):
+        if total_ns >= _UNIT_NS[unit]:
+            return _decimal(total_ns, _UNIT_NS[unit]) + unit
+    return f"{total_ns}ns"
+
+
+def _decimal(value: int, unit: int) -> str:
+    whole, rest = divmod(value, unit)
+    if not rest:
+        return str(whole)
+    return f"{whole}.{rest:0{len(str(unit)) - 1}d}".rstrip("0")

@@ -1,0 +1,1 @@
+"""Reconcilers: each a pure plan and an act."""

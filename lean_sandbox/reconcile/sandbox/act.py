@@ -1,0 +1,312 @@
+"""The requests of the Sandbox reconciler, each with what its answer teaches.
+
+Every method makes exactly one request. What the server answers goes into the cache, so that the
+watch event of the same version is known when it comes, and an event that overtook the answer is
+withdrawn from the queue.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from filters import Change
+from lean_sandbox.api.client import METADATA_ACCEPT, Client
+from lean_sandbox.api.errors import NotFound
+from lean_sandbox.api.limits import Lane
+from lean_sandbox.api.resources import PODS, PVCS, SANDBOXES, SERVICES
+from lean_sandbox.api.wire import PartialObject
+from lean_sandbox.model import names
+from lean_sandbox.model.pod import Pod
+from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
+from lean_sandbox.model.service import Service
+from lean_sandbox.run.absent import KnownAbsent, Proof
+from lean_sandbox.run.queue import WorkQueue
+from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.objects import (
+    PodEntry,
+    PvcEntry,
+    SandboxEntry,
+    ServiceEntry,
+    pod_from_full,
+    row_of,
+    sandbox_columns,
+)
+from lean_sandbox.watch.store import Entry, Key
+
+__all__ = ["Act", "Intakes"]
+
+E = TypeVar("E", bound=Entry)
+
+# What an answer may show beyond our own change and still concern nobody: our write itself.
+_OURS = Change.COLUMNS | Change.VERSION
+
+
+class Intakes:
+    """The intake of each kind."""
+
+    __slots__ = ("pods", "pvcs", "sandboxes", "services")
+
+    def __init__(
+        self,
+        sandboxes: Intake[SandboxEntry],
+        pods: Intake[PodEntry],
+        services: Intake[ServiceEntry],
+        pvcs: Intake[PvcEntry],
+    ) -> None:
+        self.sandboxes = sandboxes
+        self.pods = pods
+        self.services = services
+        self.pvcs = pvcs
+
+
+class Act:
+    """Carries out what the plans ask for."""
+
+    def __init__(
+        self,
+        client: Client,
+        intakes: Intakes,
+        queue: WorkQueue[Key],
+        absent: KnownAbsent,
+        *,
+        timeout_s: float,
+    ) -> None:
+        self._client = client
+        self._intakes = intakes
+        self._queue = queue
+        self._absent = absent
+        self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
+
+    # -- the Sandbox itself ----------------------------------------------------------------------
+
+    async def get_sandbox(self, key: Key) -> Sandbox | None:
+        """Fetch the whole Sandbox; ``None`` when it is gone. One GET."""
+        try:
+            sandbox = await self._client.get(
+                SANDBOXES, key.namespace, key.name, Sandbox, **self._options
+            )
+        except NotFound:
+            return None
+        self._learn_full(self._intakes.sandboxes, sandbox, key)
+        return sandbox
+
+    async def patch_sandbox(self, entry: SandboxEntry, patch: dict[str, Any]) -> None:
+        """Apply a merge patch to the Sandbox's metadata. One PATCH."""
+        answer = await self._client.merge_patch(
+            SANDBOXES,
+            entry.key.namespace,
+            entry.key.name,
+            patch,
+            PartialObject,
+            accept=METADATA_ACCEPT,
+            **self._options,
+        )
+        self._learned(entry.key, answer, entry.status)
+
+    async def patch_status(
+        self, entry: SandboxEntry, patch: dict[str, Any], status: SandboxStatus
+    ) -> None:
+        """Apply a merge patch to the status; an object that is gone is no error. One PATCH."""
+        try:
+            answer = await self._client.merge_patch(
+                SANDBOXES,
+                entry.key.namespace,
+                entry.key.name,
+                patch,
+                PartialObject,
+                subresource="status",
+                accept=METADATA_ACCEPT,
+                **self._options,
+            )
+        except NotFound:
+            return
+        self._learned(entry.key, answer, status)
+
+    async def delete_sandbox(self, entry: SandboxEntry) -> None:
+        """Delete the Sandbox, if it is still the same one. One DELETE."""
+        try:
+            await self._client.delete(
+                SANDBOXES, entry.key.namespace, entry.key.name, uid=entry.uid, **self._options
+            )
+        except NotFound:
+            return
+
+    def _learned(self, key: Key, answer: PartialObject, status: SandboxStatus | None) -> None:
+        row = row_of(answer.metadata)
+        row.columns = sandbox_columns(status)
+        token = f"{row.uid}@{row.resource_version}"
+        entry, change = self._intakes.sandboxes.learn_row(row)
+        if entry.uid == row.uid:
+            entry.status = status
+        self._queue.withdraw(key, token)
+        if change & ~_OURS or entry.needs_look:
+            # Between what we knew and our write somebody else changed something.
+            self._queue.add(key, reason="changed meanwhile")
+
+    # -- Pods ------------------------------------------------------------------------------------
+
+    async def get_pod(self, key: Key, sandbox: Key) -> PodEntry | None:
+        """Fetch a Pod; ``None``, remembered, when there is none. One GET."""
+        try:
+            pod = await self._client.get(PODS, key.namespace, key.name, Pod, **self._options)
+        except NotFound:
+            held = self._intakes.pods.store.get(key)
+            if held is not None:
+                self._intakes.pods.forget(key, held.uid)
+            self._absent.remember(PODS.plural, key.namespace, key.name, Proof.NOT_FOUND)
+            return None
+        if names.NAME_HASH_LABEL not in (pod.metadata.labels or {}):
+            # The watch is filtered by this label and would never tell of this Pod's end.
+            return pod_from_full(pod, row_of(pod.metadata), None)
+        return self._learn_full(self._intakes.pods, pod, sandbox)
+
+    async def create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
+        """Create the Pod. One POST."""
+        pod = await self._client.create(
+            PODS,
+            sandbox.namespace,
+            body,
+            Pod,
+            field_manager=names.FIELD_MANAGER,
+            **self._options,
+        )
+        self._absent.forget(PODS.plural, sandbox.namespace, pod.metadata.name)
+        return self._learn_full(self._intakes.pods, pod, sandbox)
+
+    async def patch_pod(self, pod: PodEntry, patch: dict[str, Any], sandbox: Key) -> PodEntry:
+        """Apply a merge patch to a Pod. One PATCH."""
+        answer = await self._client.merge_patch(
+            PODS, pod.key.namespace, pod.key.name, patch, Pod, **self._options
+        )
+        return self._learn_full(self._intakes.pods, answer, sandbox)
+
+    async def delete_pod(self, pod: PodEntry) -> None:
+        """Delete this very Pod, not one of the same name made since. One DELETE."""
+        try:
+            await self._client.delete(
+                PODS, pod.key.namespace, pod.key.name, uid=pod.uid, **self._options
+            )
+        except NotFound:
+            self._intakes.pods.forget(pod.key, pod.uid)
+            self._absent.remember(PODS.plural, pod.key.namespace, pod.key.name, Proof.NOT_FOUND)
+            return
+        held = self._intakes.pods.store.get(pod.key)
+        if held is not None and held.uid == pod.uid:
+            held.is_delete_sent = True
+
+    # -- Services --------------------------------------------------------------------------------
+
+    async def get_service(self, sandbox: Key) -> ServiceEntry | None:
+        """Fetch the Service of the Sandbox's name; ``None`` when there is none. One GET."""
+        try:
+            service = await self._client.get(
+                SERVICES, sandbox.namespace, sandbox.name, Service, **self._options
+            )
+        except NotFound:
+            held = self._intakes.services.store.get(sandbox)
+            if held is not None:
+                self._intakes.services.forget(sandbox, held.uid)
+            return None
+        return self._learn_full(self._intakes.services, service, sandbox)
+
+    async def get_whole_service(self, sandbox: Key) -> dict[str, Any]:
+        """Fetch the Service with every field, to be written back. One GET."""
+        return await self._client.get(
+            SERVICES, sandbox.namespace, sandbox.name, dict, **self._options
+        )
+
+    async def create_service(self, sandbox: Key, body: dict[str, Any]) -> ServiceEntry:
+        """Create the Service. One POST."""
+        service = await self._client.create(
+            SERVICES,
+            sandbox.namespace,
+            body,
+            Service,
+            field_manager=names.FIELD_MANAGER,
+            **self._options,
+        )
+        return self._learn_full(self._intakes.services, service, sandbox)
+
+    async def replace_service(self, sandbox: Key, body: dict[str, Any]) -> ServiceEntry:
+        """Write the Service back; its resourceVersion guards against a lost change. One PUT."""
+        service = await self._client.replace(
+            SERVICES, sandbox.namespace, sandbox.name, body, Service, **self._options
+        )
+        return self._learn_full(self._intakes.services, service, sandbox)
+
+    async def patch_service(self, sandbox: Key, patch: dict[str, Any]) -> ServiceEntry:
+        """Apply a merge patch to the Service. One PATCH."""
+        service = await self._client.merge_patch(
+            SERVICES, sandbox.namespace, sandbox.name, patch, Service, **self._options
+        )
+        return self._learn_full(self._intakes.services, service, sandbox)
+
+    async def delete_service(self, service: ServiceEntry) -> None:
+        """Delete this very Service; one that is gone is no error. One DELETE."""
+        with suppress(NotFound):
+            await self._client.delete(
+                SERVICES,
+                service.key.namespace,
+                service.key.name,
+                uid=service.uid,
+                **self._options,
+            )
+        self._intakes.services.forget(service.key, service.uid)
+
+    # -- Claims for volumes ----------------------------------------------------------------------
+
+    async def get_pvc(self, key: Key, sandbox: Key) -> PvcEntry | None:
+        """Fetch a claim's metadata; ``None`` when there is none. One GET."""
+        try:
+            claim = await self._client.get(
+                PVCS,
+                key.namespace,
+                key.name,
+                PartialObject,
+                accept=METADATA_ACCEPT,
+                **self._options,
+            )
+        except NotFound:
+            return None
+        return self._learn_partial(self._intakes.pvcs, claim, sandbox)
+
+    async def create_pvc(self, sandbox: Key, body: dict[str, Any]) -> PvcEntry:
+        """Create a claim. One POST."""
+        claim = await self._client.create(
+            PVCS,
+            sandbox.namespace,
+            body,
+            PartialObject,
+            field_manager=names.FIELD_MANAGER,
+            accept=METADATA_ACCEPT,
+            **self._options,
+        )
+        return self._learn_partial(self._intakes.pvcs, claim, sandbox)
+
+    async def patch_pvc(self, key: Key, patch: dict[str, Any], sandbox: Key) -> PvcEntry:
+        """Apply a merge patch to a claim. One PATCH."""
+        claim = await self._client.merge_patch(
+            PVCS,
+            key.namespace,
+            key.name,
+            patch,
+            PartialObject,
+            accept=METADATA_ACCEPT,
+            **self._options,
+        )
+        return self._learn_partial(self._intakes.pvcs, claim, sandbox)
+
+    # -- what answers teach ----------------------------------------------------------------------
+
+    def _learn_full(self, intake: Intake[E], item: Any, sandbox: Key) -> E:
+        meta = item.metadata
+        entry, _ = intake.learn_full(item)
+        self._queue.withdraw(sandbox, f"{meta.uid}@{meta.resourceVersion}")
+        return entry
+
+    def _learn_partial(self, intake: Intake[E], item: PartialObject, sandbox: Key) -> E:
+        row = row_of(item.metadata)
+        entry, _ = intake.learn_row(row)
+        self._queue.withdraw(sandbox, f"{row.uid}@{row.resource_version}")
+        return entry

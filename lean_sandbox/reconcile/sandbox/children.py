@@ -1,0 +1,531 @@
+"""The children of a Sandbox in the order of the specification (3.3): claims, Pod, Service.
+
+An error of one child does not stop the next: all are collected and shown together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lean_sandbox.api.errors import AlreadyExists, ControlPlaneError, Forbidden, Invalid
+from lean_sandbox.clock import Clock
+from lean_sandbox.model import messages, names
+from lean_sandbox.model.conditions import Observation, ObservedPod
+from lean_sandbox.model.messages import Failure
+from lean_sandbox.model.meta import (
+    ObjectMeta,
+    controller_reference,
+    owner_references_body,
+    with_controller_reference,
+)
+from lean_sandbox.model.pod import build_pod, metadata_patch
+from lean_sandbox.model.pvc import build_pvc, pvc_name
+from lean_sandbox.model.sandbox import Sandbox
+from lean_sandbox.model.service import adopted_service, build_service, owned_service_patch
+from lean_sandbox.reconcile.sandbox.act import Act
+from lean_sandbox.reconcile.sandbox.failures import RefusedError, StepError, said
+from lean_sandbox.reconcile.sandbox.notes import Notes
+from lean_sandbox.reconcile.sandbox.ownership import reference_of
+from lean_sandbox.reconcile.sandbox.pod_plan import (
+    AdoptPod,
+    CreatePod,
+    DeletePod,
+    KeepPod,
+    LookAtPod,
+    ManyPods,
+    NoPod,
+    PodStep,
+    PodWorld,
+    RefusePod,
+    plan_pod,
+)
+from lean_sandbox.reconcile.sandbox.pvc_plan import PvcStep, plan_pvc
+from lean_sandbox.reconcile.sandbox.service_plan import (
+    AdoptService,
+    CreateService,
+    DeleteService,
+    KeepService,
+    LookAtService,
+    NoService,
+    RefuseService,
+    plan_service,
+)
+from lean_sandbox.run.absent import KnownAbsent
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.objects import PodEntry, SandboxEntry
+from lean_sandbox.watch.store import Key, key_of
+from lean_sandbox.watch.wire import OwnerRow
+
+__all__ = ["Children", "ChildrenOutcome"]
+
+_LONGEST_DEFERRAL_S = 1.0
+
+
+@dataclass(slots=True)
+class ChildrenOutcome:
+    """What became of the children: what to report, and what has to be repeated."""
+
+    observation: Observation
+    failures: list[Exception]
+    requeue_after_s: float | None = None
+    is_many_pods: bool = False
+    is_namespace_terminating: bool = False
+
+
+@dataclass(slots=True)
+class _Pass:
+    """The state of one pass."""
+
+    entry: SandboxEntry
+    sandbox: Sandbox | None
+    name_hash: str
+    errors: list[str] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+    invalid: str | None = None
+    pod: PodEntry | None = None
+    pod_is_owned: bool = False
+    pod_error: str | None = None
+    many_pods: int = 0
+    service_exists: bool = False
+    service_failed: bool = False
+    requeue_after_s: float | None = None
+    is_namespace_terminating: bool = False
+
+    @property
+    def key(self) -> Key:
+        return self.entry.key
+
+
+class Children:
+    """Keeps the claims, the Pod and the Service of Sandboxes as their plans say."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        act: Act,
+        absent: KnownAbsent,
+        notes: Notes,
+        *,
+        clock: Clock,
+        pvcs_ready: Callable[[], Awaitable[None]],
+        write_behind_s: float = 0.0,
+        sees_all_services: bool = True,
+    ) -> None:
+        self._caches = caches
+        self._act = act
+        self._absent = absent
+        self._notes = notes
+        self._clock = clock
+        self._pvcs_ready = pvcs_ready
+        self._write_behind_s = min(write_behind_s, _LONGEST_DEFERRAL_S)
+        self._sees_all_services = sees_all_services
+        self._drift_since: dict[Key, float] = {}
+
+    def forget(self, key: Key) -> None:
+        """Drop what is remembered between the passes over a Sandbox."""
+        self._drift_since.pop(key, None)
+
+    async def run(self, entry: SandboxEntry, sandbox: Sandbox | None) -> ChildrenOutcome:
+        """Bring all children to the wanted state, as far as this pass can."""
+        work = _Pass(entry, sandbox, names.name_hash(entry.key.name))
+        await self._guarded(work, self._claims(work))
+        pod_failure = await self._guarded(work, self._pod(work))
+        if pod_failure is not None:
+            work.pod_error = said(pod_failure)
+        if not work.many_pods:
+            work.service_failed = await self._guarded(work, self._service(work)) is not None
+        if not work.failures and work.requeue_after_s is None:
+            self._drift_since.pop(work.key, None)
+        return ChildrenOutcome(
+            observation=self._observation(work),
+            failures=work.failures,
+            requeue_after_s=work.requeue_after_s,
+            is_many_pods=work.many_pods > 0,
+            is_namespace_terminating=work.is_namespace_terminating,
+        )
+
+    async def _guarded(self, work: _Pass, step: Awaitable[None]) -> Exception | None:
+        """Run one step; collect what goes wrong so that the others still run."""
+        try:
+            await step
+        except Invalid as error:
+            # Only a change of the Sandbox can cure it: shown, not repeated (changes, v1.0.4).
+            work.invalid = work.invalid or said(error)
+            return error
+        except (ControlPlaneError, RefusedError, StepError) as error:
+            if isinstance(error, Forbidden) and error.namespace_terminating:
+                work.is_namespace_terminating = True
+            else:
+                work.failures.append(error)
+            work.errors.append(said(error))
+            return error
+        return None
+
+    async def _whole(self, work: _Pass) -> Sandbox:
+        """Return the whole Sandbox, fetched once in a pass at most."""
+        if work.sandbox is None:
+            work.sandbox = await self._act.get_sandbox(work.key)
+            if work.sandbox is None:
+                raise RefusedError("the Sandbox went away during the pass")
+            fresh = self._caches.sandboxes.get(work.key)
+            if fresh is not None:
+                work.entry = fresh
+        return work.sandbox
+
+    # -- claims for volumes ----------------------------------------------------------------------
+
+    async def _claims(self, work: _Pass) -> None:
+        assert work.entry.view is not None
+        templates = work.entry.view.claim_templates
+        if not templates:
+            return
+        await self._pvcs_ready()
+        for index, template in enumerate(templates):
+            await self._claim(work, index, pvc_name(template, work.key.name))
+
+    async def _claim(self, work: _Pass, index: int, name: str) -> None:
+        key = key_of(work.key.namespace, name)
+        held = self._caches.pvcs.get(key)
+        for _ in range(2):
+            step = plan_pvc(
+                held,
+                pvc_name=name,
+                sandbox_name=work.key.name,
+                uid=work.entry.uid,
+                name_hash=work.name_hash,
+            )
+            if isinstance(step, str):
+                raise RefusedError(step)
+            if step is PvcStep.KEEP:
+                return
+            if step is PvcStep.ADOPT:
+                await self._adopt_claim(work, key)
+                return
+            sandbox = await self._whole(work)
+            templates = sandbox.spec.volumeClaimTemplates or ()
+            try:
+                await self._act.create_pvc(work.key, build_pvc(sandbox.metadata, templates[index]))
+            except AlreadyExists:
+                # The cache lags behind, or the claim is outside of what it watches: look.
+                held = await self._act.get_pvc(key, work.key)
+                continue
+            return
+        raise RefusedError(f'PVC "{name}" exists and cannot be read')
+
+    async def _adopt_claim(self, work: _Pass, key: Key) -> None:
+        held = self._caches.pvcs.get(key)
+        references = _references(work.entry, held.others if held is not None else ())
+        try:
+            await self._act.patch_pvc(key, {"metadata": {"ownerReferences": references}}, work.key)
+        except ControlPlaneError as error:
+            raise StepError(Failure.PVC_PATCH, error) from error
+
+    # -- the Pod ---------------------------------------------------------------------------------
+
+    async def _pod(self, work: _Pass) -> None:
+        looked: PodEntry | None = None
+        has_looked = False
+        # A look may follow a look only through a create that collided; nothing loops here.
+        for _ in range(4):
+            world = self._pod_world(work, looked, has_looked=has_looked)
+            step = plan_pod(world)
+            if isinstance(step, LookAtPod):
+                looked = await self._look(work, step.name)
+                has_looked = True
+                continue
+            if isinstance(step, CreatePod) and not await self._create_pod(work, step):
+                looked = await self._look(work, work.key.name, collided=True)
+                has_looked = True
+                continue
+            await self._carry_out(work, step)
+            return
+        raise RefusedError(
+            messages.failed(Failure.POD_GET_AFTER_CREATE, "it came and went while it was looked at")
+        )
+
+    def _pod_world(self, work: _Pass, looked: PodEntry | None, *, has_looked: bool) -> PodWorld:
+        entry = work.entry
+        assert entry.view is not None
+        annotations = entry.annotations or {}
+        lookup = names.resolve_pod_name(entry.key.name, annotations)
+        key = key_of(entry.key.namespace, lookup)
+        named = looked if has_looked and looked is not None else self._caches.pods.get(key)
+        return PodWorld(
+            name=entry.key.name,
+            uid=entry.uid,
+            name_hash=work.name_hash,
+            is_suspended=entry.view.is_suspended,
+            lookup=lookup,
+            has_annotation=names.POD_NAME_ANNOTATION in annotations,
+            owned=tuple(self._caches.pods.owned_by(entry.uid)),
+            named=named,
+            is_absence_proven=(has_looked and looked is None)
+            or self._absent.is_absent("pods", key.namespace, key.name)
+            or _was_seen_suspended(entry),
+        )
+
+    async def _look(self, work: _Pass, name: str, *, collided: bool = False) -> PodEntry | None:
+        try:
+            return await self._act.get_pod(key_of(work.key.namespace, name), work.key)
+        except ControlPlaneError as error:
+            step = Failure.POD_GET_AFTER_CREATE if collided else Failure.POD_GET
+            raise StepError(step, error) from error
+
+    async def _create_pod(self, work: _Pass, step: CreatePod) -> bool:
+        """Create the Pod; false when one of its name exists already."""
+        if step.clears_annotation:
+            await self._clear_annotation(work)
+        sandbox = await self._whole(work)
+        try:
+            work.pod = await self._act.create_pod(work.key, build_pod(sandbox))
+        except AlreadyExists:
+            return False
+        except ControlPlaneError as error:
+            self._notes.pod_create_failed(work.entry, work.key.name, error)
+            raise
+        work.pod_is_owned = True
+        self._notes.pod_created(work.entry, work.pod)
+        return True
+
+    async def _carry_out(self, work: _Pass, step: PodStep) -> None:
+        match step:
+            case ManyPods(count):
+                work.many_pods = count
+            case NoPod(clears):
+                await self._clear_annotation(work, wanted=clears)
+            case RefusePod(text, clears):
+                await self._clear_annotation(work, wanted=clears)
+                raise RefusedError(text)
+            case DeletePod(pod, clears):
+                await self._clear_annotation(work, wanted=clears)
+                work.pod, work.pod_is_owned = pod, True
+                await self._refresh(work)
+                await self._delete_pod(pod)
+            case AdoptPod(pod):
+                await self._sync_pod(work, pod, adopts=True)
+            case KeepPod(pod, is_owned, clears):
+                await self._clear_annotation(work, wanted=clears)
+                work.pod, work.pod_is_owned = pod, is_owned
+                assert work.entry.view is not None
+                if is_owned and not work.entry.view.is_suspended:
+                    await self._sync_pod(work, pod, adopts=False)
+                await self._refresh(work)
+            case _:
+                pass
+
+    async def _refresh(self, work: _Pass) -> None:
+        """Fetch the Pod if what is known of its state may be old. At most one GET."""
+        pod = work.pod
+        if pod is None or not work.pod_is_owned or (pod.state is not None and not pod.is_stale):
+            return
+        fresh = await self._look(work, pod.key.name)
+        if fresh is not None and fresh.uid == pod.uid:
+            work.pod = fresh
+            return
+        # It went between the event and the look; its DELETED event is on its way.
+        work.pod = None
+        work.pod_is_owned = False
+
+    async def _delete_pod(self, pod: PodEntry) -> None:
+        try:
+            await self._act.delete_pod(pod)
+        except ControlPlaneError as error:
+            raise StepError(Failure.POD_DELETE, error) from error
+
+    async def _clear_annotation(self, work: _Pass, *, wanted: bool = True) -> None:
+        if not wanted:
+            return
+        patch = {"metadata": {"annotations": {names.POD_NAME_ANNOTATION: None}}}
+        try:
+            await self._act.patch_sandbox(work.entry, patch)
+        except ControlPlaneError as error:
+            raise StepError(Failure.POD_NAME_CLEAR, error) from error
+        fresh = self._caches.sandboxes.get(work.key)
+        if fresh is not None and fresh.uid == work.entry.uid:
+            work.entry = fresh
+
+    async def _sync_pod(self, work: _Pass, pod: PodEntry, *, adopts: bool) -> None:
+        """Bring the Pod's metadata to the wanted state, taking ownership when it is adopted."""
+        assert work.entry.view is not None
+        view = work.entry.view
+        patch = metadata_patch(
+            _meta(work.entry),
+            view.template_metadata,
+            ObjectMeta(
+                name=pod.key.name,
+                namespace=pod.key.namespace,
+                uid=pod.uid,
+                labels=pod.labels,
+                annotations=pod.annotations,
+            ),
+        )
+        metadata: dict[str, Any] = dict(patch or {})
+        if adopts:
+            metadata = {
+                **metadata,
+                "ownerReferences": _references(work.entry, pod.others),
+            }
+        work.pod, work.pod_is_owned = pod, True
+        if not metadata:
+            return
+        if not adopts and self._is_deferred(work):
+            return
+        try:
+            work.pod = await self._act.patch_pod(pod, {"metadata": metadata}, work.key)
+        except ControlPlaneError as error:
+            if adopts:
+                work.pod, work.pod_is_owned = None, False
+            raise StepError(Failure.POD_PATCH, error) from error
+        self._drift_since.pop(work.key, None)
+
+    def _is_deferred(self, work: _Pass) -> bool:
+        """Tell whether a drift of the Pod's metadata may wait longer (spec, 3.12)."""
+        if self._write_behind_s <= 0:
+            return False
+        now = self._clock.monotonic()
+        since = self._drift_since.setdefault(work.key, now)
+        left_s = since + self._write_behind_s - now
+        if left_s <= 0:
+            return False
+        work.requeue_after_s = left_s
+        return True
+
+    # -- the Service -----------------------------------------------------------------------------
+
+    async def _service(self, work: _Pass) -> None:
+        assert work.entry.view is not None
+        view = work.entry.view
+        for _ in range(3):
+            step = plan_service(
+                self._caches.services.get(work.key),
+                wanted=view.service,
+                name=work.key.name,
+                uid=work.entry.uid,
+                name_hash=work.name_hash,
+            )
+            match step:
+                case NoService():
+                    return
+                case RefuseService(text):
+                    raise RefusedError(text)
+                case LookAtService():
+                    await self._look_at_service(work)
+                case CreateService():
+                    body = build_service(_meta(work.entry), view.ports)
+                    try:
+                        await self._act.create_service(work.key, body)
+                    except AlreadyExists:
+                        if await self._act.get_service(work.key) is None:
+                            raise
+                        continue
+                    work.service_exists = True
+                    return
+                case DeleteService(service):
+                    try:
+                        await self._act.delete_service(service)
+                    except ControlPlaneError as error:
+                        raise StepError(Failure.SERVICE_DELETE, error) from error
+                    return
+                case AdoptService():
+                    await self._adopt_service(work)
+                    return
+                case KeepService(service, with_ports):
+                    patch = owned_service_patch(
+                        service.as_service(), work.name_hash, view.ports if with_ports else None
+                    )
+                    if patch is not None:
+                        try:
+                            await self._act.patch_service(work.key, patch)
+                        except ControlPlaneError as error:
+                            raise StepError(Failure.SERVICE_PATCH, error) from error
+                    work.service_exists = True
+                    return
+        raise RefusedError(
+            messages.failed(Failure.SERVICE_GET, "it came and went while it was looked at")
+        )
+
+    async def _look_at_service(self, work: _Pass) -> None:
+        try:
+            await self._act.get_service(work.key)
+        except ControlPlaneError as error:
+            raise StepError(Failure.SERVICE_GET, error) from error
+
+    async def _adopt_service(self, work: _Pass) -> None:
+        assert work.entry.view is not None
+        try:
+            whole = await self._act.get_whole_service(work.key)
+            body = adopted_service(whole, _meta(work.entry), work.entry.view.ports)
+            await self._act.replace_service(work.key, body)
+        except ControlPlaneError as error:
+            raise StepError(Failure.SERVICE_UPDATE, error) from error
+        work.service_exists = True
+
+    # -- what to report --------------------------------------------------------------------------
+
+    def _observation(self, work: _Pass) -> Observation:
+        assert work.entry.view is not None
+        view = work.entry.view
+        pod = None
+        if work.pod is not None:
+            state = work.pod.state if work.pod_is_owned else None
+            pod = ObservedPod(is_owned=work.pod_is_owned)
+            if state is not None:
+                pod = ObservedPod(
+                    is_owned=True,
+                    phase=state.phase,
+                    is_ready_condition_true=state.is_ready,
+                    ips=state.ips,
+                    node_name=state.node,
+                    scheduled=state.scheduled,
+                )
+        return Observation(
+            generation=work.entry.generation,
+            is_suspended=view.is_suspended,
+            pod=pod,
+            pod_error=work.pod_error,
+            multiple_pods=messages.multiple_pods(work.many_pods) if work.many_pods else None,
+            errors=tuple(work.errors),
+            invalid=work.invalid,
+            service_requested=view.service,
+            service_present=work.service_exists,
+            is_service_unknown=work.service_failed,
+        )
+
+
+def _was_seen_suspended(entry: SandboxEntry) -> bool:
+    """Tell whether the published status already says that the Pod is gone, for this very spec.
+
+    A restart over suspended Sandboxes would otherwise look for each one's Pod again.
+    """
+    for condition in entry.status.conditions if entry.status is not None else ():
+        if condition.type == names.SUSPENDED:
+            return (
+                condition.reason == names.REASON_POD_TERMINATED
+                and condition.observedGeneration == entry.generation
+            )
+    return False
+
+
+def _references(entry: SandboxEntry, others: tuple[OwnerRow, ...]) -> list[dict[str, Any]]:
+    """Return the owner references of an adopted object: those it has, and the Sandbox's control."""
+    controller = controller_reference(
+        names.CORE_API_VERSION, names.SANDBOX_KIND, entry.key.name, entry.uid
+    )
+    held = [reference_of(other) for other in others]
+    return owner_references_body(with_controller_reference(held, controller))
+
+
+def _meta(entry: SandboxEntry) -> ObjectMeta:
+    """Return the metadata of a Sandbox as far as its children depend on it."""
+    owner = entry.owner
+    return ObjectMeta(
+        name=entry.key.name,
+        namespace=entry.key.namespace,
+        uid=entry.uid,
+        generation=entry.generation,
+        labels=entry.labels,
+        annotations=entry.annotations,
+        ownerReferences=() if owner is None else (reference_of(owner),),
+    )

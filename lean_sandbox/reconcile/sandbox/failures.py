@@ -1,0 +1,39 @@
+"""Errors of a pass, in the words that its Ready condition shows (spec, 3.14)."""
+
+from __future__ import annotations
+
+from lean_sandbox.api.errors import ControlPlaneError
+from lean_sandbox.model import messages
+from lean_sandbox.model.messages import Failure
+
+__all__ = ["RefusedError", "StepError", "said"]
+
+
+class RefusedError(Exception):
+    """A child that cannot be used as it is; the text is what the Ready condition shows.
+
+    Repeated with backoff: the way out is to change or remove the object that stands in the way.
+    """
+
+    retryable = True
+
+
+class StepError(Exception):
+    """An error of the API met in a named step; ``cause`` is the error itself."""
+
+    retryable = True
+
+    def __init__(self, step: Failure, cause: ControlPlaneError) -> None:
+        super().__init__(messages.failed(step, said(cause)))
+        self.cause = cause
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """What the server asked to wait, if it did."""
+        wished: float | None = getattr(self.cause, "retry_after_s", None)
+        return wished
+
+
+def said(error: BaseException) -> str:
+    """Return the server's own words where it gave any, else the words of the error."""
+    return getattr(error, "message", "") or str(error)

@@ -1,0 +1,169 @@
+"""Which Pod is the Sandbox's, and what to do about it (spec, 3.5 to 3.8).
+
+Pure: from what the cache and this pass's looks show to exactly one next step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lean_sandbox.model import messages
+from lean_sandbox.model.meta import Ownership
+from lean_sandbox.reconcile.sandbox.ownership import may_adopt, ownership_of, reference_of
+from lean_sandbox.watch.objects import PodEntry
+
+__all__ = [
+    "AdoptPod",
+    "CreatePod",
+    "DeletePod",
+    "KeepPod",
+    "LookAtPod",
+    "ManyPods",
+    "NoPod",
+    "PodStep",
+    "PodWorld",
+    "RefusePod",
+    "plan_pod",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PodWorld:
+    """What is known about the Pod of one Sandbox.
+
+    ``lookup`` is the name the Pod is expected under, ``has_annotation`` whether the Sandbox carries
+    the pod-name key at all, ``owned`` the Pods the cache shows to be controlled by the Sandbox,
+    ``named`` the Pod called ``lookup`` as the cache or a look of this pass shows it, and
+    ``is_absence_proven`` whether it is known that there is none.
+    """
+
+    name: str
+    uid: str
+    name_hash: str
+    is_suspended: bool
+    lookup: str
+    has_annotation: bool
+    owned: tuple[PodEntry, ...]
+    named: PodEntry | None
+    is_absence_proven: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtPod:
+    """Fetch the Pod called ``name`` and plan again: neither its presence nor absence is known."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ManyPods:
+    """More than one Pod is controlled by the Sandbox: touch nothing."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoPod:
+    """There is no Pod and none is wanted."""
+
+    clears_annotation: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """There is no Pod and one is wanted."""
+
+    clears_annotation: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeepPod:
+    """The Pod is there and stays; ``is_owned`` may be false only while suspended."""
+
+    pod: PodEntry
+    is_owned: bool
+    clears_annotation: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptPod:
+    """An unowned Pod that carries the authorisation to be taken."""
+
+    pod: PodEntry
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """The Pod has to go because the Sandbox is suspended."""
+
+    pod: PodEntry
+    clears_annotation: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RefusePod:
+    """The Pod's name is held by one that must not be touched."""
+
+    text: str
+    clears_annotation: bool
+
+
+PodStep = LookAtPod | ManyPods | NoPod | CreatePod | KeepPod | AdoptPod | DeletePod | RefusePod
+
+
+def plan_pod(world: PodWorld) -> PodStep:
+    """Decide the next step for the Pod."""
+    owned = list(world.owned)
+    named = world.named
+    if (
+        named is not None
+        and ownership_of(named.owner, world.uid) is Ownership.OWNED
+        and all(pod.key != named.key for pod in owned)
+    ):
+        owned.append(named)
+    if len(owned) > 1:
+        return ManyPods(len(owned))
+    clears = False
+    pod = named
+    if owned:
+        pod = owned[0]
+        # Ownership wins over the annotation; its target is neither adopted nor touched.
+        clears = world.has_annotation and pod.key.name != world.lookup
+    elif named is None:
+        if not world.is_absence_proven and (world.is_suspended or world.lookup != world.name):
+            return LookAtPod(world.lookup)
+        # Running under its own name needs no look: the create itself shows what is there.
+        clears = world.has_annotation
+    if world.is_suspended:
+        return _suspended(pod, world, clears=clears)
+    if pod is None:
+        return CreatePod(clears)
+    return _running(pod, world, clears=clears)
+
+
+def _suspended(pod: PodEntry | None, world: PodWorld, *, clears: bool) -> PodStep:
+    if pod is None:
+        return NoPod(clears_annotation=world.has_annotation)
+    if ownership_of(pod.owner, world.uid) is not Ownership.OWNED:
+        return KeepPod(pod, is_owned=False, clears_annotation=world.has_annotation)
+    if pod.is_deleting or pod.is_delete_sent:
+        return KeepPod(pod, is_owned=True, clears_annotation=clears)
+    return DeletePod(pod, clears_annotation=clears)
+
+
+def _running(pod: PodEntry, world: PodWorld, *, clears: bool) -> PodStep:
+    match ownership_of(pod.owner, world.uid):
+        case Ownership.OWNED:
+            return KeepPod(pod, is_owned=True, clears_annotation=clears)
+        case Ownership.UNOWNED:
+            if may_adopt(pod.labels, world.name_hash):
+                return AdoptPod(pod)
+            return RefusePod(
+                messages.cannot_adopt(messages.POD, pod.key.name), clears_annotation=False
+            )
+        case _:
+            assert pod.owner is not None
+            text = messages.owned_by_other(
+                messages.POD, pod.key.name, reference_of(pod.owner), world.name
+            )
+            return RefusePod(text, clears_annotation=world.has_annotation)

@@ -1,0 +1,242 @@
+"""The Sandbox reconciler: one pass over one Sandbox (spec, section 3).
+
+A pass reads the caches, fetches a full object only where something relevant is not known, lets the
+pure plans decide, acts, and ends by writing the status if it differs. Requests of a pass: none when
+nothing is to be done; see the budgets in the README for each flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from lean_sandbox.api.errors import Invalid
+from lean_sandbox.clock import Clock
+from lean_sandbox.model import conditions, expiry, names
+from lean_sandbox.model.sandbox import SandboxStatus
+from lean_sandbox.reconcile.sandbox.act import Act
+from lean_sandbox.reconcile.sandbox.children import Children, ChildrenOutcome
+from lean_sandbox.reconcile.sandbox.launch import Launches, is_on_the_way_up
+from lean_sandbox.reconcile.sandbox.notes import Notes
+from lean_sandbox.reconcile.sandbox.teardown import Teardown
+from lean_sandbox.run.workers import Result
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.store import Key
+
+__all__ = ["PassFailedError", "SandboxReconciler", "Tracing"]
+
+log = structlog.get_logger("sandbox")
+
+_NAMESPACE_TERMINATING_REQUEUE_S = 30.0
+
+
+class Tracing(Protocol):
+    """The tracing that a pass takes part in, when it is switched on."""
+
+    def carrier(self) -> str | None:
+        """Return the current span's W3C headers as a JSON object, ``None`` without a span."""
+
+
+class PassFailedError(Exception):
+    """A pass that could not bring the Sandbox to the state it should have; it is repeated.
+
+    ``retry_after_s`` is how long the server asked to wait, if it did.
+    """
+
+    retryable = True
+
+    def __init__(self, text: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the reconciler takes from the settings."""
+
+    cluster_domain: str = "cluster.local"
+
+
+class SandboxReconciler:
+    """Brings Sandboxes to the state their spec asks for."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        act: Act,
+        children: Children,
+        teardown: Teardown,
+        notes: Notes,
+        launches: Launches,
+        *,
+        clock: Clock,
+        options: Options,
+        tracing: Tracing | None = None,
+        on_gone: Callable[[Key], None] = lambda _key: None,
+    ) -> None:
+        self._caches = caches
+        self._act = act
+        self._children = children
+        self._teardown = teardown
+        self._notes = notes
+        self._launches = launches
+        self._clock = clock
+        self._options = options
+        self._tracing = tracing
+        self._on_gone = on_gone
+
+    async def reconcile(self, key: Key) -> Result:
+        """Make one pass over a Sandbox.
+
+        Raises :class:`PassFailedError` or an error of the API tree when it has to be repeated.
+        """
+        entry = self._caches.sandboxes.get(key)
+        if entry is None or entry.is_deleting:
+            # Children go by their owner references; nothing is written about an object on its way
+            # out.
+            self._forget(key)
+            return Result()
+        sandbox = None
+        if entry.needs_look:
+            sandbox = await self._act.get_sandbox(key)
+            entry = self._caches.sandboxes.get(key)
+            if sandbox is None or entry is None or entry.is_deleting:
+                self._forget(key)
+                return Result()
+        await self._leave_trace(entry)
+        assert entry.status is not None
+        assert entry.view is not None
+        old = entry.status
+        if entry.fault:
+            return await self._refuse(entry, old)
+        if self._expired(entry):
+            return await self._expire(entry, old)
+        outcome = await self._children.run(entry, sandbox)
+        return await self._conclude(entry, old, outcome)
+
+    def _forget(self, key: Key) -> None:
+        self._launches.settled(key)
+        self._children.forget(key)
+        self._on_gone(key)
+
+    def due_in_s(self, key: Key) -> float | None:
+        """Return when a Sandbox expires, in seconds: a backoff must not sleep through it."""
+        entry = self._caches.sandboxes.get(key)
+        if entry is None or entry.view is None:
+            return None
+        return self._remaining_s(entry)
+
+    async def _leave_trace(self, entry: SandboxEntry) -> None:
+        if self._tracing is None or (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION):
+            return
+        carrier = self._tracing.carrier()
+        if carrier is not None:
+            patch = {"metadata": {"annotations": {names.TRACE_CONTEXT_ANNOTATION: carrier}}}
+            await self._act.patch_sandbox(entry, patch)
+
+    async def _refuse(self, entry: SandboxEntry, old: SandboxStatus) -> Result:
+        """Say why the spec cannot be acted upon; only a change of it can help."""
+        refused = conditions.ready(
+            conditions.Observation(generation=entry.generation, invalid=entry.fault)
+        )
+        listed = conditions.upsert(old.conditions, refused, self._clock.now())
+        await self._write_status(entry, old, msgspec.structs.replace(old, conditions=listed))
+        return Result()
+
+    # -- expiry ----------------------------------------------------------------------------------
+
+    def _expired(self, entry: SandboxEntry) -> bool:
+        assert entry.view is not None
+        return expiry.is_expired(entry.view.shutdown_time, self._clock.now())
+
+    def _remaining_s(self, entry: SandboxEntry) -> float | None:
+        assert entry.view is not None
+        return expiry.requeue_after_s(entry.view.shutdown_time, self._clock.now())
+
+    async def _expire(self, entry: SandboxEntry, old: SandboxStatus) -> Result:
+        self._launches.settled(entry.key)
+        if not conditions.is_marked_expired(old):
+            marked = conditions.expired_mark(old, entry.generation, self._clock.now())
+            await self._write_status(entry, old, marked)
+            return Result(requeue_after_s=expiry.MARK_REQUEUE_S)
+        failures = await self._teardown.run(entry)
+        assert entry.view is not None
+        if entry.view.shutdown_policy == names.SHUTDOWN_POLICY_DELETE:
+            # The object goes whatever became of its children: they are collected with it.
+            await self._act.delete_sandbox(entry)
+            return Result()
+        if failures:
+            raise PassFailedError("\n".join(failures))
+        cleared = conditions.expired_cleared(old, entry.generation, self._clock.now())
+        await self._write_status(entry, old, cleared)
+        return Result()
+
+    # -- the end of a pass -----------------------------------------------------------------------
+
+    async def _conclude(
+        self, entry: SandboxEntry, old: SandboxStatus, outcome: ChildrenOutcome
+    ) -> Result:
+        now = self._clock.now()
+        new = conditions.next_status(
+            old,
+            outcome.observation,
+            now,
+            name=entry.key.name,
+            namespace=entry.key.namespace,
+            cluster_domain=self._options.cluster_domain,
+        )
+        requeues = [outcome.requeue_after_s, self._remaining_s(entry)]
+        if self._expired(entry):
+            new = conditions.expired_mark(new, entry.generation, now)
+            requeues = [expiry.MARK_REQUEUE_S]
+        if outcome.is_namespace_terminating:
+            # Everything in it is about to go; a status would only add to the work (changes,
+            # v1.0.3).
+            return Result(requeue_after_s=_NAMESPACE_TERMINATING_REQUEUE_S)
+        if outcome.is_many_pods:
+            self._notes.many_pods(entry, old, new)
+        wait_s = self._may_wait_s(entry.key, old, new)
+        if wait_s > 0 and not outcome.failures:
+            requeues.append(wait_s)
+        else:
+            self._launches.settled(entry.key)
+            await self._write_status(entry, old, new)
+        if outcome.failures:
+            raise _failure(outcome)
+        due = [seconds for seconds in requeues if seconds is not None]
+        return Result(requeue_after_s=min(due) if due else None)
+
+    def _may_wait_s(self, key: Key, old: SandboxStatus, new: SandboxStatus) -> float:
+        if not is_on_the_way_up(old, new) or conditions.status_patch(old, new) is None:
+            return 0.0
+        return self._launches.remaining_s(key, self._clock.monotonic())
+
+    async def _write_status(
+        self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus
+    ) -> None:
+        patch = conditions.status_patch(old, new)
+        if patch is None:
+            return
+        try:
+            await self._act.patch_status(entry, {"status": patch}, new)
+        except Invalid as error:
+            # An object that its own schema refuses to update, whatever the change: repeating the
+            # write cannot help until somebody changes the object (changes, v1.0.6).
+            log.warning("status_refused", key=str(entry.key), reason=error.message)
+            return
+        self._notes.status_written(entry, old, new)
+
+
+def _failure(outcome: ChildrenOutcome) -> PassFailedError:
+    waits = [
+        after
+        for failure in outcome.failures
+        if (after := getattr(failure, "retry_after_s", None)) is not None
+    ]
+    text = "; ".join(str(failure) for failure in outcome.failures)
+    return PassFailedError(text, retry_after_s=max(waits) if waits else None)

@@ -1,0 +1,88 @@
+"""Which Sandbox a change concerns, and how soon it has to be looked at.
+
+A change that a Sandbox's user would see at once (ready, no longer ready, finished, going, gone,
+moved, relabelled) wakes at once. A step on the way up (scheduled, pulling, running but not ready)
+waits for the launch window, because the next step usually comes within it and makes a look at this
+one waste.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from filters import Change
+from lean_sandbox.model import names
+from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.objects import READY, RUNNING, WAITING, PodEntry, ServiceEntry
+from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.wire import OwnerRow
+
+__all__ = ["Wake", "owner_key", "pod_wakes", "service_wakes"]
+
+_AT_ONCE = (
+    Change.GONE
+    | Change.DELETING
+    | Change.OWNERS
+    | Change.LABELS
+    | Change.ANNOTATIONS
+    | Change.FIRST_SEEN
+    | Change.RECREATED
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """A Sandbox to reconcile; ``may_wait`` when the launch window may pass first."""
+
+    key: Key
+    may_wait: bool
+    reason: str
+
+
+def owner_key(namespace: str, owner: OwnerRow | None) -> Key | None:
+    """Return the Sandbox that controls an object, by group, kind and name.
+
+    The uid is not compared: the end of a predecessor's Pod must wake the Sandbox that took its name
+    (spec, 6.1).
+    """
+    if owner is None or owner.kind != names.SANDBOX_KIND or owner.group != names.CORE_GROUP:
+        return None
+    return Key(namespace, owner.name)
+
+
+def pod_wakes(notice: Notice[PodEntry]) -> list[Wake]:
+    """Return the Sandboxes that a change of a Pod concerns: its old and its new owner."""
+    may_wait = not (notice.change & _AT_ONCE) and _is_a_step_up(notice)
+    reason = "pod gone" if notice.new is None else f"pod {notice.new.hint or 'changed'}"
+    wakes: dict[Key, Wake] = {}
+    for entry in (notice.old, notice.new):
+        if entry is None:
+            continue
+        key = owner_key(notice.key.namespace, entry.owner)
+        if key is None and notice.new is None:
+            # Nobody's Pod went: it may have held the name that a Sandbox needs.
+            key = notice.key
+        if key is not None:
+            wakes[key] = Wake(key, may_wait, reason)
+    return list(wakes.values())
+
+
+def _is_a_step_up(notice: Notice[PodEntry]) -> bool:
+    if notice.new is None or notice.old is None:
+        return False
+    if notice.old.hint == READY:
+        # Anything but readiness is news; readiness with another address or node is as well.
+        return False
+    return notice.new.hint in (RUNNING, WAITING, "")
+
+
+def service_wakes(notice: Notice[ServiceEntry]) -> list[Wake]:
+    """Return the Sandboxes that a change of a Service concerns."""
+    found: dict[Key, Wake] = {}
+    for entry in (notice.old, notice.new):
+        if entry is None:
+            continue
+        key = owner_key(notice.key.namespace, entry.owner)
+        if key is not None:
+            found[key] = Wake(key, may_wait=False, reason="service changed")
+    return list(found.values())

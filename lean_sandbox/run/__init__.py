@@ -1,0 +1,1 @@
+"""Work queue, workers and the small memories that save requests."""

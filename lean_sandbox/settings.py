@@ -1,0 +1,199 @@
+"""Every option of the controller: its unit, default and consequence, in one place.
+
+The command line, its help and the README are made from these fields.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+from lean_sandbox.api.errors import ConfigError
+from lean_sandbox.model.times import parse_duration
+
+__all__ = ["Settings", "add_arguments", "from_arguments"]
+
+
+def _option(
+    default: Any,
+    help_text: str,
+    parse: Callable[[str], Any] = str,
+    *,
+    metavar: str = "VALUE",
+) -> Any:
+    return field(default=default, metadata={"help": help_text, "parse": parse, "metavar": metavar})
+
+
+def _duration_s(text: str) -> float:
+    return parse_duration(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the controller is told from outside. Durations are in seconds."""
+
+    kubeconfig: str = _option(
+        "",
+        "kubeconfig file; empty: KUBECONFIG, then the Pod's service account, then ~/.kube/config",
+        metavar="FILE",
+    )
+    context: str = _option("", "context of the kubeconfig; empty: its current one", metavar="NAME")
+    namespaces: tuple[str, ...] = _option(
+        (),
+        "comma separated namespaces to watch; empty: all. Fewer namespaces need only Roles",
+        _names,
+        metavar="A,B",
+    )
+    cluster_domain: str = _option("cluster.local", "suffix of status.serviceFQDN", metavar="DOMAIN")
+    sandbox_concurrent_workers: int = _option(
+        100, "Sandboxes reconciled at the same time", int, metavar="N"
+    )
+    max_requests_in_flight: int = _option(
+        16,
+        "requests in flight to the API server; more than about 16 only queue there",
+        int,
+        metavar="N",
+    )
+    kube_api_qps: float = _option(
+        -1.0, "requests a second at most; negative: no limit", float, metavar="RATE"
+    )
+    kube_api_burst: int = _option(10, "requests above the rate before it holds", int, metavar="N")
+    page_size: int = _option(
+        500, "objects a list page; larger pages need more memory at start", int, metavar="N"
+    )
+    streams_initial_list: bool = _option(
+        default=False,
+        help_text="ask for the initial list as a stream; falls back to pages",
+        parse=bool,
+    )
+    watch_representation: str = _option(
+        "table",
+        "leanest form to ask of a watch: table, metadata or full; the next is used where a server"
+        " refuses",
+        metavar="FORM",
+    )
+    sandbox_status_window: float = _option(
+        2.0,
+        "how long a starting Sandbox may go without a status before an unready one is written; a"
+        " launch within it costs one status write, a longer one two",
+        _duration_s,
+        metavar="DURATION",
+    )
+    sandbox_write_behind_window: float = _option(
+        0.0,
+        "delay of metadata patches on a Sandbox's own Pod, at most 1s; 0: at once",
+        _duration_s,
+        metavar="DURATION",
+    )
+    cache_label_selectors: bool = _option(
+        default=False,
+        help_text="watch only Services with the tracking label (Pods are always watched so);"
+        " Services without it are then seen only when a create collides with them",
+        parse=bool,
+    )
+    disable_sandbox_events: bool = _option(
+        default=False, help_text="write no Events about Sandboxes", parse=bool
+    )
+    reconcile_deadline: float = _option(
+        60.0,
+        "one pass over an object is given up and retried after this",
+        _duration_s,
+        metavar="DURATION",
+    )
+    request_timeout: float = _option(
+        15.0, "deadline of one request", _duration_s, metavar="DURATION"
+    )
+    shutdown_grace: float = _option(
+        20.0, "how long running passes may finish after SIGTERM", _duration_s, metavar="DURATION"
+    )
+    log_level: str = _option("info", "debug, info, warning or error", metavar="LEVEL")
+    log_format: str = _option(
+        "auto", "json, console, or auto: console on a terminal, json elsewhere", metavar="FORMAT"
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work, naming the flag and what would."""
+        positive = (
+            "sandbox_concurrent_workers",
+            "max_requests_in_flight",
+            "page_size",
+            "kube_api_burst",
+        )
+        for name in positive:
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{_flag(name)} must be at least 1, not {getattr(self, name)}")
+        if self.sandbox_write_behind_window < 0:
+            raise ConfigError("--sandbox-write-behind-window must not be negative")
+        if self.sandbox_status_window < 0:
+            raise ConfigError("--sandbox-status-window must not be negative")
+        choices = {
+            "watch_representation": ("table", "metadata", "full"),
+            "log_level": ("debug", "info", "warning", "error"),
+            "log_format": ("auto", "json", "console"),
+        }
+        for name, allowed in choices.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ConfigError(
+                    f"{_flag(name)} must be one of {', '.join(allowed)}, not {value!r}"
+                )
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _shown(option: Field[Any]) -> str:
+    default = option.default
+    if default in ("", ()):
+        return "none"
+    if option.metadata["parse"] is _duration_s:
+        return f"{default:g}s"
+    return str(default)
+
+
+def add_arguments(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> None:
+    """Add one flag for each setting to ``parser``, or for those named in ``only``."""
+    for option in fields(Settings):
+        if only and option.name not in only:
+            continue
+        help_text = f"{option.metadata['help']} (default: {_shown(option)})"
+        if option.metadata["parse"] is bool:
+            parser.add_argument(
+                _flag(option.name),
+                dest=option.name,
+                action=argparse.BooleanOptionalAction,
+                default=None,
+                help=option.metadata["help"],
+            )
+        else:
+            parser.add_argument(
+                _flag(option.name),
+                dest=option.name,
+                default=None,
+                metavar=option.metadata["metavar"],
+                help=help_text,
+            )
+
+
+def from_arguments(arguments: argparse.Namespace) -> Settings:
+    """Build the settings from parsed flags. Raises :class:`ConfigError` naming the flag."""
+    values: dict[str, Any] = {}
+    for option in fields(Settings):
+        given = getattr(arguments, option.name, None)
+        if given is None:
+            continue
+        if isinstance(given, bool):
+            values[option.name] = given
+            continue
+        try:
+            values[option.name] = option.metadata["parse"](given)
+        except ValueError as error:
+            raise ConfigError(f"{_flag(option.name)}: {given!r} is not valid: {error}") from error
+    return Settings(**values)

@@ -1,0 +1,1 @@
+"""One list+watch state machine, its decoders and the tiny cache."""

@@ -1,0 +1,60 @@
+"""What the informer needs to know about one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from filters import Change, Predicate
+from lean_sandbox.api.resources import Resource
+from lean_sandbox.watch.representation import FALLBACK_ORDER, Representation
+from lean_sandbox.watch.store import Entry, Key
+from lean_sandbox.watch.wire import MetaRow
+
+__all__ = ["Kind", "Notice"]
+
+E = TypeVar("E", bound=Entry)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice(Generic[E]):
+    """A change that passed the predicates.
+
+    ``old`` is what was known before (``None`` at first sight), ``new`` what is known now (``None``
+    when the object is gone). ``initial`` marks the objects of the first list, ``token`` identifies
+    the event so that it can be withdrawn when it turns out to be the echo of our own write.
+    """
+
+    key: Key
+    change: Change
+    old: E | None
+    new: E | None
+    initial: bool = False
+    token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[E]):
+    """How to list, watch and remember one kind.
+
+    ``item_type`` is the Struct that a full object decodes into; it has ``metadata: ObjectMeta``.
+    ``from_row`` builds the entry from metadata (and columns) alone, keeping of the old entry what
+    still holds; ``from_full`` builds it from a whole object. ``columns_of`` gives the printer
+    columns of a full object, so that both forms have the same fingerprints. ``suspects`` says that
+    a row contradicts what is known, which passes the event whatever the predicate remembers.
+    """
+
+    resource: Resource
+    item_type: type[Any]
+    predicate: Predicate
+    from_row: Callable[[MetaRow, E | None], E]
+    from_full: Callable[[Any, MetaRow, E | None], E]
+    columns_of: Callable[[Any], dict[str, str]] | None = None
+    suspects: Callable[[MetaRow, E], bool] = lambda _row, _entry: False
+    columns: tuple[str, ...] = ()
+    watch_order: tuple[Representation, ...] = FALLBACK_ORDER
+    list_as: Representation = Representation.FULL
+    label_selector: str | None = None
+    field_selector: str | None = None
+    owner_of: Callable[[E], str | None] = lambda _entry: None

@@ -1,0 +1,119 @@
+"""The tiny cache: what is remembered of each watched object, by namespace and name.
+
+An entry is a small Struct that a kind builds from what it saw. A second index leads from an owner's
+uid to the entries it controls, which is how the Pods of a Sandbox are found without scanning.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+__all__ = ["Entry", "Key", "Store", "key_of"]
+
+
+class Key(NamedTuple):
+    """Identifies an object of one kind."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def key_of(namespace: str, name: str) -> Key:
+    """Return the key with the namespace interned: thousands of objects share a few namespaces."""
+    return Key(sys.intern(namespace), name)
+
+
+class Entry(Protocol):
+    """What every cached value has."""
+
+    key: Key
+    uid: str
+    version: int
+
+
+E = TypeVar("E", bound=Entry)
+
+
+class Store(Generic[E]):
+    """Entries by key, with an index by owner uid.
+
+    ``owner_of`` names the uid of the controlling owner of an entry, ``None`` for no index entry.
+    Nothing here waits; all methods are O(1) in the number of entries.
+    """
+
+    __slots__ = ("_by_owner", "_entries", "_owner_of")
+
+    def __init__(self, owner_of: Callable[[E], str | None] = lambda _: None) -> None:
+        self._entries: dict[Key, E] = {}
+        # Almost every owner controls one object of a kind, so a single key is stored bare.
+        self._by_owner: dict[str, Key | set[Key]] = {}
+        self._owner_of = owner_of
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[E]:
+        return iter(self._entries.values())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def get(self, key: Key) -> E | None:
+        """Return the entry, or ``None``."""
+        return self._entries.get(key)
+
+    def keys(self, namespace: str | None = None) -> list[Key]:
+        """Return the keys, of one namespace when it is given."""
+        if namespace is None:
+            return list(self._entries)
+        return [key for key in self._entries if key.namespace == namespace]
+
+    def owned_by(self, uid: str) -> list[E]:
+        """Return the entries controlled by the owner ``uid``."""
+        found = self._by_owner.get(uid)
+        if found is None:
+            return []
+        if isinstance(found, Key):
+            return [self._entries[found]]
+        return [self._entries[key] for key in sorted(found)]
+
+    def put(self, entry: E) -> None:
+        """Insert or replace an entry."""
+        old = self._entries.get(entry.key)
+        if old is not None:
+            self._unindex(old)
+        self._entries[entry.key] = entry
+        owner = self._owner_of(entry)
+        if owner is None:
+            return
+        held = self._by_owner.get(owner)
+        if held is None:
+            self._by_owner[owner] = entry.key
+        elif isinstance(held, set):
+            held.add(entry.key)
+        elif held != entry.key:
+            self._by_owner[owner] = {held, entry.key}
+
+    def remove(self, key: Key) -> E | None:
+        """Remove and return the entry, or return ``None``."""
+        old = self._entries.pop(key, None)
+        if old is not None:
+            self._unindex(old)
+        return old
+
+    def _unindex(self, entry: E) -> None:
+        owner = self._owner_of(entry)
+        if owner is None:
+            return
+        held = self._by_owner.get(owner)
+        if isinstance(held, set):
+            held.discard(entry.key)
+            if len(held) == 1:
+                self._by_owner[owner] = held.pop()
+        elif held == entry.key:
+            del self._by_owner[owner]

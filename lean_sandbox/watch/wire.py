@@ -1,0 +1,138 @@
+"""What a list or a watch sends, decoded into as little as possible.
+
+One decoder pass over the bytes of a line gives exactly the fields a decision may read;
+``managedFields``, which is most of what a metadata watch carries, is skipped without being
+allocated. Three forms of the same kind share :class:`MetaRow`:
+
+* a Table with metadata rows (``as=Table``): the row's metadata plus the printer columns,
+* PartialObjectMetadata: the metadata alone,
+* the full object, of which the kind's own Struct keeps what it names.
+
+An error sent inside a stream is never transformed by the server, and an object whose transformation
+failed is sent as it is; so a line of a Table watch may hold either, and :class:`WatchObject`
+accepts both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+__all__ = [
+    "ColumnDefinition",
+    "ListMeta",
+    "MetaRow",
+    "OwnerRow",
+    "PartialItem",
+    "TableRow",
+    "WatchLine",
+    "WatchObject",
+    "as_version",
+    "column_positions",
+]
+
+
+class OwnerRow(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One owner reference."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+    @property
+    def group(self) -> str:
+        """The API group of the owner; versions are never compared (spec, 6.1)."""
+        return self.api_version.rpartition("/")[0]
+
+
+class MetaRow(msgspec.Struct, rename="camel", gc=False):
+    """The metadata of an object as seen by predicates.
+
+    ``columns`` is filled after decoding, from the cells of a Table or from the full object; it is
+    ``None`` when the representation has none.
+    """
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: tuple[str, ...] = ()
+    owners: tuple[OwnerRow, ...] = msgspec.field(default=(), name="ownerReferences")
+    deletion_timestamp: str | None = None
+    columns: dict[str, str] | None = msgspec.field(default=None, name="-columns")
+
+    @property
+    def controller(self) -> OwnerRow | None:
+        """The owner that controls the object, or ``None``."""
+        for owner in self.owners:
+            if owner.controller:
+                return owner
+        return None
+
+
+class PartialItem(msgspec.Struct, gc=False):
+    """An object of which only the metadata is kept."""
+
+    metadata: MetaRow
+
+
+class TableRow(msgspec.Struct, gc=False):
+    """One row of a Table: the printed cells and the object's metadata."""
+
+    object: PartialItem | None = None
+    cells: list[str | int | float | bool | None] = []
+
+
+class ColumnDefinition(msgspec.Struct, gc=False):
+    """The head of one column; only its name is read."""
+
+    name: str = ""
+
+
+class ListMeta(msgspec.Struct, rename="camel", gc=False):
+    """The metadata of a list: its version and the token of the next page."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
+
+
+class WatchObject(msgspec.Struct, rename="camel", gc=False):
+    """The object of a watch event: a Table, one object's metadata, or a Status."""
+
+    kind: str = ""
+    metadata: MetaRow = msgspec.field(default_factory=MetaRow)
+    column_definitions: list[ColumnDefinition] | None = None
+    rows: list[TableRow] | None = None
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: Any = None
+
+
+class WatchLine(msgspec.Struct, gc=False):
+    """One line of a watch."""
+
+    type: str
+    object: WatchObject
+
+
+def as_version(resource_version: str) -> int:
+    """Return a resource version as a number, ``0`` when it is not one.
+
+    Resource versions of one server are comparable integers; a server that sends anything else makes
+    every comparison fail, which costs a look but never loses a change.
+    """
+    return int(resource_version) if resource_version.isdecimal() else 0
+
+
+def column_positions(definitions: list[ColumnDefinition]) -> dict[str, int]:
+    """Return the position of each column by its name."""
+    return {definition.name: position for position, definition in enumerate(definitions)}

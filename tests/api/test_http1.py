@@ -1,0 +1,252 @@
+# ruff: noqa: D102 -- the methods of the fake are those of ByteStream.
+"""The HTTP/1.1 reader: framing, limits, and independence from how the bytes are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from anyio.abc import ByteStream
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.api.errors import ProtocolFault
+from lean_sandbox.api.http1 import (
+    BodyReader,
+    ChunkedDecoder,
+    Disconnected,
+    Head,
+    HttpConnection,
+    Traffic,
+    encode_request,
+    parse_head,
+)
+
+LIMIT = 1_000_000
+
+
+class Pieces(ByteStream):
+    """A peer that sends given pieces and then ends the stream."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces = [piece for piece in pieces if piece]
+        self.sent: list[bytes] = []
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        await anyio.lowlevel.checkpoint()
+        if not self.pieces:
+            raise anyio.EndOfStream
+        return self.pieces.pop(0)
+
+    async def send(self, item: bytes) -> None:
+        self.sent.append(item)
+
+    async def send_eof(self) -> None:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        self.pieces.clear()
+
+    @property
+    def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
+        return {}
+
+
+async def exchange(
+    pieces: list[bytes], method: str = "GET", *, limit: int = LIMIT, head_limit: int = 4096
+) -> tuple[Head, bytes, HttpConnection]:
+    """Send a request to a scripted peer and read the whole answer."""
+    connection = HttpConnection(Pieces(pieces), Traffic(), max_head_bytes=head_limit)
+    head = await connection.send(b"GET / HTTP/1.1\r\n\r\n", method)
+    return head, await connection.body(head, limit), connection
+
+
+def cut(data: bytes, at: list[int]) -> list[bytes]:
+    """Cut ``data`` at the given places."""
+    places = sorted({min(place, len(data)) for place in at})
+    return [data[a:b] for a, b in zip([0, *places], [*places, len(data)], strict=True)]
+
+
+ANSWERS = {
+    "sized": b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\nX: y\r\n\r\nhello\r\n0\r\n\r",
+    "chunked": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"5\r\nhello\r\nA;ext=1\r\n\r\n0\r\n\r\nabc\r\n1\r\n!\r\n0\r\n\r\n",
+    "trailers": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"003\r\nabc\r\n0\r\nA: b\r\nC: d\r\n\r\n",
+    "interim": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n"
+    b"HTTP/1.1 201 Created\r\ncontent-length:2\r\n\r\n{}",
+    "empty": b"HTTP/1.1 204 No Content\r\nDate: now\r\n\r\n",
+    "closing": b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil the end",
+}
+
+
+@pytest.mark.parametrize("name", sorted(ANSWERS))
+@given(st.lists(st.integers(0, 120), max_size=12))
+async def test_any_split_of_the_bytes_gives_the_same_answer(name: str, at: list[int]) -> None:
+    """However TCP cuts the stream, status, headers and body are the same."""
+    whole, body, _ = await exchange([ANSWERS[name]])
+    head, again, _ = await exchange(cut(ANSWERS[name], at))
+    assert (head.status, head.headers, head.keep_alive) == (
+        whole.status,
+        whole.headers,
+        whole.keep_alive,
+    )
+    assert again == body
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=40), max_size=6),
+    st.lists(st.integers(0, 300), max_size=10),
+)
+async def test_a_chunked_body_is_the_sum_of_its_chunks(chunks: list[bytes], at: list[int]) -> None:
+    """Encoding chunks and decoding them in any pieces gives their concatenation."""
+    coded = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
+    decoder = ChunkedDecoder()
+    out = b"".join(decoder.feed(piece) for piece in cut(coded + b"next", at) if not decoder.done)
+    assert out == b"".join(chunks)
+    assert decoder.done
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=4))
+async def test_garbage_never_escapes_as_anything_but_a_protocol_fault(
+    noise: bytes, at: list[int]
+) -> None:
+    """Whatever bytes a peer sends, reading ends in an answer or a ProtocolFault."""
+    for start in (
+        b"",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ):
+        try:
+            head, _, _ = await exchange(cut(start + noise, at))
+        except ProtocolFault:
+            continue
+        assert 200 <= head.status <= 999
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/2 200\r\n\r\n",
+        b"HTTP/1.1 20 OK\r\n\r\n",
+        b"HTTP/1.1 2000 OK\r\n\r\n",
+        b"HTTP/1.1 099 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nName : value\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\r\n folded\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1_0\r\n\r\n1234567890",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello, too long\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-",
+    ],
+)
+async def test_what_is_no_plain_http_answer_is_a_protocol_fault(raw: bytes) -> None:
+    """Garbage, smuggling tricks and truncated answers are refused, never guessed at."""
+    with pytest.raises(ProtocolFault):
+        await exchange([raw])
+
+
+async def test_an_answer_above_a_size_limit_is_refused() -> None:
+    """Heads and bodies have limits, whether the size is announced or not."""
+    with pytest.raises(ProtocolFault, match="head above the limit"):
+        await exchange(
+            [b"HTTP/1.1 200 OK\r\n", b"A: b\r\n" * 100, b"A: b\r\n" * 100], head_limit=256
+        )
+    with pytest.raises(ProtocolFault, match="above the limit"):
+        await exchange([b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n"], limit=10)
+    with pytest.raises(ProtocolFault, match="above the limit"):
+        await exchange([ANSWERS["chunked"]], limit=10)
+
+
+async def test_a_peer_that_closes_before_any_byte_is_told_apart() -> None:
+    """Only then may a request be repeated, so it is an error of its own."""
+    with pytest.raises(Disconnected) as caught:
+        await exchange([])
+    assert not caught.value.at_write
+
+
+@pytest.mark.parametrize(
+    ("raw", "method", "body", "keep"),
+    [
+        (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", "GET", b"", True),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", "HEAD", b"", True),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "GET", b"ok", False),
+        (
+            b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 2\r\n\r\nok",
+            "GET",
+            b"ok",
+            False,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n"
+            b"Transfer-Encoding: Chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            "GET",
+            b"ok",
+            False,
+        ),
+        (b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", "GET", b"", True),
+    ],
+)
+async def test_the_end_of_a_body_follows_rfc_9112(
+    raw: bytes, method: str, body: bytes, *, keep: bool
+) -> None:
+    """Length, chunks, status and method decide where a body ends and if the connection lives."""
+    head, found, connection = await exchange([raw], method)
+    assert (found, head.keep_alive, connection.has_leftover) == (body, keep, False)
+
+
+@pytest.mark.parametrize("name", ["sized", "chunked"])
+async def test_bytes_behind_an_answer_are_noticed(name: str) -> None:
+    """A connection on which more arrived than was asked for cannot be used again."""
+    for at in (10**6, len(ANSWERS[name])):
+        _, _, connection = await exchange(cut(ANSWERS[name] + b"HTTP/1.1 200 OK", [at]))
+        # What the kernel still holds is seen by the socket check; what was read, here.
+        assert connection.has_leftover is (at == 10**6)
+
+
+async def test_repeated_headers_are_joined() -> None:
+    """Lower-case names; values of repeated headers are separated by a comma."""
+    head = parse_head(b"HTTP/1.1 200 OK\r\nWarning: a\r\nwarning:\t b \r\nEmpty:", "GET")
+    assert head.headers == {"warning": "a, b", "empty": ""}
+
+
+async def test_a_stream_hands_out_payload_as_soon_as_it_is_there() -> None:
+    """Part of a chunk is not held back until the chunk is whole."""
+    start = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nA\r\n01234"
+    stream = Pieces([start, b"567", b"89\r\n", b"0\r\n", b"\r\n"])
+    connection = HttpConnection(stream, Traffic(), max_head_bytes=4096)
+    reader = BodyReader(connection, await connection.send(b"", "GET"))
+    assert [await reader.receive() for _ in range(3)] == [b"01234", b"567", b"89"]
+    with pytest.raises(anyio.EndOfStream):
+        await reader.receive()
+
+
+@pytest.mark.parametrize(
+    ("target", "headers"),
+    [
+        ("/a b", {}),
+        ("/a\r\nX: y", {}),
+        ("/\u00e4", {}),
+        ("no-slash", {}),
+        ("/", {"A": "b\r\nC: d"}),
+        ("/", {"A": "b\nC: d"}),
+        ("/", {"A": "\u20ac"}),
+    ],
+)
+async def test_a_request_cannot_be_made_to_say_more_than_one_line(
+    target: str, headers: dict[str, str]
+) -> None:
+    """Line breaks and other surprises in targets and headers are refused before sending."""
+    with pytest.raises(ValueError, match=r"line break|target|ascii"):
+        encode_request("GET", target, "", headers, b"")

@@ -1,0 +1,195 @@
+"""Slots: bounds, lanes, fairness and the token bucket, on a clock that stands still."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.api.limits import Lane, Limiter, Limits
+from tests.support.clock import FakeClock, settle
+
+
+class Crowd:
+    """Requests that hold their slots until they are told to end."""
+
+    def __init__(self, limiter: Limiter, group: TaskGroup) -> None:
+        self.limiter = limiter
+        self.group = group
+        self.order: list[str] = []
+        self.leave: dict[str, anyio.Event] = {}
+
+    async def arrive(self, name: str) -> None:
+        """Let ``c...`` come in the CLIENT lane, anything else in BACKGROUND."""
+        self.leave[name] = anyio.Event()
+        self.group.start_soon(self._hold, name)
+        await settle()
+
+    async def end(self, name: str) -> None:
+        """Let that request end."""
+        self.leave[name].set()
+        await settle()
+
+    async def _hold(self, name: str) -> None:
+        lane = Lane.CLIENT if name.startswith("c") else Lane.BACKGROUND
+        async with self.limiter.slot(lane):
+            self.order.append(name)
+            await self.leave[name].wait()
+
+
+@asynccontextmanager
+async def crowd(limits: Limits, clock: FakeClock | None = None) -> AsyncIterator[Crowd]:
+    """Give a crowd in front of a limiter, and send it home at the end."""
+    async with anyio.create_task_group() as group:
+        yield Crowd(Limiter(clock or FakeClock(), limits), group)
+        group.cancel_scope.cancel()
+
+
+async def test_no_more_than_the_limit_are_in_flight() -> None:
+    """The next one starts when one ends, first come, first served."""
+    async with crowd(Limits(max_in_flight=2, reserved_for_client=0)) as people:
+        for name in ("c1", "c2", "c3", "c4"):
+            await people.arrive(name)
+        assert people.order == ["c1", "c2"]
+        await people.end("c2")
+        assert people.order == ["c1", "c2", "c3"]
+
+
+async def test_client_waiters_go_ahead_of_background() -> None:
+    """Somebody waits for a CLIENT request: it overtakes BACKGROUND that came earlier."""
+    async with crowd(Limits(max_in_flight=1, reserved_for_client=0)) as people:
+        for name in ("b1", "b2", "c1", "c2"):
+            await people.arrive(name)
+        for name in ("b1", "c1", "c2"):
+            await people.end(name)
+        assert people.order == ["b1", "c1", "c2", "b2"]
+
+
+async def test_background_leaves_the_reserved_slots_free() -> None:
+    """However much refill there is, a client finds a slot at once."""
+    async with crowd(Limits(max_in_flight=3, reserved_for_client=1)) as people:
+        for name in ("b1", "b2", "b3"):
+            await people.arrive(name)
+        assert people.order == ["b1", "b2"]
+        await people.arrive("c1")
+        assert people.order == ["b1", "b2", "c1"]
+        await people.end("c1")
+        assert people.order == ["b1", "b2", "c1"]
+        await people.end("b1")
+        assert people.order[-1] == "b3"
+
+
+async def test_background_is_never_starved_for_ever() -> None:
+    """Under an endless queue of clients BACKGROUND gets one grant after each streak."""
+    limits = Limits(max_in_flight=1, reserved_for_client=0, client_streak=3)
+    async with crowd(limits) as people:
+        await people.arrive("c0")
+        await people.arrive("b1")
+        await people.arrive("b2")
+        for number in range(1, 9):
+            await people.arrive(f"c{number}")
+        while len(people.order) < 9:
+            await people.end(people.order[-1])
+        assert people.order == ["c0", "c1", "c2", "c3", "b1", "c4", "c5", "c6", "b2"]
+
+
+async def test_a_cancelled_waiter_leaves_no_trace() -> None:
+    """Neither its place in the queue nor a slot it was just given is lost."""
+    limiter = Limiter(FakeClock(), Limits(max_in_flight=1, reserved_for_client=0))
+    for granted_meanwhile in (False, True):
+        await limiter.acquire(Lane.CLIENT)
+        async with crowd(limiter.limits) as people:
+            people.limiter = limiter
+            await people.arrive("b1")
+            assert limiter.statistics().background_waiting == 1
+            if granted_meanwhile:
+                limiter.release(Lane.CLIENT)
+        if not granted_meanwhile:
+            limiter.release(Lane.CLIENT)
+        statistics = limiter.statistics()
+        assert (statistics.background_waiting, statistics.background_in_flight) == (0, 0)
+        assert statistics.client_in_flight == 0
+
+
+async def test_the_bucket_lets_a_burst_through_and_then_the_rate() -> None:
+    """With qps 2 and burst 3: three at once, then one every half second, clients first."""
+    clock = FakeClock()
+    async with crowd(Limits(max_in_flight=16, qps=2.0, burst=3), clock) as people:
+        for name in ("b1", "b2", "b3", "b4", "c5", "c6"):
+            await people.arrive(name)
+        assert people.order == ["b1", "b2", "b3"]
+        await clock.advance(0.4)
+        assert len(people.order) == 3
+        await clock.advance(0.1)
+        assert people.order[3:] == ["c5"]
+        await clock.advance(1.0)
+        assert people.order[3:] == ["c5", "c6", "b4"]
+
+
+async def test_a_bucket_and_full_slots_together_still_let_everybody_through() -> None:
+    """A slot that comes free while no token is there is found again when one is."""
+    clock = FakeClock()
+    async with crowd(
+        Limits(max_in_flight=1, reserved_for_client=0, qps=1.0, burst=1), clock
+    ) as people:
+        await people.arrive("c1")
+        await people.arrive("c2")
+        await people.end("c1")
+        assert people.order == ["c1"]
+        await clock.advance(1.0)
+        assert people.order == ["c1", "c2"]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(max_in_flight=0),
+        Limits(max_in_flight=4, reserved_for_client=4),
+        Limits(reserved_for_client=-1),
+        Limits(client_streak=0),
+        Limits(qps=0.0),
+        Limits(qps=float("inf")),
+        Limits(qps=1.0, burst=0),
+    ],
+)
+def test_limits_that_let_nothing_through_are_refused(limits: Limits) -> None:
+    """Impossible settings fail at the start, not as a hang."""
+    with pytest.raises(ValueError, match="must be"):
+        Limiter(FakeClock(), limits)
+
+
+@given(
+    st.integers(1, 5),
+    st.integers(0, 4),
+    st.lists(st.tuples(st.sampled_from("cb"), st.integers(0, 30)), max_size=40),
+)
+async def test_bounds_hold_for_any_arrivals(
+    slots: int, reserved: int, steps: list[tuple[str, int]]
+) -> None:
+    """Whoever comes and goes: never above the bounds, and a free slot never waits for a waiter."""
+    reserved = min(reserved, slots - 1)
+    limiter = Limiter(FakeClock(), Limits(slots, reserved))
+    async with anyio.create_task_group() as group:
+        people = Crowd(limiter, group)
+        for number, (kind, who) in enumerate(steps):
+            inside = [name for name in people.order if not people.leave[name].is_set()]
+            if who % 3 == 0 and inside:
+                await people.end(inside[who % len(inside)])
+            else:
+                await people.arrive(f"{kind}{number}")
+            now = limiter.statistics()
+            total = now.client_in_flight + now.background_in_flight
+            assert total <= slots
+            assert now.background_in_flight <= slots - reserved
+            assert not (now.client_waiting and total < slots)
+            assert not (
+                now.background_waiting
+                and total < slots
+                and now.background_in_flight < slots - reserved
+            )
+        group.cancel_scope.cancel()

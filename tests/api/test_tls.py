@@ -1,0 +1,101 @@
+"""TLS: who is trusted, under which name, and who we say we are."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from lean_sandbox.api import tls
+from lean_sandbox.api.connection import Connection
+from lean_sandbox.api.errors import ConnectFailed
+from lean_sandbox.api.transport import Transport
+from tests.api.certificates import Certificates
+from tests.api.server import Answer, chunked, in_turn, reply, serve
+
+
+async def ask(connection: Connection) -> int:
+    """Make one request and return the status."""
+    transport = Transport(connection)
+    try:
+        return (await transport.request("GET", "/")).status
+    finally:
+        await transport.aclose()
+
+
+async def test_a_server_signed_by_the_authority_is_trusted(certificates: Certificates) -> None:
+    """Requests and streams run over TLS, by address and by name."""
+    script = in_turn(reply(), chunked([b"x"]), reply())
+    async with serve(script, tls=certificates.server_context()) as server:
+        context = tls.trusting(file=certificates.authority)
+        transport = Transport(Connection(server.url, context))
+        assert (await transport.request("GET", "/")).body == b"{}"
+        async with transport.stream("/") as stream:
+            assert await stream.receive() == b"x"
+        await transport.request("GET", "/")
+        assert transport.statistics().connections_opened == 2
+        await transport.aclose()
+        await server.closed(1)
+
+
+async def test_a_closed_tls_connection_is_noticed_before_use(certificates: Certificates) -> None:
+    """The farewell of TLS counts as a close as well."""
+    script = in_turn(reply(close=True), reply())
+    async with serve(script, tls=certificates.server_context()) as server:
+        transport = Transport(Connection(server.url, tls.trusting(file=certificates.authority)))
+        await transport.request("GET", "/")
+        await server.closed(1)
+        await transport.request("POST", "/")
+        assert transport.statistics().repeated == 0
+        await transport.aclose()
+
+
+async def test_an_unknown_authority_is_refused_and_named(certificates: Certificates) -> None:
+    """Nothing is sent to a server whose certificate cannot be checked."""
+    async with serve(in_turn(), tls=certificates.server_context()) as server:
+        with pytest.raises(ConnectFailed, match="certificate-authority"):
+            await ask(Connection(server.url, tls.trusting()))
+    assert server.requests == []
+
+
+async def test_the_name_is_checked_and_can_be_replaced(certificates: Certificates) -> None:
+    """``tls-server-name`` is what the certificate must say, instead of the URL's host."""
+    context = tls.trusting(file=certificates.authority)
+    script = in_turn(reply())
+    async with serve(script, tls=certificates.server_context()) as server:
+        with pytest.raises(ConnectFailed, match=r"expected name 'other\.test'"):
+            await ask(Connection(server.url, context, tls_server_name="other.test"))
+        assert await ask(Connection(server.url, context, tls_server_name="api.test")) == 200
+
+
+async def test_verification_can_be_switched_off(certificates: Certificates) -> None:
+    """``insecure-skip-tls-verify`` believes anybody."""
+    async with serve(in_turn(reply()), tls=certificates.server_context()) as server:
+        assert await ask(Connection(server.url, tls.careless(), tls_server_name="x.test")) == 200
+
+
+async def test_a_client_certificate_is_shown(certificates: Certificates) -> None:
+    """A server that asks for a certificate gets ours; without one the handshake fails."""
+    with_client = certificates.server_context(ask_client=True)
+    async with serve(in_turn(reply()), tls=with_client) as server:
+        context = tls.trusting(file=certificates.authority)
+        tls.load_identity(context, *(file.read_bytes() for file in certificates.client))
+        assert await ask(Connection(server.url, context)) == 200
+
+
+async def test_a_server_without_tls_is_a_connect_failure() -> None:
+    """Speaking TLS to plain HTTP, or to a peer that hangs up, fails with a sentence."""
+    async with serve(in_turn(Answer(close=True))) as server:
+        connection = Connection(server.url.replace("http:", "https:"), tls.careless())
+        with pytest.raises(ConnectFailed, match="TLS with"):
+            await ask(connection)
+
+
+def test_a_locked_key_never_asks_the_terminal(certificates: Certificates) -> None:
+    """A key with a password is an error, not a prompt nobody sees."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    certificate, _ = certificates.client
+    locked = Path(certificates.folder, "locked.key")
+    with pytest.raises(OSError, match="password"):
+        tls.load_identity(context, certificate.read_bytes(), locked.read_bytes())

@@ -1,0 +1,426 @@
+# ruff: noqa: D102 -- the methods of the fakes are those of ByteStream and Auth.
+"""The transport over the wire: reuse, repetition, deadlines, credentials, telemetry."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from anyio.abc import ByteStream
+
+from lean_sandbox.api.auth import basic, bearer
+from lean_sandbox.api.connection import Connection
+from lean_sandbox.api.errors import ConfigError, ConnectFailed, ProtocolFault, RequestTimeout
+from lean_sandbox.api.limits import Lane, Limits
+from lean_sandbox.api.telemetry import Label, RequestRecord
+from lean_sandbox.api.transport import Transport
+from lean_sandbox.version import __version__
+from tests.api.server import Answer, Request, Script, Server, chunked, in_turn, reply, serve
+from tests.support.clock import FakeClock, settle
+
+
+@asynccontextmanager
+async def running(
+    script: Script, **options: Any
+) -> AsyncIterator[tuple[Server, Transport, list[RequestRecord]]]:
+    """Run a server and a transport to it; ``base`` is appended to the URL."""
+    records: list[RequestRecord] = []
+    auth = options.pop("auth", None)
+    base = options.pop("base", "")
+    async with serve(script) as server:
+        connection = Connection(server.url + base, **({"auth": auth} if auth else {}))
+        transport = Transport(connection, observer=records.append, **options)
+        yield server, transport, records
+        await transport.aclose()
+
+
+async def test_a_request_is_sent_as_asked_and_its_answer_returned() -> None:
+    """Method, target with base path, headers, body and user agent arrive; the answer comes back."""
+    script = in_turn(reply(201, b'{"a":1}', {"X-Y": "z"}))
+    async with running(script, base="/prefix/", auth=basic("me", "secret")) as (
+        server,
+        transport,
+        _,
+    ):
+        response = await transport.request(
+            "POST", "/api/v1/pods?x=1", body=b"{}", headers={"Accept": "a/b"}
+        )
+    assert (response.status, response.body, response.headers["x-y"]) == (201, b'{"a":1}', "z")
+    (request,) = server.requests
+    assert (request.method, request.target, request.body) == (
+        "POST",
+        "/prefix/api/v1/pods?x=1",
+        b"{}",
+    )
+    assert request.headers == {
+        "host": server.url.removeprefix("http://"),
+        "user-agent": f"lean-sandbox/{__version__}",
+        "accept": "a/b",
+        "authorization": "Basic bWU6c2VjcmV0",
+        "content-length": "2",
+    }
+
+
+async def test_one_connection_serves_many_requests() -> None:
+    """Requests one after the other share a connection, whatever their framing."""
+    answers = [reply(), chunked([b"a", b"b"]), reply(204, b"", {"Content-Length": "0"}), reply(404)]
+    async with running(in_turn(*answers)) as (server, transport, _):
+        bodies = [(await transport.request("GET", f"/{n}")).body for n in range(4)]
+        statistics = transport.statistics()
+    assert bodies == [b"{}", b"ab", b"", b"{}"]
+    assert (server.opened, statistics.connections_opened, statistics.connections_idle) == (1, 1, 1)
+
+
+async def test_a_connection_the_server_closed_while_idle_is_not_used() -> None:
+    """A close that has arrived is seen before the request is sent, so even a POST is safe."""
+    script = in_turn(reply(close=True), reply())
+    async with running(script) as (server, transport, _):
+        await transport.request("GET", "/1")
+        await server.closed(1)
+        await transport.request("POST", "/2")
+        assert transport.statistics().repeated == 0
+    assert [request.connection for request in server.requests] == [1, 2]
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+async def test_an_idempotent_request_on_a_dying_connection_is_repeated_once(method: str) -> None:
+    """The server took the request on a reused connection and closed without a byte: once more."""
+    script = in_turn(reply(), Answer(close=True), reply())
+    async with running(script) as (server, transport, records):
+        await transport.request("GET", "/1")
+        assert (await transport.request(method, "/2")).status == 200
+        assert transport.statistics().repeated == 1
+    assert [request.connection for request in server.requests] == [1, 1, 2]
+    assert [record.code for record in records] == [200, 200]
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+async def test_a_request_that_may_have_been_carried_out_is_not_repeated(method: str) -> None:
+    """For a POST or PATCH the caller decides, because the server may have done it."""
+    async with running(in_turn(reply(), Answer(close=True))) as (server, transport, records):
+        await transport.request("GET", "/1")
+        with pytest.raises(ProtocolFault, match="without an answer"):
+            await transport.request(method, "/2")
+    assert len(server.requests) == 2
+    assert (records[-1].code, records[-1].error) == (0, "Disconnected")
+
+
+async def test_a_fresh_connection_that_dies_is_an_error_at_once() -> None:
+    """Repeating is for reused connections: a server that closes a new one would do it again."""
+    async with running(in_turn(Answer(close=True))) as (server, transport, _):
+        with pytest.raises(ProtocolFault):
+            await transport.request("GET", "/1")
+    assert len(server.requests) == 1
+
+
+async def test_an_answer_that_began_is_never_repeated() -> None:
+    """Once a byte of the answer came, a broken connection is an error also for a GET."""
+    broken = Answer([b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab"], close=True)
+    async with running(in_turn(reply(), broken)) as (server, transport, records):
+        await transport.request("GET", "/1")
+        with pytest.raises(ProtocolFault, match="truncated"):
+            await transport.request("GET", "/2")
+        assert transport.statistics().connections_idle == 0
+    assert len(server.requests) == 2
+    assert (records[-1].code, records[-1].error) == (200, "ProtocolFault")
+
+
+class Breakable(ByteStream):
+    """A peer that answers each request, until sending to it fails."""
+
+    def __init__(self) -> None:
+        self.broken = False
+        self.sent = 0
+
+    async def send(self, item: bytes) -> None:
+        await anyio.lowlevel.checkpoint()
+        if self.broken:
+            raise anyio.BrokenResourceError
+        self.sent += 1
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        await anyio.lowlevel.checkpoint()
+        return b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+    async def send_eof(self) -> None:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        self.broken = True
+
+    @property
+    def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
+        return {}
+
+
+async def test_a_request_that_could_not_be_written_is_repeated_whatever_its_method() -> None:
+    """Sending failed, so the server cannot have carried it out: a POST goes out once more."""
+    streams: list[Breakable] = []
+
+    async def connect(connection: Connection) -> ByteStream:
+        streams.append(Breakable())
+        return streams[-1]
+
+    transport = Transport(Connection("http://test"), connector=connect)
+    await transport.request("GET", "/1")
+    streams[0].broken = True
+    assert (await transport.request("POST", "/2")).status == 200
+    assert [stream.sent for stream in streams] == [1, 1]
+    await transport.aclose()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(hang=True),
+        Answer([b"HTTP/1.1 200 OK\r\nContent-"], hang=True),
+        Answer([b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab"], hang=True),
+        Answer([b"HTTP/1.1 100 Continue\r\n\r\n"], hang=True),
+        chunked([b"ab"], end=False),
+    ],
+)
+async def test_a_half_dead_server_ends_in_a_timeout(answer: Answer) -> None:
+    """Wherever a server falls silent, the deadline holds, and the connection is not used again."""
+    async with running(in_turn(answer, reply())) as (server, transport, records):
+        with pytest.raises(RequestTimeout, match=r"get pods: no answer within 0\.05 s"):
+            await transport.request("GET", "/api/v1/namespaces/a/pods/b", timeout_s=0.05)
+        assert (await transport.request("GET", "/2")).status == 200
+    assert [request.connection for request in server.requests] == [1, 2]
+    assert records[0].error == "RequestTimeout"
+
+
+async def test_a_cancelled_request_frees_its_slot_and_its_connection() -> None:
+    """Cancelling from outside leaves nothing in flight, and says so to the observer."""
+    async with running(in_turn(Answer(hang=True)), limits=Limits(2, 1)) as (
+        server,
+        transport,
+        records,
+    ):
+        async with anyio.create_task_group() as group:
+            group.start_soon(transport.request, "GET", "/1")
+            await server.received(1)
+            assert transport.statistics().in_flight == 1
+            group.cancel_scope.cancel()
+        statistics = transport.statistics()
+    assert (statistics.in_flight, statistics.connections_idle) == (0, 0)
+    assert [record.error for record in records] == ["Cancelled"]
+
+
+async def test_a_refused_connection_says_where_to() -> None:
+    """No listener: ConnectFailed with the address, and a record without a code."""
+    async with serve(in_turn()) as server:
+        url = server.url
+    records: list[RequestRecord] = []
+    transport = Transport(Connection(url), observer=records.append)
+    with pytest.raises(ConnectFailed, match=url.removeprefix("http://")):
+        await transport.request("GET", "/")
+    assert [(record.code, record.error) for record in records] == [(0, "ConnectFailed")]
+
+
+class Turning:
+    """A credential that has a newer one after each refusal."""
+
+    identity = 0
+
+    def __init__(self, *tokens: str) -> None:
+        self.tokens = list(tokens)
+
+    async def authorization(self) -> str | None:
+        return self.tokens[0]
+
+    async def refresh(self, refused: str | None, /) -> bool:
+        assert refused == self.tokens[0]
+        if len(self.tokens) > 1:
+            self.tokens.pop(0)
+            return True
+        return False
+
+
+async def test_after_a_401_a_fresh_credential_is_tried_once() -> None:
+    """The request is repeated with the new credential, POST included: a 401 did nothing."""
+    script = in_turn(reply(401), reply(), reply(401), reply(401))
+    async with running(script, auth=Turning("a", "b", "c", "d")) as (server, transport, records):
+        assert (await transport.request("POST", "/1")).status == 200
+        assert (await transport.request("GET", "/2")).status == 401
+        assert transport.statistics().refreshed == 2
+    assert [request.headers["authorization"] for request in server.requests] == ["a", "b", "b", "c"]
+    assert [record.code for record in records] == [401, 200, 401, 401]
+
+
+async def test_a_401_without_a_newer_credential_is_final() -> None:
+    """Nothing newer: the refusal is the answer, after one request."""
+    async with running(in_turn(reply(401)), auth=bearer("old")) as (server, transport, _):
+        assert (await transport.request("GET", "/1")).status == 401
+    assert len(server.requests) == 1
+
+
+async def test_connections_idle_for_long_are_closed() -> None:
+    """What the server may give up any moment is not kept."""
+    clock = FakeClock()
+    script = in_turn(reply(), reply(), reply())
+    async with running(script, clock=clock, keep_idle_s=60) as (server, transport, _):
+        await transport.request("GET", "/1")
+        await clock.advance(59)
+        await transport.request("GET", "/2")
+        await clock.advance(61)
+        await transport.request("GET", "/3")
+    assert [request.connection for request in server.requests] == [1, 1, 2]
+
+
+async def test_the_pool_is_bounded_and_streams_are_outside_of_it() -> None:
+    """A hundred calls over a pool of three use three connections, an open stream one more."""
+
+    def script(request: Request) -> Answer:
+        return chunked([b"x"], end=False) if "watch" in request.target else reply()
+
+    async with (
+        running(script, limits=Limits(max_in_flight=3, reserved_for_client=1)) as (
+            server,
+            transport,
+            _,
+        ),
+        transport.stream("/api/v1/pods?watch=1") as stream,
+    ):
+        assert await stream.receive() == b"x"
+        async with anyio.create_task_group() as group:
+            for number in range(100):
+                lane = Lane.CLIENT if number % 2 else Lane.BACKGROUND
+                group.start_soon(call, transport, f"/{number}", lane)
+        assert transport.statistics().streams == 1
+    assert len(server.requests) == 101
+    assert server.opened == 4
+
+
+async def call(transport: Transport, target: str, lane: Lane) -> None:
+    """Make one call; task groups pass positional arguments only."""
+    await transport.request("GET", target, lane=lane)
+
+
+async def test_a_stream_ends_cleanly_or_says_that_it_broke() -> None:
+    """The last chunk is EndOfStream; a connection that ends before it is a ProtocolFault."""
+    cut = chunked([b"three\n"], end=False, close=True)
+    async with running(in_turn(chunked([b"one\n", b"two\n"]), cut)) as (_, transport, records):
+        async with transport.stream("/api/v1/pods?watch=1") as stream:
+            got = await stream.read()
+            with pytest.raises(anyio.EndOfStream):
+                await stream.receive()
+        async with transport.stream("/apis/g/v1/things?watch=1") as stream:
+            got += await stream.receive()
+            with pytest.raises(ProtocolFault, match="truncated"):
+                await stream.receive()
+    assert got == b"one\ntwo\nthree\n"
+    assert [(r.verb, r.resource, r.code, r.error) for r in records] == [
+        ("watch", "pods", 200, ""),
+        ("watch", "things.g", 200, "ProtocolFault"),
+    ]
+
+
+async def test_an_error_answer_to_a_stream_can_be_read() -> None:
+    """A watch that is refused gives status, headers and body like any answer."""
+    script = in_turn(reply(410, b'{"kind":"Status"}'))
+    async with running(script) as (_, transport, _), transport.stream("/x") as stream:
+        assert (stream.status, await stream.read()) == (410, b'{"kind":"Status"}')
+
+
+async def test_a_stream_refreshes_its_credential_too() -> None:
+    """A watch opened with an old token is opened again with the new one."""
+    script = in_turn(reply(401), chunked([b"x"]))
+    auth = Turning("a", "b")
+    async with running(script, auth=auth) as (server, way, _), way.stream("/x") as stream:
+        assert await stream.receive() == b"x"
+    assert [request.headers["authorization"] for request in server.requests] == ["a", "b"]
+
+
+async def test_a_stream_that_never_begins_times_out() -> None:
+    """The deadline of a stream covers all up to the head of the answer."""
+    async with running(in_turn(Answer(hang=True))) as (_, transport, records):
+        with pytest.raises(RequestTimeout):
+            async with transport.stream("/x", connect_timeout_s=0.05):
+                raise AssertionError("the stream began")
+        assert transport.statistics().streams == 0
+    assert records[0].error == "RequestTimeout"
+
+
+async def test_every_byte_and_request_is_counted() -> None:
+    """Records and statistics agree with what crossed the wire."""
+    body = b"x" * 1000
+    async with running(in_turn(reply(200, body), reply(404))) as (_, transport, records):
+        label = Label("patch", "sandboxes.agents.x-k8s.io/status")
+        await transport.request("PATCH", "/a", body=body, label=label)
+        await transport.request("GET", "/api/v1/namespaces/n/pods/p")
+        statistics = transport.statistics()
+    assert statistics.requests == {
+        ("PATCH", "sandboxes.agents.x-k8s.io/status", 200): 1,
+        ("GET", "pods", 404): 1,
+    }
+    assert statistics.sent_bytes == sum(record.sent_bytes for record in records) > 1000
+    assert statistics.received_bytes == sum(record.received_bytes for record in records) > 1000
+    assert all(record.latency_s >= 0 for record in records)
+    assert (statistics.in_flight, statistics.waiting) == (0, 0)
+
+
+async def test_ipv6_hosts_go_into_brackets() -> None:
+    """The Host header of an IPv6 server has brackets, the socket has not."""
+    async with serve(in_turn(reply()), host="::1") as server:
+        transport = Transport(Connection(server.url))
+        await transport.request("GET", "/")
+        await transport.aclose()
+    assert server.requests[0].headers["host"].startswith("[::1]:")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://a",
+        "a:6443",
+        "https://",
+        "https://me@a",
+        "https://a?b=c",
+        "http://a:99999",
+        "https://a b",
+    ],
+)
+def test_a_server_that_is_no_url_is_a_config_error(url: str) -> None:
+    """Wrong URLs are found at the start, with the way out."""
+    with pytest.raises(ConfigError, match="Way out"):
+        Transport(Connection(url, ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)))
+
+
+async def test_waiting_for_a_slot_does_not_use_up_the_deadline() -> None:
+    """The deadline begins with the slot, so a full pool does not fail the requests behind it."""
+    gate = anyio.Event()
+    transport = Transport(
+        Connection("http://test"),
+        connector=Gated(gate).connect,
+        limits=Limits(max_in_flight=1, reserved_for_client=0),
+    )
+    done: list[int] = []
+
+    async def one(timeout_s: float) -> None:
+        done.append((await transport.request("GET", "/", timeout_s=timeout_s)).status)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(one, 10.0)
+        await settle()
+        group.start_soon(one, 0.05)
+        await anyio.sleep(0.1)
+        assert transport.statistics().waiting == 1
+        gate.set()
+    assert done == [200, 200]
+    await transport.aclose()
+
+
+class Gated:
+    """Connects when the gate is open."""
+
+    def __init__(self, gate: anyio.Event) -> None:
+        self.gate = gate
+
+    async def connect(self, connection: Connection) -> ByteStream:
+        await self.gate.wait()
+        return Breakable()

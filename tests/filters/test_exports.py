@@ -1,0 +1,56 @@
+"""Laws of the package itself: what it exports and what it needs."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import filters
+
+PACKAGE = Path(filters.__file__).parent
+
+
+def test_exactly_the_listed_names_are_exported() -> None:
+    """``__all__`` is complete, sorted in groups, and every name exists."""
+    public = {
+        name
+        for name, value in vars(filters).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert public == set(filters.__all__)
+    assert len(filters.__all__) == len(set(filters.__all__))
+
+
+def test_the_package_needs_nothing_but_the_standard_library() -> None:
+    """Every import in every module is its own or the interpreter's."""
+    for path in sorted(PACKAGE.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0
+                names = [node.module or ""]
+            for name in names:
+                root = name.partition(".")[0]
+                assert root == "filters" or root in sys.stdlib_module_names, f"{path.name}: {name}"
+
+
+def test_logic_reads_no_clock_and_no_dice() -> None:
+    """Time is handed in, so that every law can be tested without waiting."""
+    for path in sorted(PACKAGE.glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        imported = {
+            alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        }
+        assert not imported & {"time", "random", "datetime"}, path.name
+
+
+def test_types_ship_with_the_package() -> None:
+    """Type checkers of other projects see the annotations."""
+    assert (PACKAGE / "py.typed").exists()

@@ -1,0 +1,222 @@
+"""Laws of the memory: what always passes, what is dropped, what eviction costs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from filters import (
+    Change,
+    EventType,
+    Filter,
+    ObservedObject,
+    any_of,
+    column,
+    generation,
+    labels,
+)
+from tests.filters.objects import ADDED, DELETED, MODIFIED, pod, sandbox, verdicts
+
+
+def test_a_first_sight_always_passes() -> None:
+    """Whatever the type of the event, an object never seen passes."""
+    for event_type in (ADDED, MODIFIED):
+        verdict = Filter(generation()).admit(event_type, sandbox())
+        assert (verdict.passed, verdict.change) == (True, Change.FIRST_SEEN)
+        assert (verdict.reason, verdict.leaves) == ("first sight", ())
+
+
+def test_a_delete_always_passes_and_is_forgotten() -> None:
+    """A delete passes without any change, also of an unknown object, and what follows is new."""
+    subject = Filter(generation())
+    assert subject.admit(DELETED, sandbox()).change == Change.GONE
+    subject.admit(ADDED, sandbox())
+    gone = subject.admit(DELETED, sandbox())
+    assert (gone.passed, gone.change, gone.reason) == (True, Change.GONE, "deleted")
+    assert len(subject) == 0
+    assert subject.admit(ADDED, sandbox()).change == Change.FIRST_SEEN
+
+
+def test_the_same_name_with_another_uid_always_passes() -> None:
+    """A re-created object with equal fingerprints is told from the old one and replaces it."""
+    subject = Filter(generation())
+    subject.admit(ADDED, sandbox(uid="old"))
+    verdict = subject.admit(MODIFIED, sandbox(uid="new"))
+    assert (verdict.passed, verdict.change) == (True, Change.RECREATED)
+    assert verdict.reason == "re-created: uid old -> new"
+    assert "old" not in subject
+    assert len(subject) == 1
+    assert not subject.admit(MODIFIED, sandbox(uid="new"))
+
+
+def test_a_late_delete_of_the_old_uid_leaves_the_new_object_alone() -> None:
+    """After a re-creation the delete of the predecessor passes and forgets nothing else."""
+    subject = Filter(generation())
+    subject.admit(ADDED, sandbox(uid="old"))
+    subject.admit(ADDED, sandbox(uid="new"))
+    assert subject.admit(DELETED, sandbox(uid="old")).change == Change.GONE
+    assert not subject.admit(MODIFIED, sandbox(uid="new"))
+    assert subject.admit(ADDED, sandbox(uid="third")).change == Change.RECREATED
+
+
+def test_the_same_name_in_another_namespace_is_another_object() -> None:
+    """Names are compared within their namespace."""
+    subject = Filter(generation())
+    subject.admit(ADDED, sandbox(uid="a", namespace="one"))
+    assert subject.admit(ADDED, sandbox(uid="b", namespace="two")).change == Change.FIRST_SEEN
+    assert len(subject) == 2
+
+
+def test_a_relist_drops_equal_fingerprints() -> None:
+    """What a relist repeats as ADDED is dropped, what changed in the gap passes."""
+    subject = Filter(any_of(generation(), labels(), column("Ready")))
+    objects = [sandbox(uid=f"u{n}", name=f"n{n}") for n in range(10)]
+    assert all(subject.admit(ADDED, obj) for obj in objects)
+    objects[3] = sandbox(uid="u3", name="n3", generation=2)
+    passed = [obj.uid for obj in objects if subject.admit(ADDED, obj)]
+    assert passed == ["u3"]
+
+
+def test_an_object_without_uid_passes_and_is_not_remembered() -> None:
+    """Two objects without uid are never taken for one."""
+    subject = Filter(generation())
+    subject.observe(sandbox(uid=""))
+    for _ in range(2):
+        assert subject.admit(MODIFIED, sandbox(uid="")).reason == "no uid"
+    assert len(subject) == 0
+
+
+def test_observing_replaces_the_fingerprints_without_a_verdict() -> None:
+    """The event that repeats a state seen by GET is dropped; another state passes."""
+    subject = Filter(generation())
+    subject.admit(ADDED, sandbox())
+    subject.observe(sandbox(generation=2))
+    assert not subject.admit(MODIFIED, sandbox(generation=2))
+    assert subject.admit(MODIFIED, sandbox(generation=1))
+    assert subject.statistics().observed == 1
+    assert subject.statistics().seen == 3
+
+
+def test_an_object_first_observed_is_no_first_sight() -> None:
+    """Whoever fetched an object has seen it."""
+    subject = Filter(generation())
+    subject.observe(sandbox())
+    assert not subject.admit(ADDED, sandbox())
+
+
+def test_observing_without_columns_costs_one_pass_and_hides_nothing() -> None:
+    """A full object has no columns: the next event passes, the one after is judged again."""
+    subject = Filter(column("Ready"))
+    subject.admit(ADDED, sandbox())
+    subject.observe(sandbox(columns=None))
+    assert subject.admit(MODIFIED, sandbox()).reason == "column Ready unknown"
+    assert not subject.admit(MODIFIED, sandbox())
+
+
+def test_a_forgotten_object_passes_once_more() -> None:
+    """Forgetting says whether there was something to forget."""
+    subject = Filter(generation())
+    subject.admit(ADDED, sandbox())
+    assert subject.forget("uid-1")
+    assert not subject.forget("uid-1")
+    assert subject.admit(MODIFIED, sandbox()).change == Change.FIRST_SEEN
+
+
+def test_clearing_forgets_all_and_keeps_the_counters() -> None:
+    """After clearing every object is new, also under the same name."""
+    subject = Filter(generation())
+    subject.admit(ADDED, sandbox())
+    subject.clear()
+    assert subject.admit(ADDED, sandbox(uid="other")).change == Change.FIRST_SEEN
+    assert subject.statistics().first_seen == 2
+
+
+def test_the_memory_is_bounded_and_evicts_the_quietest() -> None:
+    """Beyond the bound the object not heard of for longest is forgotten, dropped events count."""
+    subject = Filter(generation(), max_objects=2)
+    one, two, three = (sandbox(uid=f"u{n}", name=f"n{n}") for n in range(3))
+    subject.admit(ADDED, one)
+    subject.admit(ADDED, two)
+    assert not subject.admit(MODIFIED, one)
+    subject.admit(ADDED, three)
+    assert ("u0" in subject, "u1" in subject, "u2" in subject) == (True, False, True)
+    assert subject.admit(MODIFIED, two).change == Change.FIRST_SEEN
+    assert subject.statistics().evicted == 2
+
+
+def test_a_bound_below_one_is_refused() -> None:
+    """A memory that remembers nothing would pass everything without saying so."""
+    with pytest.raises(ValueError, match="at least 1"):
+        Filter(generation(), max_objects=0)
+
+
+def test_statistics_say_what_each_leaf_let_pass() -> None:
+    """Seen is passed plus dropped; leaves count passed events and events without an opinion."""
+    subject = Filter(any_of(generation(), labels(), column("Ready")))
+    verdicts(
+        subject,
+        [
+            sandbox(),
+            sandbox(),
+            sandbox(generation=2),
+            sandbox(generation=3, labels={}),
+            sandbox(generation=3, labels={}, columns=None),
+        ],
+    )
+    subject.admit(ADDED, sandbox(uid="again"))
+    subject.admit(DELETED, sandbox(uid="again"))
+    found = subject.statistics()
+    assert (found.seen, found.passed, found.dropped) == (7, 6, 1)
+    assert (found.first_seen, found.recreated, found.gone) == (1, 1, 1)
+    assert found.by_leaf == {"generation": 2, "labels": 1, "column Ready": 0}
+    assert found.unknown == {"generation": 0, "labels": 0, "column Ready": 1}
+    assert (found.objects, found.evicted) == (0, 0)
+
+
+def test_a_filter_knows_its_predicate() -> None:
+    """The predicate can be read back, for a status page or a log line."""
+    predicate = any_of(generation(), labels())
+    assert Filter(predicate).predicate is predicate
+    assert "nothing of [generation, labels]" in repr(
+        verdicts(Filter(predicate), [pod(generation=1), pod(generation=1)])[0]
+    )
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(list(EventType)),
+        st.sampled_from("abcd"),
+        st.integers(0, 2),
+        st.integers(1, 2),
+    ),
+    max_size=60,
+)
+
+
+@given(stream=events, bound=st.integers(1, 12))
+def test_no_relevant_event_is_ever_dropped(
+    stream: list[tuple[EventType, str, int, int]], bound: int
+) -> None:
+    """Whatever the order of events and however small the memory, a dropped event repeats the state.
+
+    A model that never forgets is the judge: eviction may add passes, never drops.
+    """
+    subject = Filter(generation(), max_objects=bound)
+    model: dict[str, tuple[str, int]] = {}
+    for event_type, name, incarnation, value in stream:
+        uid = f"{name}{incarnation}"
+        obj = ObservedObject(uid, name=name, namespace="n", generation=value)
+        verdict = subject.admit(event_type, obj)
+        if not verdict:
+            assert event_type is not DELETED
+            assert model.get(name) == (uid, value)
+        elif bound == 12 and event_type is not DELETED:
+            assert model.get(name) != (uid, value)
+        if event_type is not DELETED:
+            model[name] = (uid, value)
+        elif model.get(name, ("", 0))[0] == uid:
+            del model[name]
+        assert len(subject) <= bound
+    statistics = subject.statistics()
+    assert statistics.seen == len(stream) == statistics.passed + statistics.dropped

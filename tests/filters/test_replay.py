@@ -1,0 +1,298 @@
+"""Laws of the replay: every line of a log is accounted for, whatever it holds."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from filters import (
+    Change,
+    Explained,
+    Outcome,
+    Summary,
+    any_of,
+    column,
+    default_predicate_for,
+    explain,
+    generation,
+    replay,
+)
+from tests.filters.objects import POD_COLUMNS, partial, table
+
+
+def event(kind: str, obj: Any) -> str:
+    """Return one line of a log."""
+    return json.dumps({"type": kind, "object": obj})
+
+
+def sandbox_row(
+    version: str, ready: str | None, reason: str | None, **metadata: Any
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return a Table row of a Sandbox; the age moves with the version."""
+    return ["box", ready, reason, f"{version}s"], partial(version=version, generation=1, **metadata)
+
+
+SANDBOX_COLUMNS = ("Name", "Ready", "Reason", "Age")
+
+SANDBOX_LOG = [
+    event("ADDED", table(sandbox_row("1", None, None), columns=SANDBOX_COLUMNS)),
+    event("MODIFIED", table(sandbox_row("2", None, None, annotations={"noise": "1"}))),
+    event("MODIFIED", table(sandbox_row("3", "False", "DependenciesNotReady"))),
+    event("BOOKMARK", table(([], partial("", uid="", version="9")))),
+    event("MODIFIED", table(sandbox_row("4", "False", "SandboxExpired"))),
+    event("ERROR", {"kind": "Status", "code": 410, "message": "too old resource version"}),
+    event("ADDED", table(sandbox_row("4", "False", "SandboxExpired"))),
+    event("ADDED", table(sandbox_row("1", "False", "SandboxExpired", uid="uid-2"))),
+    '{"type": "MODIFIED", "object": {"metad',
+    "",
+    event("DELETED", table(sandbox_row("6", "False", "SandboxExpired", uid="uid-2"))),
+]
+
+EXPECTED = [
+    (1, "passed", "first sight"),
+    (
+        2,
+        "dropped",
+        (
+            "dropped: nothing of [generation, deletion, labels, annotations "
+            "agents.x-k8s.io/pod-name, agents.x-k8s.io/sandbox-template-ref, column Ready, "
+            "column Reason] changed"
+        ),
+    ),
+    (3, "passed", "column Ready empty -> False; column Reason empty -> DependenciesNotReady"),
+    (4, "bookmark", "bookmark"),
+    (5, "passed", "column Reason DependenciesNotReady -> SandboxExpired"),
+    (6, "error", "410 too old resource version"),
+    (7, "dropped", None),
+    (8, "passed", "re-created: uid uid-1 -> uid-2"),
+    (9, "broken", None),
+    (11, "passed", "deleted"),
+]
+
+
+def test_a_table_log_is_explained_line_by_line() -> None:
+    """Definitions come once; a relist, a gap, an error and a torn line are all told apart."""
+    found = list(replay(SANDBOX_LOG, default_predicate_for("Sandbox")))
+    assert [(item.line, item.outcome.value) for item in found] == [row[:2] for row in EXPECTED]
+    for item, (_, _, reason) in zip(found, EXPECTED, strict=True):
+        assert reason in (item.reason, None)
+    assert found[8].reason.startswith("JSONDecodeError: ")
+
+
+def test_raw_bytes_and_text_are_read_alike() -> None:
+    """A log opened in binary mode gives the same answer."""
+    predicate = default_predicate_for("Sandbox")
+    raw = [f"{line}\r\n".encode() for line in SANDBOX_LOG]
+    assert [item.text() for item in replay(raw, predicate)] == [
+        item.text() for item in replay(SANDBOX_LOG, predicate)
+    ]
+
+
+def pod_object(phase: str, *, ready: bool = False, **status: Any) -> dict[str, Any]:
+    """Return a full Pod as recorded without columns."""
+    state = (
+        {"running": {"startedAt": "t"}} if ready else {"waiting": {"reason": "ContainerCreating"}}
+    )
+    return {
+        "kind": "Pod",
+        "metadata": partial()["metadata"],
+        "spec": {"containers": [{"name": "c"}]},
+        "status": {
+            "phase": phase,
+            "containerStatuses": [{"ready": ready, "state": state}],
+            **status,
+        },
+    }
+
+
+def test_a_log_of_full_objects_is_judged_by_derived_columns() -> None:
+    """Phase churn of a starting Pod is dropped, readiness passes, as with a Table watch."""
+    log = [
+        event("ADDED", pod_object("Pending")),
+        event(
+            "MODIFIED",
+            pod_object("Pending", conditions=[{"type": "Initialized", "status": "True"}]),
+        ),
+        event("MODIFIED", pod_object("Running", ready=True)),
+        event("MODIFIED", pod_object("Running", ready=True, qosClass="BestEffort")),
+    ]
+    found = list(replay(log, default_predicate_for("Pod")))
+    assert [item.outcome.value for item in found] == ["passed", "dropped", "passed", "dropped"]
+    assert found[2].reason == "column Ready 0/1 -> 1/1; column Status waiting -> Running"
+    assert found[2].leaves == ("column Ready", "column Status")
+    assert found[2].change == Change.COLUMNS
+
+
+def test_a_log_of_metadata_alone_passes_what_it_cannot_judge() -> None:
+    """Without columns the default predicate for Pods has no opinion, and says so."""
+    log = [event("ADDED", partial()), event("MODIFIED", partial(version="2"))]
+    found = list(replay(log, default_predicate_for("Pod")))
+    assert found[1].outcome is Outcome.PASSED
+    assert "column Ready unknown" in found[1].reason
+    judged = list(replay(log, any_of(generation())))
+    assert judged[1].reason == "generation unknown"
+
+
+def test_a_server_without_readiness_gates_column_does_not_pass_everything() -> None:
+    """The optional column of the default predicate for Pods counts only where it exists."""
+    cells = {"Name": "box", "Ready": "1/1", "Status": "Running", "IP": "10.0.0.1", "Node": "n"}
+    columns = tuple(name for name in POD_COLUMNS if name in cells)
+    row = ([cells[name] for name in columns], partial())
+    log = [event("ADDED", table(row, columns=columns)), event("MODIFIED", table(row))]
+    found = list(replay(log, default_predicate_for("Pod")))
+    assert found[1].outcome is Outcome.DROPPED
+
+
+def test_bare_objects_lists_and_tables_are_states() -> None:
+    """Documents without an envelope are judged one by one, all rows and items on one line."""
+    log = [
+        json.dumps(partial(generation=1)),
+        json.dumps({"kind": "List", "items": [partial(generation=1), partial("b", uid="u2")]}),
+        json.dumps(table(([], partial(generation=2)), ([], partial("c", uid="u3")))),
+    ]
+    found = [(item.line, item.name, item.outcome.value) for item in replay(log, generation())]
+    assert found == [
+        (1, "box", "passed"),
+        (2, "box", "dropped"),
+        (2, "b", "passed"),
+        (3, "box", "passed"),
+        (3, "c", "passed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "not json",
+        "[]",
+        "3",
+        "{}",
+        '{"type": "NEWS", "object": {"metadata": {}}}',
+        '{"type": "ADDED", "object": null}',
+        '{"type": "ADDED", "object": {"kind": "Table", "rows": [{"cells": []}]}}',
+        '{"type": "ADDED", "object": {"kind": "Pod", "metadata": {}, "spec": [], "status": 1}}',
+        "[" * 100_000,
+        b"\xff\xfe{",
+    ],
+)
+def test_a_broken_line_is_reported_with_its_number_and_is_not_fatal(line: str | bytes) -> None:
+    """The lines before and after are judged as if it were not there."""
+    good = event("ADDED", partial(generation=1))
+    found = list(replay([good, line, good], generation()))
+    assert [(item.line, item.outcome.value) for item in found] == [
+        (1, "passed"),
+        (2, "broken"),
+        (3, "dropped"),
+    ]
+    assert found[1].reason
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+METADATA_KEYS = ("uid", "name", "labels", "annotations", "finalizers", "ownerReferences")
+metadata_values = st.fixed_dictionaries(
+    {},
+    optional=dict.fromkeys(METADATA_KEYS, json_values),
+)
+documents = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"])
+        | json_values,
+        "object": json_values
+        | st.fixed_dictionaries(
+            {"metadata": metadata_values | json_values},
+            optional={
+                "kind": st.sampled_from(["Pod", "Sandbox", "Table"]),
+                "spec": json_values,
+                "status": json_values,
+                "rows": json_values,
+                "columnDefinitions": json_values,
+                "items": json_values,
+            },
+        ),
+    }
+)
+
+
+@given(log=st.lists(documents.map(json.dumps) | st.text(max_size=20), max_size=6))
+def test_no_log_can_end_a_replay(log: list[str]) -> None:
+    """Any JSON and any text give at most explanations, never an error."""
+    for kind in ("Pod", "Sandbox"):
+        for item in replay(log, default_predicate_for(kind)):
+            assert item.text()
+            assert json.loads(item.json())["line"] == item.line
+
+
+def test_the_text_form_ends_with_the_summary() -> None:
+    """One line for each event, then the counts, the causes and the broken lines."""
+    out = io.StringIO()
+    summary = explain(SANDBOX_LOG, default_predicate_for("Sandbox"), out=out)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "     1 passed   ADDED    default/box@1  first sight"
+    assert lines[2].endswith(
+        "box@3  column Ready empty -> False; column Reason empty -> DependenciesNotReady"
+    )
+    assert lines[-3:] == [
+        "7 events: 5 passed, 2 dropped (29%); 1 bookmarks, 1 errors, 1 broken lines",
+        "passed by: column Reason 2, column Ready 1, deleted 1, first sight 1, re-created 1",
+        "broken lines: 9",
+    ]
+    assert (summary.events, summary.broken_lines) == (7, [9])
+
+
+def test_the_json_form_is_one_document_a_line() -> None:
+    """Every line is JSON; the last one holds the summary."""
+    out = io.StringIO()
+    explain(SANDBOX_LOG, default_predicate_for("Sandbox"), out=out, form="json")
+    *events, last = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert events[2] == {
+        "line": 3,
+        "outcome": "passed",
+        "type": "MODIFIED",
+        "namespace": "default",
+        "name": "box",
+        "uid": "uid-1",
+        "resourceVersion": "3",
+        "change": ["COLUMNS"],
+        "leaves": ["column Ready", "column Reason"],
+        "reason": "column Ready empty -> False; column Reason empty -> DependenciesNotReady",
+    }
+    assert last["summary"]["dropped"] == 2
+    assert last["summary"]["brokenLines"] == [9]
+
+
+def test_the_standard_output_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a stream the explanation is printed."""
+    explain([event("ADDED", partial())], column("Ready"))
+    assert "first sight" in capsys.readouterr().out
+
+
+def test_an_empty_log_has_a_summary() -> None:
+    """No events are no division by zero."""
+    summary = explain([], generation(), out=io.StringIO())
+    assert (summary.events, summary.dropped_share) == (0, 0.0)
+    assert summary.text().startswith("0 events")
+
+
+def test_many_broken_lines_are_listed_in_part() -> None:
+    """The summary stays short."""
+    summary = Summary()
+    for number in range(1, 13):
+        summary.add(Explained(number, Outcome.BROKEN, "x"))
+    assert summary.text().endswith("broken lines: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...")
+
+
+def test_there_is_no_default_for_an_unknown_kind() -> None:
+    """A guess would drop events; the error names the kinds there are."""
+    with pytest.raises(ValueError, match="Sandbox and Pod"):
+        default_predicate_for("Service")

@@ -1,0 +1,174 @@
+"""Laws of the kubelet over all Pods that hypothesis can think of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from lean_sandbox.local.kubelet_settings import KubeletSettings, WritesPerStart
+from lean_sandbox.local.pods import StepKind, next_step
+from lean_sandbox.local.podview import PodStatus, PodView, condition_is
+from tests.kubelet.life import Life, pod
+
+# Troubles that never end by themselves: they may go on for ever, but only among these moves.
+ENDLESS = frozenset(
+    {"pull-error", "pull-backoff", "exit", "backoff", "restart", "ready", "unready"}
+)
+PHASES = frozenset({"Pending", "Running", "Succeeded", "Failed"})
+
+seconds = st.sampled_from(["0", "1", "2.5s", "700ms", "1m", "nonsense", "-3"])
+spells = st.one_of(st.sampled_from(["true", "false", ""]), seconds)
+scripts = st.fixed_dictionaries(
+    {},
+    optional={
+        "start-delay": seconds,
+        "ready-delay": seconds,
+        "image-pull-error": spells,
+        "never-ready": st.sampled_from(["true", "maybe"]),
+        "unready-after": seconds,
+        "unready-for": seconds,
+        "complete-after": seconds,
+        "exit-code": st.sampled_from(["0", "1", "255", "256", "x"]),
+        "crash-loop": spells,
+        "evict-after": seconds,
+        "churn": st.sampled_from(["3", "-1", "many"]),
+        "churn-interval": seconds,
+        "churn-kind": st.sampled_from(["heartbeat", "restarts", "other"]),
+    },
+)
+images = st.sampled_from(
+    [
+        "nginx",
+        "crash-loop:1",
+        "r.example:5000/a/image-pull-error@sha256:00",
+        "completes",
+        "never-ready",
+        "evicted",
+        "slow-start",
+        "x:does-not-exist",
+        "",
+        ":",
+    ]
+)
+commands = st.sampled_from(
+    [[], ["sleep", "3"], ["sh", "-c", "exit 0"], ["sh", "-c", "sleep 1; exit 2"], ["false"], [""]]
+)
+
+
+@st.composite
+def containers(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Draw up to three containers."""
+    count = draw(st.integers(0, 3))
+    return [
+        {"name": f"c{i}", "image": draw(images), "command": draw(commands)} for i in range(count)
+    ]
+
+
+odd_conditions = st.lists(
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["Ready", "PodScheduled", "example.com/x", ""])},
+        optional={"status": st.sampled_from(["True", "False", "Unknown"]), "reason": st.just("x")},
+    ),
+    max_size=3,
+)
+odd_states = st.sampled_from(
+    [
+        {},
+        {"waiting": {}},
+        {"waiting": {"reason": "CrashLoopBackOff"}},
+        {"running": {}},
+        {"running": {"startedAt": "yesterday"}},
+        {"terminated": {}},
+        {"terminated": {"exitCode": 1}},
+    ]
+)
+statuses = st.fixed_dictionaries(
+    {},
+    optional={
+        "phase": st.sampled_from(["Pending", "Running", ""]),
+        "startTime": st.sampled_from(["2026-01-02T03:04:05Z", "soon"]),
+        "podIPs": st.just([{"ip": "10.1.1.1"}]),
+        "podIP": st.just("10.1.1.1"),
+        "conditions": odd_conditions,
+        "containerStatuses": st.lists(
+            st.fixed_dictionaries(
+                {"name": st.sampled_from(["c0", "c1", "gone"]), "state": odd_states},
+                optional={"ready": st.booleans(), "started": st.booleans()},
+            ),
+            max_size=3,
+        ),
+    },
+)
+
+
+def pods_with(status: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[PodView]:
+    """Draw Pods whose status is drawn from ``status``."""
+    return st.builds(
+        lambda found, script, policy, status, deadline: pod(
+            *found, script=script, status=status, restartPolicy=policy, **deadline
+        ),
+        containers(),
+        scripts,
+        st.sampled_from(["Always", "OnFailure", "Never"]),
+        status,
+        st.sampled_from([{}, {}, {"activeDeadlineSeconds": 5}]),
+    )
+
+
+new_pods = pods_with(st.just({}))
+odd_pods = pods_with(statuses)
+settings = st.builds(KubeletSettings, writes_per_start=st.sampled_from(list(WritesPerStart)))
+
+
+@given(odd_pods, settings)
+def test_every_pod_comes_to_rest_or_repeats_a_known_trouble(
+    start: PodView, options: KubeletSettings
+) -> None:
+    """Each step writes something, and what is left after many steps is only flapping."""
+    life = Life(start, options)
+    for _ in range(60):
+        if not life.step():
+            return
+    last = {name for step in life.steps[-20:] for name in step.split("+")}
+    assert last <= ENDLESS
+
+
+@given(new_pods, settings)
+def test_every_status_written_is_valid(start: PodView, options: KubeletSettings) -> None:
+    """Ready only with addresses and ready containers, one state a container, known phases."""
+    life = Life(start, options)
+    for _ in range(40):
+        if not life.step():
+            return
+        assert_valid(life.pod.status)
+
+
+@given(new_pods, settings, st.integers(0, 6))
+def test_a_deletion_stops_every_script(
+    start: PodView, options: KubeletSettings, after: int
+) -> None:
+    """Whatever a Pod plays, once it is deleted the only step left is to finish it."""
+    life = Life(start, options).run(after)
+    meta = replace(start.metadata, deletionTimestamp="2026-01-02T03:04:05Z")
+    step = next_step(replace(life.pod, metadata=meta), options, life.now)
+    assert step is not None
+    assert step.kind is StepKind.DELETE
+
+
+def assert_valid(status: PodStatus) -> None:
+    """Assert what any reader of a Pod's status takes for granted."""
+    assert status.phase in PHASES
+    kinds = [c["type"] for c in status.conditions]
+    assert len(kinds) == len(set(kinds))
+    if condition_is(status, "Ready", "True"):
+        assert status.podIPs, "ready before it has an address"
+        assert status.podIP == status.podIPs[0].ip
+        assert status.phase == "Running"
+        assert all(c.ready for c in status.containerStatuses)
+    for container in status.containerStatuses:
+        assert len(container.state) <= 1
+        assert container.is_running or not container.ready
+        assert container.restartCount >= 0

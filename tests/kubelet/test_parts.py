@@ -1,0 +1,103 @@
+"""Laws of the kubelet's small parts: addresses, timers, Node objects, times."""
+
+from __future__ import annotations
+
+import ipaddress
+from datetime import timedelta
+
+import anyio
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.local.addresses import AddressesUsedUpError, AddressPool
+from lean_sandbox.local.kubelet_settings import KubeletSettings
+from lean_sandbox.local.nodes import node_object
+from lean_sandbox.local.podview import NodeView, age_s
+from lean_sandbox.local.timers import Timers
+from tests.support.clock import EPOCH, FakeClock, settle
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.booleans()), max_size=60))
+def test_no_two_pods_ever_share_an_address(plays: list[tuple[int, bool]]) -> None:
+    """Whatever is taken and freed in which order."""
+    pool = AddressPool(["10.0.0.0/28", "fd00::/64"])
+    held: dict[str, tuple[str, ...]] = {}
+    for number, takes in plays:
+        uid = f"u{number}"
+        if takes:
+            addresses = pool.take(uid)
+            assert held.setdefault(uid, addresses) == addresses
+        else:
+            pool.free(uid)
+            held.pop(uid, None)
+        every = [address for pair in held.values() for address in pair]
+        assert len(every) == len(set(every)) == 2 * len(pool)
+
+
+def test_addresses_found_in_use_are_not_given_again() -> None:
+    """A kubelet that starts anew learns them from the Pods."""
+    pool = AddressPool(["10.0.0.0/29"])
+    pool.note("old", ("10.0.0.1",))
+    assert pool.take("new") == ("10.0.0.2",)
+    assert pool.take("old") == ("10.0.0.1",)
+
+
+def test_a_full_range_says_so() -> None:
+    """And gives again after one is freed."""
+    pool = AddressPool(["10.0.0.0/30"])
+    for uid in "abc":
+        pool.take(uid)
+    with pytest.raises(AddressesUsedUpError):
+        pool.take("d")
+    pool.free("b")
+    assert pool.take("d") == ("10.0.0.2",)
+
+
+def test_every_address_lies_in_its_range() -> None:
+    """Of its family, and never the network's own."""
+    pool = AddressPool(["10.64.0.0/10", "fd00:10:64::/64"])
+    first, second = pool.take("u")
+    assert ipaddress.ip_address(first) in ipaddress.ip_network("10.64.0.0/10")
+    assert ipaddress.ip_address(second) in ipaddress.ip_network("fd00:10:64::/64")
+    assert not first.endswith(".0.0.0")
+
+
+async def test_timers_ring_in_order_and_at_their_time() -> None:
+    """A shorter one set later rings first."""
+    clock = FakeClock()
+    timers: Timers[str] = Timers(clock)
+    rung: list[tuple[str, float]] = []
+    async with anyio.create_task_group() as group:
+        group.start_soon(timers.run, lambda thing, _: rung.append((thing, clock.monotonic())))
+        await settle()
+        timers.set("late", 5.0)
+        await settle()
+        timers.set("early", 2.0)
+        timers.set("now", 0.0)
+        await clock.advance(1.0)
+        assert rung == [("now", 0.0)]
+        await clock.advance(9.0)
+        group.cancel_scope.cancel()
+    assert rung == [("now", 0.0), ("early", 2.0), ("late", 5.0)]
+    assert len(timers) == 0
+
+
+def test_a_simulated_node_is_ready_and_named() -> None:
+    """Ready, with room for Pods, labelled with its host name."""
+    raw = node_object("node-1", KubeletSettings(pods_per_node=7), EPOCH)
+    node = msgspec.convert(raw, NodeView)
+    assert node.is_ready
+    assert node.max_pods == 7
+    assert (node.metadata.labels or {})["kubernetes.io/hostname"] == "node-1"
+
+
+def test_the_age_of_a_timestamp_of_this_second_is_zero() -> None:
+    """API timestamps have whole seconds; a delay counted from one is not shortened by the rest."""
+    stamp = "2026-01-02T03:04:05Z"
+    assert age_s(stamp, EPOCH + timedelta(seconds=0.9)) == 0
+    assert age_s(stamp, EPOCH + timedelta(seconds=2.5)) == 2
+    assert age_s(stamp, EPOCH - timedelta(seconds=9)) == 0
+    assert age_s("soon", EPOCH) == 0
+    assert age_s(None, EPOCH) == 0

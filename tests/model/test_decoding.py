@@ -1,0 +1,230 @@
+"""What comes over the wire: nulls, unknown fields, bookmarks; ownership; the kept view."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from lean_sandbox.model.meta import (
+    ObjectMeta,
+    OwnerReference,
+    Ownership,
+    controller_of,
+    controller_reference,
+    owner_references_body,
+    ownership,
+    sandbox_reference,
+    with_controller_reference,
+)
+from lean_sandbox.model.pod import Pod
+from lean_sandbox.model.sandbox import Condition, Sandbox, SandboxStatus, view_of
+from lean_sandbox.model.service import Service, ServicePort
+from tests.model.support import UID, owner, sandbox, template
+
+KINDS = [Sandbox, Pod, Service]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bookmark_decodes_to_defaults(kind: type[Sandbox | Pod | Service]) -> None:
+    """An object with nothing but a resourceVersion is a valid, empty object."""
+    value = msgspec.json.decode(b'{"metadata": {"resourceVersion": "42"}}', type=kind)
+
+    assert value.metadata == ObjectMeta(resourceVersion="42")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_null_parts_read_as_empty(kind: type[Sandbox | Pod | Service]) -> None:
+    """A null struct is the same as an absent one."""
+    value = msgspec.json.decode(b'{"metadata": null, "spec": null, "status": null}', type=kind)
+
+    assert value == kind()
+
+
+def test_null_maps_and_lists_read_as_empty() -> None:
+    """Null maps stay None, null lists become empty tuples: nothing downstream needs to ask."""
+    meta = msgspec.json.decode(
+        b'{"labels": null, "annotations": null, "finalizers": null, "ownerReferences": null,'
+        b' "creationTimestamp": null, "managedFields": [{"manager": "m"}]}',
+        type=ObjectMeta,
+    )
+    pod = msgspec.json.decode(
+        b'{"spec": {"nodeName": null, "containers": null}, "status": {"phase": null,'
+        b' "podIPs": null, "conditions": [{"type": "Ready", "status": "True", "reason": null,'
+        b' "message": null, "lastProbeTime": null}]}}',
+        type=Pod,
+    )
+    service = msgspec.json.decode(
+        b'{"spec": {"clusterIP": null, "selector": null, "ports": null}}', type=Service
+    )
+
+    assert meta == ObjectMeta()
+    assert (pod.spec.nodeName, pod.status.phase, pod.ips) == ("", "", ())
+    assert pod.is_ready_condition_true
+    assert pod.status.conditions[0].reason == pod.status.conditions[0].message == ""
+    assert service == Service()
+
+
+def test_a_sandbox_full_of_nulls_reads_as_an_empty_one() -> None:
+    """Every part of a Sandbox may be null on the wire."""
+    value = msgspec.json.decode(
+        b'{"spec": {"podTemplate": {"metadata": null, "spec": null}, "volumeClaimTemplates": null,'
+        b' "service": null, "shutdownTime": null, "shutdownPolicy": null, "operatingMode": null},'
+        b' "status": {"conditions": null, "podIPs": null, "selector": null, "nodeName": null,'
+        b' "service": null, "serviceFQDN": null}}',
+        type=Sandbox,
+    )
+
+    assert value.status == SandboxStatus()
+    assert not value.spec.is_suspended
+    assert not value.spec.is_deleted_at_expiry
+    assert value.spec.shutdownPolicy == "Retain"
+    assert value.spec.service is None
+    assert view_of(value).ports == ()
+
+
+def test_an_unknown_operating_mode_means_running() -> None:
+    """Only the exact value Suspended suspends; only the exact value Delete deletes."""
+    assert sandbox({"operatingMode": "Suspended"}).spec.is_suspended
+    assert not sandbox({"operatingMode": ""}).spec.is_suspended
+    assert not sandbox({"operatingMode": "suspended"}).spec.is_suspended
+    assert sandbox({"shutdownPolicy": "Delete"}).spec.is_deleted_at_expiry
+    assert not sandbox({"shutdownPolicy": ""}).spec.is_deleted_at_expiry
+
+
+def test_present_but_empty_claim_templates_differ_from_absent_ones() -> None:
+    """The immutability rule of the API tells an empty list from none, so decoding must too."""
+    assert sandbox().spec.volumeClaimTemplates is None
+    assert sandbox({"volumeClaimTemplates": []}).spec.volumeClaimTemplates == ()
+
+
+def test_defaults_are_left_out_when_encoded() -> None:
+    """An encoded value carries no empty fields, but a condition keeps those its schema requires."""
+    assert msgspec.json.encode(Sandbox()) == b"{}"
+    assert msgspec.to_builtins(Condition("Ready", "True")) == {
+        "type": "Ready",
+        "status": "True",
+        "reason": "",
+        "message": "",
+        "lastTransitionTime": "",
+    }
+
+
+def test_the_first_controller_reference_decides() -> None:
+    """References that are no controller do not own; the first controller does."""
+    plain = OwnerReference("apps/v1", "Deployment", "d", "1")
+    first = controller_reference("apps/v1", "ReplicaSet", "r", "2")
+    second = controller_reference("agents.x-k8s.io/v1beta1", "Sandbox", "sb-1", UID)
+
+    assert controller_of(ObjectMeta(ownerReferences=(plain,))) is None
+    assert controller_of(ObjectMeta(ownerReferences=(plain, first, second))) == first
+
+
+@pytest.mark.parametrize(
+    ("references", "expected"),
+    [
+        ((), Ownership.UNOWNED),
+        ((OwnerReference("agents.x-k8s.io/v1beta1", "Sandbox", "sb-1", UID),), Ownership.UNOWNED),
+        ((owner("SandboxClaim"),), Ownership.OTHER),
+        (
+            (controller_reference("agents.x-k8s.io/v1beta1", "Sandbox", "sb-1", "old-uid"),),
+            Ownership.OTHER,
+        ),
+    ],
+)
+def test_ownership_is_by_uid_of_the_controller(
+    references: tuple[OwnerReference, ...], expected: Ownership
+) -> None:
+    """No controller is unowned, another uid is other, even one of the same kind and name."""
+    assert ownership(ObjectMeta(ownerReferences=references), UID) is expected
+
+
+@pytest.mark.case(65)
+def test_a_reference_of_another_version_with_our_uid_is_ours() -> None:
+    """Case 65: the API version of a reference does not matter for ownership."""
+    reference = controller_reference("agents.x-k8s.io/v1alpha1", "Sandbox", "sb-1", UID)
+
+    assert ownership(ObjectMeta(ownerReferences=(reference,)), UID) is Ownership.OWNED
+    assert reference.group == "agents.x-k8s.io"
+
+
+def test_core_references_have_the_empty_group() -> None:
+    """An apiVersion without a slash belongs to the core group."""
+    assert OwnerReference("v1", "Pod", "p", "1").group == ""
+
+
+def test_our_reference_replaces_the_one_to_the_same_target() -> None:
+    """A reference to the same group, kind and name is replaced in place; other ones are kept."""
+    mine = sandbox_reference(ObjectMeta(name="sb-1", uid=UID))
+    plain = OwnerReference("apps/v1", "Deployment", "d", "1")
+    stale = OwnerReference("agents.x-k8s.io/v1alpha1", "Sandbox", "sb-1", "old")
+
+    assert with_controller_reference((), mine) == (mine,)
+    assert with_controller_reference((plain,), mine) == (plain, mine)
+    assert with_controller_reference((stale, plain), mine) == (mine, plain)
+
+
+def test_a_controller_reference_blocks_the_deletion_of_its_owner() -> None:
+    """The reference on children has every field a foreground deletion needs."""
+    assert owner_references_body((sandbox_reference(ObjectMeta(name="sb-1", uid=UID)),)) == [
+        {
+            "apiVersion": "agents.x-k8s.io/v1beta1",
+            "kind": "Sandbox",
+            "name": "sb-1",
+            "uid": UID,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+def test_the_view_keeps_what_decisions_need() -> None:
+    """The view of a Sandbox has every decided field and no reserved template key."""
+    spec = {
+        "podTemplate": template(
+            {"a": "b", "agents.x-k8s.io/claim-uid": "1"},
+            {"opentelemetry.io/trace-context": "{}"},
+            {"containers": [{"name": "m", "ports": [{"containerPort": 8080}]}]},
+        ),
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
+        "service": False,
+        "shutdownTime": "1970-01-01T00:00:01.5Z",
+        "shutdownPolicy": "Delete",
+        "operatingMode": "Suspended",
+    }
+
+    view = view_of(sandbox(spec, generation=7))
+
+    assert view.generation == 7
+    assert view.is_suspended
+    assert view.service is False
+    assert view.shutdown_time == 1.5
+    assert view.is_deleted_at_expiry
+    assert view.template_labels == {"a": "b"}
+    assert view.template_annotations is None
+    assert view.ports == (ServicePort("p-8080-tcp", "TCP", 8080, 8080),)
+    assert view.claim_templates == ("data",)
+    assert view.template_metadata.labels == {"a": "b"}
+
+
+def test_sandboxes_of_one_template_share_their_views() -> None:
+    """Maps and ports of equal templates are one object in memory, however many Sandboxes there are."""
+    spec = {
+        "podTemplate": template(
+            {"a": "b"}, {"c": "d"}, {"containers": [{"ports": [{"containerPort": 1}]}]}
+        )
+    }
+
+    one, two = view_of(sandbox(spec)), view_of(sandbox(spec))
+
+    assert one.template_labels is two.template_labels
+    assert one.template_annotations is two.template_annotations
+    assert one.ports is two.ports
+
+
+def test_an_empty_spec_makes_an_empty_view() -> None:
+    """Nothing in the template means nothing in the view."""
+    view = view_of(sandbox())
+
+    assert view.template_labels is view.template_annotations is None
+    assert view.ports == view.claim_templates == ()
+    assert view.shutdown_time is view.service is None

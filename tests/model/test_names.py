@@ -1,0 +1,101 @@
+"""Hashes, reserved keys and the small rules about names."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.model import names
+from lean_sandbox.model.names import (
+    is_reserved_annotation,
+    is_reserved_label,
+    name_hash,
+    normalise_created_by,
+    resolve_pod_name,
+)
+
+
+@pytest.mark.case(11)
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("", "811c9dc5"),
+        ("a", "e40c292c"),
+        ("my-sandbox", "374de8f5"),
+        ("sandbox-name", "ab179450"),
+        ("test-sandbox", "86489827"),
+        ("my-warm-pool", "034dafb4"),
+        ("sb-1", "ae84b5b2"),
+    ],
+)
+def test_name_hash_is_32_bit_fnv_1a(name: str, expected: str) -> None:
+    """Case 11: the hash of a name is its 32-bit FNV-1a value."""
+    assert name_hash(name) == expected
+
+
+@pytest.mark.case(11)
+@given(st.text())
+def test_name_hash_is_eight_lower_case_hex_digits(name: str) -> None:
+    """Case 11: whatever the name, its hash is 8 characters of 0-9a-f."""
+    value = name_hash(name)
+
+    assert len(value) == 8
+    assert set(value) <= set("0123456789abcdef")
+
+
+@pytest.mark.case(12)
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        (None, "sb-1"),
+        ({}, "sb-1"),
+        ({"agents.x-k8s.io/pod-name": ""}, "sb-1"),
+        ({"agents.x-k8s.io/pod-name": "warm-x"}, "warm-x"),
+    ],
+)
+def test_pod_name_comes_from_a_non_empty_annotation(
+    annotations: dict[str, str] | None, expected: str
+) -> None:
+    """Case 12: no or an empty pod-name annotation means the Sandbox name."""
+    assert resolve_pod_name("sb-1", annotations) == expected
+
+
+@pytest.mark.case(13)
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("go-client", "go-client"),
+        ("python-client", "python-client"),
+        ("controller", "controller"),
+        ("foo", "unknown"),
+        ("Controller", "unknown"),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_created_by_is_bounded(value: str | None, expected: str) -> None:
+    """Case 13: known creators are kept, other ones become unknown, none stays none."""
+    assert normalise_created_by(value) == expected
+
+
+def test_reserved_keys_are_a_plain_prefix_test() -> None:
+    """A key is reserved by its prefix alone; a group that merely ends alike is not."""
+    for key in ("agents.x-k8s.io/a", "extensions.agents.x-k8s.io/a"):
+        assert is_reserved_label(key)
+        assert is_reserved_annotation(key)
+    for key in ("api.agents.x-k8s.io/a", "agents.x-k8s.io", "team"):
+        assert not is_reserved_label(key)
+        assert not is_reserved_annotation(key)
+
+
+def test_the_trace_context_is_reserved_as_annotation_only() -> None:
+    """The trace context may not be put on a Pod as annotation, but is an ordinary label key."""
+    assert is_reserved_annotation("opentelemetry.io/trace-context")
+    assert not is_reserved_label("opentelemetry.io/trace-context")
+
+
+def test_every_exported_name_exists() -> None:
+    """The list of exported names holds no stale entry and no name twice."""
+    assert len(set(names.__all__)) == len(names.__all__)
+    assert all(hasattr(names, name) for name in names.__all__)

@@ -1,0 +1,191 @@
+"""RFC 3339 instants and Go durations."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.model.expiry import is_expired, requeue_after_s
+from lean_sandbox.model.sandbox import view_of
+from lean_sandbox.model.times import (
+    format_duration,
+    format_rfc3339,
+    parse_duration,
+    parse_rfc3339,
+    same_instant,
+)
+from tests.model.support import NOW, sandbox
+
+
+@pytest.mark.case(146)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-01-02T03:04:05Z", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        ("2026-01-02T03:04:05.5+02:00", datetime(2026, 1, 2, 1, 4, 5, 500000, tzinfo=UTC)),
+        ("2026-01-02T03:04:05.123456789-00:30", datetime(2026, 1, 2, 3, 34, 5, 123456, UTC)),
+        ("2026-10-22T17:15:00.123456+00:00", datetime(2026, 10, 22, 17, 15, 0, 123456, UTC)),
+        ("2026-01-02t03:04:05z", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+    ],
+)
+def test_offset_and_fraction_are_honoured(text: str, expected: datetime) -> None:
+    """Case 146: a date-time is an instant, however its offset and fraction are written."""
+    assert parse_rfc3339(text) == expected
+    assert parse_rfc3339(text).tzinfo is UTC
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "tomorrow",
+        "2026-01-02",
+        "2026-01-02T03:04:05",
+        "2026-01-02 03:04:05Z",
+        "2026-13-02T03:04:05Z",
+        "2026-02-30T03:04:05Z",
+        "2026-01-02T24:00:00Z",
+        "2026-01-02T03:04:60Z",
+        "2026-01-02T03:04:05.Z",
+        "2026-01-02T03:04:05+99:00",
+        "2026-01-02T03:04:05Z\n",
+        "٢٠٢٦-01-02T03:04:05Z",
+    ],
+)
+def test_what_is_no_date_time_is_refused(text: str) -> None:
+    """A text that is no RFC 3339 date-time raises ValueError and is named in the message."""
+    with pytest.raises(ValueError, match="not an RFC 3339 date-time") as error:
+        parse_rfc3339(text)
+    assert text in str(error.value)
+
+
+def test_instants_beyond_the_calendar_are_clamped() -> None:
+    """A date-time used as "never" stays usable when its offset leads out of the calendar."""
+    latest = datetime.max.replace(tzinfo=UTC)
+    earliest = datetime.min.replace(tzinfo=UTC)
+
+    assert parse_rfc3339("9999-12-31T23:59:59-05:00") == latest
+    assert parse_rfc3339("0001-01-01T00:00:00+05:00") == earliest
+    assert parse_rfc3339("0000-01-01T00:00:00Z") == earliest
+
+
+@given(st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)))  # noqa: DTZ001
+def test_written_instants_read_back_to_the_second(naive: datetime) -> None:
+    """Writing cuts to whole seconds in UTC; reading gives the same second back."""
+    instant = naive.replace(tzinfo=timezone(timedelta(hours=5, minutes=30)))
+
+    text = format_rfc3339(instant)
+
+    assert text.endswith("Z")
+    assert len(text) == len("2026-01-02T03:04:05Z")
+    assert parse_rfc3339(text) == instant.replace(microsecond=0)
+
+
+def test_an_instant_without_zone_cannot_be_written() -> None:
+    """A naive datetime is a mistake of the caller."""
+    with pytest.raises(ValueError, match="time zone"):
+        format_rfc3339(datetime(2026, 1, 2))  # noqa: DTZ001
+
+
+def test_same_instant_compares_instants() -> None:
+    """Two spellings of an instant are the same one; what cannot be read is only like itself."""
+    assert same_instant("2026-01-02T03:04:05Z", "2026-01-02T05:04:05.0+02:00")
+    assert not same_instant("2026-01-02T03:04:05Z", "2026-01-02T03:04:06Z")
+    assert same_instant(None, "")
+    assert not same_instant(None, "2026-01-02T03:04:05Z")
+    assert same_instant("odd", "odd")
+    assert not same_instant("odd", "2026-01-02T03:04:05Z")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0.0),
+        ("-0", 0.0),
+        ("0s", 0.0),
+        ("300ms", 0.3),
+        ("1m30s", 90.0),
+        ("1h2m3.5s", 3723.5),
+        ("-1.5h", -5400.0),
+        ("+5s", 5.0),
+        (".5s", 0.5),
+        ("1.s", 1.0),
+        ("5m", 300.0),
+        ("2us", 2e-6),
+        ("2\u00b5s", 2e-6),
+        ("2\u03bcs", 2e-6),
+        ("7ns", 7e-9),
+    ],
+)
+def test_go_durations_are_read(text: str, seconds: float) -> None:
+    """Every unit, fraction and sign of a Go duration counts."""
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-", "5", "1d", "s", ".s", "1m 30s", "--1s", "+-1s", "1e3s", "3000000h"]
+)
+def test_what_is_no_go_duration_is_refused(text: str) -> None:
+    """A text Go would not parse as duration raises ValueError."""
+    with pytest.raises(ValueError, match="invalid duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0s"),
+        (90.0, "1m30s"),
+        (3600.0, "1h0m0s"),
+        (1.5, "1.5s"),
+        (0.3, "300ms"),
+        (2e-6, "2\u00b5s"),
+        (7e-9, "7ns"),
+        (-60.0, "-1m0s"),
+        (0.0015, "1.5ms"),
+    ],
+)
+def test_durations_are_written_as_go_does(seconds: float, text: str) -> None:
+    """Durations come in hours, minutes and seconds, below a second in the largest fitting unit."""
+    assert format_duration(seconds) == text
+
+
+@given(st.integers(min_value=-(10**15), max_value=10**15))
+def test_durations_read_back(nanoseconds: int) -> None:
+    """What is written as duration reads back as the same number of nanoseconds."""
+    seconds = nanoseconds / 1e9
+
+    assert round(parse_duration(format_duration(seconds)) * 1e9) == round(seconds * 1e9)
+
+
+@pytest.mark.case(118)
+def test_expiry_comes_with_the_very_instant() -> None:
+    """Case 118: at shutdownTime a Sandbox is expired; before, the wait is what remains, 2 s at least."""
+    now_s = NOW.timestamp()
+
+    assert is_expired(now_s, NOW)
+    assert requeue_after_s(now_s, NOW) is None
+    assert requeue_after_s(now_s + 7200, NOW) == 7200.0
+    assert not is_expired(now_s + 0.5, NOW)
+    assert requeue_after_s(now_s + 0.5, NOW) == 2.0
+    assert not is_expired(None, NOW)
+    assert requeue_after_s(None, NOW) is None
+
+
+@pytest.mark.case(146)
+def test_shutdown_time_is_compared_as_an_instant() -> None:
+    """Case 146: a shutdownTime with offset and fraction expires at that instant, not at its digits."""
+    shutdown_time = view_of(sandbox({"shutdownTime": "2026-01-02T05:04:05.5+02:00"})).shutdown_time
+
+    assert not is_expired(shutdown_time, NOW)
+    assert not is_expired(shutdown_time, NOW + timedelta(seconds=0.4))
+    assert is_expired(shutdown_time, NOW + timedelta(seconds=0.5))
+
+
+def test_a_bad_shutdown_time_names_its_field() -> None:
+    """A shutdownTime that slipped past the schema raises an error that says where it stands."""
+    with pytest.raises(ValueError, match=r'spec\.shutdownTime: "tomorrow" is not'):
+        view_of(sandbox({"shutdownTime": "tomorrow"}))

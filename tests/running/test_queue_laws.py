@@ -1,0 +1,483 @@
+"""What the work queue promises, one law at a time."""
+
+from __future__ import annotations
+
+import tracemalloc
+from enum import IntFlag
+
+import pytest
+
+from lean_sandbox.run.queue import (
+    CLIENT,
+    LOW,
+    MAX_REASONS,
+    MAX_TOKENS,
+    NORMAL,
+    REFILL,
+    QueueClosedError,
+    WorkQueue,
+)
+from tests.running.hand_clock import HandClock
+
+
+class Flags(IntFlag):
+    SPEC = 1
+    LABELS = 2
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    """Return a clock that stands still."""
+    return HandClock()
+
+
+@pytest.fixture
+def queue(clock: HandClock) -> WorkQueue[str]:
+    """Return an empty queue."""
+    return WorkQueue(clock)
+
+
+def drain(queue: WorkQueue[str]) -> list[str]:
+    """Work on everything that may run now; return the keys in their order."""
+    keys = []
+    while (item := queue.get_nowait()) is not None:
+        keys.append(item.key)
+        queue.done(item.key)
+    return keys
+
+
+def test_a_key_added_many_times_is_handed_out_once(queue: WorkQueue[str]) -> None:
+    """Adds of a waiting key merge into one slot."""
+    for _ in range(5):
+        queue.add("a")
+    assert drain(queue) == ["a"]
+    assert queue.statistics().adds == 1
+    assert queue.statistics().deduplicated == 4
+
+
+def test_merged_adds_keep_all_changes_and_the_first_distinct_reasons(
+    queue: WorkQueue[str],
+) -> None:
+    """Change flags are OR-ed to a plain number; reasons are distinct and bounded."""
+    queue.add("a", changes=Flags.SPEC, reason="r0")
+    queue.add("a", changes=Flags.LABELS, reason="r0")
+    for n in range(1, 10):
+        queue.add("a", reason=f"r{n}")
+    item = queue.get_nowait()
+    assert item is not None
+    assert item.changes == 3
+    assert type(item.changes) is int
+    assert item.reasons == tuple(f"r{n}" for n in range(MAX_REASONS))
+
+
+def test_inside_a_priority_first_in_is_first_out(queue: WorkQueue[str]) -> None:
+    """Keys of one priority come in the order they were added, merged ones in their first place."""
+    for key in ("a", "b", "c", "a"):
+        queue.add(key)
+    assert drain(queue) == ["a", "b", "c"]
+
+
+def test_higher_priority_goes_first(queue: WorkQueue[str]) -> None:
+    """What a client waits for precedes all, the initial list comes last."""
+    queue.add("low", priority=LOW)
+    queue.add("refill", priority=REFILL)
+    queue.add("normal", priority=NORMAL)
+    queue.add("client", priority=CLIENT)
+    assert drain(queue) == ["client", "normal", "refill", "low"]
+
+
+def test_a_raised_key_goes_to_the_end_of_its_new_line(queue: WorkQueue[str]) -> None:
+    """Raising moves a key behind those that were there; a lower add does not lower it."""
+    queue.add("a", priority=LOW)
+    queue.add("b", priority=CLIENT)
+    queue.add("a", priority=CLIENT)
+    queue.add("a", priority=LOW)
+    queue.add("c", priority=CLIENT)
+    assert drain(queue) == ["b", "a", "c"]
+
+
+def test_a_running_key_is_locked_until_done(queue: WorkQueue[str]) -> None:
+    """An add during a pass leads to one more pass, after done and not before."""
+    queue.add("a", changes=1)
+    queue.get_nowait()
+    queue.add("a", changes=2)
+    queue.add("a", changes=4)
+    assert queue.get_nowait() is None
+    assert queue.statistics().locked == 1
+    queue.done("a")
+    again = queue.get_nowait()
+    assert again is not None
+    assert again.changes == 6
+
+
+def test_done_of_a_key_not_worked_on_is_an_error(queue: WorkQueue[str]) -> None:
+    """Unlocking twice is a bug that shows."""
+    with pytest.raises(KeyError):
+        queue.done("a")
+
+
+def test_a_delayed_key_waits_until_it_is_due(clock: HandClock, queue: WorkQueue[str]) -> None:
+    """A delay holds a key back, to the moment and no longer."""
+    queue.add("a", after_s=5)
+    assert drain(queue) == []
+    clock.move(4.999)
+    assert drain(queue) == []
+    clock.move(0.001)
+    assert drain(queue) == ["a"]
+
+
+@pytest.mark.parametrize("delays", [(9, 3), (3, 9)])
+def test_the_earliest_due_time_wins(
+    clock: HandClock, queue: WorkQueue[str], delays: tuple[float, float]
+) -> None:
+    """Of two delays of one key the shorter one counts, and the key runs once."""
+    for delay in delays:
+        queue.add("a", after_s=delay)
+    clock.move(3)
+    assert drain(queue) == ["a"]
+    clock.move(100)
+    assert drain(queue) == []
+
+
+def test_an_add_pulls_a_delayed_key_forward(clock: HandClock, queue: WorkQueue[str]) -> None:
+    """An event does not wait for a timer, and the timer is used up by its pass."""
+    queue.add("a", after_s=3600)
+    queue.add("a")
+    assert drain(queue) == ["a"]
+    clock.move(3600)
+    assert drain(queue) == []
+
+
+def test_a_delayed_key_that_becomes_due_keeps_its_highest_priority(
+    clock: HandClock, queue: WorkQueue[str]
+) -> None:
+    """Priority is merged during the delay too."""
+    queue.add("a", after_s=5, priority=LOW)
+    queue.add("a", after_s=9, priority=CLIENT)
+    clock.move(5)
+    queue.add("b", priority=NORMAL)
+    assert drain(queue) == ["a", "b"]
+
+
+def test_a_delay_asked_for_during_a_pass_counts_from_the_asking(
+    clock: HandClock, queue: WorkQueue[str]
+) -> None:
+    """A pass that takes long does not postpone the next one."""
+    queue.add("a")
+    queue.get_nowait()
+    queue.add("a", after_s=5)
+    clock.move(4)
+    queue.done("a")
+    assert queue.statistics().delayed == 1
+    clock.move(1)
+    assert drain(queue) == ["a"]
+
+
+def test_forget_delayed_drops_only_what_is_not_due(clock: HandClock, queue: WorkQueue[str]) -> None:
+    """A timer can be called off; work that may run stays."""
+    queue.add("timer", after_s=5)
+    queue.add("ready")
+    assert queue.forget_delayed("timer")
+    assert not queue.forget_delayed("ready")
+    assert not queue.forget_delayed("unknown")
+    clock.move(10)
+    assert drain(queue) == ["ready"]
+
+
+def test_forget_delayed_drops_the_timer_of_a_running_key(
+    clock: HandClock, queue: WorkQueue[str]
+) -> None:
+    """A timer armed during the pass is called off just so."""
+    queue.add("a")
+    queue.get_nowait()
+    queue.add("a", after_s=5)
+    assert queue.forget_delayed("a")
+    queue.done("a")
+    clock.move(10)
+    assert drain(queue) == []
+
+
+# -- failures -------------------------------------------------------------------------------------
+
+
+def test_retries_double_from_5_ms_to_1000_s_until_forgotten(queue: WorkQueue[str]) -> None:
+    """The n-th failure in a row waits 5 ms * 2^(n-1), at most 1000 s."""
+    delays = [queue.retry("a") for _ in range(25)]
+    assert delays[:4] == [0.005, 0.01, 0.02, 0.04]
+    assert delays[17] == pytest.approx(655.36)
+    assert delays[18:] == [1000.0] * 7
+    queue.forget("a")
+    assert queue.retry("a") == 0.005
+
+
+def test_attempts_tell_the_failures_in_a_row(clock: HandClock, queue: WorkQueue[str]) -> None:
+    """An item says how often its key failed before."""
+    queue.add("a")
+    for attempts in range(3):
+        item = queue.get_nowait()
+        assert item is not None
+        assert item.attempts == attempts
+        queue.retry("a")
+        queue.done("a")
+        clock.move(1)
+
+
+def test_a_retried_pass_keeps_what_it_was_for(clock: HandClock, queue: WorkQueue[str]) -> None:
+    """Changes, reasons and priority of a failed pass are not lost."""
+    queue.add("a", changes=5, reason="spec", priority=CLIENT)
+    queue.get_nowait()
+    queue.retry("a")
+    queue.done("a")
+    clock.move(1)
+    item = queue.get_nowait()
+    assert item is not None
+    assert (item.changes, item.reasons, item.priority) == (5, ("spec",), CLIENT)
+
+
+def test_a_retry_is_not_later_than_what_falls_due(queue: WorkQueue[str]) -> None:
+    """A long backoff does not delay an expiry."""
+    for _ in range(20):
+        queue.retry("a")
+    assert queue.retry("a", no_later_than_s=7.5) == 7.5
+    assert queue.retry("b", no_later_than_s=7.5) == 0.005
+    assert queue.retry("a", no_later_than_s=-3) == 0.0
+
+
+def test_a_retry_is_not_before_what_the_server_asked_for(queue: WorkQueue[str]) -> None:
+    """Retry-After lengthens a backoff and wins over what falls due."""
+    assert queue.retry("a", not_before_s=2) == 2
+    assert queue.retry("b", not_before_s=2, no_later_than_s=1) == 2
+
+
+def test_jitter_lengthens_the_backoff_by_its_share_at_most(clock: HandClock) -> None:
+    """With randomness handed in, delays spread upwards from the exact value; the cap holds."""
+    rolls = iter([0.0, 0.5, 0.999])
+    queue: WorkQueue[str] = WorkQueue(clock, jitter=0.5, random=lambda: next(rolls))
+    assert queue.retry("a") == 0.005
+    assert queue.retry("a") == pytest.approx(0.0125)
+    assert queue.retry("a") == pytest.approx(0.02, rel=0.5)
+
+
+# -- starvation -----------------------------------------------------------------------------------
+
+
+def test_low_priority_is_served_next_after_the_cap_under_a_steady_stream(
+    clock: HandClock, queue: WorkQueue[str]
+) -> None:
+    """With high priority never running out, a low key still runs once it waited over 10 s."""
+    queue.add("low", priority=LOW)
+    served_at = None
+    for n in range(200):
+        queue.add(f"{n}", priority=CLIENT)
+        queue.add(f"{n}-more", priority=CLIENT)
+        item = queue.get_nowait()
+        assert item is not None
+        queue.done(item.key)
+        if item.key == "low":
+            served_at = clock.monotonic()
+            break
+        clock.move(0.1)
+    assert served_at == pytest.approx(10.1)
+
+
+def test_a_key_that_was_delayed_ages_from_its_due_time(
+    clock: HandClock, queue: WorkQueue[str]
+) -> None:
+    """A delay that was asked for is no waiting."""
+    queue.add("low", priority=LOW, after_s=60)
+    clock.move(60)
+    for n in range(9):
+        queue.add(f"{n}", priority=CLIENT)
+    clock.move(9)
+    first = queue.get_nowait()
+    assert first is not None
+    assert first.key == "0"
+    clock.move(1.5)
+    second = queue.get_nowait()
+    assert second is not None
+    assert second.key == "low"
+    assert second.enqueued_at == 60
+
+
+def test_a_starving_backlog_takes_one_turn_in_four(clock: HandClock, queue: WorkQueue[str]) -> None:
+    """When a whole initial list has waited too long, clients still get most of the turns."""
+    for n in range(100):
+        queue.add(f"low{n}", priority=LOW)
+    clock.move(11)
+    for n in range(100):
+        queue.add(f"client{n}", priority=CLIENT)
+    order = drain(queue)
+    assert [key[:3] for key in order[:8]] == ["low", "cli", "cli", "cli"] * 2
+    assert len(order) == 200
+
+
+# -- withdrawal -----------------------------------------------------------------------------------
+
+
+def test_an_entry_whose_only_cause_was_an_echo_is_withdrawn(queue: WorkQueue[str]) -> None:
+    """No pass is spent on our own write."""
+    queue.add("a", token=("uid", "7"))
+    assert queue.withdraw("a", ("uid", "7"))
+    assert drain(queue) == []
+    assert len(queue) == 0
+    assert queue.statistics().withdrawn == 1
+
+
+@pytest.mark.parametrize("echo_first", [True, False])
+def test_an_entry_with_another_cause_is_never_withdrawn(
+    queue: WorkQueue[str], *, echo_first: bool
+) -> None:
+    """An event of someone else keeps the entry, whichever came first."""
+    for is_echo in (echo_first, not echo_first):
+        queue.add("a", token="ours" if is_echo else None)
+    assert not queue.withdraw("a", "ours")
+    assert drain(queue) == ["a"]
+
+
+def test_an_entry_goes_with_the_last_of_its_echoes(queue: WorkQueue[str]) -> None:
+    """Several writes overtaken by their events are taken back one by one."""
+    queue.add("a", token="one")
+    queue.add("a", token="two")
+    assert not queue.withdraw("a", "one")
+    assert queue.withdraw("a", "two")
+    assert drain(queue) == []
+
+
+def test_unknown_keys_and_tokens_withdraw_nothing(queue: WorkQueue[str]) -> None:
+    """A token that is not a cause, or no longer one, changes nothing."""
+    queue.add("a", token="one")
+    assert not queue.withdraw("a", "other")
+    assert not queue.withdraw("b", "one")
+    assert drain(queue) == ["a"]
+    assert not queue.withdraw("a", "one")
+
+
+def test_the_pending_pass_of_a_running_key_is_withdrawn(queue: WorkQueue[str]) -> None:
+    """The event of a write that overtakes its answer does not cause another pass."""
+    queue.add("a")
+    queue.get_nowait()
+    queue.add("a", token="ours")
+    assert queue.withdraw("a", "ours")
+    queue.done("a")
+    assert drain(queue) == []
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_an_echo_that_pulled_a_timer_forward_puts_it_back(
+    clock: HandClock, queue: WorkQueue[str], *, running: bool
+) -> None:
+    """The timer is a cause of its own: it stays, at its time."""
+    if running:
+        queue.add("a")
+        queue.get_nowait()
+    queue.add("a", after_s=60)
+    queue.add("a", token="ours")
+    assert queue.withdraw("a", "ours")
+    if running:
+        queue.done("a")
+    assert drain(queue) == []
+    clock.move(60)
+    assert drain(queue) == ["a"]
+    clock.move(600)
+    assert drain(queue) == []
+
+
+def test_too_many_echoes_make_an_entry_stay(queue: WorkQueue[str]) -> None:
+    """Tokens are bounded; beyond the bound an entry can no longer be taken back."""
+    tokens = [f"t{n}" for n in range(MAX_TOKENS + 1)]
+    for token in tokens:
+        queue.add("a", token=token)
+    assert not any(queue.withdraw("a", token) for token in tokens)
+    assert drain(queue) == ["a"]
+
+
+# -- closing, counting, bounds --------------------------------------------------------------------
+
+
+def test_a_closed_queue_gives_and_takes_nothing(queue: WorkQueue[str]) -> None:
+    """After close there are no more items, but a running pass can still end."""
+    queue.add("running")
+    queue.add("left")
+    queue.get_nowait()
+    queue.close()
+    queue.close()
+    queue.add("late")
+    queue.retry("running")
+    queue.done("running")
+    with pytest.raises(QueueClosedError):
+        queue.get_nowait()
+    assert queue.is_closed
+
+
+def test_statistics_tell_where_everything_is(clock: HandClock, queue: WorkQueue[str]) -> None:
+    """Depth by priority, delayed, running and the durations are counted."""
+    queue.add("a", priority=CLIENT)
+    queue.add("b")
+    queue.add("c")
+    queue.add("d", after_s=100)
+    clock.move(0.5)
+    queue.get_nowait()
+    clock.move(2)
+    queue.get_nowait()
+    clock.move(1)
+    seen = queue.statistics()
+    assert seen.depth == {CLIENT: 0, NORMAL: 1}
+    assert (seen.delayed, seen.running, seen.locked) == (1, 2, 0)
+    assert seen.longest_running_s == 3
+    assert seen.unfinished_work_s == 4
+    assert (seen.queue_duration_s.count, seen.queue_duration_s.total) == (2, 3.0)
+    queue.done("a")
+    assert queue.statistics().work_duration_s.total == 3
+    assert queue.statistics().work_duration_s.bounds[0] == 1e-8
+    assert len(queue.statistics().work_duration_s.bounds) == 12
+
+
+def grown_bytes(queue: WorkQueue[str], times: int, how: str) -> int:
+    """Add one key many times; return the bytes that stay allocated."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for n in range(times):
+            if how == "same":
+                queue.add("a", reason="event", changes=1)
+            elif how == "earlier":
+                queue.add("a", after_s=1e9 - n)
+            else:
+                queue.add("a", token="ours", priority=n % 3)
+                queue.withdraw("a", "ours")
+        return tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("how", ["same", "earlier", "withdrawn"])
+def test_adding_one_key_again_and_again_does_not_grow_memory(
+    queue: WorkQueue[str], how: str
+) -> None:
+    """A key costs one slot, however often it is added, pulled forward or withdrawn."""
+    assert grown_bytes(queue, 100, how) < 64_000
+    assert grown_bytes(queue, 20_000, how) < 64_000
+
+
+def test_a_million_adds_of_one_key_leave_one_slot(queue: WorkQueue[str]) -> None:
+    """A flood of events about one object is one pass."""
+    add = queue.add
+    for _ in range(1_000_000):
+        add("a")
+    assert len(queue) == 1
+    assert queue.statistics().deduplicated == 999_999
+    assert drain(queue) == ["a"]
+
+
+def test_a_queued_key_costs_less_than_400_bytes(queue: WorkQueue[str]) -> None:
+    """A restart over many objects queues them all: the price of each is bounded."""
+    keys = [f"default/sandbox-{n}" for n in range(10_000)]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for key in keys:
+            queue.add(key, priority=LOW, reason="initial")
+        cost = (tracemalloc.get_traced_memory()[0] - before) / len(keys)
+    finally:
+        tracemalloc.stop()
+    assert cost < 400

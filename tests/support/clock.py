@@ -1,0 +1,85 @@
+"""A clock that stands still until a test moves it."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import anyio.lowlevel
+
+EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+async def settle(rounds: int = 20) -> None:
+    """Let every runnable task run until it waits again."""
+    for _ in range(rounds):
+        await anyio.lowlevel.checkpoint()
+
+
+class FakeClock:
+    """Time moves only through :meth:`advance`; sleepers wake in the order of their deadlines."""
+
+    def __init__(self, start: datetime = EPOCH) -> None:
+        """Start at ``start`` with monotonic zero."""
+        self._start = start
+        self._elapsed = 0.0
+        self._sleepers: list[tuple[float, int, anyio.Event]] = []
+        self._order = itertools.count()
+
+    def now(self) -> datetime:
+        """Return the wall-clock time of the test."""
+        return self._start + timedelta(seconds=self._elapsed)
+
+    def monotonic(self) -> float:
+        """Return the seconds advanced so far."""
+        return self._elapsed
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the test has advanced by ``seconds``."""
+        if seconds <= 0:
+            await anyio.lowlevel.checkpoint()
+            return
+        await self._at(self._elapsed + seconds).wait()
+
+    async def wait(self, event: anyio.Event, timeout_s: float | None) -> bool:
+        """Wait for ``event`` or until the test has advanced by ``timeout_s``."""
+        if timeout_s is None:
+            await event.wait()
+            return True
+        if timeout_s <= 0 or event.is_set():
+            await anyio.lowlevel.checkpoint()
+            return event.is_set()
+        alarm = self._at(self._elapsed + timeout_s)
+
+        async def ring(scope: anyio.CancelScope, source: anyio.Event) -> None:
+            await source.wait()
+            scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ring, group.cancel_scope, event)
+            group.start_soon(ring, group.cancel_scope, alarm)
+        return event.is_set()
+
+    @property
+    def sleepers(self) -> int:
+        """Number of timers that have not rung."""
+        return len(self._sleepers)
+
+    async def advance(self, seconds: float) -> None:
+        """Move time forward, waking each sleeper at its own moment."""
+        await settle()
+        target = self._elapsed + seconds
+        while self._sleepers and self._sleepers[0][0] <= target:
+            deadline, _, alarm = heapq.heappop(self._sleepers)
+            self._elapsed = max(self._elapsed, deadline)
+            alarm.set()
+            await settle()
+        self._elapsed = target
+        await settle()
+
+    def _at(self, deadline: float) -> anyio.Event:
+        alarm = anyio.Event()
+        heapq.heappush(self._sleepers, (deadline, next(self._order), alarm))
+        return alarm
