@@ -41,7 +41,14 @@ from lean_sandbox.watch.objects import PodEntry, SandboxEntry, ServiceEntry
 from lean_sandbox.watch.representation import Representation
 from lean_sandbox.watch.store import Key
 
-__all__ = ["Controller", "ControllerStatistics", "open_client", "run_until_signalled"]
+__all__ = [
+    "Controller",
+    "ControllerStatistics",
+    "KindStatistics",
+    "open_client",
+    "run_controller",
+    "run_until_signalled",
+]
 
 log = structlog.get_logger("controller")
 
@@ -131,18 +138,19 @@ class Controller:
             self._absent,
             timeout_s=self._settings.request_timeout,
         )
+        self._children = Children(
+            self.caches,
+            act,
+            self._absent,
+            notes,
+            clock=self._clock,
+            pvcs_ready=self._pvcs_ready,
+            write_behind_s=self._settings.sandbox_write_behind_window,
+        )
         self._reconciler = SandboxReconciler(
             self.caches,
             act,
-            Children(
-                self.caches,
-                act,
-                self._absent,
-                notes,
-                clock=self._clock,
-                pvcs_ready=self._pvcs_ready,
-                write_behind_s=self._settings.sandbox_write_behind_window,
-            ),
+            self._children,
             Teardown(self.caches, act, self._absent),
             notes,
             self._launches,
@@ -274,9 +282,11 @@ class Controller:
         key = notice.key
         if notice.new is not None:
             self._absent.forget("pods", key.namespace, key.name)
-        elif notice.old is not None and notice.old.is_deleting:
-            # Not when the tracking label was taken off: the Pod is then still there.
+        elif notice.saw_deletion or (notice.old is not None and notice.old.is_deleting):
             self._absent.remember("pods", key.namespace, key.name, Proof.SYNCED_WATCH)
+        else:
+            # Its end, forced; or only the end of its tracking label.
+            self._children.lost_sight_of_pod(key)
         if not notice.initial:
             self._wake(pod_wakes(notice), notice)
 
@@ -316,6 +326,25 @@ def open_client(settings: Settings, clock: Clock, observer: Observer | None = No
     return Client(transport, timeout_s=settings.request_timeout)
 
 
+async def run_controller(
+    settings: Settings, *, task_status: TaskStatus[Controller] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    """Run the controller until cancelled; starts with the controller once its caches are in sync.
+
+    Raises ConfigError before anything is started.
+    """
+    clock = SystemClock()
+    client = open_client(settings, clock)
+    controller = Controller(client, settings, clock=clock)
+    try:
+        async with anyio.create_task_group() as group:
+            await group.start(controller.run)
+            task_status.started(controller)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await client.transport.aclose()
+
+
 async def run_until_signalled(settings: Settings) -> None:
     """Run the controller until SIGINT or SIGTERM; a second signal stops at once.
 
@@ -330,7 +359,8 @@ async def run_until_signalled(settings: Settings) -> None:
             await controller.run()
             group.cancel_scope.cancel()
     finally:
-        await client.transport.aclose()
+        with anyio.CancelScope(shield=True):
+            await client.transport.aclose()
 
 
 async def _stop_on_signal(controller: Controller, group: TaskGroup) -> None:

@@ -128,9 +128,10 @@ class EventRecorder:
         related: ObjectReference | None = None,
     ) -> None:
         """Queue one event. Makes no request and never raises."""
-        if self._closed:
-            return
         self._emitted += 1
+        if self._closed:
+            self._dropped += 1
+            return
         now = self._clock.monotonic()
         # The version of the object is not part of what happened to it.
         key = (_identity(regarding), related and _identity(related), type_, reason, action)

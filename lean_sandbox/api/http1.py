@@ -1,8 +1,9 @@
 """HTTP/1.1 as a client reads it: heads, framing, chunks, and one connection.
 
-Written by hand: a general parser (h11) costs several times the CPU of the request it parses (the
-table is in :mod:`.transport`). What is accepted is deliberately narrow, after RFC 9112: anything
-ambiguous is a :class:`~lean_sandbox.api.errors.ProtocolFault` and ends the connection.
+Written by hand: encoding a GET and reading its answer (seven headers, 2.2 kB) takes 6 us of CPU
+here and 45 us with h11, where the whole request takes about 75 us (the table is in
+:mod:`.transport`). What is accepted is deliberately narrow, after RFC 9112: anything ambiguous is a
+:class:`~lean_sandbox.api.errors.ProtocolFault` and ends the connection.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class Limiter:
             self._bucket.take()
 
     def _grant(self) -> None:
-        while not self._pause():
+        while (self._waiting[0] or self._waiting[1]) and not self._pause():
             client = bool(self._waiting[0]) and self._free(Lane.CLIENT)
             background = bool(self._waiting[1]) and self._free(Lane.BACKGROUND)
             if not client and not background:

@@ -106,7 +106,7 @@ class Admission:
         if kind.is_custom:
             # Only the validation rules look at this object, so kind and apiVersion may stay out.
             errors = [
-                *validate_metadata(obj, old, rule="subdomain", namespaced=kind.namespaced),
+                *validate_metadata(obj, old, namespaced=kind.namespaced),
                 *validate(obj, self.schema(kind), old=old),
             ]
         else:

@@ -44,10 +44,6 @@ class Kind:
     is_custom: bool = False
     has_generation: bool = False
     returns_deleted: bool = False
-    label_name: bool = False
-    """Names are RFC 1123 labels (or, for Services, RFC 1035 labels), not subdomains."""
-    path_name: bool = False
-    """Names only have to be safe in a path (RBAC objects)."""
     selectable: tuple[str, ...] = ()
     storage: str = ""
     """Collection the objects live in; versions and synonyms of a kind share one."""
@@ -119,7 +115,6 @@ def _core() -> Iterator[Kind]:
         namespaced=False,
         short_names=("ns",),
         subresources=("status", "finalize"),
-        label_name=True,
         selectable=("status.phase",),
     )
     yield _kind(
@@ -153,7 +148,6 @@ def _core() -> Iterator[Kind]:
         categories=("all",),
         subresources=_STATUS,
         returns_deleted=True,
-        label_name=True,
         selectable=("spec.clusterIP", "spec.type"),
     )
     yield _kind("", "v1", "endpoints", "Endpoints", short_names=("ep",), singular="endpoints")
@@ -272,11 +266,11 @@ def _others() -> Iterator[Kind]:
         subresources=_STATUS,
         has_generation=True,
     )
-    yield _kind(rbac, "v1", "roles", "Role", path_name=True)
-    yield _kind(rbac, "v1", "rolebindings", "RoleBinding", path_name=True)
-    yield _kind(rbac, "v1", "clusterroles", "ClusterRole", namespaced=False, path_name=True)
+    yield _kind(rbac, "v1", "roles", "Role")
+    yield _kind(rbac, "v1", "rolebindings", "RoleBinding")
+    yield _kind(rbac, "v1", "clusterroles", "ClusterRole", namespaced=False)
     yield _kind(
-        rbac, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False, path_name=True
+        rbac, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
     )
     yield _kind("coordination.k8s.io", "v1", "leases", "Lease")
     yield _kind(

@@ -218,6 +218,8 @@ class Store:
     def __init__(self, history: int) -> None:
         self._history = history
         self.version = 1
+        self.floor = 0
+        """Version before which nothing is remembered, for collections still to be made."""
         self._collections: dict[str, Collection] = {}
         self.uids: dict[str, tuple[Collection, str]] = {}
         """Where each living object is, by uid."""
@@ -229,6 +231,7 @@ class Store:
         found = self._collections.get(storage)
         if found is None:
             found = self._collections[storage] = Collection(storage, self._history)
+            found.floor = self.floor
         return found
 
     def __iter__(self) -> Iterator[Collection]:
@@ -265,7 +268,8 @@ class Store:
         A version counts as forgotten even where nothing happened after it in a kind, as after a
         compaction of a real store.
         """
+        if keep_last == 0:
+            self.floor = self.version
         for collection in self._collections.values():
             collection.compact(keep_last)
-            if keep_last == 0:
-                collection.floor = max(collection.floor, self.version)
+            collection.floor = max(collection.floor, self.floor)

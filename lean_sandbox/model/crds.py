@@ -87,7 +87,10 @@ def _core(name: str, module: str = "core_v1") -> Json:
 def _pod_template() -> Json:
     metadata = _object(
         "Labels and annotations given to the Pod.",
-        {"annotations": _strings("Annotations of the Pod."), "labels": _strings("Labels of the Pod.")},
+        {
+            "annotations": _strings("Annotations of the Pod."),
+            "labels": _strings("Labels of the Pod."),
+        },
     )
     spec = _described("The Pod to run, as in core/v1.", _core("PodSpec"))
     return _object("Template of the one Pod.", {"metadata": metadata, "spec": spec}, ["spec"])
@@ -176,9 +179,7 @@ def _sandbox() -> Json:
         {"jsonPath": f"{_READY}.reason", "name": "Reason", "type": "string"},
         _AGE,
     ]
-    return _definition(
-        CORE_GROUP, "Sandbox", "sandboxes", "sandbox", root, columns, {"status": {}}
-    )
+    return _definition(CORE_GROUP, "Sandbox", "sandboxes", "sandbox", root, columns, {"status": {}})
 
 
 def _template() -> Json:

@@ -251,10 +251,13 @@ _links: dict[type, Json] = {}
 
 
 def linked_schema(struct: type) -> Json:
-    """Return the schema of a type as shared dicts, computed once; recursive types make cycles."""
+    """Return the schema of a type as shared dicts, computed once; recursive types make cycles.
+
+    Objects carry the name of their type as `title`.
+    """
     found = _links.get(struct)
     if found is None:
-        found = _links[struct] = {}
+        found = _links[struct] = {"title": struct.__name__}
         found.update(_struct_schema(struct, linked_schema, is_strategic=True))
     return found
 

@@ -51,10 +51,12 @@ def classify(error: Exception) -> Failure:
     for leaf in leaves:
         if not isinstance(leaf, _Expected):
             return Failure(FailureKind.PANIC, 0.0, error)
+        if not leaf.retryable:
+            continue
         retry_after_s = max(retry_after_s, getattr(leaf, "retry_after_s", None) or 0.0)
-        if leaf.retryable and kind is FailureKind.TERMINAL:
+        if kind is FailureKind.TERMINAL:
             kind, decisive = FailureKind.RETRYABLE, leaf
-    return Failure(kind, retry_after_s if kind is FailureKind.RETRYABLE else 0.0, decisive)
+    return Failure(kind, retry_after_s, decisive)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

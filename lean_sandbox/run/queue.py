@@ -263,7 +263,7 @@ class WorkQueue(Generic[K]):
         if self._is_closed:
             raise QueueClosedError
         now = self._clock.monotonic()
-        self._release_due(now)
+        self._release_due(now, taken=1)
         entry = self._ready.pop(now)
         if entry is None:
             return None
@@ -424,10 +424,14 @@ class WorkQueue(Generic[K]):
         if self._delayed.next_due() == entry.due:
             self._getters.wake_leader()
 
-    def _release_due(self, now: float) -> None:
+    def _release_due(self, now: float, *, taken: int = 0) -> None:
+        """Line up what is due; call a getter for each, but for those the caller takes itself."""
         while (entry := self._delayed.pop_due(now)) is not None:
             self._ready.push(entry)
-            self._getters.wake_one()
+            if taken:
+                taken -= 1
+            else:
+                self._getters.wake_one()
 
     def _drop(self, entry: Entry[K]) -> None:
         del self._slots[entry.key]

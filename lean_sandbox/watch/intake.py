@@ -177,4 +177,5 @@ class Intake(Generic[E]):
         if old is None and row is not None:
             # Never seen alive, yet its end may free a name somebody waits for.
             old = self.kind.from_row(row, None)
-        self._notify(Notice(key, Change.GONE, old, None))
+        saw_deletion = row is not None and row.deletion_timestamp is not None
+        self._notify(Notice(key, Change.GONE, old, None, saw_deletion=saw_deletion))

@@ -24,6 +24,8 @@ class Notice(Generic[E]):
     ``old`` is what was known before (``None`` at first sight), ``new`` what is known now (``None``
     when the object is gone). ``initial`` marks the objects of the first list, ``token`` identifies
     the event so that it can be withdrawn when it turns out to be the echo of our own write.
+    ``saw_deletion`` says that the last sight of an object that is gone showed its deletion: else
+    it may only have stopped matching the watch's selector.
     """
 
     key: Key
@@ -32,6 +34,7 @@ class Notice(Generic[E]):
     new: E | None
     initial: bool = False
     token: str | None = None
+    saw_deletion: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,13 +256,14 @@ def pod_hint(columns: Mapping[str, str] | None) -> str | None:
         return known
     word = columns.get("Status", "")
     ready = columns.get("Ready", "")
+    now, _, all_ = ready.partition("/")
+    if word in ("Running", "Terminating") and now == all_ and now not in ("", "0"):
+        # A terminating Pod may still serve; all of its containers ready means that it runs.
+        return READY
     if word == "Running":
-        now, _, all_ = ready.partition("/")
-        return READY if now == all_ and now not in ("", "0") else RUNNING
+        return RUNNING
     if word in _WAITING_WORDS or word.startswith("Init:"):
         return WAITING
-    if word == "Terminating":
-        return f"{word} {ready}"
     return word
 
 
@@ -333,7 +334,25 @@ def pod_from_row(row: MetaRow, old: PodEntry | None) -> PodEntry:
     if old is not None:
         entry.state = old.state
         entry.is_delete_sent = old.is_delete_sent
+        entry.is_stale = old.is_stale or _shows_another_state(row, entry.hint, old)
     return entry
+
+
+def _shows_another_state(row: MetaRow, hint: str, old: PodEntry) -> bool:
+    """Tell whether a row hints at a state other than the one of the last look.
+
+    Deletion, labels and owners are in the row itself; they are no reason to fetch the Pod.
+    """
+    state = old.state
+    if row.columns is None or state is None or hint != old.hint:
+        return True
+    node = row.columns.get("Node", "")
+    address = row.columns.get("IP", "")
+    return (
+        node in NO_NODE
+        or node != state.node
+        or (address not in NO_NODE and address not in state.ips)
+    )
 
 
 def pod_from_full(item: Pod, row: MetaRow, old: PodEntry | None) -> PodEntry:

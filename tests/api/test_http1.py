@@ -34,11 +34,12 @@ class Pieces(ByteStream):
     def __init__(self, pieces: list[bytes]) -> None:
         self.pieces = [piece for piece in pieces if piece]
         self.sent: list[bytes] = []
+        self.end: type[Exception] = anyio.EndOfStream
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         await anyio.lowlevel.checkpoint()
         if not self.pieces:
-            raise anyio.EndOfStream
+            raise self.end
         return self.pieces.pop(0)
 
     async def send(self, item: bytes) -> None:
@@ -169,6 +170,35 @@ async def test_an_answer_above_a_size_limit_is_refused() -> None:
         await exchange([ANSWERS["chunked"]], limit=10)
 
 
+async def test_what_never_ends_between_chunks_is_refused() -> None:
+    """A chunk size or trailer without an end does not fill the memory."""
+    start = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with pytest.raises(ProtocolFault, match="no chunk size"):
+        await exchange([start, b"1" * 200, b"1" * 200])
+    with pytest.raises(ProtocolFault, match="trailer"):
+        await exchange([start, b"0\r\n", *[b"A: %s\r\n" % (b"b" * 200)] * 400])
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ([], Disconnected),
+        ([b"HTTP/1.1 2"], ProtocolFault),
+        ([ANSWERS["sized"][:-3]], ProtocolFault),
+    ],
+)
+async def test_a_reset_is_told_apart_by_when_it_comes(
+    before: list[bytes], expected: type[ProtocolFault]
+) -> None:
+    """Before the first byte a reset is a lost connection, after it a broken answer."""
+    stream = Pieces(before)
+    stream.end = anyio.BrokenResourceError
+    connection = HttpConnection(stream, Traffic(), max_head_bytes=4096)
+    with pytest.raises(ProtocolFault) as caught:
+        await connection.body(await connection.send(b"", "GET"), LIMIT)
+    assert type(caught.value) is expected
+
+
 async def test_a_peer_that_closes_before_any_byte_is_told_apart() -> None:
     """Only then may a request be repeated, so it is an error of its own."""
     with pytest.raises(Disconnected) as caught:
@@ -189,8 +219,8 @@ async def test_a_peer_that_closes_before_any_byte_is_told_apart() -> None:
             False,
         ),
         (
-            b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n"
-            b"Transfer-Encoding: Chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: Chunked\r\n\r\n%s"
+            % b"2\r\nok\r\n0\r\n\r\n",
             "GET",
             b"ok",
             False,

@@ -111,5 +111,3 @@ def merged(target: Any, patch: Any) -> Any:
         else:
             result[key] = merged(result.get(key), value)
     return result
-
-

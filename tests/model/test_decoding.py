@@ -207,7 +207,7 @@ def test_the_view_keeps_what_decisions_need() -> None:
 
 
 def test_sandboxes_of_one_template_share_their_views() -> None:
-    """Maps and ports of equal templates are one object in memory, however many Sandboxes there are."""
+    """Maps and ports of equal templates are one object in memory for all Sandboxes."""
     spec = {
         "podTemplate": template(
             {"a": "b"}, {"c": "d"}, {"containers": [{"ports": [{"containerPort": 1}]}]}
@@ -226,5 +226,6 @@ def test_an_empty_spec_makes_an_empty_view() -> None:
     view = view_of(sandbox())
 
     assert view.template_labels is view.template_annotations is None
-    assert view.ports == view.claim_templates == ()
+    assert view.ports == ()
+    assert view.claim_templates == ()
     assert view.shutdown_time is view.service is None

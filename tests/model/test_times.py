@@ -163,7 +163,7 @@ def test_durations_read_back(nanoseconds: int) -> None:
 
 @pytest.mark.case(118)
 def test_expiry_comes_with_the_very_instant() -> None:
-    """Case 118: at shutdownTime a Sandbox is expired; before, the wait is what remains, 2 s at least."""
+    """Case 118: at shutdownTime it is expired; before, the wait is what remains, at least 2 s."""
     now_s = NOW.timestamp()
 
     assert is_expired(now_s, NOW)
@@ -177,7 +177,7 @@ def test_expiry_comes_with_the_very_instant() -> None:
 
 @pytest.mark.case(146)
 def test_shutdown_time_is_compared_as_an_instant() -> None:
-    """Case 146: a shutdownTime with offset and fraction expires at that instant, not at its digits."""
+    """Case 146: a shutdownTime with offset and fraction expires at that very instant."""
     shutdown_time = view_of(sandbox({"shutdownTime": "2026-01-02T05:04:05.5+02:00"})).shutdown_time
 
     assert not is_expired(shutdown_time, NOW)

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lean_sandbox.run.queue import CLIENT, LOW, NORMAL, REFILL, Item, WorkQueue
 from tests.running.hand_clock import HandClock
 
-KEYS = st.sampled_from("abcde")
+KEYS = st.sampled_from("abc")
 PRIORITIES = st.sampled_from([LOW, REFILL, NORMAL, CLIENT])
 DELAYS = st.sampled_from([0.0, 0.0, 1.0, 2.5, 4.0])
 TOKENS = st.sampled_from([None, None, "x", "y"])
@@ -141,8 +141,19 @@ class QueueMachine(RuleBasedStateMachine):
             slot.lined_up = slot.due <= self.clock.monotonic()
 
     @rule(key=KEYS, token=st.sampled_from(["x", "y"]))
+    def withdraw_anything(self, key: str, token: str) -> None:
+        """Take back what may not be a cause."""
+        self.withdraw(key, token)
+
+    @precondition(lambda self: any(slot.tokens for slot in self.slots.values()))
+    @rule(data=st.data())
+    def withdraw_a_cause(self, data: st.DataObject) -> None:
+        """Take back one of the causes there are."""
+        causes = [(key, token) for key in sorted(self.slots) for token in self.slots[key].tokens]
+        self.withdraw(*data.draw(st.sampled_from(sorted(causes))))
+
     def withdraw(self, key: str, token: str) -> None:
-        """Take back a cause."""
+        """Take back a cause, and compare."""
         withdrawn = self.queue.withdraw(key, token)
         slot = self.slots.get(key)
         if slot is None or token not in slot.tokens:
@@ -199,4 +210,4 @@ class QueueMachine(RuleBasedStateMachine):
 class TestQueueMachine(QueueMachine.TestCase):  # type: ignore[misc,valid-type]
     """Any order of operations keeps the laws of the model."""
 
-    settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

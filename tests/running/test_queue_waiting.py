@@ -89,6 +89,37 @@ async def test_an_earlier_delay_shortens_the_wait_under_way() -> None:
         assert taker.got == ["b", "a"]
 
 
+async def test_a_delay_pulled_forward_shortens_the_wait_under_way() -> None:
+    """A delayed key that is asked for earlier, but not yet, comes up at its new time."""
+    clock = FakeClock()
+    queue: WorkQueue[str] = WorkQueue(clock)
+    taker = Taker(queue)
+    async with anyio.create_task_group() as group:
+        group.start_soon(taker.run)
+        queue.add("a", after_s=100)
+        await clock.advance(1)
+        queue.add("a", after_s=9)
+        await clock.advance(9)
+        assert taker.got == ["a"]
+
+
+async def test_the_end_of_a_delay_wakes_one_task() -> None:
+    """The task that watches the clock takes the item; one other takes over the clock."""
+    clock = FakeClock()
+    queue = CountingQueue(clock)
+    queue.add("a", after_s=10)
+    takers = [Taker(queue) for _ in range(50)]
+    async with anyio.create_task_group() as group:
+        for taker in takers:
+            group.start_soon(taker.run)
+        await settle()
+        before = queue.looks
+        await clock.advance(10)
+        assert sum(len(taker.got) for taker in takers) == 1
+        assert queue.looks - before == 2
+        queue.close()
+
+
 async def test_one_item_wakes_one_task() -> None:
     """No thundering herd: of fifty waiting tasks only one looks for a new item."""
     clock = FakeClock()

@@ -7,10 +7,11 @@ The functions (all pure; a schema is a plain dict and never changed, objects are
     At the root, apiVersion, kind and metadata stay (metadata: unknown ObjectMeta fields go).
 ``apply_defaults(obj, schema) -> None``
     Write schema defaults; a null that is not nullable becomes the default or disappears.
-``validate(obj, schema, *, old=None) -> list[FieldError]``
+``validate(obj, schema, *, old=None, before=(), is_status=False) -> list[FieldError]``
     Types, required, enums, patterns, bounds, formats, list sets and maps, then CEL rules
     (`x-kubernetes-validations`; transition rules only when `old` is given). Metadata of the root is
-    not looked at: see ``core.validate_metadata``.
+    not looked at: pass what ``validate_metadata`` found as `before` (a blocking error there leaves
+    the CEL rules out) and answer with both lists. `is_status` is for writes to `/status`.
 ``FieldError(field, reason, message, bad_value)``
     One cause of a 422; ``str(error)`` is ``field: message``.
 ``invalid_status(kind, group, name, errors) -> dict``
@@ -24,6 +25,8 @@ The functions (all pure; a schema is a plain dict and never changed, objects are
 ``decode_errors(obj, schema, kind, version) -> dict | None``
     For built-in kinds: the 400 Status a decoder answers when JSON types do not fit, None when they
     do. (Custom kinds report wrong types as 422 from ``validate``.)
+``metadata_decode_errors(obj, kind, version) -> dict | None``
+    The same for the metadata of a custom kind.
 ``builtin_schema(kind, api_version=None) -> dict``
     The schema of a built-in kind, computed at first use (`api_version` tells the two Events apart).
     Raises KeyError for kinds that are not known. Shared sub-schemas, for JSONSchemaProps a cycle:
@@ -31,11 +34,12 @@ The functions (all pure; a schema is a plain dict and never changed, objects are
 ``core_defaults(kind, obj) -> None``, ``core_validate(kind, obj, old=None) -> list[FieldError]``
     What the Go code of the built-in kinds defaults and refuses. `core_validate` includes metadata.
 ``validate_metadata(obj, old=None, *, rule, namespaced) -> list[FieldError]``
-    Names, labels, annotations, owner references, finalizers; also for custom kinds.
+    Names, labels, annotations, owner references, finalizers; also for custom kinds. ``name_rule(kind)``
+    gives the rule of a kind; custom kinds have the default one.
 ``validate_definition(crd) -> list[FieldError]``, ``definition_defaults(crd) -> None``
     A CustomResourceDefinition at creation: names, versions, structural schema, CEL rules compile.
 
-Order for a custom object: prune, apply_defaults, validate_metadata + validate.
+Order for a custom object: metadata_decode_errors, prune, apply_defaults, validate_metadata, validate.
 Order for a built-in object: decode_errors, prune, core_defaults, core_validate.
 """
 
@@ -43,6 +47,7 @@ from __future__ import annotations
 
 from lean_sandbox.local.schema.builtin import BUILTIN_KINDS, builtin_schema
 from lean_sandbox.local.schema.core import core_defaults, core_validate
+from lean_sandbox.local.schema.decoding import decode_errors, metadata_decode_errors
 from lean_sandbox.local.schema.defaulting import apply_defaults
 from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
 from lean_sandbox.local.schema.errors import (
@@ -52,9 +57,9 @@ from lean_sandbox.local.schema.errors import (
     unknown_field_errors,
     warning_header,
 )
-from lean_sandbox.local.schema.metadata import validate_metadata
+from lean_sandbox.local.schema.metadata import name_rule, validate_metadata
 from lean_sandbox.local.schema.pruning import prune
-from lean_sandbox.local.schema.validation import decode_errors, validate
+from lean_sandbox.local.schema.validation import validate
 
 __all__ = [
     "BUILTIN_KINDS",
@@ -66,6 +71,8 @@ __all__ = [
     "decode_errors",
     "definition_defaults",
     "invalid_status",
+    "metadata_decode_errors",
+    "name_rule",
     "prune",
     "strict_decoding_status",
     "unknown_field_errors",

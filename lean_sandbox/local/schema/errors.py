@@ -53,7 +53,7 @@ class FieldError:
 def _quoted(value: Any) -> str:
     if value is None:
         return "null"
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _error(field: str, reason: str, head: str, value: Any, detail: str) -> FieldError:

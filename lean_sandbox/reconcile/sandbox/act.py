@@ -148,13 +148,16 @@ class Act:
 
     async def get_pod(self, key: Key, sandbox: Key) -> PodEntry | None:
         """Fetch a Pod; ``None``, remembered, when there is none. One GET."""
+        asked = self._absent.ticket()
         try:
             pod = await self._client.get(PODS, key.namespace, key.name, Pod, **self._options)
         except NotFound:
             held = self._intakes.pods.store.get(key)
             if held is not None:
                 self._intakes.pods.forget(key, held.uid)
-            self._absent.remember(PODS.plural, key.namespace, key.name, Proof.NOT_FOUND)
+            self._absent.remember(
+                PODS.plural, key.namespace, key.name, Proof.NOT_FOUND, since=asked
+            )
             return None
         if names.NAME_HASH_LABEL not in (pod.metadata.labels or {}):
             # The watch is filtered by this label and would never tell of this Pod's end.
@@ -183,13 +186,16 @@ class Act:
 
     async def delete_pod(self, pod: PodEntry) -> None:
         """Delete this very Pod, not one of the same name made since. One DELETE."""
+        asked = self._absent.ticket()
         try:
             await self._client.delete(
                 PODS, pod.key.namespace, pod.key.name, uid=pod.uid, **self._options
             )
         except NotFound:
             self._intakes.pods.forget(pod.key, pod.uid)
-            self._absent.remember(PODS.plural, pod.key.namespace, pod.key.name, Proof.NOT_FOUND)
+            self._absent.remember(
+                PODS.plural, pod.key.namespace, pod.key.name, Proof.NOT_FOUND, since=asked
+            )
             return
         held = self._intakes.pods.store.get(pod.key)
         if held is not None and held.uid == pod.uid:

@@ -122,10 +122,19 @@ class Children:
         self._write_behind_s = min(write_behind_s, _LONGEST_DEFERRAL_S)
         self._sees_all_services = sees_all_services
         self._drift_since: dict[Key, float] = {}
+        self._doubtful: set[Key] = set()
 
     def forget(self, key: Key) -> None:
         """Drop what is remembered between the passes over a Sandbox."""
         self._drift_since.pop(key, None)
+        self._doubtful.discard(key)
+
+    def lost_sight_of_pod(self, key: Key) -> None:
+        """Take note that the watch stopped showing a Pod which nobody had begun to delete.
+
+        It may only have lost the tracking label; a look tells, a create would collide.
+        """
+        self._doubtful.add(key)
 
     async def run(self, entry: SandboxEntry, sandbox: Sandbox | None) -> ChildrenOutcome:
         """Bring all children to the wanted state, as far as this pass can."""
@@ -264,9 +273,11 @@ class Children:
             is_absence_proven=(has_looked and looked is None)
             or self._absent.is_absent("pods", key.namespace, key.name)
             or _was_seen_suspended(entry),
+            is_doubtful=key in self._doubtful,
         )
 
     async def _look(self, work: _Pass, name: str, *, collided: bool = False) -> PodEntry | None:
+        self._doubtful.discard(key_of(work.key.namespace, name))
         try:
             return await self._act.get_pod(key_of(work.key.namespace, name), work.key)
         except ControlPlaneError as error:
@@ -319,6 +330,10 @@ class Children:
         """Fetch the Pod if what is known of its state may be old. At most one GET."""
         pod = work.pod
         if pod is None or not work.pod_is_owned or (pod.state is not None and not pod.is_stale):
+            return
+        assert work.entry.view is not None
+        if work.entry.view.is_suspended and pod.is_deleting and pod.state is not None:
+            # Only its end matters now, and the watch tells of that.
             return
         fresh = await self._look(work, pod.key.name)
         if fresh is not None and fresh.uid == pod.uid:

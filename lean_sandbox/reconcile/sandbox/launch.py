@@ -19,7 +19,14 @@ __all__ = ["Launches", "is_on_the_way_up"]
 _WINDOW_PER_LAUNCH_S = 0.01
 _LONGEST_WINDOW_S = 30.0
 
-_BEFORE = frozenset({"", names.REASON_DEPENDENCIES_NOT_READY, names.REASON_SANDBOX_SUSPENDED})
+_BEFORE = frozenset(
+    {
+        "",
+        names.REASON_DEPENDENCIES_NOT_READY,
+        names.REASON_SANDBOX_SUSPENDED,
+        names.REASON_SANDBOX_EXPIRED,
+    }
+)
 
 
 def _condition(status: SandboxStatus, type_: str) -> Condition | None:

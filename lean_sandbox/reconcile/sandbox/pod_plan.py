@@ -33,8 +33,9 @@ class PodWorld:
 
     ``lookup`` is the name the Pod is expected under, ``has_annotation`` whether the Sandbox carries
     the pod-name key at all, ``owned`` the Pods the cache shows to be controlled by the Sandbox,
-    ``named`` the Pod called ``lookup`` as the cache or a look of this pass shows it, and
-    ``is_absence_proven`` whether it is known that there is none.
+    ``named`` the Pod called ``lookup`` as the cache or a look of this pass shows it,
+    ``is_absence_proven`` whether it is known that there is none, ``is_doubtful`` whether the watch
+    lost sight of it without seeing it end.
     """
 
     name: str
@@ -46,6 +47,7 @@ class PodWorld:
     owned: tuple[PodEntry, ...]
     named: PodEntry | None
     is_absence_proven: bool
+    is_doubtful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,9 @@ def plan_pod(world: PodWorld) -> PodStep:
         # Ownership wins over the annotation; its target is neither adopted nor touched.
         clears = world.has_annotation and pod.key.name != world.lookup
     elif named is None:
-        if not world.is_absence_proven and (world.is_suspended or world.lookup != world.name):
+        if not world.is_absence_proven and (
+            world.is_suspended or world.is_doubtful or world.lookup != world.name
+        ):
             return LookAtPod(world.lookup)
         # Running under its own name needs no look: the create itself shows what is there.
         clears = world.has_annotation

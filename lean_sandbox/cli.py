@@ -1,0 +1,341 @@
+"""The command line.
+
+Commands import what they need when they run, so that the controller never pays for the demo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lean_sandbox.version import __version__
+
+if TYPE_CHECKING:
+    from lean_sandbox.settings import Settings
+
+    _Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+__all__ = ["EXIT_CONFIG", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_OK", "EXIT_USAGE", "main"]
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_CONFIG = 3
+EXIT_INTERRUPTED = 130
+
+_EPILOG = """\
+exit codes:
+  0    done
+  1    failed while running; the last lines say why
+  2    wrong usage
+  3    configuration refused: the message names the file or flag, the field and the way out
+  130  interrupted
+
+Start with `lean-sandbox demo`: it needs no cluster.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code of the process."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] | None = getattr(given, "run", None)
+    if run is None:
+        parser.print_help()
+        return EXIT_USAGE
+    from lean_sandbox.api.errors import ConfigError  # noqa: PLC0415
+
+    try:
+        return run(given)
+    except ConfigError as error:
+        print(f"lean-sandbox: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_CONFIG
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough.
+        sys.stderr.close()
+        return EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lean-sandbox",
+        description="A lean controller for agent sandboxes on Kubernetes.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"lean-sandbox {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    _add_demo(commands)
+    _add_run(commands)
+    _add_local(commands)
+    _add_crds(commands)
+    _add_explain(commands)
+    _add_bench(commands)
+    _add_version(commands)
+    return parser
+
+
+def _command(
+    commands: _Commands, name: str, summary: str, text: str = ""
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.\n\n{text}".rstrip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
+# -- demo ------------------------------------------------------------------------------------------
+
+
+def _add_demo(commands: _Commands) -> None:
+    parser = _command(
+        commands,
+        "demo",
+        "show the main job on an embedded control plane, and what it costs",
+        "Starts an API server and a simulated kubelet in this process, runs the controller\n"
+        "against them over HTTP, takes Sandboxes from a manifest to Ready, through suspend,\n"
+        "resume, loss of the Pod and expiry, and prints the requests that took. Needs no\n"
+        "cluster and leaves nothing behind.",
+    )
+    parser.add_argument(
+        "--sandboxes",
+        type=int,
+        default=50,
+        metavar="N",
+        help="Sandboxes of the launch whose cost is counted (default: 50)",
+    )
+    parser.add_argument(
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help="tables for people, or one JSON object (default: table)",
+    )
+    parser.add_argument(
+        "--log-level", default="warning", metavar="LEVEL", help="of the controller's own log"
+    )
+    parser.set_defaults(run=_run_demo)
+
+
+def _run_demo(given: argparse.Namespace) -> int:
+    from lean_sandbox import log  # noqa: PLC0415
+    from lean_sandbox.demo.script import run_demo  # noqa: PLC0415
+
+    log.configure(given.log_level, "auto")
+    return EXIT_OK if run_demo(given.sandboxes, given.output) else EXIT_FAILED
+
+
+# -- run -------------------------------------------------------------------------------------------
+
+
+def _add_run(commands: _Commands) -> None:
+    from lean_sandbox.settings import add_arguments  # noqa: PLC0415
+
+    parser = _command(
+        commands,
+        "run",
+        "run the controller against a cluster",
+        "Uses the kubeconfig, or the Pod's service account inside a cluster. Stops on SIGINT or\n"
+        "SIGTERM after running passes have ended; a second signal stops at once.",
+    )
+    add_arguments(parser)
+    parser.set_defaults(run=_run_controller)
+
+
+def _run_controller(given: argparse.Namespace) -> int:
+    # structlog imports rich for coloured tracebacks where it is installed: 6 MiB that a controller
+    # never uses. None in its place reads as not installed.
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+    import anyio  # noqa: PLC0415
+
+    from lean_sandbox import log  # noqa: PLC0415
+    from lean_sandbox.app import run_until_signalled  # noqa: PLC0415
+
+    settings = _settings(given)
+    log.configure(settings.log_level, settings.log_format)
+    anyio.run(run_until_signalled, settings)
+    return EXIT_OK
+
+
+def _settings(given: argparse.Namespace) -> Settings:
+    from lean_sandbox.settings import from_arguments  # noqa: PLC0415
+
+    return from_arguments(given)
+
+
+# -- local -----------------------------------------------------------------------------------------
+
+
+def _add_local(commands: _Commands) -> None:
+    parser = _command(commands, "local", "an embedded control plane to work against")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    up = _command(
+        actions,
+        "up",
+        "run an API server, simulated nodes and the controller until Ctrl-C",
+        "Writes a kubeconfig that kubectl and every other client can use.",
+    )
+    up.add_argument("--port", type=int, default=0, metavar="PORT", help="0 picks a free one")
+    up.add_argument("--tls", action="store_true", help="serve HTTPS (needs the openssl program)")
+    up.add_argument(
+        "--state", type=Path, default=None, metavar="FILE", help="keep the state over a restart"
+    )
+    up.add_argument(
+        "--kubeconfig",
+        type=Path,
+        default=Path("lean-sandbox.kubeconfig"),
+        metavar="FILE",
+        help="where to write the kubeconfig (default: lean-sandbox.kubeconfig)",
+    )
+    up.add_argument(
+        "--nodes", type=int, default=2, metavar="N", help="simulated nodes (default: 2)"
+    )
+    up.add_argument(
+        "--no-controller", action="store_true", help="leave the controller to be run by hand"
+    )
+    up.add_argument("--log-level", default="info", metavar="LEVEL", help="of the controller's log")
+    up.set_defaults(run=_run_local_up)
+
+
+def _run_local_up(given: argparse.Namespace) -> int:
+    import anyio  # noqa: PLC0415
+
+    from lean_sandbox import log  # noqa: PLC0415
+    from lean_sandbox.local.kubelet_settings import KubeletSettings  # noqa: PLC0415
+    from lean_sandbox.local.serversettings import LocalSettings  # noqa: PLC0415
+    from lean_sandbox.local.up import UpSettings, up  # noqa: PLC0415
+
+    log.configure(given.log_level, "auto")
+
+    async def start_controller(kubeconfig: Path) -> None:
+        from lean_sandbox.app import run_controller  # noqa: PLC0415
+        from lean_sandbox.settings import Settings as ControllerSettings  # noqa: PLC0415
+
+        await run_controller(ControllerSettings(kubeconfig=str(kubeconfig)))
+
+    settings = UpSettings(
+        server=LocalSettings(port=given.port, tls=given.tls, state_file=given.state),
+        kubelet=KubeletSettings(nodes=given.nodes),
+        kubeconfig=given.kubeconfig,
+        start_controller=None if given.no_controller else start_controller,
+    )
+    anyio.run(up, settings)
+    return EXIT_OK
+
+
+# -- crds ------------------------------------------------------------------------------------------
+
+
+def _add_crds(commands: _Commands) -> None:
+    parser = _command(
+        commands, "crds", "print the CustomResourceDefinitions, made from the program's own model"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="write one file for each kind there instead of printing them",
+    )
+    parser.set_defaults(run=_run_crds)
+
+
+def _run_crds(given: argparse.Namespace) -> int:
+    from lean_sandbox.model.crds import generate  # noqa: PLC0415
+
+    files = generate()
+    if given.output is None:
+        sys.stdout.write("---\n".join(files.values()))
+        return EXIT_OK
+    given.output.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (given.output / name).write_text(text)
+    return EXIT_OK
+
+
+# -- explain ---------------------------------------------------------------------------------------
+
+
+def _add_explain(commands: _Commands) -> None:
+    parser = _command(
+        commands,
+        "explain",
+        "say for each event of a recorded watch which predicate let it pass or dropped it",
+        "The log has one event a line, as `kubectl get sandboxes --watch --output-watch-events -o\n"
+        "json` or a watch request prints them; full objects, partial metadata and Tables all do.",
+    )
+    parser.add_argument("file", metavar="FILE", help="the recorded log; - reads standard input")
+    parser.add_argument(
+        "--kind", choices=("Sandbox", "Pod"), default="Sandbox", help="(default: Sandbox)"
+    )
+    parser.add_argument(
+        "--output", choices=("text", "json"), default="text", help="(default: text)"
+    )
+    parser.set_defaults(run=_run_explain)
+
+
+def _run_explain(given: argparse.Namespace) -> int:
+    from filters.replay import default_predicate_for, explain  # noqa: PLC0415
+    from lean_sandbox.api.errors import ConfigError  # noqa: PLC0415
+
+    predicate = default_predicate_for(given.kind)
+    if given.file == "-":
+        explain(sys.stdin, predicate, out=sys.stdout, form=given.output)
+        return EXIT_OK
+    try:
+        with Path(given.file).open(encoding="utf-8", newline="\n") as lines:
+            explain(lines, predicate, out=sys.stdout, form=given.output)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{given.file} cannot be read as a watch log: {error}") from error
+    return EXIT_OK
+
+
+# -- bench -----------------------------------------------------------------------------------------
+
+
+def _add_bench(commands: _Commands) -> None:
+    parser = _command(
+        commands,
+        "bench",
+        "measure the controller's memory and the cost of one event on this machine",
+        "Starts the embedded control plane and the controller as processes of their own.",
+    )
+    parser.add_argument(
+        "what", choices=("memory", "events", "all"), nargs="?", default="all", help="(default: all)"
+    )
+    parser.add_argument(
+        "--output", choices=("table", "json"), default="table", help="(default: table)"
+    )
+    parser.add_argument(
+        "--plot", type=Path, default=None, metavar="FILE", help="write an SVG plot as well"
+    )
+    parser.set_defaults(run=_run_bench)
+
+
+def _run_bench(given: argparse.Namespace) -> int:
+    from lean_sandbox.bench.command import run_bench  # noqa: PLC0415
+
+    return EXIT_OK if run_bench(given.what, given.output, given.plot) else EXIT_FAILED
+
+
+# -- version ---------------------------------------------------------------------------------------
+
+
+def _add_version(commands: _Commands) -> None:
+    _command(commands, "version", "print the version").set_defaults(run=_run_version)
+
+
+def _run_version(_given: argparse.Namespace) -> int:
+    print(f"lean-sandbox {__version__}")  # noqa: T201
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""What was asked of the server, by whom, and how it went."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["AuditEntry", "AuditLog"]
+
+
+@dataclass(slots=True)
+class AuditEntry:
+    """One request; watches are entered when their stream begins and grow until it ends."""
+
+    verb: str
+    path: str
+    group: str
+    resource: str
+    subresource: str
+    namespace: str
+    name: str
+    code: int
+    user: str
+    user_agent: str
+    content_type: str
+    accept: str
+    request_bytes: int
+    response_bytes: int
+    latency_s: float
+    query: str = ""
+
+    @property
+    def what(self) -> str:
+        """Return ``verb resource/subresource``, the way requests are counted."""
+        resource = self.resource or self.path
+        return f"{self.verb} {resource}" + (f"/{self.subresource}" if self.subresource else "")
+
+
+class AuditLog:
+    """The newest requests, oldest first."""
+
+    def __init__(self, limit: int) -> None:
+        self._entries: deque[AuditEntry] = deque(maxlen=limit)
+        self.total = 0
+        """Requests ever entered, also those already dropped."""
+
+    def add(self, entry: AuditEntry) -> None:
+        """Enter one request."""
+        self._entries.append(entry)
+        self.total += 1
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+        self.total = 0
+
+    def __iter__(self) -> Iterator[AuditEntry]:
+        return iter(list(self._entries))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def entries(self) -> list[AuditEntry]:
+        """Return the kept entries."""
+        return list(self._entries)
+
+    def select(
+        self,
+        *,
+        user: str | None = None,
+        verb: str | None = None,
+        resource: str | None = None,
+        subresource: str | None = None,
+        namespace: str | None = None,
+        name: str | None = None,
+        user_agent: str | None = None,
+    ) -> list[AuditEntry]:
+        """Return the entries that agree with everything given; ``user_agent`` by its beginning."""
+        wanted = {
+            "user": user,
+            "verb": verb,
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": namespace,
+            "name": name,
+        }
+        exact = {key: value for key, value in wanted.items() if value is not None}
+        return [
+            entry
+            for entry in self._entries
+            if all(getattr(entry, key) == value for key, value in exact.items())
+            and (user_agent is None or entry.user_agent.startswith(user_agent))
+        ]
+
+    def counts(
+        self, user: str | None = None, *, user_agent: str | None = None, watches: bool = False
+    ) -> Counter[str]:
+        """Return how often each ``verb resource/subresource`` was asked, watches only if wanted."""
+        return Counter(
+            entry.what
+            for entry in self.select(user=user, user_agent=user_agent)
+            if watches or entry.verb != "watch"
+        )
+
+    def codes(self, user: str | None = None, *, at_least: int = 400) -> Counter[str]:
+        """Return how often each ``code verb resource`` from ``at_least`` on was answered."""
+        return Counter(
+            f"{entry.code} {entry.what}"
+            for entry in self.select(user=user)
+            if entry.code >= at_least
+        )

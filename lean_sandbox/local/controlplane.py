@@ -1,0 +1,353 @@
+"""The embedded control plane: an API server in memory, with garbage collection, on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+from aiohttp import web
+
+from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.local.audit import AuditLog
+from lean_sandbox.local.auth import Authenticator, User
+from lean_sandbox.local.certificates import serving_context
+from lean_sandbox.local.direct import DirectAccess
+from lean_sandbox.local.documents import documents
+from lean_sandbox.local.faults import Faults, Matcher
+from lean_sandbox.local.gc import GarbageCollector
+from lean_sandbox.local.handlers import Handlers
+from lean_sandbox.local.kubeconfig import kubeconfig, write_private
+from lean_sandbox.local.lifecycle import Lifecycle
+from lean_sandbox.local.persistence import load_state, save_state
+from lean_sandbox.local.rbac import BOOTSTRAP, Authorizer
+from lean_sandbox.local.registry import Registry
+from lean_sandbox.local.represent import Renderer
+from lean_sandbox.local.reviews import Reviews
+from lean_sandbox.local.server import ApiServer
+from lean_sandbox.local.serversettings import LocalSettings
+from lean_sandbox.local.store import Store
+from lean_sandbox.local.subresources import Subresources
+from lean_sandbox.local.verbs import Verbs, WriteOptions
+from lean_sandbox.local.watching import Watches
+
+__all__ = ["ControlPlane", "LocalSettings"]
+
+Json = dict[str, Any]
+
+_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+_ADMIN: Final = "admin"
+_MASTERS: Final = "system:masters"
+_SHUTDOWN_S: Final = 2.0
+
+
+class ControlPlane:
+    """An API server that lives as long as its ``async with`` block.
+
+    Attributes:
+        url: where it listens, known once the block is entered.
+        audit: every request and how it went.
+        store: objects past HTTP, for tests.
+        settings: the options it runs with.
+
+    """
+
+    def __init__(
+        self,
+        settings: LocalSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        crds: Iterable[Mapping[str, Any]] | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Prepare a server.
+
+        Args:
+            settings: its options.
+            clock: time for timestamps, timeouts and bookmarks.
+            crds: CustomResourceDefinitions to serve from the start; None for those of this project.
+            rng: source of uids, generated names and tokens; give a seeded one to repeat a run.
+
+        """
+        self.settings = settings or LocalSettings()
+        self.url = ""
+        self.ca_pem: bytes | None = None
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()  # noqa: S311 - names, not secrets; the key has its own
+        self._crds = crds
+        self.audit = AuditLog(self.settings.audit_limit)
+        self.faults = Faults()
+        self._store = Store(self.settings.history)
+        self._registry = Registry()
+        self._verbs = Verbs(self._store, self._registry, self._clock, self.settings, self._rng)
+        self.store = DirectAccess(self._store, self._registry, self._verbs)
+        self._collector = GarbageCollector(self._store, self._registry, self._verbs)
+        self._lifecycle = Lifecycle(
+            self._store, self._registry, self._verbs, self._verbs.addresses
+        )
+        self._renderer = Renderer(self._clock.now)
+        self._watches = Watches(
+            self._renderer,
+            self._clock,
+            backlog_limit=self.settings.watch_backlog,
+            bookmark_interval_s=self.settings.bookmark_interval_s,
+        )
+        self._key = b""
+        self._authenticator: Authenticator
+        self._runner: web.ServerRunner | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._saved_version = 0
+
+    # ------------------------------------------------------------------ life
+
+    async def __aenter__(self) -> Self:
+        tls: ssl.SSLContext | None = None
+        if self.settings.tls:
+            tls, self.ca_pem = serving_context(self.settings.host)
+            self._lifecycle.ca_pem = self.ca_pem.decode()
+        self._load()
+        self._bootstrap()
+        server = self._server()
+        # Cancelling the handler of a client that left frees its watch at once.
+        self._runner = web.ServerRunner(
+            web.Server(
+                server.handle,
+                request_factory=self._request_factory,
+                handler_cancellation=True,
+                access_log=None,
+                tcp_keepalive=False,
+                keepalive_timeout=3600.0,
+            ),
+            access_log=None,
+            shutdown_timeout=_SHUTDOWN_S,
+        )
+        await self._runner.setup()
+        site = web.TCPSite(
+            self._runner,
+            self.settings.host,
+            self.settings.port,
+            ssl_context=tls,
+            backlog=1024,
+        )
+        await site.start()
+        address = self._runner.addresses[0]
+        self.url = f"{'https' if tls else 'http'}://{self.settings.host}:{address[1]}"
+        jobs: list[Callable[[], Awaitable[None]]] = [self._collector.run, self._lifecycle.run]
+        if self.settings.state_file is not None:
+            jobs.append(self._save_now_and_then)
+        self._tasks = [asyncio.ensure_future(job()) for job in jobs]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._watches.drop_all()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self.settings.state_file is not None:
+            self._save()
+
+    def _request_factory(
+        self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
+    ) -> web.BaseRequest:
+        return web.BaseRequest(
+            message,
+            payload,
+            protocol,
+            writer,
+            task,
+            asyncio.get_running_loop(),
+            client_max_size=self.settings.max_body_bytes,
+        )
+
+    def _server(self) -> ApiServer:
+        authorizer = Authorizer(self._store) if self.settings.rbac else None
+        subresources = Subresources(self._verbs, self._authenticator)
+        handlers = Handlers(self._verbs, self._renderer, self.settings, subresources, self._rng)
+        subresources.handlers = handlers
+        return ApiServer(
+            settings=self.settings,
+            clock=self._clock,
+            registry=self._registry,
+            handlers=handlers,
+            watches=self._watches,
+            authenticator=self._authenticator,
+            authorizer=authorizer,
+            reviews=Reviews(authorizer, self._verbs.now),
+            audit=self.audit,
+            faults=self.faults,
+            documents=documents(self._registry, lambda: self.url),
+        )
+
+    # ------------------------------------------------------------------ state
+
+    def _load(self) -> None:
+        key: bytes | None = None
+        if self.settings.state_file is not None:
+            key = load_state(self.settings.state_file, self._store, self._registry)
+            self._saved_version = self._store.version
+        self._key = key or random.SystemRandom().randbytes(32)
+        self._authenticator = Authenticator(self._key, self._clock.now, self._account_uid)
+        self._authenticator.add(
+            self._authenticator.derive(_ADMIN), User(_ADMIN, (_MASTERS, "system:authenticated"))
+        )
+        self._lifecycle.rebuild()
+        self._collector.rebuild()
+
+    def _account_uid(self, namespace: str, name: str) -> str | None:
+        entry = self._store.collection("serviceaccounts").entries.get(f"{namespace}/{name}")
+        return None if entry is None else entry.uid
+
+    def _bootstrap(self) -> None:
+        """Create what every cluster has, unless the state file brought it."""
+        for name in _NAMESPACES:
+            self._ensure("v1", "Namespace", {"metadata": {"name": name}})
+        for obj in BOOTSTRAP:
+            body = {key: value for key, value in obj.items() if key != "kind"}
+            body = msgspec.json.decode(msgspec.json.encode(body))
+            self._ensure("rbac.authorization.k8s.io/v1", obj["kind"], body)
+        self._ensure(
+            "v1",
+            "Service",
+            {
+                "metadata": {"name": "kubernetes", "namespace": "default"},
+                "spec": {"ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
+            },
+        )
+        for definition in _project_definitions() if self._crds is None else self._crds:
+            body = msgspec.json.decode(msgspec.json.encode(definition))
+            body.pop("kind", None)
+            body.pop("apiVersion", None)
+            self._ensure("apiextensions.k8s.io/v1", "CustomResourceDefinition", body)
+
+    def _ensure(self, api_version: str, kind_name: str, body: Json) -> None:
+        kind = self._registry.by_kind(api_version, kind_name)
+        if kind is None:
+            raise KeyError(f"{api_version} {kind_name}")
+        metadata = body["metadata"]
+        namespace = metadata.get("namespace", "")
+        key = f"{namespace}/{metadata['name']}" if namespace else metadata["name"]
+        if key not in self._verbs.collection(kind).entries:
+            self._verbs.create(kind, namespace, body, WriteOptions(manager="kube-apiserver"))
+
+    def _save(self) -> None:
+        if self.settings.state_file is not None:
+            save_state(self.settings.state_file, self._store, self._key)
+            self._saved_version = self._store.version
+
+    async def _save_now_and_then(self) -> None:
+        while True:
+            await self._clock.sleep(self.settings.save_interval_s)
+            if self._store.version != self._saved_version:
+                self._save()
+
+    # ------------------------------------------------------------------ for users and tests
+
+    def create_token(
+        self, user: str = _ADMIN, *, groups: Iterable[str] = (), lifetime_s: int = 24 * 3600
+    ) -> str:
+        """Return a bearer token for a user.
+
+        ``admin`` may do everything. ``system:serviceaccount:NAMESPACE:NAME`` is created if it does
+        not exist. Any other name gets the groups given, and the rights bound to them.
+        """
+        if user.startswith("system:serviceaccount:"):
+            _, _, namespace, name = user.split(":")
+            self._ensure("v1", "Namespace", {"metadata": {"name": namespace}})
+            account = {"metadata": {"name": name, "namespace": namespace}}
+            self._ensure("v1", "ServiceAccount", account)
+            uid = self._account_uid(namespace, name) or ""
+            audiences = ["https://kubernetes.default.svc"]
+            return self._authenticator.issue(namespace, name, uid, lifetime_s, audiences)[0]
+        token = self._authenticator.derive(user)
+        if user != _ADMIN:
+            known = User(user, (*groups, "system:authenticated"))
+            self._authenticator.add(token, known)
+        return token
+
+    def kubeconfig(self, path: Path, user: str = _ADMIN, *, namespace: str = "default") -> Path:
+        """Write a kubeconfig for a user (see :meth:`create_token`) and return its path."""
+        token = self.create_token(user)
+        body = kubeconfig(self.url, token=token, ca_pem=self.ca_pem, namespace=namespace)
+        write_private(path, body)
+        return path
+
+    def compact(self, keep_last: int = 0) -> None:
+        """Forget all but the newest events of every kind: older versions are answered with 410."""
+        self._store.compact(keep_last)
+
+    def drop_watches(self) -> int:
+        """Cut every watch connection, as a failing network would; return how many there were."""
+        return self._watches.drop_all()
+
+    @property
+    def open_watches(self) -> int:
+        """Return how many watches are open."""
+        return len(self._watches)
+
+    def fail_next(
+        self,
+        verb: str,
+        resource: str,
+        status: int,
+        times: int = 1,
+        *,
+        body: Mapping[str, Any] | bytes | None = None,
+        retry_after: int | None = None,
+        match: Matcher | None = None,
+    ) -> None:
+        """Answer the next ``times`` matching requests with ``status`` and do nothing else.
+
+        Args:
+            verb: get, list, watch, create, update, patch, delete, deletecollection, or ``*``.
+            resource: plural, with ``/status`` and the like for a subresource, or ``*``.
+            status: HTTP code.
+            times: how many requests fail.
+            body: the answer's body; a Status fitting the code by default.
+            retry_after: seconds of a Retry-After header.
+            match: a further test on the request.
+
+        """
+        self.faults.fail_next(
+            verb,
+            resource,
+            status,
+            times=times,
+            body=body,
+            retry_after_s=retry_after,
+            match=match,
+        )
+
+    def delay(self, verb: str, resource: str, seconds: float) -> None:
+        """Hold back matching requests by ``seconds``; zero ends it."""
+        self.faults.delay(verb, resource, seconds)
+
+    async def settled(self) -> None:
+        """Wait until garbage collection and namespace deletion have nothing left to do."""
+        while not self._collector.is_idle:
+            await asyncio.sleep(0)
+
+
+def _project_definitions() -> Iterable[Mapping[str, Any]]:
+    from lean_sandbox.model.crds import generate  # noqa: PLC0415 - not needed with other kinds
+
+    found = generate()
+    return [
+        item if isinstance(item, Mapping) else msgspec.yaml.decode(item)
+        for item in (found.values() if isinstance(found, Mapping) else found)
+    ]

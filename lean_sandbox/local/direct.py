@@ -1,0 +1,113 @@
+"""Access to stored objects past HTTP, for tests and for the server's own start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lean_sandbox.local.errors import StatusError
+from lean_sandbox.local.patch import merge_patch
+from lean_sandbox.local.registry import Kind, Registry
+from lean_sandbox.local.store import Entry, Store
+from lean_sandbox.local.verbs import Deletion, Verbs, WriteOptions
+
+__all__ = ["DirectAccess"]
+
+Json = dict[str, Any]
+
+
+class DirectAccess:
+    """Reads and writes objects as the server itself would; nothing appears in the audit.
+
+    ``resource`` is a plural, with its group behind a dot outside the core group
+    (``pods``, ``sandboxes.agents.x-k8s.io``). All methods raise StatusError as the API would.
+    """
+
+    def __init__(self, store: Store, registry: Registry, verbs: Verbs) -> None:
+        self._store = store
+        self._registry = registry
+        self._verbs = verbs
+
+    @property
+    def version(self) -> int:
+        """Return the newest resourceVersion."""
+        return self._store.version
+
+    def _kind(self, resource: str) -> Kind:
+        return self._registry.by_resource(resource)
+
+    @staticmethod
+    def _shown(kind: Kind, entry: Entry) -> Json:
+        return {"kind": kind.kind, "apiVersion": kind.api_version, **entry.load()}
+
+    def create(self, obj: Mapping[str, Any], namespace: str | None = None) -> Json:
+        """Store an object that says its apiVersion and kind; status is kept if it has one."""
+        kind = self._registry.by_kind(obj["apiVersion"], obj["kind"])
+        if kind is None:
+            raise KeyError(f"{obj['apiVersion']} {obj['kind']}")
+        body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind")}
+        body["metadata"] = dict(body.get("metadata") or {})
+        home = namespace or body["metadata"].get("namespace") or "default"
+        options = WriteOptions(manager="direct")
+        entry = self._verbs.create(kind, home if kind.namespaced else "", body, options)
+        if obj.get("status"):
+            merged = {"status": obj["status"]}
+            return self.patch(
+                kind.qualified_plural, entry.namespace, entry.name, merged, subresource="status"
+            )
+        return self._shown(kind, entry)
+
+    def get(self, resource: str, namespace: str, name: str) -> Json:
+        """Return an object."""
+        kind = self._kind(resource)
+        home = namespace if kind.namespaced else ""
+        return self._shown(kind, self._verbs.entry(kind, home, name))
+
+    def find(self, resource: str, namespace: str, name: str) -> Json | None:
+        """Return an object, None when there is none."""
+        try:
+            return self.get(resource, namespace, name)
+        except StatusError:
+            return None
+
+    def list(self, resource: str, namespace: str = "") -> list[Json]:
+        """Return all objects of a kind, of one namespace if given."""
+        kind = self._kind(resource)
+        entries = self._verbs.collection(kind).scan(namespace)
+        return [self._shown(kind, entry) for entry in entries]
+
+    def count(self, resource: str, namespace: str = "") -> int:
+        """Return how many objects of a kind there are."""
+        return len(self._verbs.collection(self._kind(resource)).scan(namespace))
+
+    def patch(
+        self,
+        resource: str,
+        namespace: str,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        subresource: str = "",
+    ) -> Json:
+        """Apply a JSON merge patch."""
+        kind = self._kind(resource)
+        options = WriteOptions(manager="direct", subresource=subresource)
+        home = namespace if kind.namespaced else ""
+        entry = self._verbs.update(
+            kind, home, name, lambda obj: merge_patch(obj, patch), options
+        )
+        return self._shown(kind, entry)
+
+    def delete(
+        self,
+        resource: str,
+        namespace: str,
+        name: str,
+        *,
+        grace_s: int | None = None,
+        policy: str | None = None,
+    ) -> bool:
+        """Delete an object; return whether it is gone already."""
+        kind = self._kind(resource)
+        home = namespace if kind.namespaced else ""
+        return self._verbs.delete(kind, home, name, Deletion(grace_s, policy))[1]

@@ -1,0 +1,229 @@
+"""The garbage collector: what happens to objects when their owners go.
+
+Background: dependents go once no owner is left. Foreground: the owner waits until the dependents
+that block it are gone. Orphan: dependents lose the reference and stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, Final
+
+from lean_sandbox.local.errors import StatusError
+from lean_sandbox.local.registry import Kind, Registry
+from lean_sandbox.local.store import Collection, Entry, Event, Store
+from lean_sandbox.local.verbs import Deletion, Verbs, WriteOptions
+
+__all__ = ["GarbageCollector"]
+
+Json = dict[str, Any]
+Place = tuple[str, str]
+"""Storage and key of an object."""
+
+_FOREGROUND: Final = "foregroundDeletion"
+_ORPHAN: Final = "orphan"
+_BATCH: Final = 200
+"""Objects looked at before other tasks get a turn."""
+_TRUSTED: Final = WriteOptions(trusted=True)
+
+
+class GarbageCollector:
+    """Follows every change; does its work in a task, as a user of its own outside the audit."""
+
+    def __init__(self, store: Store, registry: Registry, verbs: Verbs) -> None:
+        self._store = store
+        self._registry = registry
+        self._verbs = verbs
+        self._dependents: dict[str, set[Place]] = {}
+        self._owners: dict[Place, tuple[str, ...]] = {}
+        self._queue: deque[Place] = deque()
+        self._queued: set[Place] = set()
+        self._wake = asyncio.Event()
+        self.failures = 0
+        """Deletions that were refused and tried again later."""
+        store.listeners.append(self._follow)
+
+    def rebuild(self) -> None:
+        """Take in everything that is already stored, as after a restart."""
+        for collection in self._store:
+            for entry in collection.scan():
+                self._note(collection, entry)
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether nothing waits to be looked at."""
+        return not self._queue
+
+    def _enqueue(self, place: Place) -> None:
+        if place not in self._queued:
+            self._queued.add(place)
+            self._queue.append(place)
+            self._wake.set()
+
+    def _note(self, collection: Collection, entry: Entry) -> None:
+        place = (collection.storage, entry.key)
+        uids = owner_uids(entry)
+        before = self._owners.get(place, ())
+        if uids != before:
+            for uid in before:
+                self._dependents.get(uid, set()).discard(place)
+            for uid in uids:
+                self._dependents.setdefault(uid, set()).add(place)
+            if uids:
+                self._owners[place] = uids
+            else:
+                self._owners.pop(place, None)
+            for uid in before:
+                owner = self._store.uids.get(uid)
+                if owner is not None and uid not in uids:
+                    self._enqueue((owner[0].storage, owner[1]))
+        if uids or b'"deletionTimestamp"' in entry.tail:
+            self._enqueue(place)
+
+    def _follow(self, collection: Collection, event: Event) -> None:
+        if event.type != "DELETED":
+            if collection.storage not in ("events", "leases.coordination.k8s.io"):
+                self._note(collection, event.entry)
+            return
+        place = (collection.storage, event.entry.key)
+        for uid in self._owners.pop(place, ()):
+            self._dependents.get(uid, set()).discard(place)
+            owner = self._store.uids.get(uid)
+            if owner is not None:
+                self._enqueue((owner[0].storage, owner[1]))
+        for dependent in self._dependents.pop(event.entry.uid, ()):
+            self._enqueue(dependent)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                for _ in range(min(_BATCH, len(self._queue))):
+                    place = self._queue.popleft()
+                    self._queued.discard(place)
+                    try:
+                        self._look(place)
+                    except StatusError:
+                        # The object changed or went meanwhile; whatever is left brings an event.
+                        self.failures += 1
+                await asyncio.sleep(0)
+
+    def _look(self, place: Place) -> None:
+        storage, key = place
+        entry = self._store.collection(storage).entries.get(key)
+        kind = self._registry.of_storage(storage)
+        if entry is None or kind is None:
+            return
+        metadata = entry.load()["metadata"]
+        finalizers = metadata.get("finalizers") or ()
+        if metadata.get("deletionTimestamp"):
+            if _ORPHAN in finalizers:
+                self._orphan(kind, entry)
+                return
+            if _FOREGROUND in finalizers:
+                self._foreground(kind, entry)
+                return
+        references = metadata.get("ownerReferences") or ()
+        if references:
+            self._attend(kind, entry, references, deleting="deletionTimestamp" in metadata)
+
+    def _attend(
+        self, kind: Kind, entry: Entry, references: list[Json], *, deleting: bool
+    ) -> None:
+        """Delete an object all of whose owners are gone or wait for it."""
+        solid, waiting, gone = [], [], []
+        for reference in references:
+            owner = self._store.uids.get(reference["uid"])
+            owner_entry = owner[0].entries.get(owner[1]) if owner else None
+            if owner_entry is None or not _same_place(reference, owner_entry, entry):
+                gone.append(reference)
+            elif _waits_for_dependents(owner_entry):
+                waiting.append(reference)
+            else:
+                solid.append(reference)
+        if solid:
+            if gone or waiting:
+                self._set_owners(kind, entry, solid)
+            return
+        if deleting:
+            return
+        if waiting:
+            blocking = any(reference.get("blockOwnerDeletion") for reference in waiting)
+            policy = "Foreground" if blocking and self._dependents.get(entry.uid) else "Background"
+        else:
+            policy = "Background"
+        how = Deletion(policy=policy, uid=entry.uid)
+        self._verbs.delete(kind, entry.namespace, entry.name, how)
+
+    def _set_owners(self, kind: Kind, entry: Entry, references: list[Json]) -> None:
+        def change(obj: Json) -> Json:
+            if references:
+                obj["metadata"]["ownerReferences"] = references
+            else:
+                obj["metadata"].pop("ownerReferences", None)
+            return obj
+
+        self._verbs.update(kind, entry.namespace, entry.name, change, _TRUSTED)
+
+    def _drop_finalizer(self, kind: Kind, entry: Entry, finalizer: str) -> None:
+        def change(obj: Json) -> Json:
+            kept = [item for item in obj["metadata"].get("finalizers") or () if item != finalizer]
+            obj["metadata"]["finalizers"] = kept
+            return obj
+
+        self._verbs.update(kind, entry.namespace, entry.name, change, _TRUSTED)
+
+    def _living_dependents(self, uid: str) -> list[tuple[Kind, Entry]]:
+        found = []
+        for storage, key in sorted(self._dependents.get(uid, ())):
+            entry = self._store.collection(storage).entries.get(key)
+            kind = self._registry.of_storage(storage)
+            if entry is not None and kind is not None:
+                found.append((kind, entry))
+        return found
+
+    def _foreground(self, kind: Kind, owner: Entry) -> None:
+        blocked = False
+        for child_kind, child in self._living_dependents(owner.uid):
+            metadata = child.load()["metadata"]
+            blocked = blocked or any(
+                reference["uid"] == owner.uid and reference.get("blockOwnerDeletion")
+                for reference in metadata.get("ownerReferences") or ()
+            )
+            if not metadata.get("deletionTimestamp"):
+                self._enqueue((child_kind.storage, child.key))
+        if not blocked:
+            self._drop_finalizer(kind, owner, _FOREGROUND)
+
+    def _orphan(self, kind: Kind, owner: Entry) -> None:
+        for child_kind, child in self._living_dependents(owner.uid):
+            references = child.load()["metadata"].get("ownerReferences") or []
+            kept = [reference for reference in references if reference["uid"] != owner.uid]
+            self._set_owners(child_kind, child, kept)
+        self._drop_finalizer(kind, owner, _ORPHAN)
+
+
+def owner_uids(entry: Entry) -> tuple[str, ...]:
+    """Return the uids of an object's owners; most objects are seen at a glance to have none."""
+    if b'"ownerReferences"' not in entry.tail:
+        return ()
+    references = entry.load()["metadata"].get("ownerReferences") or ()
+    return tuple(reference["uid"] for reference in references)
+
+
+def _same_place(reference: Json, owner: Entry, dependent: Entry) -> bool:
+    """Say whether a reference really names the owner found by its uid."""
+    in_reach = not owner.namespace or owner.namespace == dependent.namespace
+    return in_reach and reference.get("name") == owner.name
+
+
+def _waits_for_dependents(owner: Entry) -> bool:
+    if b'"foregroundDeletion"' not in owner.tail:
+        return False
+    metadata = owner.load()["metadata"]
+    return bool(metadata.get("deletionTimestamp")) and _FOREGROUND in (
+        metadata.get("finalizers") or ()
+    )

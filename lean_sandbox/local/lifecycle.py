@@ -1,0 +1,202 @@
+"""What follows from single objects: namespaces that end, definitions that bring kinds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from lean_sandbox.local.builtin import ClusterIPs
+from lean_sandbox.local.errors import StatusError
+from lean_sandbox.local.registry import Registry, kinds_of_definition
+from lean_sandbox.local.store import Collection, Event, Store
+from lean_sandbox.local.verbs import Deletion, Verbs, WriteOptions
+
+__all__ = ["Lifecycle"]
+
+Json = dict[str, Any]
+_TRUSTED: Final = WriteOptions(trusted=True)
+_CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
+_DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+_MANAGER: Final = "kube-controller-manager"
+_ROOT_CA: Final = "kube-root-ca.crt"
+
+
+class Lifecycle:
+    """Follows Namespaces, CustomResourceDefinitions and Services."""
+
+    def __init__(
+        self, store: Store, registry: Registry, verbs: Verbs, addresses: ClusterIPs
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._verbs = verbs
+        self._addresses = addresses
+        self._ending: set[str] = set()
+        self._removing: dict[str, Json] = {}
+        self._wake = asyncio.Event()
+        self._new: list[str] = []
+        self.ca_pem = ""
+        """Shown in each namespace's ``kube-root-ca.crt``."""
+        store.listeners.append(self._follow)
+
+    def rebuild(self) -> None:
+        """Take in everything that is already stored, as after a restart."""
+        for entry in self._store.collection(_DEFINITIONS).scan():
+            self._registry.define(entry.load())
+        for entry in self._store.collection("services").scan():
+            address = (entry.load().get("spec") or {}).get("clusterIP")
+            if address and address != "None":
+                self._addresses.note(address)
+        for entry in self._store.collection("namespaces").scan():
+            if entry.fields.get("status.phase") == "Terminating":
+                self._ending.add(entry.name)
+        self._wake.set()
+
+    def _follow(self, collection: Collection, event: Event) -> None:
+        storage, entry = collection.storage, event.entry
+        if storage == "namespaces":
+            if event.type == "ADDED":
+                self._new.append(entry.name)
+                self._furnish()
+            elif entry.fields.get("status.phase") == "Terminating" and event.type != "DELETED":
+                self._ending.add(entry.name)
+                self._wake.set()
+        elif storage == _DEFINITIONS:
+            self._follow_definition(event)
+        elif storage == "services" and event.type == "DELETED":
+            address = (entry.load().get("spec") or {}).get("clusterIP")
+            if address and address != "None":
+                self._addresses.give_back(address)
+        if event.type == "DELETED" and (entry.namespace in self._ending or self._removing):
+            self._wake.set()
+
+    # ------------------------------------------------------------------ namespaces
+
+    def _furnish(self) -> None:
+        """Give new namespaces what the controllers of a cluster put into each."""
+        while self._new:
+            name = self._new.pop()
+            options = WriteOptions(manager=_MANAGER)
+            account = self._registry.get("", "v1", "serviceaccounts")
+            config = self._registry.get("", "v1", "configmaps")
+            if account is None or config is None:
+                continue
+            self._verbs.create(account, name, {"metadata": {"name": "default"}}, options)
+            data = {"ca.crt": self.ca_pem}
+            root = {"metadata": {"name": _ROOT_CA}, "data": data}
+            self._verbs.create(config, name, root, options)
+
+    def _end_namespace(self, name: str) -> None:
+        namespace = self._store.collection("namespaces").entries.get(name)
+        if namespace is None:
+            self._ending.discard(name)
+            return
+        empty = True
+        for collection in self._store:
+            if collection.is_empty(name):
+                continue
+            kind = self._registry.of_storage(collection.storage)
+            if kind is None or not kind.namespaced:
+                continue
+            for entry in collection.scan(name):
+                if b'"deletionTimestamp"' not in entry.tail:
+                    how = Deletion(policy="Background")
+                    self._verbs.delete(kind, name, entry.name, how)
+            empty = empty and collection.is_empty(name)
+        kind = self._registry.get("", "v1", "namespaces")
+        if empty and kind is not None:
+            self._ending.discard(name)
+
+            def finish(obj: Json) -> Json:
+                kept = obj.setdefault("spec", {}).get("finalizers") or ()
+                obj["spec"]["finalizers"] = [item for item in kept if item != "kubernetes"]
+                return obj
+
+            self._verbs.update(kind, "", name, finish, _TRUSTED)
+
+    # ------------------------------------------------------------------ definitions
+
+    def _follow_definition(self, event: Event) -> None:
+        definition = event.entry.load()
+        name = event.entry.name
+        if event.type == "DELETED":
+            self._registry.withdraw(definition)
+            self._removing.pop(name, None)
+            return
+        if definition["metadata"].get("deletionTimestamp"):
+            self._removing[name] = definition
+            self._wake.set()
+            return
+        before = event.prev.load() if event.prev is not None else None
+        if before is None or before["spec"] != definition["spec"]:
+            self._registry.define(definition)
+            self._establish(name, definition)
+
+    def _establish(self, name: str, definition: Json) -> None:
+        """Accept the names of a definition and say so in its status, at once."""
+        kind = self._registry.by_resource(_DEFINITIONS)
+        now = self._verbs.now()
+        names = definition["spec"]["names"]
+        words = (
+            ("NamesAccepted", "NoConflicts", "no conflicts found"),
+            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        )
+
+        def change(obj: Json) -> Json:
+            status = obj.setdefault("status", {})
+            known = {item["type"]: item for item in status.get("conditions") or ()}
+            status["conditions"] = [
+                known.get(type_)
+                or {
+                    "type": type_,
+                    "status": "True",
+                    "lastTransitionTime": now,
+                    "reason": reason,
+                    "message": message,
+                }
+                for type_, reason, message in words
+            ]
+            status["acceptedNames"] = names
+            storage = [v["name"] for v in obj["spec"]["versions"] if v.get("storage")]
+            stored = status.get("storedVersions") or []
+            status["storedVersions"] = stored + [v for v in storage if v not in stored]
+            return obj
+
+        self._verbs.update(kind, "", name, change, _TRUSTED)
+
+    def _remove_instances(self, name: str, definition: Json) -> None:
+        """Delete the objects of a definition that ends, then let it go."""
+        kinds = kinds_of_definition(definition)
+        for kind in kinds[:1]:
+            collection = self._verbs.collection(kind)
+            for entry in collection.scan():
+                if b'"deletionTimestamp"' not in entry.tail:
+                    self._verbs.delete(kind, entry.namespace, entry.name, Deletion())
+            if not collection.is_empty():
+                return
+
+        def change(obj: Json) -> Json:
+            kept = [item for item in obj["metadata"].get("finalizers") or () if item != _CLEANUP]
+            obj["metadata"]["finalizers"] = kept
+            return obj
+
+        self._removing.pop(name, None)
+        own = self._registry.by_resource(_DEFINITIONS)
+        self._verbs.update(own, "", name, change, _TRUSTED)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            for name in list(self._ending):
+                try:
+                    self._end_namespace(name)
+                except StatusError:
+                    self._wake.set()
+            for name, definition in list(self._removing.items()):
+                try:
+                    self._remove_instances(name, definition)
+                except StatusError:
+                    self._removing.pop(name, None)
+            await asyncio.sleep(0)

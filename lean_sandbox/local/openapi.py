@@ -1,0 +1,295 @@
+"""OpenAPI documents of a server: what `kubectl explain` and `kubectl apply` read.
+
+Documents are computed when first asked for and kept encoded; the index only needs their hashes, which
+come from the kinds and not from the finished text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from lean_sandbox.local.discovery import RELEASE, ServedKind
+from lean_sandbox.local.schema.builtin import BUILTIN_KINDS, builtin_model
+from lean_sandbox.model.schema import component_name, components, model
+
+__all__ = ["OpenApiDocuments"]
+
+Json = dict[str, Any]
+
+_REFERENCE = "#/components/schemas/"
+_PATCHES = (
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/apply-patch+yaml",
+)
+_STRATEGIC = "application/strategic-merge-patch+json"
+_OPTIONS: dict[str, str] = {
+    "dryRun": "All: process the request but store nothing.",
+    "fieldManager": "Name of the actor that makes the change.",
+    "fieldValidation": "What to do about unknown fields: Ignore, Warn or Strict.",
+}
+_SELECTION: dict[str, str] = {
+    "allowWatchBookmarks": "boolean",
+    "continue": "string",
+    "fieldSelector": "string",
+    "labelSelector": "string",
+    "limit": "integer",
+    "resourceVersion": "string",
+    "resourceVersionMatch": "string",
+    "sendInitialEvents": "boolean",
+    "timeoutSeconds": "integer",
+    "watch": "boolean",
+}
+
+
+def _path_of(group: str, version: str) -> str:
+    return f"apis/{group}/{version}" if group else f"api/{version}"
+
+
+def _parameter(name: str, kind: str = "string", text: str = "", place: str = "query") -> Json:
+    found: Json = {"name": name, "in": place, "schema": {"type": kind}}
+    if text:
+        found["description"] = text
+    if place == "path":
+        found["required"] = True
+    return found
+
+
+_WRITE_OPTIONS = [_parameter(name, text=text) for name, text in _OPTIONS.items()]
+_LIST_OPTIONS = [_parameter(name, kind) for name, kind in _SELECTION.items()]
+
+
+def _custom_component(kind: ServedKind) -> str:
+    return ".".join((*reversed(kind.group.split(".")), kind.version, kind.kind))
+
+
+def _identity(kind: ServedKind) -> Json:
+    return {"group": kind.group, "kind": kind.kind, "version": kind.version}
+
+
+def _api_version(kind: ServedKind) -> str:
+    return f"{kind.group}/{kind.version}" if kind.group else kind.version
+
+
+class OpenApiDocuments:
+    """The documents for one set of kinds; make a new one when the set changes."""
+
+    def __init__(self, kinds: Iterable[ServedKind]) -> None:
+        """Remember the kinds; nothing is computed yet."""
+        self._groups: dict[str, list[ServedKind]] = {}
+        for kind in kinds:
+            self._groups.setdefault(_path_of(kind.group, kind.version), []).append(kind)
+        self._encoded: dict[str, bytes] = {}
+
+    def etag(self, path: str) -> str | None:
+        """Return the hash of a document (``api/v1``, ``apis/<group>/<version>``), None if unknown."""
+        kinds = self._groups.get(path)
+        if kinds is None:
+            return None
+        parts = [
+            (RELEASE, kind.group, kind.version, kind.plural, kind.kind, sorted(kind.subresources))
+            + ((kind.schema,) if kind.is_custom else ())
+            for kind in kinds
+        ]
+        return hashlib.sha256(msgspec.json.encode(parts)).hexdigest().upper()
+
+    def index(self) -> bytes:
+        """Return `/openapi/v3`: the address of every document, with its hash."""
+        paths = {
+            path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={self.etag(path)}"}
+            for path in sorted(self._groups)
+        }
+        return msgspec.json.encode({"paths": paths})
+
+    def document(self, path: str) -> bytes | None:
+        """Return `/openapi/v3/<path>`, None when no such group and version is served."""
+        kinds = self._groups.get(path)
+        if kinds is None:
+            return None
+        if path not in self._encoded:
+            self._encoded[path] = msgspec.json.encode(_document(kinds))
+        return self._encoded[path]
+
+    def swagger(self) -> bytes:
+        """Return `/openapi/v2` as JSON: definitions of all kinds, and the paths to write them."""
+        if "v2" not in self._encoded:
+            everything = [kind for kinds in self._groups.values() for kind in kinds]
+            self._encoded["v2"] = msgspec.json.encode(_swagger(everything))
+        return self._encoded["v2"]
+
+
+def _builtin_models(kinds: Iterable[ServedKind]) -> dict[str, ServedKind]:
+    """Return component name -> kind for the kinds that have a model."""
+    found: dict[str, ServedKind] = {}
+    for kind in kinds:
+        if not kind.is_custom and (_api_version(kind), kind.kind) in BUILTIN_KINDS:
+            found[component_name(builtin_model(kind.kind, _api_version(kind)))] = kind
+    return found
+
+
+def _list_schema(kind: ServedKind, item: str) -> Json:
+    metadata = component_name(model("meta_v1", "ListMeta"))
+    return {
+        "description": f"{kind.kind}List is a list of {kind.kind}",
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "items": {"type": "array", "items": {"$ref": _REFERENCE + item}},
+            "kind": {"type": "string"},
+            "metadata": {"$ref": _REFERENCE + metadata},
+        },
+        "x-kubernetes-group-version-kind": [{**_identity(kind), "kind": f"{kind.kind}List"}],
+    }
+
+
+def _custom_schema(kind: ServedKind) -> Json:
+    schema: Json = dict(kind.schema or {"type": "object"})
+    properties: Json = dict(schema.get("properties") or {})
+    about = "Standard object metadata."
+    metadata = _REFERENCE + component_name(model("meta_v1", "ObjectMeta"))
+    properties["metadata"] = {"description": about, "allOf": [{"$ref": metadata}]}
+    schema["properties"] = properties
+    schema["x-kubernetes-group-version-kind"] = [_identity(kind)]
+    return schema
+
+
+def _schemas(kinds: list[ServedKind]) -> Json:
+    builtin = _builtin_models(kinds)
+    meta = [
+        model("meta_v1", name) for name in ("ObjectMeta", "ListMeta", "Status", "DeleteOptions")
+    ]
+    models = [builtin_model(k.kind, _api_version(k)) for k in builtin.values()]
+    found: Json = components([*models, *meta])
+    for name, kind in builtin.items():
+        found[name] = {**found[name], "x-kubernetes-group-version-kind": [_identity(kind)]}
+        found[name + "List"] = _list_schema(kind, name)
+    for kind in kinds:
+        if kind.is_custom:
+            name = _custom_component(kind)
+            found[name] = _custom_schema(kind)
+            found[name + "List"] = _list_schema(kind, name)
+    return dict(sorted(found.items()))
+
+
+def _component_of(kind: ServedKind) -> str | None:
+    if kind.is_custom:
+        return _custom_component(kind)
+    found = _builtin_models([kind])
+    return next(iter(found), None)
+
+
+def _body(component: str, *media: str) -> Json:
+    schema = {"$ref": _REFERENCE + component}
+    return {"content": {name: {"schema": schema} for name in media}}
+
+
+def _operation(kind: ServedKind, action: str, answer: str, **more: Any) -> Json:
+    content = {"application/json": {"schema": {"$ref": _REFERENCE + answer}}}
+    return {
+        "tags": [f"{kind.group or 'core'}_{kind.version}"],
+        "operationId": f"{action}{kind.group.title().replace('.', '')}{kind.version}{kind.kind}",
+        **more,
+        "responses": {"200": {"description": "OK", "content": content}},
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": _identity(kind),
+    }
+
+
+def _paths(kind: ServedKind) -> Iterator[tuple[str, Json]]:
+    component = _component_of(kind)
+    if component is None:
+        return
+    space = "namespaces/{namespace}/" if kind.namespaced else ""
+    base = f"/{_path_of(kind.group, kind.version)}/{space}{kind.plural}"
+    scope = [_parameter("namespace", place="path")] if kind.namespaced else []
+    body = _body(component, "application/json", "application/yaml")
+    patches = _PATCHES if kind.is_custom else (*_PATCHES, _STRATEGIC)
+    force = _parameter("force", "boolean", "Take over fields owned by other managers.")
+    collection: Json = {
+        "parameters": scope,
+        "get": _operation(kind, "list", component + "List", parameters=_LIST_OPTIONS),
+        "post": _operation(kind, "post", component, parameters=_WRITE_OPTIONS, requestBody=body),
+    }
+    item: Json = {
+        "parameters": [_parameter("name", place="path"), *scope],
+        "get": _operation(kind, "get", component),
+        "put": _operation(kind, "put", component, parameters=_WRITE_OPTIONS, requestBody=body),
+        "patch": _operation(
+            kind,
+            "patch",
+            component,
+            parameters=[*_WRITE_OPTIONS, force],
+            requestBody=_body(component, *patches),
+        ),
+        "delete": _operation(kind, "delete", component),
+    }
+    yield base, collection
+    yield base + "/{name}", item
+
+
+def _info() -> Json:
+    return {"title": "Kubernetes", "version": f"{RELEASE[0]}.{RELEASE[1]}"}
+
+
+def _document(kinds: list[ServedKind]) -> Json:
+    return {
+        "openapi": "3.0.0",
+        "info": _info(),
+        "paths": {path: entry for kind in kinds for path, entry in _paths(kind)},
+        "components": {"schemas": _schemas(kinds)},
+    }
+
+
+def _downgraded(value: Any) -> Any:
+    """Return a schema as OpenAPI 2 has it: other references, no oneOf or anyOf, single allOf folded."""
+    if isinstance(value, list):
+        return [_downgraded(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = {
+        key: _downgraded(item)
+        for key, item in value.items()
+        if key not in {"oneOf", "anyOf", "allOf"}
+    }
+    merged = value.get("allOf")
+    if isinstance(merged, list) and len(merged) == 1:
+        found.update(_downgraded(merged[0]))
+    reference = found.get("$ref")
+    if isinstance(reference, str):
+        found["$ref"] = reference.replace(_REFERENCE, "#/definitions/")
+    if "oneOf" in value and "type" not in found:
+        found["type"] = "string"
+    return found
+
+
+def _swagger_operation(operation: Json) -> Json:
+    found = {
+        key: operation[key]
+        for key in ("operationId", "x-kubernetes-action", "x-kubernetes-group-version-kind")
+    }
+    found["responses"] = {"200": {"description": "OK"}}
+    found["parameters"] = [
+        {"name": item["name"], "in": item["in"], "type": item["schema"]["type"]}
+        for item in operation.get("parameters", ())
+    ]
+    return found
+
+
+def _swagger(kinds: list[ServedKind]) -> Json:
+    methods = ("get", "post", "put", "patch", "delete")
+    paths = {
+        path: {name: _swagger_operation(entry[name]) for name in methods if name in entry}
+        for kind in kinds
+        for path, entry in _paths(kind)
+    }
+    return {
+        "swagger": "2.0",
+        "info": _info(),
+        "paths": paths,
+        "definitions": _downgraded(_schemas(kinds)),
+    }

@@ -1,0 +1,77 @@
+"""State that survives a restart: one file, written whole and put in place in one step."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from lean_sandbox.local.registry import Registry, kinds_of_definition
+from lean_sandbox.local.store import Entry, Store, field_cells
+
+__all__ = ["load_state", "save_state"]
+
+
+class _State(msgspec.Struct):
+    version: int
+    key: bytes
+    collections: dict[str, list[msgspec.Raw]]
+
+
+_decode = msgspec.json.Decoder(_State).decode
+_encode = msgspec.json.Encoder().encode
+_DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
+
+
+def save_state(path: Path, store: Store, key: bytes) -> None:
+    """Write all objects, the version counter and the signing key; a crash leaves the old file."""
+    collections = {
+        collection.storage: [msgspec.Raw(b"{" + entry.tail) for entry in collection.scan()]
+        for collection in store
+    }
+    data = _encode(_State(store.version, key, collections))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".new")
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def load_state(path: Path, store: Store, registry: Registry) -> bytes | None:
+    """Read what :func:`save_state` wrote; return the signing key, None without a file.
+
+    History does not survive: versions from before the restart are answered with 410.
+    """
+    if not path.exists():
+        return None
+    state = _decode(path.read_bytes())
+    store.version = store.floor = state.version
+    for raw in state.collections.pop(_DEFINITIONS, []):
+        _restore(store, registry, _DEFINITIONS, [raw])
+        definition = msgspec.json.decode(raw)
+        if kinds_of_definition(definition):
+            registry.define(definition)
+    for storage, raws in state.collections.items():
+        _restore(store, registry, storage, raws)
+    return state.key
+
+
+def _restore(store: Store, registry: Registry, storage: str, raws: list[msgspec.Raw]) -> None:
+    kind = registry.of_storage(storage)
+    if kind is None:
+        return
+    collection = store.collection(storage)
+    entries = list(collection.entries.values())
+    for raw in raws:
+        obj = msgspec.json.decode(raw)
+        metadata = obj["metadata"]
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        key = f"{namespace}/{name}" if namespace else name
+        fields = field_cells(obj, kind.selectable)
+        entry = Entry(key, obj, int(metadata["resourceVersion"]), fields)
+        entries.append(entry)
+        store.uids[entry.uid] = (collection, key)
+    collection.restore(entries, store.version)

@@ -1,0 +1,289 @@
+"""Validation against a structural schema, with the errors a Kubernetes API server gives."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from lean_sandbox.local.schema import errors, paths, rules
+from lean_sandbox.local.schema.errors import FieldError
+from lean_sandbox.local.schema.formats import INTEGER_RANGES, matches_format
+from lean_sandbox.local.schema.listtypes import correlate, duplicates
+
+__all__ = ["is_blocking", "validate"]
+
+Json = dict[str, Any]
+
+_BLOCKING = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+_UNCHECKED = (
+    "some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation"
+)
+_NOWHERE = "<nil>"
+_MISSING = object()
+
+
+def _json_type(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+# The formats that Go's decoder gives numbers; other values have none.
+_NUMBER_FORMATS = {"integer": "int64", "number": "float64"}
+
+
+@lru_cache(maxsize=256)
+def _pattern(text: str) -> re.Pattern[str]:
+    # In RE2 an unescaped `$` is the very end of the text; in Python it may precede a newline.
+    return re.compile(re.sub(r"(?<!\\)\$", r"\\Z", text))
+
+
+def _wrong_type(path: str, wanted: str, found: str) -> FieldError:
+    detail = f'{path} in body must be of type {wanted}: "{found}"'
+    return errors.type_invalid(path, found, detail)
+
+
+def _type_error(value: Any, schema: Json, path: str) -> FieldError | None:
+    wanted = schema.get("type")
+    if wanted is None:
+        return None
+    found = _json_type(value)
+    is_integral = isinstance(value, float) and value.is_integer()
+    if (
+        found == wanted
+        or (wanted == "number" and found == "integer")
+        or (wanted == "integer" and is_integral)
+    ):
+        return None
+    shown = schema.get("format")
+    if shown and found not in {"string", "array", "null"}:
+        return _wrong_type(path, shown, _NUMBER_FORMATS.get(found, ""))
+    return _wrong_type(path, wanted, found)
+
+
+def _unplaced(detail: str) -> FieldError:
+    return errors.invalid(_NOWHERE, "", detail)
+
+
+def _check_int_or_string(value: Any, schema: Json, path: str, out: list[FieldError]) -> bool:
+    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        return True
+    found = _json_type(value)
+    out.append(_wrong_type(path, "integer,string", found))
+    if schema.get("anyOf"):
+        out.append(_unplaced(f'"{path}" must validate at least one schema (anyOf)'))
+        out.append(_wrong_type(path, "integer", found))
+    if found == "number":
+        out.append(_unplaced(f"Checked value must be of type integer (default format) in {path}"))
+    return False
+
+
+def _check_number(value: float, schema: Json, path: str, out: list[FieldError]) -> None:
+    form = schema.get("format")
+    if schema.get("type") == "integer" and form in INTEGER_RANGES:
+        low, high = INTEGER_RANGES[form]
+        if value != int(value) or not low <= value <= high:
+            shown = f"Checked value must be of type integer with format {form} in {path}"
+            out.append(_unplaced(shown))
+            return
+    texts: list[str] = []
+    minimum, maximum = schema.get("minimum"), schema.get("maximum")
+    if minimum is not None:
+        if schema.get("exclusiveMinimum") and value <= minimum:
+            texts.append(f"should be greater than {minimum}")
+        elif value < minimum:
+            texts.append(f"should be greater than or equal to {minimum}")
+    if maximum is not None:
+        if schema.get("exclusiveMaximum") and value >= maximum:
+            texts.append(f"should be less than {maximum}")
+        elif value > maximum:
+            texts.append(f"should be less than or equal to {maximum}")
+    step = schema.get("multipleOf")
+    if step and value % step:
+        texts.append(f"should be a multiple of {step}")
+    out.extend(errors.invalid(path, value, f"{path} in body {text}") for text in texts)
+
+
+def _check_string(value: str, schema: Json, path: str, out: list[FieldError]) -> None:
+    longest, shortest = schema.get("maxLength"), schema.get("minLength")
+    pattern = schema.get("pattern")
+    # One answer about length and pattern: the first that applies.
+    if longest is not None and len(value) > longest:
+        out.append(errors.too_long(path, longest))
+    elif shortest is not None and len(value) < shortest:
+        detail = f"{path} in body should be at least {shortest} chars long"
+        out.append(errors.invalid(path, value, detail))
+    elif pattern and not _pattern(pattern).search(value):
+        out.append(errors.invalid(path, value, f"{path} in body should match '{pattern}'"))
+    form = schema.get("format")
+    if form and schema.get("type") == "string" and not matches_format(value, form):
+        shown = json.dumps(value, ensure_ascii=False)
+        detail = f"{path} in body must be of type {form}: {shown}"
+        out.append(errors.type_invalid(path, value, detail))
+
+
+def _check_size(
+    count: int, schema: Json, names: tuple[str, str, str], path: str, out: list[FieldError]
+) -> None:
+    least, most, noun = names
+    if (limit := schema.get(most)) is not None and count > limit:
+        out.append(errors.too_many(path, count, limit))
+    if (limit := schema.get(least)) is not None and count < limit:
+        detail = f"{path} in body should have at least {limit} {noun}"
+        out.append(errors.invalid(path, count, detail))
+
+
+def _check_object(value: Json, schema: Json, path: str, old: Any, out: list[FieldError]) -> None:
+    _check_size(len(value), schema, ("minProperties", "maxProperties", "properties"), path, out)
+    properties: Json = schema.get("properties") or {}
+    before: Json = old if isinstance(old, dict) else {}
+    out.extend(
+        errors.required(paths.child(path, name))
+        for name in schema.get("required", ())
+        if name not in value
+    )
+    others = schema.get("additionalProperties")
+    for name, item in value.items():
+        field = properties.get(name)
+        if field is None:
+            field = others if isinstance(others, dict) else None
+        if field is not None:
+            _check(item, field, paths.child(path, name), before.get(name, _MISSING), out)
+
+
+def _check_list(value: list[Any], schema: Json, path: str, old: Any, out: list[FieldError]) -> None:
+    _check_size(len(value), schema, ("minItems", "maxItems", "items"), path, out)
+    items = schema.get("items")
+    if isinstance(items, dict):
+        find = correlate(old, schema)
+        for position, item in enumerate(value):
+            _check(item, items, paths.index(path, position), find(item, _MISSING), out)
+
+
+def _check(value: Any, schema: Json, path: str, old: Any, out: list[FieldError]) -> None:
+    # Ratcheting: what an update leaves as it was is not held against it.
+    if old is not _MISSING and old == value and type(old) is type(value):
+        return
+    if value is None and (schema.get("nullable") or "type" not in schema):
+        return
+    if schema.get("x-kubernetes-int-or-string"):
+        if not _check_int_or_string(value, schema, path, out):
+            return
+    elif error := _type_error(value, schema, path):
+        out.append(error)
+        if not isinstance(value, float) or schema.get("type") != "integer":
+            if (allowed := schema.get("enum")) is not None:
+                out.append(errors.not_supported(path, value, allowed))
+            return
+    if isinstance(value, str):
+        _check_string(value, schema, path, out)
+    elif isinstance(value, dict):
+        _check_object(value, schema, path, old, out)
+    elif isinstance(value, list):
+        _check_list(value, schema, path, old, out)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        _check_number(value, schema, path, out)
+    allowed = schema.get("enum")
+    if allowed is not None and value not in allowed:
+        out.append(errors.not_supported(path, value, allowed))
+    _check_combinations(value, schema, path, out)
+
+
+def _fits(value: Any, schema: Json, path: str) -> bool:
+    found: list[FieldError] = []
+    _check(value, schema, path, _MISSING, found)
+    return not found
+
+
+def _check_combinations(value: Any, schema: Json, path: str, out: list[FieldError]) -> None:
+    for part in schema.get("allOf", ()):
+        _check(value, part, path, _MISSING, out)
+    if schema.get("x-kubernetes-int-or-string"):
+        return
+    if (choices := schema.get("anyOf")) and not any(_fits(value, c, path) for c in choices):
+        out.append(_unplaced(f'"{path}" must validate at least one schema (anyOf)'))
+    if choices := schema.get("oneOf"):
+        count = sum(_fits(value, choice, path) for choice in choices)
+        if count != 1:
+            found = "Found none valid" if count == 0 else f"Found {count} valid alternatives"
+            text = f'"{path}" must validate one and only one schema (oneOf). {found}'
+            out.append(_unplaced(text))
+    if (refused := schema.get("not")) and _fits(value, refused, path):
+        out.append(_unplaced(f'"{path}" must not validate the schema (not)'))
+
+
+def is_blocking(error: FieldError) -> bool:
+    """Say whether CEL rules are left out because of an error: the value has not its type or size."""
+    return error.reason in _BLOCKING
+
+
+def _check_status(obj: Json, schema: Json, old: Json | None) -> list[FieldError]:
+    """Check the status alone. As on a real server, detail texts name paths below `status`."""
+    if "status" not in obj:
+        return []
+    part = (schema.get("properties") or {}).get("status") or {}
+    before = (old or {}).get("status", _MISSING)
+    found: list[FieldError] = []
+    _check(obj["status"], part, "", before, found)
+    found.extend(duplicates(obj["status"], part, "", None if before is _MISSING else before))
+    return [
+        error
+        if error.field == _NOWHERE
+        else FieldError(
+            paths.child("status", error.field) if error.field else "status",
+            error.reason,
+            error.message,
+            error.bad_value,
+        )
+        for error in found
+    ]
+
+
+def validate(
+    obj: Json,
+    schema: Json,
+    *,
+    old: Json | None = None,
+    before: Iterable[FieldError] = (),
+    is_status: bool = False,
+) -> list[FieldError]:
+    """Return what is wrong with an object: structure, then duplicates in lists, then CEL rules.
+
+    Metadata of the root is not looked at. With `old` (the stored object) transition rules run, and
+    parts that did not change are not checked again. `before` are errors found in the metadata: when
+    one of them is blocking, the CEL rules are left out. `is_status` is for writes to `/status`, of
+    which only the status and the CEL rules are checked.
+    """
+    if is_status:
+        found = _check_status(obj, schema, old)
+    else:
+        found = []
+        root = {name: value for name, value in obj.items() if name != "metadata"}
+        _check(root, schema, "", _MISSING if old is None else old, found)
+        found.extend(duplicates(root, schema, "", old))
+    if rules.has_rules(schema):
+        if any(map(is_blocking, found)) or any(map(is_blocking, before)):
+            found.append(errors.invalid(_NOWHERE, None, _UNCHECKED))
+        else:
+            found.extend(rules.check_rules(obj, schema, old))
+    return found

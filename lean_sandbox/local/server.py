@@ -1,0 +1,190 @@
+"""The HTTP face of the embedded API server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.local.audit import AuditEntry, AuditLog
+from lean_sandbox.local.auth import Authenticator, User
+from lean_sandbox.local.errors import StatusError, internal, unauthorized, unknown_resource
+from lean_sandbox.local.faults import ChosenFailure, Faults
+from lean_sandbox.local.handlers import Answer, Ask, Handlers
+from lean_sandbox.local.rbac import Authorizer, refusal
+from lean_sandbox.local.registry import Registry
+from lean_sandbox.local.reviews import Reviews
+from lean_sandbox.local.serversettings import LocalSettings
+from lean_sandbox.local.target import Target, read_target
+from lean_sandbox.local.watching import Watches
+import structlog
+
+__all__ = ["ApiServer", "Documents"]
+
+Documents = Callable[[str, str, dict[str, str]], "tuple[int, bytes, str] | None"]
+"""Discovery and OpenAPI: path, Accept header and query to code, body and content type."""
+
+_HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
+_REVIEWS: Final = frozenset(("authentication.k8s.io", "authorization.k8s.io"))
+_log = structlog.get_logger("local.server")
+
+
+class ApiServer:
+    """Takes a request through authentication, authorization, faults and its handler."""
+
+    def __init__(
+        self,
+        *,
+        settings: LocalSettings,
+        clock: Clock,
+        registry: Registry,
+        handlers: Handlers,
+        watches: Watches,
+        authenticator: Authenticator,
+        authorizer: Authorizer | None,
+        reviews: Reviews,
+        audit: AuditLog,
+        faults: Faults,
+        documents: Documents,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._registry = registry
+        self._handlers = handlers
+        self._watches = watches
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+        self._reviews = reviews
+        self._audit = audit
+        self._faults = faults
+        self._documents = documents
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request; whatever goes wrong becomes a Status body."""
+        start = self._clock.monotonic()
+        target = read_target(request.method, request.path, request.query)
+        headers = request.headers
+        entry = AuditEntry(
+            verb=target.verb,
+            path=target.path,
+            group=target.group,
+            resource=target.resource,
+            subresource=target.subresource,
+            namespace=target.namespace,
+            name=target.name,
+            code=0,
+            user="",
+            user_agent=headers.get("User-Agent", ""),
+            content_type=headers.get("Content-Type", ""),
+            accept=headers.get("Accept", ""),
+            request_bytes=0,
+            response_bytes=0,
+            latency_s=0.0,
+            query=request.query_string,
+        )
+        try:
+            answer = await self._answer(request, target, entry)
+        except StatusError as error:
+            answer = _refused(error)
+        except ChosenFailure as failure:
+            answer = Answer(failure.status, failure.body)
+            if failure.retry_after_s is not None:
+                answer.headers["Retry-After"] = str(failure.retry_after_s)
+        except ConnectionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect must be an answer, not a dead connection
+            _log.error("request failed", path=target.path, verb=target.verb, exc_info=True)
+            answer = _refused(internal(repr(error)))
+        if isinstance(answer, web.StreamResponse):
+            return answer
+        entry.code = answer.code
+        entry.response_bytes = len(answer.body)
+        entry.latency_s = self._clock.monotonic() - start
+        self._audit.add(entry)
+        return _response(answer)
+
+    async def _answer(
+        self, request: web.BaseRequest, target: Target, entry: AuditEntry
+    ) -> Answer | web.StreamResponse:
+        user = self._authenticator.identify(request.headers.get("Authorization", ""))
+        if user is None:
+            entry.user = ""
+            raise unauthorized()
+        entry.user = user.name
+        body = await self._read(request)
+        entry.request_bytes = len(body)
+        if not self._faults.is_idle:
+            seconds = self._faults.delay_of(target)
+            if seconds:
+                await self._clock.sleep(seconds)
+            self._faults.check(target)
+        if self._authorizer is not None and not self._authorizer.allows(user, target):
+            raise refusal(user, target)
+        if not target.is_resource:
+            return self._plain(target, entry.accept)
+        kind = self._registry.get(target.group, target.version, target.resource)
+        if kind is None:
+            return self._unknown(target, body, user, entry.accept)
+        ask = Ask(target, kind, user, body, entry.content_type, entry.accept, entry.user_agent)
+        if target.is_watch:
+            plan = self._handlers.plan_watch(ask)
+            entry.code = 200
+            self._audit.add(entry)
+            return await self._watches.serve(request, plan, entry)
+        return self._handlers.answer(ask)
+
+    async def _read(self, request: web.BaseRequest) -> bytes:
+        if not request.body_exists:
+            return b""
+        try:
+            return await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            limit = self._settings.max_body_bytes
+            raise StatusError(
+                413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}"
+            ) from None
+
+    def _plain(self, target: Target, accept: str) -> Answer:
+        path = target.path.rstrip("/")
+        if path in _HEALTH:
+            return Answer(200, b"ok", content_type="text/plain; charset=utf-8")
+        found = self._documents(target.path, accept, dict(target.query))
+        if found is not None:
+            return Answer(found[0], found[1], content_type=found[2])
+        return _page_not_found()
+
+    def _unknown(self, target: Target, body: bytes, user: User, accept: str) -> Answer:
+        """Answer a resource path without a stored kind: a review, or nothing there."""
+        if target.group in _REVIEWS and target.verb == "create":
+            asked: Any = msgspec.json.decode(body or b"{}")
+            review = self._reviews.answer(target.group, target.resource, asked, user)
+            if review is not None:
+                return Answer(201, msgspec.json.encode(review))
+        found = self._documents(target.path, accept, dict(target.query))
+        if found is not None:
+            return Answer(found[0], found[1], content_type=found[2])
+        if not self._registry.serves(target.group, target.version):
+            return _page_not_found()
+        raise unknown_resource()
+
+
+def _page_not_found() -> Answer:
+    return Answer(404, b"404 page not found\n", content_type="text/plain; charset=utf-8")
+
+
+def _refused(error: StatusError) -> Answer:
+    answer = Answer(error.code, error.body())
+    if error.retry_after_s is not None:
+        answer.headers["Retry-After"] = str(error.retry_after_s)
+    return answer
+
+
+def _response(answer: Answer) -> web.Response:
+    response = web.Response(body=answer.body, status=answer.code, headers=answer.headers)
+    response.headers["Content-Type"] = answer.content_type
+    for warning in answer.warnings:
+        response.headers.add("Warning", warning)
+    return response

@@ -1,0 +1,227 @@
+"""Subresources that are more than a part of their object: scale, binding, eviction, token, finalize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lean_sandbox.local import bodies
+from lean_sandbox.local.auth import Authenticator
+from lean_sandbox.local.errors import (
+    Cause,
+    StatusError,
+    bad_request,
+    conflict,
+    internal,
+    invalid,
+    not_found,
+    status_success,
+)
+from lean_sandbox.local.eventconv import to_core, to_events
+from lean_sandbox.local.jsonpath import parse_path
+from lean_sandbox.local.registry import Kind
+from lean_sandbox.local.store import Entry
+from lean_sandbox.local.verbs import Deletion, Verbs, WriteOptions
+
+if TYPE_CHECKING:
+    from lean_sandbox.local.handlers import Answer, Ask, Handlers
+
+__all__ = ["Subresources"]
+
+Json = dict[str, Any]
+
+
+def _set_path(obj: Json, path: str, value: Any) -> None:
+    *above, last = path.strip(".").split(".")
+    for part in above:
+        obj = obj.setdefault(part, {})
+    obj[last] = value
+
+
+class Subresources:
+    """Handlers of the special subresources."""
+
+    def __init__(self, verbs: Verbs, authenticator: Authenticator) -> None:
+        self._verbs = verbs
+        self._authenticator = authenticator
+        self.handlers: Handlers
+        """Set by whoever builds the server: the two share their reading of patches and options."""
+
+    def handler(self, kind: Kind, subresource: str) -> Callable[[Ask], Answer] | None:
+        """Return what answers a subresource, None for those that are plain parts."""
+        if subresource == "scale":
+            return self._scale
+        if kind.group:
+            return None
+        return {
+            ("pods", "binding"): self._bind,
+            ("pods", "eviction"): self._evict,
+            ("serviceaccounts", "token"): self._token,
+        }.get((kind.plural, subresource))
+
+    @staticmethod
+    def converted(change: Callable[[Json], Json]) -> Callable[[Json], Json]:
+        """Let a patch of events.k8s.io see an Event under the names of that group."""
+        return lambda obj: to_core(change(to_events(obj)))
+
+    def _reply(self, code: int, body: Any) -> Answer:
+        from lean_sandbox.local.handlers import Answer
+
+        encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        return Answer(code, encoded)
+
+    def _body(self, ask: Ask) -> Json:
+        try:
+            obj = bodies.decode(ask.body or b"{}", bodies.media_type(ask.content_type))
+        except msgspec.DecodeError as error:
+            raise bad_request(f"error decoding the body: {error}") from None
+        if not isinstance(obj, dict):
+            raise bad_request("the body is no object")
+        return obj
+
+    # ------------------------------------------------------------------ scale
+
+    def _scale_of(self, kind: Kind, entry: Entry) -> Json:
+        obj, paths = entry.load(), kind.scale or {}
+        wanted = parse_path(paths["spec"])(obj)
+        if not wanted:
+            raise internal(f'the spec replicas field "{paths["spec"]}" does not exist')
+        status: Json = {"replicas": (parse_path(paths["status"])(obj) or [0])[0]}
+        if paths.get("selector"):
+            found = parse_path(paths["selector"])(obj)
+            if found:
+                status["selector"] = found[0]
+        elif not kind.is_custom:
+            labels = ((obj.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
+            status["selector"] = ",".join(f"{k}={v}" for k, v in sorted(labels.items()))
+        kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        return {
+            "kind": "Scale",
+            "apiVersion": "autoscaling/v1",
+            "metadata": {key: obj["metadata"][key] for key in kept if key in obj["metadata"]},
+            "spec": {"replicas": wanted[0]},
+            "status": status,
+        }
+
+    def _scale(self, ask: Ask) -> Answer:
+        kind, target = ask.kind, ask.target
+        entry = self._verbs.entry(kind, target.namespace, target.name)
+        if target.verb == "get":
+            return self._reply(200, self._scale_of(kind, entry))
+        path = (kind.scale or {})["spec"]
+        current: Json = {"metadata": {}, "spec": {}}
+        if target.verb == "patch":
+            try:
+                current = self._scale_of(kind, entry)
+            except StatusError:
+                current = {"kind": "Scale", "apiVersion": "autoscaling/v1", "spec": {}}
+            wanted = self._patched_scale(ask, current)
+        else:
+            wanted = self._body(ask)
+        version = (wanted.get("metadata") or {}).get("resourceVersion")
+        if version and version != str(entry.version):
+            raise conflict(kind.group, kind.plural, target.name)
+        replicas = (wanted.get("spec") or {}).get("replicas", 0)
+        if not isinstance(replicas, int) or replicas < 0:
+            text = f"Invalid value: {replicas}: should be a non-negative integer"
+            cause = Cause("FieldValueInvalid", text, "spec.replicas")
+            raise invalid("autoscaling", "Scale", target.name, [cause])
+
+        def change(obj: Json) -> Json:
+            _set_path(obj, path, replicas)
+            return obj
+
+        options = self.handlers.options(ask, subresource="")
+        options.subresource = ""
+        changed = self._verbs.update(kind, target.namespace, target.name, change, options)
+        return self._reply(200, self._scale_of(kind, changed))
+
+    def _patched_scale(self, ask: Ask, current: Json) -> Json:
+        from lean_sandbox.local.patch import json_patch, merge_patch
+
+        patch = msgspec.json.decode(ask.body)
+        if bodies.media_type(ask.content_type) == bodies.JSON_PATCH:
+            return json_patch(current, patch)
+        patched: Json = merge_patch(current, patch)
+        return patched
+
+    # ------------------------------------------------------------------ Pods
+
+    def _bind(self, ask: Ask) -> Answer:
+        target = ask.target
+        body = self._body(ask)
+        node = (body.get("target") or {}).get("name")
+        if not node:
+            cause = Cause("FieldValueRequired", "Required value", "target.name")
+            raise invalid("", "Binding", target.name, [cause])
+        uid = (body.get("metadata") or {}).get("uid")
+        now = self._verbs.now()
+
+        def change(obj: Json) -> Json:
+            bound = obj["spec"].get("nodeName")
+            if uid and uid != obj["metadata"]["uid"]:
+                raise conflict("", "pods/binding", target.name, "the UID does not match")
+            if obj["metadata"].get("deletionTimestamp"):
+                why = f"pod {target.name} is being deleted, cannot be assigned to a host"
+                raise conflict("", "pods/binding", target.name, why)
+            if bound:
+                why = f'pod {target.name} is already assigned to node "{bound}"'
+                raise conflict("", "pods/binding", target.name, why)
+            obj["spec"]["nodeName"] = node
+            conditions = obj.setdefault("status", {}).setdefault("conditions", [])
+            conditions[:] = [item for item in conditions if item.get("type") != "PodScheduled"]
+            conditions.append(
+                {
+                    "type": "PodScheduled",
+                    "status": "True",
+                    "lastProbeTime": None,
+                    "lastTransitionTime": now,
+                    "observedGeneration": obj["metadata"].get("generation", 1),
+                }
+            )
+            return obj
+
+        options = WriteOptions(dry_run="dryRun" in target.query, trusted=True)
+        self._verbs.update(ask.kind, target.namespace, target.name, change, options)
+        return self._reply(201, status_success(code=201))
+
+    def _evict(self, ask: Ask) -> Answer:
+        options = self._body(ask).get("deleteOptions") or {}
+        how = Deletion(grace_s=options.get("gracePeriodSeconds"))
+        self._verbs.delete(ask.kind, ask.target.namespace, ask.target.name, how)
+        return self._reply(201, status_success(code=201))
+
+    # ------------------------------------------------------------------ tokens
+
+    def _token(self, ask: Ask) -> Answer:
+        target = ask.target
+        account = self._verbs.collection(ask.kind).entries.get(f"{target.namespace}/{target.name}")
+        if account is None:
+            raise not_found("", "serviceaccounts", target.name)
+        spec = self._body(ask).get("spec") or {}
+        lifetime = spec.get("expirationSeconds") or 3600
+        if lifetime < 600:
+            text = f"Invalid value: {lifetime}: may not specify a duration less than 10 minutes"
+            cause = Cause("FieldValueInvalid", text, "spec.expirationSeconds")
+            raise invalid("authentication.k8s.io", "TokenRequest", "", [cause])
+        audiences = spec.get("audiences") or ["https://kubernetes.default.svc"]
+        token, end = self._authenticator.issue(
+            target.namespace, target.name, account.uid, lifetime, audiences
+        )
+        body = {
+            "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {
+                "name": target.name,
+                "namespace": target.namespace,
+                "creationTimestamp": self._verbs.now(),
+            },
+            "spec": {"audiences": audiences, "expirationSeconds": lifetime, "boundObjectRef": None},
+            "status": {
+                "token": token,
+                "expirationTimestamp": end.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            },
+        }
+        return self._reply(201, body)

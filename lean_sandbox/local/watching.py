@@ -1,0 +1,216 @@
+"""Watches: what each watcher is to see of every change, and the stream it is sent on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+from aiohttp import web
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.local.audit import AuditEntry
+from lean_sandbox.local.errors import StatusError
+from lean_sandbox.local.registry import Kind
+from lean_sandbox.local.represent import Accepted, Renderer
+from lean_sandbox.local.store import Collection, Entry, Event
+
+__all__ = ["Watch", "WatchPlan", "Watches"]
+
+Matches = Callable[[Entry], bool]
+
+
+@dataclass(slots=True)
+class WatchPlan:
+    """What a watch request asked for, already checked."""
+
+    kind: Kind
+    collection: Collection
+    form: Accepted
+    namespace: str
+    matches: Matches | None
+    initial: list[tuple[str, Entry]]
+    """Events to begin with, synthesised from the present objects."""
+    backlog: list[Event]
+    """Events since the version asked for."""
+    bookmarks: bool
+    ends_initial: bool
+    """Mark the end of the initial events by a bookmark."""
+    start: int
+    """Version the stream begins at."""
+    timeout_s: float
+    failure: StatusError | None = None
+    """Sent as the only event."""
+
+
+class Watch:
+    """One watcher: its selection, what waits to be sent, and why it has to end."""
+
+    def __init__(self, plan: WatchPlan, limit: int) -> None:
+        self.plan = plan
+        self._limit = limit
+        self._pending: deque[tuple[Event, str, Entry]] = deque()
+        self.wake = anyio.Event()
+        self.seen = plan.start
+        """Version up to which everything was taken in."""
+        self.is_cut = False
+
+    def deliver(self, event: Event) -> None:
+        """Take in one change; called while the change is made, so it must not block."""
+        self.seen = event.version
+        chosen = self.choose(event)
+        if chosen is None:
+            return
+        self._pending.append((event, *chosen))
+        if len(self._pending) > self._limit:
+            self.cut()
+        self.wake.set()
+
+    def choose(self, event: Event) -> tuple[str, Entry] | None:
+        """Return what this watcher sees of a change: type and object, None for nothing.
+
+        An object that begins to match is ADDED, one that ceases to match is DELETED and shown as
+        it last matched.
+        """
+        plan = self.plan
+        if plan.namespace and event.entry.namespace != plan.namespace:
+            return None
+        if plan.matches is None:
+            return event.type, event.entry
+        did = event.prev is not None and plan.matches(event.prev)
+        if event.type == "DELETED":
+            return ("DELETED", event.entry) if did else None
+        does = plan.matches(event.entry)
+        if does:
+            return ("MODIFIED" if did else "ADDED"), event.entry
+        return ("DELETED", event.left()) if did else None
+
+    def take(self) -> list[tuple[Event, str, Entry]]:
+        """Return and forget what waits to be sent."""
+        taken = list(self._pending)
+        self._pending.clear()
+        return taken
+
+    def cut(self) -> None:
+        """End the stream without a word, as a broken connection would."""
+        self.is_cut = True
+        self._pending.clear()
+        self.wake.set()
+
+
+class Watches:
+    """All open watches."""
+
+    def __init__(
+        self, renderer: Renderer, clock: Clock, *, backlog_limit: int, bookmark_interval_s: float
+    ) -> None:
+        self._renderer = renderer
+        self._clock = clock
+        self._limit = backlog_limit
+        self._interval_s = bookmark_interval_s
+        self._open: set[Watch] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def drop_all(self) -> int:
+        """Cut every watch connection; return how many there were."""
+        for watch in list(self._open):
+            watch.cut()
+        return len(self._open)
+
+    async def serve(
+        self, request: web.BaseRequest, plan: WatchPlan, audit: AuditEntry
+    ) -> web.StreamResponse:
+        """Stream events until the client leaves, the timeout passes, or the watch is cut."""
+        watch = Watch(plan, self._limit)
+        # Registered before the first await: no change can slip between the state and the stream.
+        plan.collection.watchers[id(watch)] = watch.deliver
+        self._open.add(watch)
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response.enable_chunked_encoding()
+        try:
+            await response.prepare(request)
+            await self._run(response, watch, audit)
+            if watch.is_cut and request.transport is not None:
+                request.transport.abort()
+            elif not watch.is_cut:
+                await response.write_eof()
+        except ConnectionError:
+            pass  # the client left; nobody is there to be told
+        finally:
+            plan.collection.watchers.pop(id(watch), None)
+            self._open.discard(watch)
+        return response
+
+    async def _run(
+        self, response: web.StreamResponse, watch: Watch, audit: AuditEntry
+    ) -> None:
+        end = self._clock.monotonic() + watch.plan.timeout_s
+        next_bookmark = self._clock.monotonic() + self._interval_s
+        first = True
+
+        async def send(data: bytes) -> None:
+            audit.response_bytes += len(data)
+            await response.write(data)
+
+        opening, first = self._opening(watch)
+        if opening:
+            await send(opening)
+        if watch.plan.failure is not None:
+            return
+        while not watch.is_cut:
+            batch = watch.take()
+            if batch:
+                lines, first = self._lines(watch.plan, batch, first=first)
+                await send(lines)
+                continue
+            now = self._clock.monotonic()
+            if now >= end:
+                return
+            if watch.plan.bookmarks and now >= next_bookmark:
+                next_bookmark = now + self._interval_s
+                await send(self._renderer.bookmark(watch.plan.kind, watch.seen, watch.plan.form))
+                continue
+            watch.wake = anyio.Event()
+            until = min(end, next_bookmark) if watch.plan.bookmarks else end
+            await self._clock.wait(watch.wake, until - now)
+
+    def _opening(self, watch: Watch) -> tuple[bytes, bool]:
+        plan = watch.plan
+        if plan.failure is not None:
+            return self._renderer.error(plan.failure), False
+        first = True
+        parts = []
+        for type_, entry in plan.initial:
+            parts.append(
+                self._renderer.event(plan.kind, type_, entry, plan.form, first=first)
+            )
+            first = False
+        if plan.ends_initial:
+            parts.append(
+                self._renderer.bookmark(plan.kind, plan.start, plan.form, ends_initial=True)
+            )
+        chosen = ((event, watch.choose(event)) for event in plan.backlog)
+        batch = [(event, *found) for event, found in chosen if found is not None]
+        if batch:
+            lines, first = self._lines(plan, batch, first=first)
+            parts.append(lines)
+        return b"".join(parts), first
+
+    def _lines(
+        self, plan: WatchPlan, batch: list[tuple[Event, str, Entry]], *, first: bool
+    ) -> tuple[bytes, bool]:
+        parts: list[Any] = []
+        for event, type_, entry in batch:
+            if first and plan.form.form == "table":
+                # Column definitions come once, with the first event of a stream.
+                parts.append(
+                    self._renderer.event(plan.kind, type_, entry, plan.form, first=True)
+                )
+            else:
+                parts.append(self._renderer.shared(plan.kind, event, type_, entry, plan.form))
+            first = False
+        return b"".join(parts), first

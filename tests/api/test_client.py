@@ -1,0 +1,202 @@
+"""The client over the wire: what each verb sends, and what its answer becomes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from lean_sandbox.api import errors
+from lean_sandbox.api.client import METADATA_ACCEPT, Client
+from lean_sandbox.api.connection import Connection
+from lean_sandbox.api.limits import Lane
+from lean_sandbox.api.resources import PODS, SANDBOXES
+from lean_sandbox.api.telemetry import RequestRecord
+from lean_sandbox.api.transport import Transport
+from lean_sandbox.api.wire import LIST_METADATA_ACCEPT, Page, PartialObject, Status
+from tests.api.server import Script, Server, in_turn, reply, serve
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "uid": "u", "managedFields": [{"manager": "x"}]},
+    "spec": {"nodeName": "n"},
+}
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """Enough of a Pod for these tests."""
+
+    nodeName: str = ""
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """Enough of a Pod for these tests."""
+
+    spec: Spec
+
+
+@asynccontextmanager
+async def running(
+    script: Script, **options: Any
+) -> AsyncIterator[tuple[Server, Client, list[RequestRecord]]]:
+    """Run a server and a client of it."""
+    records: list[RequestRecord] = []
+    async with serve(script) as server:
+        transport = Transport(Connection(server.url), observer=records.append)
+        yield server, Client(transport, **options), records
+        await transport.aclose()
+
+
+async def test_get_decodes_as_the_asked_type() -> None:
+    """A Struct, a dict, the bytes, or metadata alone: the caller decides."""
+    async with running(in_turn(*[reply(200, POD)] * 4)) as (server, client, _):
+        assert (await client.get(PODS, "a", "p", Pod)).spec.nodeName == "n"
+        assert await client.get(PODS, "a", "p", dict) == POD
+        assert msgspec.json.decode(await client.get(PODS, "a", "p", bytes)) == POD
+        partial = await client.get(PODS, "a", "p", PartialObject, accept=METADATA_ACCEPT)
+        assert (partial.metadata.uid, partial.kind) == ("u", "Pod")
+    assert {request.target for request in server.requests} == {"/api/v1/namespaces/a/pods/p"}
+    accepts = [request.headers["accept"] for request in server.requests]
+    assert accepts == ["application/json"] * 3 + [METADATA_ACCEPT]
+
+
+async def test_list_page_sends_only_what_was_asked_and_gives_the_next_token() -> None:
+    """Limits, selectors and versions are query keys, quoted; a page tells where the next begins."""
+    page = {"metadata": {"resourceVersion": "7", "continue": "t"}, "items": [POD]}
+    empty = {"metadata": {"resourceVersion": "8"}, "items": None}
+    async with running(in_turn(reply(200, page), reply(200, empty))) as (server, client, records):
+        first = await client.list_page(
+            PODS,
+            None,
+            Page[PartialObject],
+            limit=2,
+            label_selector="a in (b,c)",
+            field_selector="status.phase!=Failed",
+            resource_version="0",
+            resource_version_match="NotOlderThan",
+            accept=LIST_METADATA_ACCEPT,
+        )
+        assert (first.metadata.continue_, first.metadata.resourceVersion) == ("t", "7")
+        assert [item.metadata.name for item in first.items] == ["p"]
+        last = await client.list_page(SANDBOXES, "a", Page[Pod], limit=None, continue_="t")
+        assert last.items == ()
+    first_target, last_target = (request.target for request in server.requests)
+    assert first_target == (
+        "/api/v1/pods?limit=2&labelSelector=a+in+%28b%2Cc%29"
+        "&fieldSelector=status.phase%21%3DFailed&resourceVersion=0"
+        "&resourceVersionMatch=NotOlderThan"
+    )
+    assert last_target == "/apis/agents.x-k8s.io/v1beta1/namespaces/a/sandboxes?continue=t"
+    assert [(record.verb, record.resource) for record in records] == [
+        ("list", "pods"),
+        ("list", "sandboxes.agents.x-k8s.io"),
+    ]
+
+
+async def test_writes_send_bodies_types_and_the_field_manager() -> None:
+    """Each write has its method, content type, body and query; the label says verb and part."""
+    async with running(in_turn(*[reply(200, POD)] * 6), field_manager="lean") as (
+        server,
+        client,
+        records,
+    ):
+        await client.create(PODS, "a", POD, Pod)
+        await client.create(PODS, "a", b"{}", name="p", subresource="binding")
+        await client.replace(PODS, "a", "p", Pod(Spec("n")), field_manager=None)
+        await client.merge_patch(PODS, "a", "p", {"status": None}, subresource="status")
+        await client.json_patch(PODS, "a", "p", [{"op": "test"}], Pod, field_manager="other")
+        await client.create(PODS, "a", POD, dry_run=True, lane=Lane.CLIENT)
+    base = "/api/v1/namespaces/a/pods"
+    assert [(r.method, r.target, r.headers["content-type"]) for r in server.requests] == [
+        ("POST", f"{base}?fieldManager=lean", "application/json"),
+        ("POST", f"{base}/p/binding?fieldManager=lean", "application/json"),
+        ("PUT", f"{base}/p", "application/json"),
+        ("PATCH", f"{base}/p/status?fieldManager=lean", "application/merge-patch+json"),
+        ("PATCH", f"{base}/p?fieldManager=other", "application/json-patch+json"),
+        ("POST", f"{base}?fieldManager=lean&dryRun=All", "application/json"),
+    ]
+    bodies = [request.json for request in server.requests]
+    assert bodies == [POD, {}, {"spec": {"nodeName": "n"}}, {"status": None}, [{"op": "test"}], POD]
+    assert [(record.verb, record.resource) for record in records] == [
+        ("create", "pods"),
+        ("create", "pods/binding"),
+        ("update", "pods"),
+        ("patch", "pods/status"),
+        ("patch", "pods"),
+        ("create", "pods"),
+    ]
+
+
+async def test_an_answer_nobody_asked_for_is_not_decoded() -> None:
+    """Without a type a write returns None, whatever the server sent back."""
+    script = in_turn(reply(200, b"\xff not json"))
+    async with running(script) as (_, client, _):
+        await client.merge_patch(PODS, "a", "p", {})
+
+
+async def test_delete_sends_options_only_when_given() -> None:
+    """A bare delete has no body; uid, policy and grace go into DeleteOptions."""
+    async with running(in_turn(reply(), reply(202))) as (server, client, _):
+        await client.delete(PODS, "a", "p")
+        await client.delete(PODS, "a", "p", uid="u", propagation="Foreground", grace_s=0)
+    bare, full = server.requests
+    assert bare.body == b""
+    assert "content-type" not in bare.headers
+    assert full.json == {
+        "kind": "DeleteOptions",
+        "apiVersion": "v1",
+        "preconditions": {"uid": "u"},
+        "propagationPolicy": "Foreground",
+        "gracePeriodSeconds": 0,
+    }
+
+
+async def test_a_refusal_is_an_error_that_says_what_was_asked() -> None:
+    """Verb, resource with its part, namespace, name and path are on the error."""
+    script = in_turn(reply(409, {"kind": "Status", "reason": "Conflict", "message": "changed"}))
+    async with running(script) as (_, client, _):
+        with pytest.raises(errors.Conflict) as caught:
+            await client.merge_patch(SANDBOXES, "a", "s", {}, subresource="status")
+    error = caught.value
+    assert (error.verb, error.resource) == ("patch", "sandboxes.agents.x-k8s.io/status")
+    assert (error.namespace, error.name, error.message) == ("a", "s", "changed")
+    assert error.path == "/apis/agents.x-k8s.io/v1beta1/namespaces/a/sandboxes/s/status"
+    assert "patch sandboxes.agents.x-k8s.io/status 's' in namespace 'a'" in str(error)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_busy_server_is_an_error_at_once(status: int) -> None:
+    """Retry-After is handed on; nothing sleeps and nothing is repeated in here."""
+    script = in_turn(reply(status, b"{}", {"Retry-After": "5"}))
+    async with running(script) as (server, client, _):
+        with pytest.raises(errors.ApiError) as caught:
+            await client.get(PODS, "a", "p", Pod)
+    assert (caught.value.retryable, caught.value.retry_after_s) == (True, 5.0)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"spec":{"nodeName":3}}', b"\xff\xfe", b""])
+async def test_an_answer_of_another_shape_is_a_decode_fault(body: bytes) -> None:
+    """A whole answer that does not fit its type is terminal, and the connection lives on."""
+    async with running(in_turn(reply(200, body), reply(200, POD))) as (server, client, _):
+        with pytest.raises(errors.DecodeFault, match="get pods"):
+            await client.get(PODS, "a", "p", Pod)
+        await client.get(PODS, "a", "p", Pod)
+    assert server.opened == 1
+
+
+def test_status_bodies_decode() -> None:
+    """The Status of a delete or an error event keeps what decisions read."""
+    raw = (
+        b'{"kind":"Status","status":"Failure","code":410,"reason":"Expired","details":{"uid":"u"}}'
+    )
+    status = msgspec.json.decode(raw, type=Status)
+    assert (status.code, status.reason, status.details and status.details.uid) == (
+        410,
+        "Expired",
+        "u",
+    )

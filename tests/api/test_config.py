@@ -1,0 +1,333 @@
+"""From kubeconfigs and service accounts to connections: precedence, paths, and plain errors."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lean_sandbox.api.auth import HeaderAuth, NoAuth, TokenFileAuth
+from lean_sandbox.api.config import load
+from lean_sandbox.api.connection import Connection
+from lean_sandbox.api.errors import ConfigError
+from lean_sandbox.api.exec_plugin import ExecAuth
+from lean_sandbox.api.transport import Transport
+from tests.api.certificates import Certificates
+from tests.api.server import in_turn, reply, serve
+
+V1 = "client.authentication.k8s.io/v1"
+
+
+class Home:
+    """A home folder with a kubeconfig, a service account, and an environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environ: dict[str, str] = {}
+        self.account = folder / "serviceaccount"
+
+    def write(self, name: str = ".kube/config", **changes: Any) -> Path:
+        """Write a kubeconfig with one context ``main``; changes go into cluster, user, context."""
+        document: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": changes.pop("current", "main"),
+            "contexts": [
+                {
+                    "name": "main",
+                    "context": {"cluster": "c", "user": "u"} | changes.pop("context", {}),
+                }
+            ],
+            "clusters": [
+                {
+                    "name": "c",
+                    "cluster": {"server": f"http://{Path(name).name}"} | changes.pop("cluster", {}),
+                }
+            ],
+            "users": [{"name": "u", "user": changes.pop("user", {})}],
+        } | changes
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump(document))
+        return file
+
+    def mount(self, certificates: Certificates, namespace: str | None = "mine") -> None:
+        """Mount a service account as the kubelet does."""
+        self.account.mkdir()
+        (self.account / "token").write_text("secret")
+        (self.account / "ca.crt").write_bytes(certificates.authority.read_bytes())
+        if namespace is not None:
+            (self.account / "namespace").write_text(namespace)
+        self.environ |= {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+    def load(self, kubeconfig: Path | None = None, context: str | None = None) -> Connection:
+        """Load in this home."""
+        return load(
+            str(kubeconfig) if kubeconfig else None,
+            context,
+            environ=self.environ,
+            home=self.folder,
+            service_account=self.account,
+        )
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """Return an empty home."""
+    return Home(tmp_path)
+
+
+async def header(connection: Connection) -> str | None:
+    """Return what the connection sends as credential."""
+    return await connection.auth.authorization()
+
+
+def test_the_flag_wins_over_environment_cluster_and_home(
+    home: Home, certificates: Certificates
+) -> None:
+    """Flag, KUBECONFIG, service account, home: each stands in only for those before it."""
+    flag, listed = home.write("flag"), home.write("listed")
+    home.write()
+    home.mount(certificates)
+    home.environ["KUBECONFIG"] = str(listed)
+    assert home.load(flag).server == "http://flag"
+    assert home.load().server == "http://listed"
+    del home.environ["KUBECONFIG"]
+    assert home.load().server == "https://10.0.0.1:443"
+    # A context by name cannot mean the service account, which has none.
+    assert home.load(context="main").server == "http://config"
+    home.environ.clear()
+    assert home.load().server == "http://config"
+
+
+def test_kubeconfig_may_list_files_and_the_first_match_is_used(home: Home) -> None:
+    """Missing files are passed over; the first with the wanted or a current context is taken."""
+    first = home.write("first", **{"current-context": ""})
+    second = home.write("second")
+    third = home.write(
+        "third", contexts=[{"name": "other", "context": {"cluster": "c", "user": "u"}}]
+    )
+    home.environ["KUBECONFIG"] = f"{home.folder}/none:{first}:{second}:{third}"
+    assert home.load().server == "http://second"
+    assert home.load(context="main").server == "http://first"
+    assert home.load(context="other").server == "http://third"
+
+
+async def test_a_service_account_is_read_as_mounted(home: Home, certificates: Certificates) -> None:
+    """Server from the environment (IPv6 too), token file, CA and namespace from the folder."""
+    home.mount(certificates)
+    found = home.load()
+    assert isinstance(found.auth, TokenFileAuth)
+    assert (await header(found), found.namespace) == ("Bearer secret", "mine")
+    home.environ["KUBERNETES_SERVICE_HOST"] = "fd00::1"
+    (home.account / "namespace").unlink()
+    found = home.load()
+    assert (found.server, found.namespace) == ("https://[fd00::1]:443", "default")
+
+
+async def test_each_kind_of_user_becomes_its_credential(home: Home) -> None:
+    """Token file before token before password; none at all is allowed."""
+    (home.folder / ".kube").mkdir()
+    (home.folder / ".kube" / "tok").write_text("from-file")
+    home.write(user={"token": "t", "tokenFile": "tok"})
+    assert await header(home.load()) == "Bearer from-file"
+    home.write(user={"token": "t"}, context={"namespace": "ns"})
+    found = home.load()
+    assert (await header(found), found.namespace) == ("Bearer t", "ns")
+    home.write(user={"username": "u", "password": "p"})
+    assert isinstance(home.load().auth, HeaderAuth)
+    home.write()
+    assert isinstance(home.load().auth, NoAuth)
+    home.write(context={"user": ""})
+    assert isinstance(home.load().auth, NoAuth)
+
+
+@pytest.mark.parametrize("inline", [True, False])
+async def test_certificates_by_file_and_inline_reach_a_server(
+    home: Home, certificates: Certificates, *, inline: bool
+) -> None:
+    """CA and client certificate work as data and as paths relative to the kubeconfig."""
+    files = {
+        "certificate-authority": certificates.authority,
+        "client-certificate": certificates.client[0],
+        "client-key": certificates.client[1],
+    }
+    fields = {}
+    (home.folder / "pki").mkdir()
+    for key, file in files.items():
+        if inline:
+            # Wrapped as people do it.
+            fields[f"{key}-data"] = base64.encodebytes(file.read_bytes()).decode()
+        else:
+            (home.folder / "pki" / file.name).write_bytes(file.read_bytes())
+            fields[key] = f"pki/{file.name}"
+    authority = {key: value for key, value in fields.items() if "authority" in key}
+    user = {key: value for key, value in fields.items() if "client" in key}
+    script = in_turn(reply())
+    async with serve(script, tls=certificates.server_context(ask_client=True)) as server:
+        more = {"server": server.url, "tls-server-name": "api.test"}
+        transport = Transport(home.load(home.write("conf", cluster=authority | more, user=user)))
+        assert (await transport.request("GET", "/")).status == 200
+        await transport.aclose()
+
+
+async def test_insecure_skips_verification(home: Home, certificates: Certificates) -> None:
+    """The switch is honoured, and does not go together with a CA."""
+    async with serve(in_turn(reply()), tls=certificates.server_context()) as server:
+        insecure = {"server": server.url, "insecure-skip-tls-verify": True}
+        transport = Transport(home.load(home.write(cluster=insecure)))
+        assert (await transport.request("GET", "/")).status == 200
+        await transport.aclose()
+    both = insecure | {"certificate-authority": str(certificates.authority)}
+    with pytest.raises(ConfigError, match="insecure-skip-tls-verify"):
+        home.load(home.write(cluster=both))
+
+
+async def test_an_exec_user_becomes_a_plugin(home: Home, certificates: Certificates) -> None:
+    """All fields arrive, the cluster with its CA inlined and its extension as config."""
+    (home.folder / ".kube").mkdir()
+    (home.folder / ".kube" / "ca.crt").write_bytes(certificates.authority.read_bytes())
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}
+    home.write(
+        cluster={
+            "server": "https://h",
+            "certificate-authority": "ca.crt",
+            "extensions": [extension, {"name": "other", "extension": 1}],
+        },
+        user={
+            "exec": {
+                "apiVersion": V1,
+                "command": "tool",
+                "args": ["a"],
+                "env": [{"name": "N", "value": "V"}],
+                "interactiveMode": "Never",
+                "provideClusterInfo": True,
+                "installHint": "get it",
+            }
+        },
+    )
+    auth = home.load().auth
+    assert isinstance(auth, ExecAuth)
+    settings = auth._settings
+    assert (settings.command, settings.args, settings.env) == ("tool", ("a",), {"N": "V"})
+    assert (settings.interactive_mode, settings.install_hint) == ("Never", "get it")
+    assert settings.folder == str(home.folder / ".kube")
+    pem = base64.b64encode(certificates.authority.read_bytes()).decode()
+    assert settings.cluster == {
+        "server": "https://h",
+        "certificate-authority-data": pem,
+        "config": {"audience": "x"},
+    }
+
+
+EXEC = {"apiVersion": V1, "command": "tool", "interactiveMode": "Never"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"current": "none"}, "current-context"),
+        ({"contexts": {}}, "current-context"),
+        ({"contexts": "x"}, "contexts"),
+        ({"contexts": [{"context": {}}]}, "contexts"),
+        ({"contexts": [{"name": "main", "context": None}]}, r"contexts\[main\]\.context"),
+        ({"context": {"cluster": None}}, r"contexts\[main\]\.context\.cluster"),
+        ({"context": {"cluster": "other"}}, r"clusters\[other\]"),
+        ({"context": {"user": "other"}}, r"users\[other\]"),
+        ({"clusters": None}, r"clusters\[c\]"),
+        ({"cluster": {"server": ""}}, r"cluster\.server"),
+        ({"cluster": {"server": "h:6443"}}, r"cluster\.server"),
+        ({"cluster": {"server": 6443}}, r"cluster\.server"),
+        ({"cluster": {"proxy-url": "http://p"}}, "proxy-url"),
+        ({"cluster": {"tls-server-name": 5}}, "tls-server-name"),
+        ({"cluster": {"server": "https://h", "certificate-authority": "none.crt"}}, "authority"),
+        (
+            {"cluster": {"server": "https://h", "certificate-authority-data": "%%"}},
+            "authority-data",
+        ),
+        (
+            {"cluster": {"server": "https://h", "certificate-authority-data": "aGk="}},
+            "authority-data",
+        ),
+        ({"cluster": {"server": "https://h"}, "user": {"client-certificate": "x"}}, "client-key"),
+        (
+            {
+                "cluster": {"server": "https://h"},
+                "user": {"client-certificate": "none.crt", "client-key": "none.key"},
+            },
+            "client-certificate",
+        ),
+        (
+            {
+                "cluster": {"server": "https://h"},
+                "user": {"client-certificate-data": "aGk=", "client-key-data": "aGk="},
+            },
+            "client-certificate",
+        ),
+        ({"user": {"token": 5}}, r"contexts\[main\]"),
+        ({"user": {"token": "a b\n"}}, r"user\.token"),
+        ({"user": {"tokenFile": "none"}}, "tokenFile"),
+        ({"user": {"auth-provider": {"name": "gcp"}}}, "auth-provider"),
+        ({"user": {"as": "admin", "token": "t"}}, r"user\.as"),
+        (
+            {"user": {"exec": EXEC | {"apiVersion": "client.authentication.k8s.io/v1alpha1"}}},
+            "apiVersion",
+        ),
+        ({"user": {"exec": EXEC | {"interactiveMode": None}}}, "interactiveMode"),
+        ({"user": {"exec": EXEC | {"interactiveMode": "Maybe"}}}, "interactiveMode"),
+        ({"user": {"exec": {"apiVersion": V1}}}, r"contexts\[main\]"),
+    ],
+)
+def test_each_mistake_names_file_field_and_way_out(
+    home: Home, changes: dict[str, Any], field: str
+) -> None:
+    """Whoever reads the message can correct the file without reading our code."""
+    file = home.write(**changes)
+    with pytest.raises(ConfigError, match=field) as caught:
+        home.load()
+    assert str(file) in str(caught.value)
+    assert "Way out: " in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"a: [", b"\xff\xfe", b"- a", b"", b"a: b: c"])
+def test_what_is_no_kubeconfig_is_said_so(home: Home, content: bytes) -> None:
+    """Broken YAML, other encodings, other documents: the file is named."""
+    file = home.write()
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=str(file)):
+        home.load()
+
+
+def test_missing_files_are_named(home: Home) -> None:
+    """The flag's file, those of KUBECONFIG, and all places looked at when nothing is set."""
+    with pytest.raises(ConfigError, match="/nowhere"):
+        home.load(Path("/nowhere"))
+    home.environ["KUBECONFIG"] = "/one:/two"
+    with pytest.raises(ConfigError, match="/one, /two"):
+        home.load()
+    home.environ.clear()
+    with pytest.raises(ConfigError, match="--kubeconfig") as caught:
+        home.load()
+    assert str(home.folder / ".kube" / "config") in str(caught.value)
+    assert str(home.account) in str(caught.value)
+
+
+def test_an_unknown_context_lists_those_there_are(home: Home) -> None:
+    """The way out holds the names to choose from."""
+    home.write()
+    with pytest.raises(ConfigError, match=r"'other'.*main"):
+        home.load(context="other")
+
+
+def test_the_client_side_imports_without_lightkube() -> None:
+    """A process in a cluster never pays for lightkube's package and its HTTP library."""
+    code = (
+        "import sys, lean_sandbox.api.client, lean_sandbox.api.config, lean_sandbox.api.events\n"
+        "assert not {'lightkube', 'httpx2', 'yaml'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 -- our own interpreter

@@ -1,0 +1,176 @@
+# ruff: noqa: E501 -- answers of a server are kept as they are.
+"""The error tree: what a Status body becomes, and what may be repeated."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.api import errors
+
+# Bodies as kube-apiserver sends them.
+NOT_FOUND = b"""{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
+"message":"pods \\"web\\" not found","reason":"NotFound","details":{"name":"web","kind":"pods"},"code":404}"""
+EXISTS = b"""{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
+"message":"pods \\"web\\" already exists","reason":"AlreadyExists",
+"details":{"name":"web","kind":"pods"},"code":409}"""
+CONFLICT = b"""{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
+"message":"Operation cannot be fulfilled on sandboxes.agents.x-k8s.io \\"a\\": the object has been modified",
+"reason":"Conflict","details":{"name":"a","group":"agents.x-k8s.io","kind":"sandboxes"},"code":409}"""
+INVALID = b"""{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
+"message":"Pod \\"web\\" is invalid: spec.containers: Required value","reason":"Invalid",
+"details":{"name":"web","kind":"Pod","causes":[
+{"reason":"FieldValueRequired","message":"Required value","field":"spec.containers"},
+{"reason":"FieldValueInvalid","message":"Invalid value: 70000","field":"spec.containers[0].ports"}]},
+"code":422}"""
+TERMINATING = b"""{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
+"message":"pods \\"web\\" is forbidden: unable to create new content in namespace a because it is being terminated",
+"reason":"Forbidden","details":{"name":"web","kind":"pods","causes":[
+{"reason":"NamespaceTerminating","message":"namespace a is being terminated","field":"metadata.namespace"}]},
+"code":403}"""
+RBAC = b"""{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
+"message":"pods is forbidden: User \\"u\\" cannot create resource \\"pods\\" in API group \\"\\" in the namespace \\"a\\"",
+"reason":"Forbidden","details":{"kind":"pods"},"code":403}"""
+BUSY = b"""{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
+"message":"too many requests, please try again later.","reason":"TooManyRequests",
+"details":{"retryAfterSeconds":3},"code":429}"""
+
+
+def made(status: int, body: bytes, headers: dict[str, str] | None = None) -> errors.ApiError:
+    """Build the error of an answer to a create of Pods in namespace a."""
+    return errors.from_response(
+        status, body, headers or {}, verb="create", resource="pods", namespace="a", path="/p"
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "retryable"),
+    [
+        (400, b"", errors.BadRequest, False),
+        (401, b"Unauthorized", errors.Unauthorized, True),
+        (403, RBAC, errors.Forbidden, True),
+        (403, TERMINATING, errors.Forbidden, False),
+        (404, NOT_FOUND, errors.NotFound, True),
+        (405, b"", errors.MethodNotAllowed, False),
+        (406, b"", errors.NotAcceptable, False),
+        (409, CONFLICT, errors.Conflict, True),
+        (409, EXISTS, errors.AlreadyExists, True),
+        (410, b"", errors.Gone, True),
+        (413, b"", errors.PayloadTooLarge, False),
+        (415, b"", errors.UnsupportedMediaType, False),
+        (422, INVALID, errors.Invalid, False),
+        (429, BUSY, errors.TooManyRequests, True),
+        (500, b"", errors.ServerFault, True),
+        (503, b"<html>", errors.ServerFault, True),
+        (599, b"", errors.ServerFault, True),
+        (302, b"", errors.ApiError, False),
+        (418, b"", errors.ApiError, False),
+    ],
+)
+def test_each_status_has_its_class(
+    status: int, body: bytes, kind: type[errors.ApiError], *, retryable: bool
+) -> None:
+    """The HTTP code and the reason decide the class, the class whether repeating can help."""
+    error = made(status, body)
+    assert type(error) is kind
+    assert error.retryable is retryable
+    assert (error.status, error.verb, error.resource, error.path) == (
+        status,
+        "create",
+        "pods",
+        "/p",
+    )
+
+
+def test_the_servers_words_are_kept() -> None:
+    """Reason, message, details and the causes with their fields survive."""
+    error = made(422, INVALID)
+    assert (error.reason, error.details.name) == ("Invalid", "web")
+    assert "spec.containers: Required value" in error.message
+    assert [(cause.field, cause.message) for cause in error.causes] == [
+        ("spec.containers", "Required value"),
+        ("spec.containers[0].ports", "Invalid value: 70000"),
+    ]
+
+
+def test_already_exists_is_a_conflict() -> None:
+    """Whoever handles conflicts handles both; whoever creates can tell them apart."""
+    assert issubclass(errors.AlreadyExists, errors.Conflict)
+
+
+def test_a_terminating_namespace_is_told_from_missing_rights() -> None:
+    """Only the cause NamespaceTerminating says so; nothing can be created there any more."""
+    gone, rights = made(403, TERMINATING), made(403, RBAC)
+    assert isinstance(gone, errors.Forbidden)
+    assert isinstance(rights, errors.Forbidden)
+    assert (gone.namespace_terminating, rights.namespace_terminating) == (True, False)
+    assert "being deleted" in str(gone)
+
+
+def test_refusals_say_what_was_asked_and_the_way_out() -> None:
+    """Verb, resource, namespace and what to change are in the sentence itself."""
+    text = str(made(403, RBAC))
+    assert "allow verb 'create' on resource 'pods' in namespace 'a'" in text
+    everywhere = errors.from_response(403, b"", {}, verb="list", resource="pods")
+    assert "in the whole cluster" in str(everywhere)
+    text = str(made(401, b""))
+    assert "create pods in namespace 'a'" in text
+    assert "check that the token" in text
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "expected"),
+    [
+        ({"retry-after": "7"}, BUSY, 7.0),
+        ({}, BUSY, 3.0),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, b"", None),
+        ({"retry-after": "-1"}, b"", None),
+        ({"retry-after": "\u00b2"}, b"", None),
+        ({}, b"", None),
+    ],
+)
+def test_retry_after_is_read_from_header_or_body(
+    headers: dict[str, str], body: bytes, expected: float | None
+) -> None:
+    """Whole seconds in the header win over the Status; other forms are ignored."""
+    assert made(429, body, headers).retry_after_s == expected
+
+
+@given(st.integers(300, 599), st.binary(max_size=400))
+def test_any_body_makes_an_error(status: int, body: bytes) -> None:
+    """Proxies send anything; the code alone is enough, and the text stays one short line."""
+    error = made(status, body)
+    assert error.status == status
+    assert "\n" not in error.message
+
+
+def test_a_status_inside_a_stream_has_the_class_of_its_code() -> None:
+    """Watch errors come with 200 and a Status: its code decides, 500 when it has none."""
+    gone = errors.from_status(b'{"kind":"Status","code":410,"reason":"Expired"}', verb="watch")
+    assert isinstance(gone, errors.Gone)
+    assert isinstance(errors.from_status(b"{}"), errors.ServerFault)
+
+
+def test_config_errors_name_place_and_way_out() -> None:
+    """File, field, problem and what to do make one sentence."""
+    error = errors.ConfigError("is missing", source="/f", field="a.b", way_out="add it")
+    assert str(error) == "/f: a.b: is missing. Way out: add it"
+    assert not error.retryable
+
+
+def test_transport_errors_are_retryable_and_a_wrong_answer_is_not() -> None:
+    """No answer may be one the next time; a whole answer that does not fit will not."""
+    assert errors.ConnectFailed.retryable
+    assert errors.RequestTimeout.retryable
+    assert errors.ProtocolFault.retryable
+    assert errors.CredentialFault.retryable
+    assert not errors.DecodeFault.retryable
+
+
+def test_the_drawing_holds_every_class() -> None:
+    """The tree in the module's docstring is complete."""
+    for name in errors.__all__:
+        value = getattr(errors, name)
+        if isinstance(value, type) and issubclass(value, Exception):
+            assert name in (errors.__doc__ or "")

@@ -1,0 +1,227 @@
+"""The event recorder: what the server gets to see, and what it is spared."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from lean_sandbox.api.client import Client
+from lean_sandbox.api.connection import Connection
+from lean_sandbox.api.events import EventRecorder
+from lean_sandbox.api.transport import Transport
+from lean_sandbox.api.wire import ObjectReference
+from tests.api.server import Answer, Request, Script, Server, in_turn, reply, serve
+from tests.support.clock import FakeClock
+
+POD = ObjectReference("v1", "Pod", "web", "a", "u1", resourceVersion="5")
+TERMINATING = {
+    "kind": "Status",
+    "reason": "Forbidden",
+    "details": {"causes": [{"reason": "NamespaceTerminating"}]},
+}
+
+
+def fine(request: Request) -> Answer:
+    """Accept everything."""
+    return reply(201 if request.method == "POST" else 200)
+
+
+@asynccontextmanager
+async def recording(
+    script: Script = fine, **options: Any
+) -> AsyncIterator[tuple[Server, EventRecorder, FakeClock]]:
+    """Run a server and a recorder; leaving closes the recorder and waits for its last request."""
+    clock, numbers = FakeClock(), itertools.count(1)
+    async with serve(script) as server:
+        transport = Transport(Connection(server.url))
+        recorder = EventRecorder(
+            Client(transport, field_manager="lean"),
+            clock,
+            "controllers.x/lean",
+            "lean-0",
+            random_hex=lambda: f"{next(numbers):016x}",
+            **options,
+        )
+        async with anyio.create_task_group() as group:
+            group.start_soon(recorder.run)
+            yield server, recorder, clock
+            recorder.close()
+        await transport.aclose()
+
+
+async def test_an_event_is_posted_as_the_api_wants_it() -> None:
+    """Name, namespace, times, controller, texts and references are all there."""
+    related = ObjectReference("v1", "Service", "svc", "a", "u2")
+    async with recording() as (server, recorder, _):
+        recorder.emit(POD, "Warning", "Failed", "Create", "no luck", related)
+        await server.received(1)
+    (request,) = server.requests
+    assert request.target == "/apis/events.k8s.io/v1/namespaces/a/events?fieldManager=lean"
+    assert request.json == {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "web.0000000000000001", "namespace": "a"},
+        "eventTime": "2026-01-02T03:04:05.000000Z",
+        "reportingController": "controllers.x/lean",
+        "reportingInstance": "lean-0",
+        "type": "Warning",
+        "reason": "Failed",
+        "action": "Create",
+        "note": "no luck",
+        "regarding": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": "web",
+            "namespace": "a",
+            "uid": "u1",
+            "resourceVersion": "5",
+        },
+        "related": {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "name": "svc",
+            "namespace": "a",
+            "uid": "u2",
+        },
+    }
+    assert recorder.statistics().posted == 1
+
+
+async def test_texts_are_cut_to_what_the_server_accepts() -> None:
+    """Note 1024 bytes on a character's border, names 253, reason and action 128."""
+    reference = ObjectReference("v1", "Node", "n" * 253)
+    async with recording() as (server, recorder, _):
+        recorder.emit(reference, "Normal", "R" * 200, "A" * 200, "\u20ac" * 500)
+        await server.received(1)
+    event = server.requests[0].json
+    assert event["note"] == "\u20ac" * 341
+    assert (len(event["metadata"]["name"]), event["metadata"]["namespace"]) == (253, "default")
+    assert (len(event["reason"]), len(event["action"])) == (128, 128)
+
+
+async def test_repeats_become_a_series_of_the_first() -> None:
+    """One create, then patches with the count, at most one a minute."""
+    async with recording() as (server, recorder, clock):
+        recorder.emit(POD, "Normal", "Back", "Wait", "first")
+        await server.received(1)
+        await clock.advance(10)
+        # Another version of the object and another note are still the same event.
+        again = ObjectReference("v1", "Pod", "web", "a", "u1", resourceVersion="6")
+        recorder.emit(again, "Normal", "Back", "Wait", "second")
+        await server.received(2)
+        for _ in range(3):
+            recorder.emit(POD, "Normal", "Back", "Wait", "more")
+        await clock.advance(59)
+        assert len(server.requests) == 2
+        await clock.advance(2)
+        await server.received(3)
+    first, second, third = server.requests
+    assert (second.method, third.method) == ("PATCH", "PATCH")
+    assert "/events/web.0000000000000001?" in second.target
+    assert second.json == {
+        "series": {"count": 2, "lastObservedTime": "2026-01-02T03:04:15.000000Z"}
+    }
+    assert third.json["series"]["count"] == 5
+    assert first.headers["content-type"] == "application/json"
+    statistics = recorder.statistics()
+    assert (statistics.emitted, statistics.posted, statistics.folded) == (5, 1, 4)
+    assert statistics.patched == 2
+
+
+async def test_after_six_quiet_minutes_a_repeat_is_a_new_event() -> None:
+    """A series ends when nothing happened for six minutes."""
+    async with recording() as (server, recorder, clock):
+        recorder.emit(POD, "Normal", "Back", "Wait", "")
+        await clock.advance(360)
+        recorder.emit(POD, "Normal", "Back", "Wait", "")
+        await server.received(2)
+    assert [request.method for request in server.requests] == ["POST", "POST"]
+
+
+async def test_what_differs_in_type_reason_action_or_object_is_not_folded() -> None:
+    """Only the same thing about the same object is a repeat."""
+    other = ObjectReference("v1", "Pod", "web", "a", "u9")
+    async with recording() as (_, recorder, _):
+        recorder.emit(POD, "Normal", "A", "X", "")
+        recorder.emit(POD, "Warning", "A", "X", "")
+        recorder.emit(POD, "Normal", "B", "X", "")
+        recorder.emit(POD, "Normal", "A", "Y", "")
+        recorder.emit(other, "Normal", "A", "X", "")
+        recorder.emit(POD, "Normal", "A", "X", "", other)
+    assert (recorder.statistics().posted, recorder.statistics().folded) == (6, 0)
+
+
+async def test_a_full_queue_drops_the_oldest_and_counts_it() -> None:
+    """Emitting never blocks; what waited longest gives way."""
+    async with recording(capacity=2) as (server, recorder, _):
+        for number in range(5):
+            recorder.emit(POD, "Normal", f"R{number}", "X", "")
+        assert recorder.statistics().waiting == 2
+    assert [request.json["reason"] for request in server.requests] == ["R3", "R4"]
+    statistics = recorder.statistics()
+    assert (statistics.emitted, statistics.posted, statistics.dropped) == (5, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("answer", "name"),
+    [
+        (reply(404), "NotFound"),
+        (reply(403), "Forbidden"),
+        (reply(500), "ServerFault"),
+        (Answer(close=True), "Disconnected"),
+    ],
+)
+async def test_failures_are_counted_and_forgotten(answer: Answer, name: str) -> None:
+    """An event that cannot be posted costs one request, and never the controller."""
+    async with recording(in_turn(answer, reply(201))) as (server, recorder, _):
+        recorder.emit(POD, "Normal", "A", "X", "")
+        await server.received(1)
+        recorder.emit(POD, "Normal", "B", "X", "")
+    statistics = recorder.statistics()
+    assert (statistics.failed, statistics.posted, statistics.failures) == (1, 1, {name: 1})
+
+
+async def test_a_terminating_namespace_is_counted_apart() -> None:
+    """Events about objects of a dying namespace cannot be posted, and that is no fault."""
+    async with recording(in_turn(reply(403, TERMINATING))) as (_, recorder, _):
+        recorder.emit(POD, "Normal", "A", "X", "")
+    statistics = recorder.statistics()
+    assert (statistics.terminating, statistics.failed) == (1, 0)
+
+
+async def test_an_event_that_expired_on_the_server_begins_anew() -> None:
+    """A patch that finds nothing ends the series: the next of its kind is a new event."""
+    async with recording(in_turn(reply(201), reply(404), reply(201))) as (server, recorder, _):
+        for count in (1, 2, 3):
+            recorder.emit(POD, "Normal", "A", "X", "")
+            await server.received(count)
+            while count == 2 and not recorder.statistics().patch_failed:
+                await anyio.lowlevel.checkpoint()
+    assert [request.method for request in server.requests] == ["POST", "PATCH", "POST"]
+    assert recorder.statistics().patch_failed == 1
+
+
+async def test_closing_posts_what_waits_and_takes_no_more() -> None:
+    """The last words of a controller are heard; counts of series included."""
+    async with recording() as (server, recorder, _):
+        for _ in range(3):
+            recorder.emit(POD, "Normal", "A", "X", "")
+    recorder.emit(POD, "Normal", "B", "X", "")
+    assert [request.method for request in server.requests] == ["POST", "PATCH"]
+    assert server.requests[1].json["series"]["count"] == 3
+    assert (recorder.statistics().emitted, recorder.statistics().dropped) == (4, 1)
+
+
+async def test_the_memory_of_series_is_bounded() -> None:
+    """Forgetting one only means that its next repeat is a new event."""
+    async with recording(max_series=2) as (_, recorder, _):
+        for number in (1, 2, 3, 1):
+            recorder.emit(POD, "Normal", f"R{number}", "X", "")
+        assert len(recorder._series) == 2
+    assert recorder.statistics().posted == 4

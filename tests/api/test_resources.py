@@ -1,0 +1,97 @@
+"""Resource declarations and the paths made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lightkube.core.resource import GlobalResource
+from lightkube.resources import (
+    apiextensions_v1,
+    coordination_v1,
+    core_v1,
+    events_v1,
+    networking_v1,
+)
+
+from lean_sandbox.api import resources
+from lean_sandbox.api.errors import Invalid
+from lean_sandbox.api.resources import Resource, path
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (resources.PODS, core_v1.Pod),
+        (resources.SERVICES, core_v1.Service),
+        (resources.PVCS, core_v1.PersistentVolumeClaim),
+        (resources.NAMESPACES, core_v1.Namespace),
+        (resources.NODES, core_v1.Node),
+        (resources.EVENTS, events_v1.Event),
+        (resources.LEASES, coordination_v1.Lease),
+        (resources.NETWORKPOLICIES, networking_v1.NetworkPolicy),
+        (resources.CRDS, apiextensions_v1.CustomResourceDefinition),
+    ],
+)
+def test_our_declarations_equal_lightkubes(ours: Resource, theirs: Any) -> None:
+    """Group, version, plural, kind and scope are those of lightkube's generated classes."""
+    info = theirs._api_info
+    assert (ours.group, ours.version, ours.plural, ours.kind) == (
+        info.resource.group,
+        info.resource.version,
+        info.plural,
+        info.resource.kind,
+    )
+    assert ours.namespaced is not issubclass(theirs, GlobalResource)
+    assert ours.api_version == info.resource.api_version
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((resources.PODS,), "/api/v1/pods"),
+        ((resources.PODS, "a"), "/api/v1/namespaces/a/pods"),
+        ((resources.PODS, "a", "b", "status"), "/api/v1/namespaces/a/pods/b/status"),
+        (
+            (resources.CRDS, "ignored", "x.y"),
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/x.y",
+        ),
+        ((resources.SANDBOXES, "a", "b"), "/apis/agents.x-k8s.io/v1beta1/namespaces/a/sandboxes/b"),
+        (
+            (resources.SANDBOXCLAIMS, "a"),
+            "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/a/sandboxclaims",
+        ),
+    ],
+)
+def test_paths_are_those_of_the_api(arguments: tuple[Any, ...], expected: str) -> None:
+    """Core and named groups, collections, objects and subresources."""
+    assert path(*arguments) == expected
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_cannot_change_what_is_asked_for(name: str) -> None:
+    """An empty name would delete a whole collection; dots would climb out of it."""
+    with pytest.raises(Invalid):
+        path(resources.PODS, "a", name)
+    with pytest.raises(Invalid):
+        path(resources.PODS, name, "a")
+
+
+@given(st.text(min_size=1).filter(lambda name: name not in (".", "..")))
+def test_any_other_name_stays_in_its_segment(name: str) -> None:
+    """Slashes, question marks and the like from a user's spec are quoted."""
+    try:
+        result = path(resources.PODS, "a", name)
+    except UnicodeEncodeError:
+        return  # A lone surrogate is no text that came out of JSON.
+    prefix = "/api/v1/namespaces/a/pods/"
+    assert result.startswith(prefix)
+    assert not set(result.removeprefix(prefix)) & set("/?#% \r\n") - {"%"}
+
+
+def test_names_for_people_and_rbac() -> None:
+    """The qualified name has the group behind the plural."""
+    assert resources.PODS.qualified == "pods"
+    assert resources.SANDBOXES.qualified == "sandboxes.agents.x-k8s.io"

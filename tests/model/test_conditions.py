@@ -1,0 +1,414 @@
+"""The four conditions of a Sandbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.model.conditions import (
+    MAX_MESSAGE_CHARACTERS,
+    Observation,
+    ObservedPod,
+    compute,
+    find,
+    finished,
+    observe_pod,
+    pod_scheduled,
+    ready,
+    remove,
+    suspended,
+    upsert,
+)
+from lean_sandbox.model.messages import multiple_pods
+from lean_sandbox.model.pod import Pod, PodCondition
+from lean_sandbox.model.sandbox import Condition
+from tests.model.support import LATER, NOW, UID, pod, seen
+
+TWO = multiple_pods(2)
+
+
+def told(condition: Condition | None) -> tuple[str, str, str]:
+    """Return status, reason and message."""
+    assert condition is not None
+    return condition.status, condition.reason, condition.message
+
+
+def readiness(**fields: Any) -> tuple[str, str, str]:
+    """Return status, reason and message of Ready."""
+    return told(ready(seen(**fields)))
+
+
+@pytest.mark.case(29, 35)
+@pytest.mark.parametrize("phase", ["Pending", "Unknown", ""])
+def test_a_pod_not_running_shows_its_phase(phase: str) -> None:
+    """Cases 29, 35: any phase but Running is shown as it is, even the empty one."""
+    assert readiness(pod=pod(phase)) == (
+        "False",
+        "DependenciesNotReady",
+        f"Pod exists with phase: {phase}",
+    )
+
+
+@pytest.mark.case(30)
+def test_a_running_pod_need_not_be_ready() -> None:
+    """Case 30: Running without a true Ready condition is not ready."""
+    assert readiness(pod=pod(is_ready_condition_true=False)) == (
+        "False",
+        "DependenciesNotReady",
+        "Pod is Running but not Ready",
+    )
+
+
+@pytest.mark.case(31)
+def test_a_ready_pod_needs_an_address() -> None:
+    """Case 31: Ready without podIPs cannot be reached, so it is not ready."""
+    assert readiness(pod=pod(ips=())) == (
+        "False",
+        "DependenciesNotReady",
+        "Pod is Ready but has no podIPs yet",
+    )
+
+
+@pytest.mark.case(32)
+def test_a_ready_pod_with_addresses_is_enough() -> None:
+    """Case 32: without a required Service the Pod alone decides."""
+    assert readiness(pod=pod()) == ("True", "DependenciesReady", "Pod is Ready")
+
+
+@pytest.mark.case(15, 33, 34, 88)
+@pytest.mark.parametrize(
+    ("requested", "present", "status", "part"),
+    [
+        (None, False, "True", ""),
+        (None, True, "True", "; Service Exists"),
+        (True, True, "True", "; Service Exists"),
+        (True, False, "False", "; Service does not exist"),
+        (False, False, "True", ""),
+        (False, True, "True", ""),
+    ],
+)
+def test_the_service_counts_when_it_is_required(
+    *, requested: bool | None, present: bool, status: str, part: str
+) -> None:
+    """Cases 15, 33, 34, 88: required as the spec says, or, when it is silent, when there is one."""
+    got = readiness(pod=pod(), service_requested=requested, service_present=present)
+
+    assert (got[0], got[2]) == (status, f"Pod is Ready{part}")
+
+
+@pytest.mark.case(34)
+def test_nothing_there_is_told_in_both_parts() -> None:
+    """Case 34: neither Pod nor required Service."""
+    assert readiness(service_requested=True) == (
+        "False",
+        "DependenciesNotReady",
+        "Pod does not exist; Service does not exist",
+    )
+
+
+@pytest.mark.case(36, 37)
+@pytest.mark.parametrize(
+    ("phase", "reason", "message"),
+    [
+        ("Failed", "PodFailed", "Pod failed"),
+        ("Succeeded", "PodSucceeded", "Pod completed successfully"),
+    ],
+)
+def test_a_finished_pod_is_told_twice(phase: str, reason: str, message: str) -> None:
+    """Cases 36, 37: the end of an owned Pod shows in Finished and in Ready."""
+    observation = seen(pod=pod(phase))
+
+    assert told(finished(observation)) == ("True", reason, message)
+    assert told(ready(observation)) == ("False", reason, message)
+
+
+@pytest.mark.case(38, 151)
+def test_finished_goes_with_the_pod() -> None:
+    """Cases 38, 151: no Pod, a running one or a foreign one is not finished."""
+    for observation in (
+        seen(),
+        seen(pod_error="pod get failed: x"),
+        seen(pod=pod()),
+        seen(pod=pod("Failed", is_owned=False)),
+    ):
+        assert finished(observation) is None
+
+
+def test_finished_shows_while_suspending() -> None:
+    """Finished does not depend on the mode."""
+    assert told(finished(seen(is_suspended=True, pod=pod("Failed"))))[1] == "PodFailed"
+
+
+@pytest.mark.case(39, 40, 41)
+@pytest.mark.parametrize(
+    ("status", "reason", "message", "expected_reason"),
+    [
+        ("False", "Unschedulable", "0/3 nodes", "Unschedulable"),
+        ("False", "SchedulingGated", "gated", "SchedulingGated"),
+        ("True", "", "", "PodScheduled"),
+        ("False", "", "m", "PodSchedulingUnknown"),
+        ("Unknown", "", "m", "PodSchedulingUnknown"),
+        ("True", "Odd", "", "Odd"),
+    ],
+)
+def test_scheduling_is_mirrored(
+    status: str, reason: str, message: str, expected_reason: str
+) -> None:
+    """Cases 39-41: status and message are copied; an empty reason is replaced by its meaning."""
+    mirrored = pod("Pending", scheduled=PodCondition("PodScheduled", status, reason, message))
+
+    assert told(pod_scheduled(seen(pod=mirrored))) == (status, expected_reason, message)
+
+
+@pytest.mark.parametrize("reason", ["not a word", "9lives", "ends-", "a" * 1025, "Käse", "a\n"])
+def test_a_reason_the_schema_forbids_is_replaced(reason: str) -> None:
+    """A mirrored reason that would make the server refuse the whole status is not passed on."""
+    mirrored = pod(scheduled=PodCondition("PodScheduled", "False", reason, "m"))
+
+    assert told(pod_scheduled(seen(pod=mirrored))) == ("False", "PodSchedulingUnknown", "m")
+
+
+def test_a_status_the_schema_forbids_is_unknown() -> None:
+    """A mirrored status outside True, False and Unknown becomes Unknown."""
+    mirrored = pod(scheduled=PodCondition("PodScheduled", "Maybe", "R", "m"))
+
+    assert told(pod_scheduled(seen(pod=mirrored))) == ("Unknown", "R", "m")
+
+
+@pytest.mark.case(14)
+def test_a_pod_without_scheduling_news_is_unknown() -> None:
+    """Case 14: a Pod just created has reported nothing yet."""
+    assert told(pod_scheduled(seen(pod=pod("Pending", scheduled=None)))) == (
+        "Unknown",
+        "PodSchedulingUnknown",
+        "Pod has not reported a PodScheduled condition yet",
+    )
+
+
+@pytest.mark.case(27, 60, 66)
+@pytest.mark.parametrize("fields", [{"pod_error": "pod get failed: x"}, {"multiple_pods": TWO}])
+def test_scheduling_is_unknown_when_the_pod_is(fields: dict[str, str]) -> None:
+    """Cases 27, 60, 66: a failed Pod step leaves the scheduling unknown."""
+    assert told(pod_scheduled(seen(**fields))) == (
+        "Unknown",
+        "PodSchedulingUnknown",
+        "Pod state is unknown. Pod scheduling cannot be determined",
+    )
+
+
+@pytest.mark.case(109, 113)
+def test_scheduling_of_no_or_a_foreign_pod_is_not_told() -> None:
+    """Cases 109, 113: without an owned Pod there is no scheduling to mirror."""
+    assert pod_scheduled(seen()) is None
+    assert pod_scheduled(seen(pod=pod(is_owned=False))) is None
+
+
+@pytest.mark.case(62, 108, 109, 113, 114, 115, 116)
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"is_suspended": False}, ("False", "NotSuspended", "Sandbox is not suspended")),
+        (
+            {"is_suspended": True, "pod_error": "pod get failed: x"},
+            (
+                "Unknown",
+                "PodStateUnknown",
+                "Pod state is unknown. Sandbox suspension cannot be confirmed",
+            ),
+        ),
+        (
+            {"is_suspended": True, "multiple_pods": TWO},
+            (
+                "Unknown",
+                "PodStateUnknown",
+                "Pod state is unknown. Sandbox suspension cannot be confirmed",
+            ),
+        ),
+        (
+            {"is_suspended": True, "errors": ("PVC",)},
+            ("True", "PodTerminated", "Pod has been terminated. Sandbox is suspended"),
+        ),
+        (
+            {"is_suspended": True, "pod": pod(is_owned=False)},
+            (
+                "False",
+                "PodNotOwned",
+                "Refused to delete pod because it is not owned by this sandbox",
+            ),
+        ),
+        (
+            {"is_suspended": True, "pod": pod()},
+            ("False", "PodTerminating", "Pod is terminating. Sandbox is suspending"),
+        ),
+        (
+            {"is_suspended": True, "pod": pod(), "pod_error": "failed to delete pod: x"},
+            ("False", "PodTerminating", "Pod is terminating. Sandbox is suspending"),
+        ),
+    ],
+)
+def test_suspended_tells_how_far_it_is(fields: dict[str, Any], expected: tuple[str, ...]) -> None:
+    """Cases 62, 108, 109, 113-116: the mode and the Pod alone decide."""
+    assert told(suspended(seen(**fields))) == expected
+
+
+@pytest.mark.case(108, 109)
+def test_a_suspended_sandbox_is_not_ready() -> None:
+    """Cases 108, 109: the message tells whether a Pod is still there, ours or not."""
+    for observed in (pod(), pod("Failed"), pod(is_owned=False)):
+        assert readiness(is_suspended=True, pod=observed) == (
+            "False",
+            "SandboxSuspended",
+            "Sandbox is suspending",
+        )
+    assert readiness(is_suspended=True) == ("False", "SandboxSuspended", "Sandbox is suspended")
+
+
+@pytest.mark.case(60, 61)
+def test_multiple_pods_hide_every_other_error() -> None:
+    """Cases 60, 61: the text for several Pods stands alone, whatever else failed."""
+    assert readiness(multiple_pods=TWO, errors=("pvc broke",), invalid="refused") == (
+        "False",
+        "MultiplePods",
+        TWO,
+    )
+
+
+@pytest.mark.case(26, 66, 90, 102, 114)
+def test_errors_are_told_in_order() -> None:
+    """Cases 26, 66, 90, 102, 114: the errors of a pass beat mode and Pod, joined line by line."""
+    assert readiness(errors=("pvc", "service"), is_suspended=True, pod=pod()) == (
+        "False",
+        "ReconcilerError",
+        "Error seen: pvc\nservice",
+    )
+
+
+@pytest.mark.case(27)
+def test_a_refused_child_is_an_invalid_configuration() -> None:
+    """Case 27: a 422 is told as the server said it, with a reason clients take as final."""
+    refusal = 'Pod "sb-1" is invalid: spec.containers: Required value'
+
+    assert readiness(invalid=refusal, pod_error=refusal) == (
+        "False",
+        "InvalidConfiguration",
+        refusal,
+    )
+
+
+def test_a_final_reason_waits_until_nothing_else_fails() -> None:
+    """While another error may pass, the refusal is told but not as the final reason."""
+    assert readiness(invalid="refused", errors=("get failed",)) == (
+        "False",
+        "ReconcilerError",
+        "Error seen: get failed\nrefused",
+    )
+
+
+@pytest.mark.parametrize("fields", [{"errors": ("x" * 40000,)}, {"invalid": "x" * 40000}])
+def test_a_message_is_cut_to_what_the_schema_allows(fields: dict[str, Any]) -> None:
+    """A text longer than the schema allows is cut instead of making the status unwritable."""
+    assert len(readiness(**fields)[2]) == MAX_MESSAGE_CHARACTERS
+
+
+@given(
+    st.builds(
+        Observation,
+        generation=st.integers(min_value=0, max_value=9),
+        is_suspended=st.booleans(),
+        service_requested=st.none() | st.booleans(),
+        service_present=st.booleans(),
+        pod=st.none()
+        | st.builds(
+            ObservedPod,
+            is_owned=st.booleans(),
+            phase=st.sampled_from(["", "Pending", "Running", "Succeeded", "Failed"]),
+            is_ready_condition_true=st.booleans(),
+            ips=st.sampled_from([(), ("10.0.0.1",)]),
+            scheduled=st.none() | st.builds(PodCondition, st.just("PodScheduled")),
+        ),
+        pod_error=st.none() | st.text(),
+        multiple_pods=st.none() | st.just(TWO),
+        errors=st.lists(st.text(), max_size=3).map(tuple),
+        invalid=st.none() | st.text(),
+    )
+)
+def test_conditions_are_always_writable(observation: Observation) -> None:
+    """Whatever was observed: the four types in order, Suspended and Ready present, legal values."""
+    computed = compute(observation)
+
+    assert [kind for kind, _ in computed] == ["Suspended", "Finished", "PodScheduled", "Ready"]
+    assert computed[0][1] is not None
+    assert computed[3][1] is not None
+    for kind, condition in computed:
+        if condition is not None:
+            assert condition.type == kind
+            assert condition.status in {"True", "False", "Unknown"}
+            assert condition.reason
+            assert condition.observedGeneration == (observation.generation or None)
+
+
+@pytest.mark.case(42)
+def test_the_transition_time_follows_the_status_alone() -> None:
+    """Case 42: a new message or generation leaves the time; a new status moves it."""
+    first = upsert((), Condition("Ready", "False", "A", "one", observedGeneration=1), NOW)
+    second = upsert(first, Condition("Ready", "False", "B", "two", observedGeneration=2), LATER)
+    third = upsert(second, Condition("Ready", "True", "C", "three"), LATER)
+
+    assert first[0].lastTransitionTime == "2026-01-02T03:04:05Z"
+    assert second == (Condition("Ready", "False", "B", "two", "2026-01-02T03:04:05Z", 2),)
+    assert third[0].lastTransitionTime == "2026-01-02T03:05:05Z"
+
+
+def test_a_known_type_stays_in_place_and_a_new_one_is_appended() -> None:
+    """The order of conditions is the order of their first appearance."""
+    a, b = Condition("A", "True"), Condition("B", "True")
+
+    order = upsert(upsert(upsert((), a, NOW), b, NOW), Condition("A", "False"), LATER)
+
+    assert [(c.type, c.status) for c in order] == [("A", "False"), ("B", "True")]
+    assert [c.type for c in remove(order, "A")] == ["B"]
+    assert find(order, "C") is None
+
+
+@pytest.mark.case(32)
+def test_a_pod_is_observed_by_its_own_status() -> None:
+    """Case 32: all addresses in order, the node, the first Ready condition; ownership by uid."""
+    decoded = msgspec.json.decode(
+        b'{"metadata": {"ownerReferences": [{"apiVersion": "agents.x-k8s.io/v1beta1",'
+        b' "kind": "Sandbox", "name": "sb-1", "uid": "U", "controller": true}]},'
+        b' "spec": {"nodeName": "node-1", "containers": []},'
+        b' "status": {"phase": "Running", "podIP": "10.244.0.5",'
+        b' "podIPs": [{"ip": "10.244.0.5"}, {"ip": "fd00::5"}],'
+        b' "conditions": [{"type": "PodScheduled", "status": "True"},'
+        b' {"type": "Ready", "status": "True"}, {"type": "Ready", "status": "False"}]}}',
+        type=Pod,
+    )
+
+    observed = observe_pod(decoded, UID)
+
+    assert observed == ObservedPod(
+        is_owned=True,
+        phase="Running",
+        is_ready_condition_true=True,
+        ips=("10.244.0.5", "fd00::5"),
+        node_name="node-1",
+        scheduled=PodCondition("PodScheduled", "True"),
+    )
+    assert observed.is_ready
+    assert not observe_pod(decoded, "other").is_owned
+
+
+@pytest.mark.case(31)
+def test_a_single_pod_ip_does_not_count() -> None:
+    """Case 31: readiness looks at podIPs; podIP alone is no address."""
+    decoded = msgspec.json.decode(
+        b'{"status": {"phase": "Running", "podIP": "10.244.0.5",'
+        b' "conditions": [{"type": "Ready", "status": "True"}]}}',
+        type=Pod,
+    )
+
+    assert not observe_pod(decoded, UID).is_ready

@@ -1,0 +1,177 @@
+"""The body that creates a Pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from lean_sandbox.model.pod import build_pod
+from lean_sandbox.model.sandbox import Sandbox
+from tests.model.support import HASH, HASH_KEY, UID, owner, sandbox, template
+
+
+def pod_of(value: Sandbox) -> dict[str, Any]:
+    """Return the body as the server would read it."""
+    body = msgspec.json.decode(msgspec.json.encode(build_pod(value)))
+    assert isinstance(body, dict)
+    return body
+
+
+@pytest.mark.case(14)
+def test_a_plain_sandbox_makes_a_plain_pod() -> None:
+    """Case 14: only the tracking label, no annotations, the reference, the containers."""
+    assert pod_of(sandbox()) == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "sb-1",
+            "namespace": "ns",
+            "labels": {HASH_KEY: HASH},
+            "ownerReferences": [
+                {
+                    "apiVersion": "agents.x-k8s.io/v1beta1",
+                    "kind": "Sandbox",
+                    "name": "sb-1",
+                    "uid": UID,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {"containers": [{"name": "main", "image": "i"}]},
+    }
+
+
+@pytest.mark.case(17)
+def test_template_metadata_is_propagated_and_recorded() -> None:
+    """Case 17: labels and annotations reach the Pod together with the lists of their keys."""
+    metadata = pod_of(sandbox({"podTemplate": template({"a": "b"}, {"c": "d"})}))["metadata"]
+
+    assert metadata["labels"] == {"a": "b", HASH_KEY: HASH}
+    assert metadata["annotations"] == {
+        "c": "d",
+        "agents.x-k8s.io/propagated-labels": "a",
+        "agents.x-k8s.io/propagated-annotations": "c",
+    }
+
+
+@pytest.mark.case(18, 19)
+def test_key_lists_are_sorted_and_only_made_when_needed() -> None:
+    """Cases 18, 19: keys are listed in byte order; without annotations their list is absent."""
+    metadata = pod_of(sandbox({"podTemplate": template({"z": "1", "a": "1", "m": "1"})}))[
+        "metadata"
+    ]
+
+    assert metadata["annotations"] == {"agents.x-k8s.io/propagated-labels": "a,m,z"}
+
+
+@pytest.mark.case(72)
+def test_reserved_template_keys_never_reach_a_new_pod() -> None:
+    """Case 72: reserved keys are dropped and not listed; the real hash wins."""
+    reserved = template(
+        {HASH_KEY: "evil", "extensions.agents.x-k8s.io/x": "y"},
+        {"agents.x-k8s.io/pod-name": "p", "opentelemetry.io/trace-context": "{}"},
+    )
+
+    metadata = pod_of(sandbox({"podTemplate": reserved}))["metadata"]
+
+    assert metadata["labels"] == {HASH_KEY: HASH}
+    assert "annotations" not in metadata
+
+
+@pytest.mark.case(148)
+def test_an_empty_label_value_reaches_a_new_pod() -> None:
+    """Case 148: a template label with empty value is present on a newly created Pod."""
+    metadata = pod_of(sandbox({"podTemplate": template({"a": ""})}))["metadata"]
+
+    assert metadata["labels"]["a"] == ""
+    assert metadata["annotations"]["agents.x-k8s.io/propagated-labels"] == "a"
+
+
+@pytest.mark.case(75, 76, 77, 79, 80, 81)
+@pytest.mark.parametrize(
+    ("kind", "group", "expected"),
+    [
+        ("SandboxWarmPool", "extensions.agents.x-k8s.io/v1beta1", {"warm", "template"}),
+        ("SandboxWarmPool", "extensions.agents.x-k8s.io/v1alpha1", {"warm", "template"}),
+        ("SandboxClaim", "extensions.agents.x-k8s.io/v1beta1", {"template"}),
+        ("SandboxWarmPool", "example.com/v1", set()),
+        (None, "", set()),
+    ],
+)
+def test_system_labels_follow_the_owner(kind: str | None, group: str, expected: set[str]) -> None:
+    """Cases 75-77, 79-81: which labels a Pod inherits depends on the controller of its Sandbox."""
+    labels = {
+        "agents.x-k8s.io/warm-pool-sandbox": "warm",
+        "agents.x-k8s.io/sandbox-template-ref-hash": "template",
+        "agents.x-k8s.io/created-by": "foo",
+        "agents.x-k8s.io/claim-uid": "c",
+        "team": "x",
+    }
+    owners = [msgspec.to_builtins(owner(kind, group))] if kind else []
+
+    got = pod_of(sandbox(labels=labels, ownerReferences=owners))["metadata"]["labels"]
+
+    assert got.pop(HASH_KEY) == HASH
+    assert got.pop("agents.x-k8s.io/created-by") == "unknown"
+    assert set(got.values()) == expected
+
+
+@pytest.mark.case(20, 21)
+def test_claims_become_volumes_behind_those_of_the_template() -> None:
+    """Cases 20, 21: a volume of a claim's name is replaced, other ones come first, in order."""
+    spec = {
+        "containers": [{"name": "main", "image": "i", "newField": {"x": [1.5, None]}}],
+        "volumes": [
+            {"name": "data", "emptyDir": {}},
+            {"name": "cfg", "configMap": {"name": "c"}},
+        ],
+        "somethingNew": True,
+    }
+    claims = [
+        {"metadata": {"name": "data"}, "spec": {}},
+        {"metadata": {"name": "logs"}, "spec": {}},
+    ]
+
+    got = pod_of(sandbox({"podTemplate": template(spec=spec), "volumeClaimTemplates": claims}))[
+        "spec"
+    ]
+
+    assert got == {
+        **spec,
+        "volumes": [
+            {"name": "cfg", "configMap": {"name": "c"}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data-sb-1"}},
+            {"name": "logs", "persistentVolumeClaim": {"claimName": "logs-sb-1"}},
+        ],
+    }
+
+
+@pytest.mark.case(20)
+def test_null_volumes_are_no_obstacle() -> None:
+    """Case 20: claims become volumes also where the template says ``volumes: null``."""
+    claims = [{"metadata": {"name": "data"}, "spec": {}}]
+    spec: dict[str, Any] = {"containers": [], "volumes": None}
+
+    got = pod_of(sandbox({"podTemplate": template(spec=spec), "volumeClaimTemplates": claims}))[
+        "spec"
+    ]
+
+    assert [volume["name"] for volume in got["volumes"]] == ["data"]
+
+
+@pytest.mark.case(22)
+@pytest.mark.parametrize("templates", [None, []])
+def test_without_claims_the_spec_is_not_even_parsed(templates: list[object] | None) -> None:
+    """Case 22: without volumeClaimTemplates the spec goes to the Pod byte for byte."""
+    raw = b'{ "containers":null, "volumes":[{"name":"a"}],  "x": 1e2}'
+    body = b'{"spec": {"podTemplate": {"spec": %s}, "volumeClaimTemplates": %s}}' % (
+        raw,
+        msgspec.json.encode(templates),
+    )
+
+    spec = build_pod(msgspec.json.decode(body, type=Sandbox))["spec"]
+
+    assert bytes(spec) == raw

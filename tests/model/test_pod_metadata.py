@@ -1,0 +1,280 @@
+"""Keeping the metadata of an existing Pod in step with its template."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.model.pod import metadata_patch
+from lean_sandbox.model.sandbox import PodTemplateMetadata
+from tests.model.support import (
+    HASH,
+    HASH_KEY,
+    merged,
+    owner,
+    pod_meta,
+    sandbox_meta,
+    template_metadata,
+)
+
+LABELS = "agents.x-k8s.io/propagated-labels"
+ANNOTATIONS = "agents.x-k8s.io/propagated-annotations"
+WARM = "agents.x-k8s.io/warm-pool-sandbox"
+REF = "agents.x-k8s.io/sandbox-template-ref-hash"
+CREATED_BY = "agents.x-k8s.io/created-by"
+
+
+@pytest.mark.case(149)
+def test_a_pod_in_order_is_left_alone() -> None:
+    """Case 149: without template metadata and lists there is no patch, no empty annotation."""
+    assert metadata_patch(sandbox_meta(), None, pod_meta()) is None
+    assert metadata_patch(sandbox_meta(), template_metadata({}, {}), pod_meta()) is None
+
+
+@pytest.mark.case(59, 145)
+def test_a_lost_tracking_label_is_restored() -> None:
+    """Cases 59, 145: the tracking label is put back, also over a foreign value."""
+    for labels in ({}, {HASH_KEY: "other"}):
+        pod = pod_meta(labels, is_tracked=False)
+        assert metadata_patch(sandbox_meta(), None, pod) == {"labels": {HASH_KEY: HASH}}
+
+
+@pytest.mark.case(48)
+def test_adoption_brings_metadata_and_keeps_the_authorisation() -> None:
+    """Case 48: an adopted Pod gets hash and template metadata; its adoptable label stays."""
+    pod = pod_meta({"agents.x-k8s.io/adoptable": "true"}, is_tracked=False)
+
+    assert metadata_patch(sandbox_meta(), template_metadata({"a": "b"}, {"c": "d"}), pod) == {
+        "labels": {HASH_KEY: HASH, "a": "b"},
+        "annotations": {"c": "d", LABELS: "a", ANNOTATIONS: "c"},
+    }
+
+
+@pytest.mark.case(67)
+def test_a_removed_template_label_is_removed_from_the_pod() -> None:
+    """Case 67: a managed label that left the template leaves the Pod and the list."""
+    pod = pod_meta({"a": "1", "b": "2"}, {LABELS: "a,b"})
+
+    assert metadata_patch(sandbox_meta(), template_metadata({"a": "1"}), pod) == {
+        "labels": {"b": None},
+        "annotations": {LABELS: "a"},
+    }
+
+
+@pytest.mark.case(68)
+def test_unmanaged_keys_are_kept() -> None:
+    """Case 68: keys in neither list nor template belong to somebody else, reserved ones too."""
+    pod = pod_meta(
+        {"a": "1", "theirs": "x", "agents.x-k8s.io/other": "y"}, {LABELS: "a", "theirs": "z"}
+    )
+
+    assert metadata_patch(sandbox_meta(), template_metadata({"a": "1"}), pod) is None
+
+
+@pytest.mark.case(69)
+def test_an_emptied_list_becomes_the_empty_string() -> None:
+    """Case 69: the list of the last label is emptied, not removed, and then stays quiet."""
+    pod = pod_meta({"a": "1"}, {LABELS: "a"})
+
+    assert metadata_patch(sandbox_meta(), None, pod) == {
+        "labels": {"a": None},
+        "annotations": {LABELS: ""},
+    }
+    assert metadata_patch(sandbox_meta(), None, pod_meta({}, {LABELS: ""})) is None
+
+
+@pytest.mark.case(70, 71)
+def test_a_managed_value_is_the_template_value() -> None:
+    """Cases 70, 71: a changed template and a hand-made edit both end at the template's value."""
+    pod = pod_meta({"a": "old"}, {LABELS: "a", ANNOTATIONS: "c", "c": "old"})
+
+    assert metadata_patch(sandbox_meta(), template_metadata({"a": "new"}, {"c": "new"}), pod) == {
+        "labels": {"a": "new"},
+        "annotations": {"c": "new"},
+    }
+
+
+@pytest.mark.case(72)
+def test_reserved_template_keys_never_reach_an_existing_pod() -> None:
+    """Case 72: reserved keys of the template are ignored on update as they are on create."""
+    reserved = template_metadata(
+        {HASH_KEY: "evil", "extensions.agents.x-k8s.io/x": "y"},
+        {"agents.x-k8s.io/pod-name": "p", "opentelemetry.io/trace-context": "{}"},
+    )
+
+    assert metadata_patch(sandbox_meta(), reserved, pod_meta()) is None
+
+
+@pytest.mark.case(73)
+def test_reserved_keys_an_old_controller_recorded_are_scrubbed() -> None:
+    """Case 73: recorded reserved keys leave the Pod and the lists."""
+    pod = pod_meta(
+        {"a": "1", "agents.x-k8s.io/evil": "e"},
+        {
+            "c": "1",
+            "agents.x-k8s.io/pod-name": "p",
+            "opentelemetry.io/trace-context": "{}",
+            LABELS: "a,agents.x-k8s.io/evil",
+            ANNOTATIONS: "c,agents.x-k8s.io/pod-name,opentelemetry.io/trace-context",
+        },
+    )
+
+    assert metadata_patch(sandbox_meta(), template_metadata({"a": "1"}, {"c": "1"}), pod) == {
+        "labels": {"agents.x-k8s.io/evil": None},
+        "annotations": {
+            "agents.x-k8s.io/pod-name": None,
+            "opentelemetry.io/trace-context": None,
+            LABELS: "a",
+            ANNOTATIONS: "c",
+        },
+    }
+
+
+@pytest.mark.case(74)
+def test_a_recorded_name_hash_is_kept() -> None:
+    """Case 74: the tracking label survives being listed; so do the lists themselves."""
+    pod = pod_meta(
+        {"a": "1"}, {"c": "1", LABELS: f"a,{HASH_KEY}", ANNOTATIONS: f"c,{LABELS},{ANNOTATIONS}"}
+    )
+
+    assert metadata_patch(sandbox_meta(), template_metadata({"a": "1"}, {"c": "1"}), pod) == {
+        "annotations": {LABELS: "a", ANNOTATIONS: "c"}
+    }
+
+
+def test_empty_entries_of_a_list_are_skipped() -> None:
+    """An empty list entry names no key."""
+    pod = pod_meta({"a": "1"}, {LABELS: ",a,,"})
+
+    assert metadata_patch(sandbox_meta(), template_metadata({"a": "1"}), pod) == {
+        "annotations": {LABELS: "a"}
+    }
+
+
+@pytest.mark.case(75, 78, 79)
+@pytest.mark.parametrize("owners", [(), (owner("SandboxWarmPool", "example.com/v1"),)])
+def test_without_an_extension_owner_system_labels_go(owners: tuple[object, ...]) -> None:
+    """Cases 75, 78, 79: pool and template labels leave the Pod when no extension kind owns."""
+    meta = msgspec.structs.replace(sandbox_meta({WARM: "w", REF: "r"}), ownerReferences=owners)
+
+    assert metadata_patch(meta, None, pod_meta()) is None
+    assert metadata_patch(meta, None, pod_meta({WARM: "w", REF: "r"})) == {
+        "labels": {WARM: None, REF: None}
+    }
+
+
+@pytest.mark.case(76)
+def test_a_pool_member_shows_its_pool() -> None:
+    """Case 76: the Pod of a pool member carries pool and template label."""
+    meta = sandbox_meta({WARM: "w", REF: "r"}, owner("SandboxWarmPool"))
+
+    assert metadata_patch(meta, None, pod_meta({WARM: "stale"})) == {
+        "labels": {WARM: "w", REF: "r"}
+    }
+
+
+@pytest.mark.case(77)
+def test_a_claimed_member_no_longer_shows_its_pool() -> None:
+    """Case 77: with the claim as owner the pool label goes and the template label stays."""
+    meta = sandbox_meta({WARM: "w", REF: "r"}, owner("SandboxClaim"))
+
+    assert metadata_patch(meta, None, pod_meta({WARM: "w", REF: "r"})) == {"labels": {WARM: None}}
+
+
+def test_an_empty_system_label_is_not_expected() -> None:
+    """An empty value on the Sandbox means the label is not expected on the Pod."""
+    meta = sandbox_meta({WARM: "", REF: "", CREATED_BY: ""}, owner("SandboxWarmPool"))
+
+    assert metadata_patch(meta, None, pod_meta({WARM: "w", REF: "r", CREATED_BY: "x"})) == {
+        "labels": {WARM: None, REF: None, CREATED_BY: None}
+    }
+
+
+@pytest.mark.case(80)
+def test_created_by_follows_the_sandbox() -> None:
+    """Case 80: the normalised creator is on the Pod as long as the Sandbox names one."""
+    assert metadata_patch(sandbox_meta({CREATED_BY: "foo"}), None, pod_meta()) == {
+        "labels": {CREATED_BY: "unknown"}
+    }
+    assert metadata_patch(sandbox_meta(), None, pod_meta({CREATED_BY: "unknown"})) == {
+        "labels": {CREATED_BY: None}
+    }
+
+
+@pytest.mark.case(81)
+def test_labels_of_the_sandbox_itself_stay_there() -> None:
+    """Case 81: a label of the Sandbox's own metadata is not copied."""
+    assert metadata_patch(sandbox_meta({"team": "x"}), None, pod_meta()) is None
+
+
+@pytest.mark.case(82)
+def test_a_removed_autoscaler_annotation_is_removed() -> None:
+    """Case 82: safe-to-evict is an ordinary managed key."""
+    key = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+    assert metadata_patch(
+        sandbox_meta(), template_metadata(), pod_meta({}, {key: "true", ANNOTATIONS: key})
+    ) == {"annotations": {key: None, ANNOTATIONS: ""}}
+
+
+@pytest.mark.case(148)
+def test_an_empty_value_is_listed_but_not_added() -> None:
+    """Case 148: an existing Pod does not get a label of empty value, but the list names it."""
+    wanted = template_metadata({"a": ""}, {"c": ""})
+
+    assert metadata_patch(sandbox_meta(), wanted, pod_meta()) == {
+        "annotations": {LABELS: "a", ANNOTATIONS: "c"}
+    }
+    pod = pod_meta({"a": "x"}, {LABELS: "a", ANNOTATIONS: "c", "c": "x"})
+    assert metadata_patch(sandbox_meta(), wanted, pod) == {
+        "labels": {"a": ""},
+        "annotations": {"c": ""},
+    }
+
+
+@pytest.mark.case(139)
+def test_the_patch_needs_no_more_than_the_kept_metadata() -> None:
+    """Case 139: a Pod without managedFields and finalizers gives the same patch as the full one."""
+    full = b"""{"labels": {"a": "1"}, "annotations": {"agents.x-k8s.io/propagated-labels": "a"},
+        "finalizers": ["f"], "managedFields": [{"manager": "m"}]}"""
+    pruned = ObjectMeta(labels={"a": "1"}, annotations={LABELS: "a"})
+
+    from_full = metadata_patch(sandbox_meta(), None, msgspec.json.decode(full, type=ObjectMeta))
+
+    assert from_full == metadata_patch(sandbox_meta(), None, pruned)
+
+
+KEYS = st.sampled_from(
+    ["a", "b", "c", "", HASH_KEY, WARM, REF, CREATED_BY, LABELS, ANNOTATIONS, "agents.x-k8s.io/e"]
+)
+MAPS = st.dictionaries(KEYS.filter(bool), st.sampled_from(["", "1", "2", "controller"]))
+LISTS = st.lists(KEYS, max_size=4).map(",".join)
+
+
+@given(
+    template=st.builds(PodTemplateMetadata, st.none() | MAPS, st.none() | MAPS),
+    sandbox_labels=MAPS,
+    kind=st.sampled_from(["SandboxClaim", "SandboxWarmPool"]),
+    pod_labels=MAPS,
+    pod_annotations=MAPS,
+    lists=st.dictionaries(st.sampled_from([LABELS, ANNOTATIONS]), LISTS),
+)
+def test_one_patch_is_enough(
+    template: PodTemplateMetadata,
+    sandbox_labels: dict[str, str],
+    kind: str,
+    pod_labels: dict[str, str],
+    pod_annotations: dict[str, str],
+    lists: dict[str, str],
+) -> None:
+    """Whatever Pod and template look like, after the patch there is nothing left to do."""
+    meta = sandbox_meta(sandbox_labels, owner(kind))
+    pod = ObjectMeta(labels=pod_labels, annotations={**pod_annotations, **lists})
+
+    patch = metadata_patch(meta, template, pod)
+    after = merged({"labels": pod.labels, "annotations": pod.annotations}, patch or {})
+
+    assert metadata_patch(meta, template, msgspec.convert(after, ObjectMeta)) is None

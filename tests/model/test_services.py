@@ -1,0 +1,331 @@
+"""Ports and Services."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.model.service import (
+    Service,
+    ServicePort,
+    ServiceSpec,
+    adopted_service,
+    adoption_refusal,
+    build_service,
+    derive_ports,
+    may_adopt,
+    owned_service_patch,
+    service_fqdn,
+)
+from tests.model.support import HASH, HASH_KEY, UID, merged, sandbox_meta
+
+Port = tuple[str, int, str]
+SELECTOR = {HASH_KEY: HASH}
+HTTP = ServicePort("http", "TCP", 8080, 8080)
+
+
+def container(*ports: Port, **fields: Any) -> dict[str, Any]:
+    """Return a container with ports of (name, number, protocol); empty parts are left out."""
+    bodies = [
+        {"name": name, "containerPort": number, "protocol": protocol, "hostPort": 1}
+        for name, number, protocol in ports
+    ]
+    return {"name": "c", "ports": [{k: v for k, v in b.items() if v} for b in bodies], **fields}
+
+
+def ports_of(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = ()) -> list[Port]:
+    """Return the derived ports of a Pod spec as (name, number, protocol)."""
+    spec = {"containers": containers, "initContainers": init, "restartPolicy": "Always"}
+    derived = derive_ports(msgspec.Raw(msgspec.json.encode(spec)))
+    assert all(port.port == port.targetPort for port in derived)
+    return [(port.name, port.port, port.protocol) for port in derived]
+
+
+@pytest.mark.case(95)
+def test_ports_are_sorted_and_named() -> None:
+    """Case 95: a key counts once, keeps its first name, and is sorted by number, then protocol."""
+    assert ports_of(
+        container(
+            ("", 9090, "UDP"), ("", 8080, "TCP"), ("http", 8080, ""), ("", 9090, "TCP"), ("", 0, "")
+        )
+    ) == [("http", 8080, "TCP"), ("p-9090-tcp", 9090, "TCP"), ("p-9090-udp", 9090, "UDP")]
+
+
+@pytest.mark.case(96)
+def test_a_taken_name_is_not_given_twice() -> None:
+    """Case 96: the first port of a name keeps it; the second one is named by its number."""
+    assert ports_of(container(("http", 9090, "")), container(("http", 8080, ""))) == [
+        ("p-8080-tcp", 8080, "TCP"),
+        ("http", 9090, "TCP"),
+    ]
+
+
+@pytest.mark.case(96)
+def test_a_later_free_name_of_the_same_port_is_used() -> None:
+    """Case 96: when a port's first name is taken, a later name for it may still serve."""
+    assert ports_of(
+        container(("http", 9090, ""), ("http", 8080, "")), container(("alt", 8080, ""))
+    ) == [("alt", 8080, "TCP"), ("http", 9090, "TCP")]
+
+
+@pytest.mark.case(97)
+def test_explicit_names_beat_generated_ones() -> None:
+    """Case 97: a generated name that is taken gets a suffix; the explicit one is not altered."""
+    assert ports_of(container(("p-8080-tcp", 9090, ""), ("", 8080, ""))) == [
+        ("p-8080-tcp-2", 8080, "TCP"),
+        ("p-8080-tcp", 9090, "TCP"),
+    ]
+    assert ports_of(
+        container(("p-1-tcp", 2, ""), ("p-1-tcp-2", 3, ""), ("", 1, ""), ("", 4, "SCTP"))
+    ) == [
+        ("p-1-tcp-3", 1, "TCP"),
+        ("p-1-tcp", 2, "TCP"),
+        ("p-1-tcp-2", 3, "TCP"),
+        ("p-4-sctp", 4, "SCTP"),
+    ]
+
+
+@pytest.mark.case(98)
+def test_only_init_containers_that_stay_have_ports() -> None:
+    """Case 98: ports of an init container count, after the others, when it restarts always."""
+    sidecar = container(("metrics", 9000, ""), ("http", 81, ""), restartPolicy="Always")
+
+    assert ports_of(container(), init=(container(("", 9000, "")),)) == []
+    assert ports_of(container(("http", 80, "")), init=(sidecar,)) == [
+        ("http", 80, "TCP"),
+        ("p-81-tcp", 81, "TCP"),
+        ("metrics", 9000, "TCP"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"null",
+        b"{}",
+        b'{"containers": null, "initContainers": null}',
+        b'{"containers": [{"ports": null}]}',
+        b'{"containers": [{"ports": [{"name": null, "containerPort": null, "protocol": null}]}]}',
+    ],
+)
+def test_nothing_to_derive_is_no_error(raw: bytes) -> None:
+    """Null and absent parts of a Pod spec have no ports."""
+    assert derive_ports(msgspec.Raw(raw)) == ()
+
+
+PORTS = st.tuples(
+    st.sampled_from(["", "a", "b", "p-1-tcp", "p-1-tcp-2", "p-2-udp"]),
+    st.integers(min_value=0, max_value=3),
+    st.sampled_from(["", "TCP", "UDP", "SCTP"]),
+)
+
+
+@given(st.lists(st.lists(PORTS, max_size=6), max_size=3))
+def test_derived_ports_are_unique_and_sorted(containers: list[list[Port]]) -> None:
+    """Whatever the template says, names and keys are unique, sorted, complete, and never empty."""
+    derived = ports_of(*(container(*ports) for ports in containers))
+
+    wanted = {(number, protocol or "TCP") for ports in containers for _, number, protocol in ports}
+    keys = [(number, protocol) for _, number, protocol in derived]
+    names = [name for name, _, _ in derived]
+    assert keys == sorted(key for key in wanted if key[0])
+    assert len(set(names)) == len(names)
+    assert all(names)
+
+
+@pytest.mark.case(15)
+def test_the_service_is_headless_and_tracked() -> None:
+    """Case 15: name, label, selector, headless address, reference, and nothing else."""
+    assert build_service(sandbox_meta(), (HTTP,)) == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "sb-1",
+            "namespace": "ns",
+            "labels": SELECTOR,
+            "ownerReferences": [
+                {
+                    "apiVersion": "agents.x-k8s.io/v1beta1",
+                    "kind": "Sandbox",
+                    "name": "sb-1",
+                    "uid": UID,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "selector": SELECTOR,
+            "ports": [{"name": "http", "protocol": "TCP", "port": 8080, "targetPort": 8080}],
+        },
+    }
+
+
+@pytest.mark.case(99)
+def test_without_ports_the_field_is_absent() -> None:
+    """Case 99: a Service without ports has no ports field; a port added later is a drift."""
+    assert "ports" not in build_service(sandbox_meta(), ())["spec"]
+    assert owned_service_patch(owned(), HASH, (HTTP,)) == {
+        "spec": {"ports": [{"name": "http", "protocol": "TCP", "port": 8080, "targetPort": 8080}]}
+    }
+
+
+@pytest.mark.case(15, 16)
+def test_fqdn_ends_with_the_cluster_domain() -> None:
+    """Cases 15, 16: the name in DNS is service, namespace, svc and the cluster domain."""
+    assert service_fqdn("sb-1", "ns") == "sb-1.ns.svc.cluster.local"
+    assert service_fqdn("sb-1", "ns", "custom.domain") == "sb-1.ns.svc.custom.domain"
+
+
+def owned(
+    ports: tuple[ServicePort, ...] = (),
+    selector: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+) -> Service:
+    """Return an owned Service, in order unless said otherwise."""
+    return Service(
+        ObjectMeta(name="sb-1", labels={**SELECTOR, **(labels or {})}),
+        ServiceSpec("None", SELECTOR if selector is None else selector, ports),
+    )
+
+
+@pytest.mark.case(84)
+def test_ports_are_untouched_when_nobody_asked_for_the_service() -> None:
+    """Case 84: with ports None only label and selector are repaired."""
+    service = Service(
+        ObjectMeta(name="sb-1"), ServiceSpec("None", {"a": "b"}, (ServicePort("x", "TCP", 9090),))
+    )
+
+    assert owned_service_patch(service, HASH, None) == {
+        "metadata": {"labels": SELECTOR},
+        "spec": {"selector": {"a": None, HASH_KEY: HASH}},
+    }
+
+
+@pytest.mark.case(85)
+def test_drift_of_an_owned_service_is_repaired() -> None:
+    """Case 85: other labels stay, selector and ports become exactly the wanted ones."""
+    service = owned(
+        (HTTP, ServicePort("x", "TCP", 1, 1)), {**SELECTOR, "more": "x"}, {"keep": "me"}
+    )
+
+    patch = owned_service_patch(service, HASH, (HTTP,))
+
+    assert patch == {
+        "spec": {
+            "selector": {"more": None},
+            "ports": [{"name": "http", "protocol": "TCP", "port": 8080, "targetPort": 8080}],
+        }
+    }
+    after = merged(msgspec.to_builtins(service), patch)
+    assert after["metadata"]["labels"] == {**SELECTOR, "keep": "me"}
+    assert owned_service_patch(msgspec.convert(after, Service), HASH, (HTTP,)) is None
+
+
+def test_ports_nobody_wants_are_cleared() -> None:
+    """When the template has no ports left, the Service's are removed."""
+    assert owned_service_patch(owned((HTTP,)), HASH, ()) == {"spec": {"ports": None}}
+
+
+@pytest.mark.case(86)
+def test_other_port_fields_are_no_drift() -> None:
+    """Case 86: ports that are equal except for appProtocol or nodePort are left alone."""
+    service = msgspec.json.decode(
+        b'{"metadata": {"labels": {"agents.x-k8s.io/sandbox-name-hash": "ae84b5b2"}}, "spec":'
+        b' {"clusterIP": "None", "selector": {"agents.x-k8s.io/sandbox-name-hash": "ae84b5b2"},'
+        b' "ports": [{"name": "http", "protocol": "TCP", "port": 8080, "targetPort": 8080,'
+        b' "appProtocol": "h2", "nodePort": 3}]}}',
+        type=Service,
+    )
+
+    assert owned_service_patch(service, HASH, (HTTP,)) is None
+
+
+@pytest.mark.parametrize(
+    "port",
+    [
+        ServicePort("https", "TCP", 8080, 8080),
+        ServicePort("http", "UDP", 8080, 8080),
+        ServicePort("http", "TCP", 8081, 8080),
+        ServicePort("http", "TCP", 8080, "http"),
+    ],
+)
+def test_each_compared_port_field_is_a_drift(port: ServicePort) -> None:
+    """Name, protocol, number and target are compared, position by position."""
+    assert owned_service_patch(owned((port,)), HASH, (HTTP,)) is not None
+    assert owned_service_patch(owned((port, HTTP)), HASH, (HTTP, port)) is not None
+
+
+@pytest.mark.case(48, 49, 51, 52, 53, 92, 94, 103, 104, 105)
+@pytest.mark.parametrize(
+    ("labels", "is_allowed"),
+    [
+        ({"agents.x-k8s.io/adoptable": "true"}, True),
+        ({HASH_KEY: HASH}, True),
+        ({"agents.x-k8s.io/adoptable": "yes"}, False),
+        ({HASH_KEY: "811c9dc5"}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_adoption_needs_one_of_two_labels(labels: dict[str, str] | None, is_allowed: bool) -> None:  # noqa: FBT001
+    """Cases 48-53, 92, 94, 103-105: only ``adoptable: "true"`` or the own hash authorise."""
+    service = Service(ObjectMeta(name="sb-1", labels=labels))
+
+    assert may_adopt(service.metadata, HASH) is is_allowed
+    assert (adoption_refusal(service, HASH) is None) is is_allowed
+
+
+@pytest.mark.case(93)
+def test_a_service_with_an_address_is_not_adopted() -> None:
+    """Case 93: a real cluster IP cannot be changed, so such a Service is refused."""
+
+    def with_ip(address: str) -> Service:
+        return Service(ObjectMeta(name="sb-1", labels=SELECTOR), ServiceSpec(address))
+
+    assert adoption_refusal(with_ip("10.96.0.100"), HASH) == (
+        'cannot adopt service "sb-1": ClusterIP is "10.96.0.100" '
+        '(expected "None", field is immutable)'
+    )
+    assert adoption_refusal(with_ip("None"), HASH) is None
+    assert adoption_refusal(with_ip(""), HASH) is None
+
+
+@pytest.mark.case(91)
+def test_an_adopted_service_keeps_what_is_not_ours() -> None:
+    """Case 91: label and reference are added, selector and ports replaced, the rest stays."""
+    found = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "sb-1",
+            "resourceVersion": "9",
+            "labels": {"agents.x-k8s.io/adoptable": "true"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1"}],
+            "managedFields": [],
+        },
+        "spec": {"clusterIP": "None", "selector": {"a": "b"}, "ports": [{"port": 1}], "type": "x"},
+        "status": {"loadBalancer": {}},
+    }
+    before = msgspec.json.encode(found)
+
+    made = adopted_service(found, sandbox_meta(), (HTTP,))
+
+    assert msgspec.json.encode(found) == before
+    assert made["metadata"]["labels"] == {"agents.x-k8s.io/adoptable": "true", **SELECTOR}
+    assert [ref["name"] for ref in made["metadata"]["ownerReferences"]] == ["x", "sb-1"]
+    assert made["metadata"]["resourceVersion"] == "9"
+    assert made["spec"] == {
+        "clusterIP": "None",
+        "type": "x",
+        "selector": SELECTOR,
+        "ports": [{"name": "http", "protocol": "TCP", "port": 8080, "targetPort": 8080}],
+    }
+    assert made["status"] == found["status"]
+    assert "ports" not in adopted_service(found, sandbox_meta(), ())["spec"]

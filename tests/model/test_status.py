@@ -1,0 +1,344 @@
+"""Whole statuses and the patch that writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.model.conditions import (
+    Observation,
+    expired_cleared,
+    expired_mark,
+    find,
+    is_marked_expired,
+    next_status,
+    status_patch,
+)
+from lean_sandbox.model.messages import multiple_pods
+from lean_sandbox.model.sandbox import EMPTY_STATUS, Condition, SandboxStatus
+from tests.model.support import HASH, HASH_KEY, LATER, NOW, merged, pod, seen
+
+SELECTOR = f"{HASH_KEY}={HASH}"
+FQDN = "sb-1.ns.svc.cluster.local"
+
+
+def after(old: SandboxStatus, observation: Observation, now: Any = NOW) -> SandboxStatus:
+    """Return the next status of the fixture Sandbox."""
+    return next_status(old, observation, now, name="sb-1", namespace="ns")
+
+
+def plain(status: SandboxStatus) -> dict[str, Any]:
+    """Return the status as the server would read it."""
+    data = msgspec.json.decode(msgspec.json.encode(status))
+    assert isinstance(data, dict)
+    return data
+
+
+def types(status: SandboxStatus) -> list[str]:
+    """Return the condition types in order."""
+    return [condition.type for condition in status.conditions]
+
+
+def healthy() -> SandboxStatus:
+    """Return the status of an operational Sandbox with a Service."""
+    return after(EMPTY_STATUS, seen(pod=pod(), service_requested=True, service_present=True))
+
+
+@pytest.mark.case(14)
+def test_a_cold_start_writes_three_conditions_and_the_selector() -> None:
+    """Case 14: Suspended, PodScheduled and Ready in this order, all of the current generation."""
+    status = after(EMPTY_STATUS, seen(pod=pod("Pending", scheduled=None, ips=(), node_name="")))
+
+    assert [(c.type, c.status, c.reason, c.observedGeneration) for c in status.conditions] == [
+        ("Suspended", "False", "NotSuspended", 1),
+        ("PodScheduled", "Unknown", "PodSchedulingUnknown", 1),
+        ("Ready", "False", "DependenciesNotReady", 1),
+    ]
+    assert status == SandboxStatus(conditions=status.conditions, selector=SELECTOR)
+
+
+@pytest.mark.case(15, 16, 32)
+def test_an_operational_sandbox_shows_addresses_node_and_service() -> None:
+    """Cases 15, 16, 32: every field of an owned, running Pod and of its Service."""
+    assert healthy() == SandboxStatus(
+        conditions=healthy().conditions,
+        selector=SELECTOR,
+        podIPs=("10.244.0.5",),
+        nodeName="node-1",
+        service="sb-1",
+        serviceFQDN=FQDN,
+    )
+    custom = next_status(
+        EMPTY_STATUS,
+        seen(service_present=True),
+        NOW,
+        name="sb-1",
+        namespace="ns",
+        cluster_domain="custom.domain",
+    )
+    assert custom.serviceFQDN == "sb-1.ns.svc.custom.domain"
+
+
+@pytest.mark.case(23, 24)
+def test_many_passes_over_the_same_world_write_nothing() -> None:
+    """Cases 23, 24: however often a pass runs, three conditions, and nothing to write."""
+    first = status = after(EMPTY_STATUS, seen(pod=pod()))
+    for _ in range(20):
+        status = after(status, seen(pod=pod()), LATER)
+
+    assert len(status.conditions) == 3
+    assert status_patch(first, status) is None
+
+
+@pytest.mark.case(36, 38, 151)
+def test_finished_is_appended_and_comes_back_with_a_new_time() -> None:
+    """Cases 36, 38, 151: Finished stands last, goes when the Pod cannot be read, returns anew."""
+    done = after(healthy(), seen(pod=pod("Failed")))
+    unread = after(done, seen(pod_error="pod get failed: x", errors=("pod get failed: x",)))
+    again = after(unread, seen(pod=pod("Failed")), LATER)
+
+    assert types(done) == ["Suspended", "PodScheduled", "Ready", "Finished"]
+    assert "Finished" not in types(unread)
+    finished = find(again.conditions, "Finished")
+    assert finished is not None
+    assert finished.lastTransitionTime == "2026-01-02T03:05:05Z"
+
+
+@pytest.mark.case(60)
+def test_several_pods_clear_the_pod_and_keep_the_service() -> None:
+    """Case 60: no address, no node, scheduling unknown; what is said of the Service stays."""
+    status = after(healthy(), seen(multiple_pods=multiple_pods(2)))
+
+    assert (status.podIPs, status.nodeName) == ((), "")
+    assert (status.service, status.serviceFQDN) == ("sb-1", FQDN)
+    assert status.selector == SELECTOR
+
+
+@pytest.mark.case(90)
+def test_a_failed_service_step_keeps_what_is_known() -> None:
+    """Case 90: on a Service error the fields keep their values; without one they are cleared."""
+    failed = after(healthy(), seen(pod=pod(), is_service_unknown=True, errors=("x",)))
+    gone = after(healthy(), seen(pod=pod()))
+
+    assert (failed.service, failed.serviceFQDN) == ("sb-1", FQDN)
+    assert (gone.service, gone.serviceFQDN) == ("", "")
+
+
+@pytest.mark.case(108, 109)
+def test_suspension_walks_through_its_conditions() -> None:
+    """Cases 108, 109: the time of Suspended moves only when the Pod is gone; the selector stays."""
+    suspending = after(healthy(), seen(generation=2, is_suspended=True, pod=pod()), LATER)
+    suspended = after(suspending, seen(generation=2, is_suspended=True), LATER)
+
+    first, last = (find(s.conditions, "Suspended") for s in (suspending, suspended))
+    assert first is not None
+    assert last is not None
+    assert (first.reason, first.lastTransitionTime) == ("PodTerminating", "2026-01-02T03:04:05Z")
+    assert (last.reason, last.lastTransitionTime) == ("PodTerminated", "2026-01-02T03:05:05Z")
+    assert "PodScheduled" in types(suspending)
+    assert types(suspended) == ["Suspended", "Ready"]
+    assert (suspended.podIPs, suspended.nodeName) == ((), "")
+    assert suspended.selector == SELECTOR
+
+
+@pytest.mark.case(111)
+def test_resuming_moves_the_time_of_suspended() -> None:
+    """Case 111: Suspended becomes False anew, of the new generation."""
+    suspended = after(healthy(), seen(is_suspended=True))
+
+    resumed = find(after(suspended, seen(generation=3, pod=pod()), LATER).conditions, "Suspended")
+
+    assert resumed == Condition(
+        "Suspended",
+        "False",
+        "NotSuspended",
+        "Sandbox is not suspended",
+        "2026-01-02T03:05:05Z",
+        3,
+    )
+
+
+@pytest.mark.case(113)
+def test_a_foreign_pod_is_never_mirrored() -> None:
+    """Case 113: of a foreign Pod nothing reaches the status; only the selector is set."""
+    foreign = pod("Failed", is_owned=False)
+
+    status = after(EMPTY_STATUS, seen(is_suspended=True, pod=foreign))
+
+    assert types(status) == ["Suspended", "Ready"]
+    assert status == SandboxStatus(conditions=status.conditions, selector=SELECTOR)
+
+
+def test_a_pod_whose_delete_failed_is_still_shown() -> None:
+    """A failed delete returns the Pod along with the error: its address is still the truth."""
+    text = "failed to delete pod: x"
+
+    status = after(healthy(), seen(is_suspended=True, pod=pod(), pod_error=text, errors=(text,)))
+
+    assert status.podIPs == ("10.244.0.5",)
+    assert "PodScheduled" in types(status)
+
+
+@pytest.mark.case(119, 125)
+def test_the_mark_of_expiry_touches_only_ready_and_scheduling() -> None:
+    """Cases 119, 125: at marking Ready changes, PodScheduled goes, everything else stays."""
+    old = after(healthy(), seen(pod=pod("Succeeded"), service_present=True))
+
+    marked = expired_mark(old, 5, LATER)
+
+    assert types(marked) == ["Suspended", "Ready", "Finished"]
+    assert find(marked.conditions, "Finished") == find(old.conditions, "Finished")
+    assert find(marked.conditions, "Suspended") == find(old.conditions, "Suspended")
+    assert find(marked.conditions, "Ready") == Condition(
+        "Ready", "False", "SandboxExpired", "Sandbox has expired", "2026-01-02T03:04:05Z", 5
+    )
+    assert (marked.podIPs, marked.service) == (old.podIPs, "sb-1")
+    assert is_marked_expired(marked)
+    assert not is_marked_expired(old)
+    assert not is_marked_expired(EMPTY_STATUS)
+
+
+@pytest.mark.case(119, 125)
+def test_after_the_teardown_only_conditions_remain() -> None:
+    """Cases 119, 125: a retained Sandbox keeps its conditions, with Ready of the generation."""
+    marked = expired_mark(healthy(), 1, NOW)
+
+    cleared = expired_cleared(marked, 2, LATER)
+
+    assert cleared == SandboxStatus(conditions=cleared.conditions)
+    assert types(cleared) == ["Suspended", "Ready"]
+    assert [c.observedGeneration for c in cleared.conditions] == [1, 2]
+    assert status_patch(cleared, expired_cleared(cleared, 2, LATER)) is None
+
+
+@pytest.mark.case(128)
+def test_a_sandbox_born_expired_has_only_ready() -> None:
+    """Case 128: a Sandbox that never ran has the Ready condition alone."""
+    assert types(expired_mark(EMPTY_STATUS, 1, NOW)) == ["Ready"]
+
+
+@pytest.mark.case(126)
+def test_a_sandbox_may_come_back_from_expiry() -> None:
+    """Case 126: a normal pass overwrites the mark."""
+    back = after(expired_cleared(healthy(), 1, NOW), seen(generation=2, pod=pod()), LATER)
+
+    assert not is_marked_expired(back)
+    assert back.podIPs == ("10.244.0.5",)
+
+
+# --- the patch ---------------------------------------------------------------------------------
+
+
+@pytest.mark.case(43)
+def test_a_node_alone_waits_while_not_ready() -> None:
+    """Case 43: nodeName alone is no reason to write; with another change it goes along."""
+    old = after(EMPTY_STATUS, seen(pod=pod("Pending", ips=(), node_name="")))
+    placed = after(old, seen(pod=pod("Pending", ips=(), node_name="node-1")))
+    addressed = after(old, seen(pod=pod("Pending", ips=("1.2.3.4",), node_name="node-1")))
+
+    assert status_patch(old, placed) is None
+    assert status_patch(old, addressed) == {"podIPs": ["1.2.3.4"], "nodeName": "node-1"}
+
+
+@pytest.mark.case(44)
+def test_a_node_alone_is_written_when_ready() -> None:
+    """Case 44: on a ready Sandbox a changed node is written at once."""
+    old = after(EMPTY_STATUS, seen(pod=pod()))
+    moved = after(old, seen(pod=pod(node_name="node-2")))
+
+    assert status_patch(old, moved) == {"nodeName": "node-2"}
+
+
+@pytest.mark.case(47)
+def test_conditions_are_written_as_a_whole() -> None:
+    """Case 47: one changed condition brings the whole array, and nothing else, least a version."""
+    old = after(EMPTY_STATUS, seen(pod=pod("Pending")))
+    new = after(old, seen(pod=pod()), LATER)
+
+    patch = status_patch(old, new)
+
+    assert patch is not None
+    assert patch.keys() == {"conditions"}
+    assert [c["type"] for c in patch["conditions"]] == ["Suspended", "PodScheduled", "Ready"]
+    assert patch["conditions"][2] == {
+        "type": "Ready",
+        "status": "True",
+        "reason": "DependenciesReady",
+        "message": "Pod is Ready",
+        "lastTransitionTime": "2026-01-02T03:05:05Z",
+        "observedGeneration": 1,
+    }
+
+
+def test_an_empty_message_is_written_because_the_schema_requires_it() -> None:
+    """A mirrored condition with no message still has the field."""
+    patch = status_patch(EMPTY_STATUS, after(EMPTY_STATUS, seen(pod=pod())))
+
+    assert patch is not None
+    assert patch["conditions"][1]["message"] == ""
+
+
+@pytest.mark.case(109, 119)
+def test_cleared_fields_are_null() -> None:
+    """Cases 109, 119: what is gone is written as null."""
+    assert status_patch(healthy(), SandboxStatus(conditions=healthy().conditions)) == {
+        "selector": None,
+        "podIPs": None,
+        "nodeName": None,
+        "service": None,
+        "serviceFQDN": None,
+    }
+
+
+def test_times_are_compared_as_instants() -> None:
+    """Another spelling of the same transition time is no difference."""
+    old = SandboxStatus((Condition("Ready", "True", "R", "m", "2026-01-02T03:04:05Z"),))
+    same = SandboxStatus((Condition("Ready", "True", "R", "m", "2026-01-02T05:04:05+02:00"),))
+    other = SandboxStatus((Condition("Ready", "True", "R", "m", "2026-01-02T03:04:06Z"),))
+
+    assert status_patch(old, same) is None
+    assert status_patch(old, other) is not None
+
+
+CONDITIONS = st.lists(
+    st.builds(
+        Condition,
+        type=st.sampled_from(["Ready", "Suspended", "Finished"]),
+        status=st.sampled_from(["True", "False"]),
+        reason=st.sampled_from(["A", "B"]),
+        message=st.sampled_from(["", "m"]),
+        lastTransitionTime=st.just("2026-01-02T03:04:05Z"),
+        observedGeneration=st.none() | st.integers(min_value=1, max_value=2),
+    ),
+    max_size=3,
+    unique_by=lambda condition: condition.type,
+).map(tuple)
+TEXTS = st.sampled_from(["", "x", "y"])
+STATUSES = st.builds(
+    SandboxStatus,
+    conditions=CONDITIONS,
+    selector=TEXTS,
+    podIPs=st.lists(st.sampled_from(["10.0.0.1", "fd00::1"]), max_size=2).map(tuple),
+    nodeName=TEXTS,
+    service=TEXTS,
+    serviceFQDN=TEXTS,
+)
+
+
+@given(STATUSES, STATUSES)
+def test_the_patch_makes_the_old_status_the_new_one(old: SandboxStatus, new: SandboxStatus) -> None:
+    """Applying the patch to the old status gives the new one, save for a node that has to wait."""
+    patch = status_patch(old, new)
+
+    result = merged(plain(old), patch or {})
+
+    expected = plain(new)
+    if patch is None:
+        result.pop("nodeName", None)
+        expected.pop("nodeName", None)
+    assert result == expected
+    assert status_patch(new, new) is None

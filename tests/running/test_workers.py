@@ -1,0 +1,396 @@
+"""What happens to a key after its pass, and to the passes when one goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from lean_sandbox.run.queue import CLIENT, LOW, Item, WorkQueue
+from lean_sandbox.run.workers import Dispatcher, Outcome, PassReport, Result, run_workers
+from tests.support.clock import FakeClock, settle
+
+Reconcile = Callable[[Item[str]], Awaitable[Result]]
+
+
+class ExpectedError(Exception):
+    """What an error of the API looks like from here."""
+
+    def __init__(self, *, retryable: bool, retry_after_s: float | None = None) -> None:
+        super().__init__("refused")
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
+
+
+class Bench:
+    """A dispatcher at work on a clock moved by hand."""
+
+    def __init__(self, reconcile: Reconcile, **options: object) -> None:
+        self.clock = FakeClock()
+        self.queue: WorkQueue[str] = WorkQueue(self.clock)
+        self.reports: list[PassReport[str]] = []
+        settings = {"count": 4, "on_result": self.reports.append, **options}
+        self.dispatcher: Dispatcher[str] = Dispatcher(
+            self.queue,
+            reconcile,
+            clock=self.clock,
+            **settings,  # type: ignore[arg-type]
+        )
+
+    @property
+    def outcomes(self) -> list[tuple[str, Outcome]]:
+        """Return which passes ended, and how."""
+        return [(report.item.key, report.outcome) for report in self.reports]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Let the dispatcher run, and shut it down in the end."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.dispatcher.run)
+            yield
+            await settle()
+            self.queue.close()
+
+
+def failing(*errors: Exception) -> Reconcile:
+    """Return a pass that fails with each of the errors in turn, then succeeds."""
+    left = list(errors)
+
+    async def reconcile(_: Item[str]) -> Result:
+        await anyio.lowlevel.checkpoint()
+        if left:
+            raise left.pop(0)
+        return Result()
+
+    return reconcile
+
+
+class Gate:
+    """Passes that stay until they are let go, counting how many there are."""
+
+    def __init__(self) -> None:
+        self.entered: list[str] = []
+        self.most_at_once = 0
+        self.cleaned_up: list[str] = []
+        self.opened = anyio.Event()
+        self._inside = 0
+
+    async def reconcile(self, item: Item[str]) -> Result:
+        """Stay until the gate is opened."""
+        self.entered.append(item.key)
+        self._inside += 1
+        self.most_at_once = max(self.most_at_once, self._inside)
+        try:
+            await self.opened.wait()
+        finally:
+            self._inside -= 1
+            self.cleaned_up.append(item.key)
+        return Result()
+
+
+# -- success --------------------------------------------------------------------------------------
+
+
+async def test_a_successful_pass_forgets_the_failures_of_its_key() -> None:
+    """After a success the backoff starts anew."""
+    bench = Bench(failing(*[ExpectedError(retryable=True) for _ in range(3)]))
+    async with bench.running():
+        bench.queue.add("a")
+        await bench.clock.advance(1)
+        assert [report.next_s for report in bench.reports] == [0.005, 0.01, 0.02, None]
+    assert bench.queue.statistics().failing == 0
+    assert bench.dispatcher.statistics().success == 1
+    assert bench.dispatcher.statistics().errors == 3
+
+
+async def test_requeue_after_asks_for_one_more_pass_at_its_time() -> None:
+    """A result names the time of the next pass; it keeps the priority unless told otherwise."""
+    results = [Result(requeue_after_s=30, priority=LOW), Result(requeue_after_s=30), Result()]
+
+    async def reconcile(_: Item[str]) -> Result:
+        await anyio.lowlevel.checkpoint()
+        return results.pop(0)
+
+    bench = Bench(reconcile)
+    async with bench.running():
+        bench.queue.add("a", priority=CLIENT, changes=1)
+        await bench.clock.advance(29)
+        assert len(bench.reports) == 1
+        await bench.clock.advance(31)
+    assert [report.item.priority for report in bench.reports] == [CLIENT, LOW, LOW]
+    assert [report.item.changes for report in bench.reports] == [1, 0, 0]
+    assert bench.dispatcher.statistics().requeue_after == 2
+
+
+async def test_requeue_without_a_time_follows_the_backoff() -> None:
+    """Zero means: look again soon, but ever less often."""
+    results = [Result(requeue_after_s=0.0), Result(requeue_after_s=0.0), Result()]
+
+    async def reconcile(_: Item[str]) -> Result:
+        await anyio.lowlevel.checkpoint()
+        return results.pop(0)
+
+    bench = Bench(reconcile)
+    async with bench.running():
+        bench.queue.add("a")
+        await bench.clock.advance(1)
+    assert [report.next_s for report in bench.reports] == [0.005, 0.01, None]
+    assert bench.dispatcher.statistics().requeue == 2
+    assert bench.dispatcher.statistics().errors == 0
+
+
+# -- failure --------------------------------------------------------------------------------------
+
+
+async def test_a_terminal_failure_is_logged_once_and_not_retried() -> None:
+    """Trying again cannot help: one log line, and rest until something changes."""
+    bench = Bench(failing(ExpectedError(retryable=False)))
+    with capture_logs() as logs:
+        async with bench.running():
+            bench.queue.add("a")
+            await bench.clock.advance(5000)
+    assert bench.outcomes == [("a", Outcome.TERMINAL)]
+    assert [line["event"] for line in logs] == ["reconcile_failed_for_good"]
+    seen = bench.dispatcher.statistics()
+    assert (seen.errors, seen.terminal) == (1, 1)
+
+
+async def test_a_retry_waits_as_long_as_the_server_asked_for() -> None:
+    """Retry-After is honoured when it is longer than the backoff."""
+    bench = Bench(failing(ExpectedError(retryable=True, retry_after_s=7)))
+    async with bench.running():
+        bench.queue.add("a")
+        await bench.clock.advance(6.9)
+        assert len(bench.reports) == 1
+        await bench.clock.advance(0.2)
+        assert bench.outcomes[1:] == [("a", Outcome.SUCCESS)]
+
+
+async def test_a_backoff_does_not_outlast_what_falls_due_for_the_key() -> None:
+    """While passes keep failing, an expiry is still noticed in time."""
+    errors = [ExpectedError(retryable=True) for _ in range(14)]
+    bench = Bench(failing(*errors), retry_no_later_than_s=lambda _: 2.0)
+    async with bench.running():
+        bench.queue.add("a")
+        await bench.clock.advance(60)
+    assert max(report.next_s or 0 for report in bench.reports) == 2.0
+    assert bench.outcomes[-1] == ("a", Outcome.SUCCESS)
+
+
+async def test_a_crash_of_one_pass_never_ends_the_others() -> None:
+    """A bug is logged with its traceback, counted, and retried; other keys go on."""
+
+    async def reconcile(item: Item[str]) -> Result:
+        await anyio.lowlevel.checkpoint()
+        if item.key == "bad" and not item.attempts:
+            raise ZeroDivisionError
+        return Result()
+
+    bench = Bench(reconcile)
+    with capture_logs() as logs:
+        async with bench.running():
+            for key in ("bad", "good", "fine"):
+                bench.queue.add(key)
+            await bench.clock.advance(1)
+    assert sorted(key for key, outcome in bench.outcomes if outcome is Outcome.SUCCESS) == [
+        "bad",
+        "fine",
+        "good",
+    ]
+    panics = [line for line in logs if line["event"] == "reconcile_panicked"]
+    assert [type(line["exc_info"]) for line in panics] == [ZeroDivisionError]
+    assert bench.dispatcher.statistics().panics == 1
+
+
+async def test_a_failing_observer_never_ends_the_passes() -> None:
+    """Errors of the callbacks are counted, the work goes on."""
+
+    def broken(_: object) -> float:
+        raise LookupError
+
+    bench = Bench(
+        failing(ExpectedError(retryable=True)), on_result=broken, retry_no_later_than_s=broken
+    )
+    with capture_logs():
+        async with bench.running():
+            bench.queue.add("a")
+            await bench.clock.advance(1)
+    assert bench.dispatcher.statistics().success == 1
+    assert bench.dispatcher.statistics().callback_errors == 3
+
+
+# -- deadline -------------------------------------------------------------------------------------
+
+
+async def test_a_pass_that_overruns_is_cancelled_and_retried() -> None:
+    """A deadline frees the key and the place; the pass can clean up."""
+    gate = Gate()
+    bench = Bench(gate.reconcile, deadline_s=60)
+    async with bench.running():
+        bench.queue.add("a")
+        await bench.clock.advance(59)
+        bench.queue.add("b")
+        assert bench.reports == []
+        await bench.clock.advance(1)
+        assert bench.outcomes == [("a", Outcome.TIMEOUT)]
+        assert gate.cleaned_up == ["a"]
+        await bench.clock.advance(1)
+        assert gate.entered == ["a", "b", "a"]
+        gate.opened.set()
+    assert bench.dispatcher.statistics().timeouts == 1
+    assert bench.dispatcher.statistics().success == 2
+
+
+async def test_each_pass_has_its_own_deadline() -> None:
+    """Passes started at different times are cut off at different times."""
+    gate = Gate()
+    bench = Bench(gate.reconcile, deadline_s=60)
+    async with bench.running():
+        for key in ("a", "b", "c"):
+            bench.queue.add(key)
+            await bench.clock.advance(10)
+        await bench.clock.advance(30)
+        assert gate.cleaned_up == ["a"]
+        await bench.clock.advance(10)
+        assert gate.cleaned_up == ["a", "b"]
+        gate.opened.set()
+
+
+async def test_an_error_while_being_cut_off_counts_as_the_timeout() -> None:
+    """What a pass raises while it unwinds does not hide that it overran."""
+
+    async def reconcile(_: Item[str]) -> Result:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise ExpectedError(retryable=False)
+        return Result()
+
+    bench = Bench(reconcile, deadline_s=5)
+    async with bench.running():
+        bench.queue.add("a")
+        await bench.clock.advance(5)
+        assert bench.outcomes == [("a", Outcome.TIMEOUT)]
+
+
+# -- concurrency and shutdown ---------------------------------------------------------------------
+
+
+async def test_no_more_passes_run_at_once_than_allowed() -> None:
+    """The limit holds; a key that waits for room can still be overtaken by a more urgent one."""
+    gate = Gate()
+    bench = Bench(gate.reconcile, count=3)
+    async with bench.running():
+        for n in range(5):
+            bench.queue.add(f"{n}")
+        await settle()
+        assert bench.dispatcher.statistics().active == 3
+        bench.queue.add("urgent", priority=CLIENT)
+        gate.opened.set()
+        await settle()
+    assert gate.most_at_once == 3
+    assert gate.entered == ["0", "1", "2", "urgent", "3", "4"]
+
+
+async def test_a_key_never_has_two_passes_at_once() -> None:
+    """Events during a pass lead to one pass after it."""
+    gate = Gate()
+    bench = Bench(gate.reconcile)
+    async with bench.running():
+        for _ in range(5):
+            bench.queue.add("a")
+            await settle()
+        assert gate.entered == ["a"]
+        gate.opened.set()
+        await settle()
+        assert gate.entered == ["a", "a"]
+    assert gate.most_at_once == 1
+
+
+async def test_shutdown_lets_running_passes_finish() -> None:
+    """After close nothing begins, what runs may end, then the dispatcher returns."""
+    gate = Gate()
+    bench = Bench(gate.reconcile, count=1)
+    async with anyio.create_task_group() as group:
+        group.start_soon(bench.dispatcher.run)
+        bench.queue.add("a")
+        bench.queue.add("b")
+        await settle()
+        bench.queue.close()
+        await bench.clock.advance(29)
+        gate.opened.set()
+    assert bench.outcomes == [("a", Outcome.SUCCESS)]
+    assert bench.dispatcher.statistics().active == 0
+
+
+async def test_shutdown_cancels_passes_that_outlast_the_grace() -> None:
+    """The grace is an upper bound; the cut passes clean up and are counted."""
+    gate = Gate()
+    bench = Bench(gate.reconcile, count=2, grace_s=30)
+    async with anyio.create_task_group() as group:
+        group.start_soon(bench.dispatcher.run)
+        for key in ("a", "b", "c"):
+            bench.queue.add(key)
+        await settle()
+        bench.queue.close()
+        await bench.clock.advance(30)
+    assert sorted(gate.cleaned_up) == ["a", "b"]
+    assert bench.dispatcher.statistics().cancelled == 2
+    assert bench.dispatcher.statistics().errors == 0
+    assert bench.queue.statistics().running == 0
+
+
+async def test_cancellation_reaches_the_passes_at_once() -> None:
+    """Whoever cancels the dispatcher does not wait for a grace."""
+    gate = Gate()
+    bench = Bench(gate.reconcile)
+    async with anyio.create_task_group() as group:
+        group.start_soon(bench.dispatcher.run)
+        bench.queue.add("a")
+        await settle()
+        group.cancel_scope.cancel()
+    assert gate.cleaned_up == ["a"]
+    assert bench.outcomes == [("a", Outcome.CANCELLED)]
+
+
+async def test_a_limit_below_one_is_refused() -> None:
+    """A dispatcher that can do nothing is a mistake that shows."""
+    with pytest.raises(ValueError, match="at least one"):
+        Bench(Gate().reconcile, count=0)
+
+
+async def test_the_time_of_each_pass_is_counted() -> None:
+    """Pass times are summed and sorted into the buckets of Kubernetes' dashboards."""
+    gate = Gate()
+    bench = Bench(gate.reconcile)
+    async with bench.running():
+        bench.queue.add("a")
+        await bench.clock.advance(0.3)
+        gate.opened.set()
+    pass_time = bench.dispatcher.statistics().pass_time_s
+    assert pass_time.count == 1
+    assert pass_time.total == pytest.approx(0.3)
+    assert pass_time.counts[pass_time.bounds.index(0.3)] == 1
+    assert len(pass_time.bounds) == 40
+
+
+async def test_run_workers_is_the_dispatcher_in_one_call() -> None:
+    """The short form drains and returns when the queue is closed."""
+    clock = FakeClock()
+    queue: WorkQueue[str] = WorkQueue(clock)
+    done: list[str] = []
+
+    async def reconcile(item: Item[str]) -> Result:
+        await anyio.lowlevel.checkpoint()
+        done.append(item.key)
+        if len(done) == 3:
+            queue.close()
+        return Result()
+
+    for key in ("a", "b", "c"):
+        queue.add(key)
+    await run_workers(queue, reconcile, 1, clock, name="sandbox")
+    assert done == ["a", "b", "c"]

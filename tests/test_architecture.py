@@ -1,0 +1,118 @@
+"""Imports point downwards only: proven from the syntax trees."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Room -> the rooms of this project that it may import. Everything may import lean_sandbox.clock and
+# lean_sandbox.version, which import nothing of the project.
+ALLOWED: dict[str, set[str]] = {
+    "filters": set(),
+    "model": set(),
+    "api": {"model"},
+    "watch": {"api", "filters", "model"},
+    "run": {"watch", "filters", "api", "model"},
+    "reconcile": {"model", "api", "run", "watch", "filters"},
+    "local": {"model", "api"},
+}
+LEAVES = {"clock", "version"}
+# Third-party packages a room may use besides the standard library; None is any.
+LIBRARIES: dict[str, set[str] | None] = {
+    "filters": set(),
+    "model": {"msgspec", "lightkube", "yaml"},
+    "reconcile": {"msgspec", "structlog", "anyio"},
+    "watch": {"msgspec", "structlog", "anyio"},
+}
+
+
+def modules(room: str) -> Iterator[Path]:
+    """Yield the modules of a room."""
+    base = ROOT / "filters" if room == "filters" else ROOT / "lean_sandbox" / room
+    yield from sorted(base.rglob("*.py"))
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield every module name that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            yield node.module
+            if node.module == "lean_sandbox":
+                yield from (f"lean_sandbox.{alias.name}" for alias in node.names)
+
+
+def room_of(name: str) -> str | None:
+    """Return the room of an imported module, ``None`` for other people's."""
+    parts = name.split(".")
+    if parts[0] == "filters":
+        return "filters"
+    if parts[0] == "lean_sandbox":
+        return parts[1] if len(parts) > 1 else ""
+    return None
+
+
+@pytest.mark.parametrize("room", sorted(ALLOWED))
+def test_a_room_imports_only_rooms_below_it(room: str) -> None:
+    """A room imports itself, the rooms below it and nothing else of the project."""
+    paths = list(modules(room))
+    assert paths, f"the room {room} is gone"
+    for path in paths:
+        for name in imported(path):
+            target = room_of(name)
+            if target in (None, "", room) or target in LEAVES:
+                continue
+            assert target in ALLOWED[room], f"{path.relative_to(ROOT)} imports {name}"
+
+
+@pytest.mark.parametrize("room", sorted(LIBRARIES))
+def test_a_room_uses_only_the_libraries_it_declares(room: str) -> None:
+    """The inner rooms depend on few libraries; filters on none at all."""
+    allowed = LIBRARIES[room]
+    assert allowed is not None
+    for path in modules(room):
+        for name in imported(path):
+            top = name.split(".")[0]
+            if room_of(name) is not None or top in sys.stdlib_module_names:
+                continue
+            assert top in allowed, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_reconcilers_do_not_import_each_other() -> None:
+    """What reconcilers share goes through the cache and the queues."""
+    base = ROOT / "lean_sandbox" / "reconcile"
+    kinds = {path.name for path in base.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    for kind in kinds:
+        for path in sorted((base / kind).rglob("*.py")):
+            for name in imported(path):
+                parts = name.split(".")
+                if parts[:2] == ["lean_sandbox", "reconcile"] and len(parts) > 2:
+                    assert parts[2] not in kinds - {kind}, f"{path}: {name}"
+
+
+def test_nothing_below_the_application_uses_asyncio() -> None:
+    """Structured concurrency only: asyncio stays with the embedded server's HTTP library."""
+    for room in set(ALLOWED) - {"local"}:
+        for path in modules(room):
+            assert "asyncio" not in {name.split(".")[0] for name in imported(path)}, path
+
+
+def test_no_module_is_longer_than_six_hundred_lines() -> None:
+    """Half the modules have under 250 lines, none more than 600."""
+    lengths = {
+        path: len(path.read_text().splitlines())
+        for base in ("filters", "lean_sandbox")
+        for path in (ROOT / base).rglob("*.py")
+    }
+    too_long = {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > 600}
+    assert not too_long
+    assert sorted(lengths.values())[len(lengths) // 2] < 250
