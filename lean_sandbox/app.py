@@ -203,6 +203,13 @@ class Controller:
         """Begin no more passes; running ones may finish within the grace."""
         self.queue.close()
 
+    def seen_versions(self) -> dict[str, list[str | None]]:
+        """Return up to which resource version each watch has taken everything in, by resource."""
+        return {
+            plural: [informer.version for informer in informers]
+            for plural, informers in self._informers.items()
+        }
+
     @property
     def problems(self) -> dict[str, str]:
         """What each watch is failing with at present, by resource; empty while all is well."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["ANONYMOUS", "Authenticator", "User"]
+__all__ = ["ANONYMOUS", "UNSECURED", "Authenticator", "User"]
 
 _ISSUER: Final = "https://kubernetes.default.svc"
 
@@ -27,6 +27,8 @@ class User:
 
 
 ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
+UNSECURED: Final = User("system:unsecured", ("system:masters", "system:authenticated"))
+"""Who asks without credentials where those are trusted."""
 
 
 def _b64(data: bytes) -> str:
@@ -45,7 +47,10 @@ class Authenticator:
         key: bytes,
         now: Callable[[], datetime],
         account_uid: Callable[[str, str], str | None],
+        *,
+        nobody: User = ANONYMOUS,
     ) -> None:
+        self._nobody = nobody
         self._key = key
         self._now = now
         self._account_uid = account_uid
@@ -88,7 +93,7 @@ class Authenticator:
     def identify(self, authorization: str) -> User | None:
         """Return who holds the credentials of an Authorization header, None for nobody known."""
         if not authorization:
-            return ANONYMOUS
+            return self._nobody
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:

@@ -8,11 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.local.errors import Cause, bad_request, invalid, unsupported_media_type
-from lean_sandbox.local.eventconv import to_core
+from lean_sandbox.local.protobuf import PROTOBUF, decode_body
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.verbs import Deletion
 
-__all__ = ["APPLY", "JSON_PATCH", "MERGE_PATCH", "STRATEGIC", "read_deletion", "read_object"]
+__all__ = ["APPLY", "JSON_PATCH", "MERGE_PATCH", "STRATEGIC", "read_deletion", "read_object", "read_plain"]
 
 Json = dict[str, Any]
 
@@ -31,12 +31,21 @@ def media_type(content_type: str) -> str:
 
 
 def decode(body: bytes, content_type: str) -> Any:
-    """Return a decoded JSON or YAML body.
+    """Return a decoded JSON or YAML body, or a protobuf one of the few kinds taken that way.
 
     Raises:
-        msgspec.DecodeError: it is neither.
+        msgspec.DecodeError: it is none of them.
+        StatusError: 415 for another kind in protobuf.
 
     """
+    if content_type == PROTOBUF:
+        try:
+            found = decode_body(body)
+        except ValueError as error:
+            raise msgspec.DecodeError(str(error)) from None
+        if found is None:
+            raise unsupported_media_type(("application/json", "application/yaml"))
+        return found
     if "yaml" in content_type and body.lstrip()[:1] not in (b"{", b"["):
         return msgspec.yaml.decode(body)
     return _decode(body)
@@ -51,7 +60,7 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
 
     """
     media = media_type(content_type)
-    if media not in ("", "application/json", "application/yaml", APPLY, "*/*"):
+    if media not in ("", "application/json", "application/yaml", APPLY, "*/*", PROTOBUF):
         raise unsupported_media_type(("application/json", "application/yaml"))
     try:
         obj = decode(body, media)
@@ -62,8 +71,24 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
     _check_claims(kind, obj, body)
     obj.pop("kind", None)
     obj.pop("apiVersion", None)
-    if kind.group == "events.k8s.io":
-        return to_core(obj)
+    return obj
+
+
+def read_plain(body: bytes, content_type: str) -> Json:
+    """Return the object of a request whose kind does not matter; empty for an empty body.
+
+    Raises:
+        StatusError: 400.
+
+    """
+    if not body:
+        return {}
+    try:
+        obj = decode(body, media_type(content_type))
+    except msgspec.DecodeError as error:
+        raise bad_request(f"error decoding the body: {error}") from None
+    if not isinstance(obj, dict):
+        raise bad_request("the body is no object")
     return obj
 
 
@@ -121,12 +146,7 @@ def read_deletion(body: bytes, content_type: str, query: Mapping[str, str]) -> D
     """
     options: Json = {}
     if body:
-        try:
-            options = decode(body, media_type(content_type))
-        except msgspec.DecodeError as error:
-            raise bad_request(f"couldn't read delete options: {error}") from None
-        if not isinstance(options, dict):
-            raise bad_request("couldn't read delete options: the body is no object")
+        options = read_plain(body, content_type)
     policy = options.get("propagationPolicy") or query.get("propagationPolicy") or None
     if options.get("orphanDependents"):
         policy = "Orphan"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from lean_sandbox.local.errors import Cause, invalid
 from lean_sandbox.local.registry import Kind
 
-__all__ = ["ClusterIPs", "prepare_create", "prepare_update"]
+__all__ = ["ClusterIPs", "assign_address", "prepare_create", "prepare_update"]
 
 Json = dict[str, Any]
 
@@ -56,7 +57,7 @@ class ClusterIPs:
             self._free.append(address)
 
 
-def prepare_create(kind: Kind, obj: Json, addresses: ClusterIPs) -> None:
+def prepare_create(kind: Kind, obj: Json) -> None:
     """Set what the server decides about a new object, before defaults."""
     if kind.has_status and kind.plural not in _KEEPS_STATUS:
         obj.pop("status", None)
@@ -78,7 +79,7 @@ def prepare_create(kind: Kind, obj: Json, addresses: ClusterIPs) -> None:
     elif kind.plural == "persistentvolumeclaims":
         obj["status"] = {"phase": "Pending"}
     elif kind.plural == "services":
-        _assign_address(obj, addresses)
+        obj["status"] = {"loadBalancer": {}}
     elif kind.plural == "secrets":
         _encode_strings(obj)
 
@@ -86,23 +87,23 @@ def prepare_create(kind: Kind, obj: Json, addresses: ClusterIPs) -> None:
 def _encode_strings(obj: Json) -> None:
     strings = obj.pop("stringData", None)
     if strings:
-        import base64
-
         data = obj.setdefault("data", {})
         for key, value in strings.items():
             data[key] = base64.b64encode(value.encode()).decode()
 
 
-def _assign_address(obj: Json, addresses: ClusterIPs) -> None:
-    obj["status"] = {"loadBalancer": {}}
+def assign_address(obj: Json, addresses: ClusterIPs, *, keep: bool) -> None:
+    """Give a new Service its cluster IP; a dry run (not ``keep``) shows one and gives it back."""
     spec = obj.setdefault("spec", {})
     if spec.get("type") == "ExternalName":
         return
     address = spec.get("clusterIP")
-    if address and address != "None":
-        addresses.note(address)
-    elif not address:
+    if not address:
         address = addresses.take()
+    elif address != "None":
+        addresses.note(address)
+    if not keep:
+        addresses.give_back(address)
     spec["clusterIP"] = address
     spec["clusterIPs"] = [address]
     spec.setdefault("ipFamilies", ["IPv4"])

@@ -17,10 +17,10 @@ from aiohttp import web
 
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.local.audit import AuditLog
-from lean_sandbox.local.auth import Authenticator, User
+from lean_sandbox.local.auth import ANONYMOUS, UNSECURED, Authenticator, User
 from lean_sandbox.local.certificates import serving_context
 from lean_sandbox.local.direct import DirectAccess
-from lean_sandbox.local.documents import documents
+from lean_sandbox.local.documents import Documents
 from lean_sandbox.local.faults import Faults, Matcher
 from lean_sandbox.local.gc import GarbageCollector
 from lean_sandbox.local.handlers import Handlers
@@ -191,7 +191,7 @@ class ControlPlane:
             reviews=Reviews(authorizer, self._verbs.now),
             audit=self.audit,
             faults=self.faults,
-            documents=documents(self._registry, lambda: self.url),
+            documents=Documents(self._registry, lambda: self.url),
         )
 
     # ------------------------------------------------------------------ state
@@ -202,7 +202,15 @@ class ControlPlane:
             key = load_state(self.settings.state_file, self._store, self._registry)
             self._saved_version = self._store.version
         self._key = key or random.SystemRandom().randbytes(32)
-        self._authenticator = Authenticator(self._key, self._clock.now, self._account_uid)
+        trusted = self.settings.trust_anonymous
+        if trusted is None:
+            trusted = not self.settings.tls
+        self._authenticator = Authenticator(
+            self._key,
+            self._clock.now,
+            self._account_uid,
+            nobody=UNSECURED if trusted else ANONYMOUS,
+        )
         self._authenticator.add(
             self._authenticator.derive(_ADMIN), User(_ADMIN, (_MASTERS, "system:authenticated"))
         )
@@ -294,6 +302,15 @@ class ControlPlane:
     def drop_watches(self) -> int:
         """Cut every watch connection, as a failing network would; return how many there were."""
         return self._watches.drop_all()
+
+    def bookmark_now(self) -> int:
+        """Send every watcher a bookmark of the newest version at once, and return that version.
+
+        Who has seen it has seen every change made before the call.
+        """
+        version = self._store.version
+        self._watches.bookmark_all(version)
+        return version
 
     @property
     def open_watches(self) -> int:

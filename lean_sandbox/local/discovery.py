@@ -1,4 +1,4 @@
-"""Discovery documents: which groups, versions and resources a server has, old style and aggregated."""
+"""Discovery documents: the groups, versions and resources a server has, single and aggregated."""
 
 from __future__ import annotations
 
@@ -27,27 +27,48 @@ class ServedKind(Protocol):
     """What discovery and OpenAPI have to know of one served version of one kind."""
 
     @property
-    def group(self) -> str: ...
+    def group(self) -> str:
+        """Return the API group, empty for the core one."""
+
     @property
-    def version(self) -> str: ...
+    def version(self) -> str:
+        """Return the version, e.g. `v1`."""
+
     @property
-    def plural(self) -> str: ...
+    def plural(self) -> str:
+        """Return the resource name in paths."""
+
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """Return the kind."""
+
     @property
-    def namespaced(self) -> bool: ...
+    def namespaced(self) -> bool:
+        """Say whether objects live in a namespace."""
+
     @property
-    def singular(self) -> str: ...
+    def singular(self) -> str:
+        """Return the singular resource name."""
+
     @property
-    def short_names(self) -> Collection[str]: ...
+    def short_names(self) -> Collection[str]:
+        """Return the abbreviations kubectl accepts."""
+
     @property
-    def categories(self) -> Collection[str]: ...
+    def categories(self) -> Collection[str]:
+        """Return groups of resources such as `all`."""
+
     @property
-    def subresources(self) -> Collection[str]: ...
+    def subresources(self) -> Collection[str]:
+        """Return the names of subresources."""
+
     @property
-    def is_custom(self) -> bool: ...
+    def is_custom(self) -> bool:
+        """Say whether a CustomResourceDefinition serves it."""
+
     @property
-    def schema(self) -> Mapping[str, Any] | None: ...
+    def schema(self) -> Mapping[str, Any] | None:
+        """Return the schema of a custom kind."""
 
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
@@ -93,7 +114,7 @@ def _group_version(group: str, version: str) -> str:
 
 
 def _groups(kinds: Iterable[ServedKind]) -> dict[str, dict[str, list[ServedKind]]]:
-    """Return group -> version -> kinds, in the order of the input; the first version is preferred."""
+    """Return group -> version -> kinds in the order of the input (first version preferred)."""
     found: dict[str, dict[str, list[ServedKind]]] = {}
     for kind in kinds:
         found.setdefault(kind.group, {}).setdefault(kind.version, []).append(kind)

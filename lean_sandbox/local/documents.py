@@ -2,110 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local.registry import Kind, Registry
+from lean_sandbox.local.discovery import (
+    aggregated_discovery,
+    aggregated_version,
+    api_group,
+    api_versions,
+    group_list,
+    resource_list,
+    version_info,
+)
+from lean_sandbox.local.openapi import OpenApiDocuments
+from lean_sandbox.local.registry import REVIEWS, Kind, Registry
 
-__all__ = ["documents"]
+__all__ = ["Documents"]
 
 Json = dict[str, Any]
 Found = tuple[int, bytes, str]
 
-_VERSION: Final = {
-    "major": "1",
-    "minor": "36",
-    "emulationMajor": "1",
-    "emulationMinor": "36",
-    "minCompatibilityMajor": "1",
-    "minCompatibilityMinor": "35",
-    "gitVersion": "v1.36.3+lean",
-    "gitCommit": "",
-    "gitTreeState": "",
-    "buildDate": "1970-01-01T00:00:00Z",
-    "goVersion": "none",
-    "compiler": "cpython",
-    "platform": "local/any",
-}
-_VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+_JSON: Final = "application/json"
+_AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
+_PRODUCT: Final = "lean"
 
 
-def _resources(kinds: Iterable[Kind]) -> list[Json]:
-    found = []
-    for kind in sorted(kinds, key=lambda item: item.plural):
-        item: Json = {
-            "name": kind.plural,
-            "singularName": kind.singular,
-            "namespaced": kind.namespaced,
-            "kind": kind.kind,
-            "verbs": _VERBS,
-        }
-        if kind.short_names:
-            item["shortNames"] = list(kind.short_names)
-        if kind.categories:
-            item["categories"] = list(kind.categories)
-        found.append(item)
-        for sub in sorted(kind.subresources):
-            found.append(
-                {
-                    "name": f"{kind.plural}/{sub}",
-                    "singularName": "",
-                    "namespaced": kind.namespaced,
-                    "kind": kind.kind,
-                    "verbs": ["get", "patch", "update"],
-                }
+class Documents:
+    """Answers paths outside the resources; remembers what it encoded until the kinds change."""
+
+    def __init__(self, registry: Registry, url: Callable[[], str]) -> None:
+        self._registry = registry
+        self._url = url
+        self._revision = -1
+        self._kinds: list[Kind] = []
+        self._openapi = OpenApiDocuments(())
+        self._known: dict[tuple[str, str], Found | None] = {}
+
+    def answer(self, path: str, accept: str) -> Found | None:
+        """Return code, body and content type of a document, None where there is none."""
+        if self._revision != self._registry.revision:
+            self._revision = self._registry.revision
+            self._kinds = [*self._registry, *REVIEWS]
+            self._openapi = OpenApiDocuments(self._kinds)
+            self._known.clear()
+        path = path.strip("/")
+        version = (aggregated_version(accept) or "") if path in ("api", "apis") else ""
+        key = (path, version)
+        if key not in self._known:
+            found = self._find(path, version)
+            if found is None:  # not remembered: clients could ask for anything
+                return None
+            self._known[key] = found
+        return self._known[key]
+
+    def _find(self, path: str, version: str) -> Found | None:
+        if version:
+            body = aggregated_discovery(
+                self._kinds, is_core=path == "api", api_version=version
             )
-    return found
+            return 200, msgspec.json.encode(body), _AGGREGATED.format(version)
+        if path == "openapi/v2":
+            return 200, self._openapi.swagger(), _JSON
+        if path == "openapi/v3":
+            return 200, self._openapi.index(), _JSON
+        if path.startswith("openapi/v3/"):
+            document = self._openapi.document(path.removeprefix("openapi/v3/"))
+            return None if document is None else (200, document, _JSON)
+        listed = self._discovery(path)
+        return None if listed is None else (200, msgspec.json.encode(listed), _JSON)
 
-
-def documents(
-    registry: Registry, url: Callable[[], str]
-) -> Callable[[str, str, dict[str, str]], Found | None]:
-    """Return the function that answers paths outside the resources, None for unknown ones."""
-
-    def answer(path: str, accept: str, query: dict[str, str]) -> Found | None:
-        del accept, query
-        body = _plain(registry, path.rstrip("/"), url())
-        return None if body is None else (200, msgspec.json.encode(body), "application/json")
-
-    return answer
-
-
-def _plain(registry: Registry, path: str, url: str) -> Json | None:
-    if path == "/version":
-        return dict(_VERSION)
-    if path == "/api":
-        address = url.partition("//")[2]
-        return {
-            "kind": "APIVersions",
-            "versions": ["v1"],
-            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
-        }
-    parts = path.strip("/").split("/")
-    groups: dict[str, list[str]] = {}
-    for kind in registry:
-        versions = groups.setdefault(kind.group, [])
-        if kind.version not in versions:
-            versions.append(kind.version)
-    if parts == ["apis"]:
-        listed = [_group(name, versions) for name, versions in groups.items() if name]
-        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
-    if len(parts) == 2 and parts[0] == "apis" and parts[1] in groups:
-        return {"kind": "APIGroup", "apiVersion": "v1", **_group(parts[1], groups[parts[1]])}
-    group, version = ("", parts[-1]) if parts[0] == "api" else (parts[-2], parts[-1])
-    if len(parts) == (2 if parts[0] == "api" else 3) and version in groups.get(group, ()):
-        kinds = [kind for kind in registry if (kind.group, kind.version) == (group, version)]
-        return {
-            "kind": "APIResourceList",
-            "apiVersion": "v1",
-            "groupVersion": f"{group}/{version}" if group else version,
-            "resources": _resources(kinds),
-        }
-    return None
-
-
-def _group(name: str, versions: list[str]) -> Json:
-    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
-    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
+    def _discovery(self, path: str) -> Json | None:
+        match path.split("/"):
+            case ["version"]:
+                return version_info(_PRODUCT)
+            case ["api"]:
+                return api_versions(self._url().partition("//")[2])
+            case ["apis"]:
+                return group_list(self._kinds)
+            case ["apis", group]:
+                return api_group(self._kinds, group)
+            case ["api", version]:
+                return resource_list(self._kinds, "", version)
+            case ["apis", group, version]:
+                return resource_list(self._kinds, group, version)
+        return None

@@ -21,6 +21,7 @@ from lean_sandbox.local.errors import (
     unknown_resource,
     unsupported_media_type,
 )
+from lean_sandbox.local.eventconv import to_core, to_events
 from lean_sandbox.local.paging import check_options, list_page, matcher, version_of
 from lean_sandbox.local.patch import json_patch, merge_patch, strategic_patch
 from lean_sandbox.local.registry import Kind
@@ -245,7 +246,16 @@ class Handlers:
             raise unknown_resource()
         namespace = self._namespace(ask)
         self._check_namespace(obj, namespace)
-        return self.written(ask, self._verbs.create(ask.kind, namespace, obj, options), options, 201)
+        kind, obj = self._stored(ask.kind, obj, options)
+        return self.written(ask, self._verbs.create(kind, namespace, obj, options), options, 201)
+
+    def _stored(self, kind: Kind, obj: Json, options: WriteOptions) -> tuple[Kind, Json]:
+        """Return an object in the version it is stored in: Events have two faces."""
+        if kind.group != "events.k8s.io":
+            return kind, obj
+        self._verbs.admission.decode(kind, obj, options.validation, options.warnings)
+        stored = self._verbs.registry.get("", "v1", "events")
+        return stored or kind, to_core(obj)
 
     @staticmethod
     def _check_namespace(obj: Json, namespace: str) -> None:
@@ -265,8 +275,9 @@ class Handlers:
         obj = bodies.read_object(ask.kind, ask.body, ask.content_type)
         namespace = self._namespace(ask)
         self._check_namespace(obj, namespace)
+        kind, obj = self._stored(ask.kind, obj, options)
         entry = self._verbs.update(
-            ask.kind, namespace, ask.target.name, lambda _: obj, options, is_put=True
+            kind, namespace, ask.target.name, lambda _: obj, options, is_put=True
         )
         return self.written(ask, entry, options)
 
@@ -318,11 +329,12 @@ class Handlers:
         namespace, name = self._namespace(ask), ask.target.name
         if bodies.media_type(ask.content_type) == bodies.APPLY:
             return self._apply(ask, options)
-        change = self.patch_function(ask)
-        if ask.kind.group == "events.k8s.io":
-            raise_unconverted = change
-            change = self._subresources.converted(raise_unconverted)
-        entry = self._verbs.update(ask.kind, namespace, name, change, options)
+        kind, change = ask.kind, self.patch_function(ask)
+        if kind.group == "events.k8s.io":
+            shown = change
+            kind, _ = self._stored(kind, {"metadata": {}}, options)
+            change = lambda obj: to_core(shown(to_events(obj)))  # noqa: E731 - said right here
+        entry = self._verbs.update(kind, namespace, name, change, options)
         return self.written(ask, entry, options)
 
     def _apply(self, ask: Ask, options: WriteOptions) -> Answer:
@@ -331,6 +343,7 @@ class Handlers:
             cause = Cause("FieldValueRequired", text, "fieldManager")
             raise invalid("meta.k8s.io", "PatchOptions", "", [cause])
         obj = bodies.read_object(ask.kind, ask.body, bodies.APPLY)
+        options.subresource = ask.target.subresource
         namespace, name = self._namespace(ask), ask.target.name
         self._check_namespace(obj, namespace)
         metadata = obj.setdefault("metadata", {})

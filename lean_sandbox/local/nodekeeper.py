@@ -12,7 +12,7 @@ from lean_sandbox.local.podview import NodeView
 
 __all__ = ["NodeKeeper"]
 
-_RETRY_S = 1.0
+_RETRY_S = 0.5
 
 
 class NodeKeeper:

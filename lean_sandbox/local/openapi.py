@@ -1,7 +1,7 @@
 """OpenAPI documents of a server: what `kubectl explain` and `kubectl apply` read.
 
-Documents are computed when first asked for and kept encoded; the index only needs their hashes, which
-come from the kinds and not from the finished text.
+Documents are computed when first asked for and kept encoded; the index only needs their hashes,
+which come from the kinds and not from the finished text.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class OpenApiDocuments:
         self._encoded: dict[str, bytes] = {}
 
     def etag(self, path: str) -> str | None:
-        """Return the hash of a document (``api/v1``, ``apis/<group>/<version>``), None if unknown."""
+        """Return the hash of a document (``api/v1``, ``apis/<group>/<version>``) or None."""
         kinds = self._groups.get(path)
         if kinds is None:
             return None
@@ -246,7 +246,7 @@ def _document(kinds: list[ServedKind]) -> Json:
 
 
 def _downgraded(value: Any) -> Any:
-    """Return a schema as OpenAPI 2 has it: other references, no oneOf or anyOf, single allOf folded."""
+    """Return a schema as OpenAPI 2 has it: other references, no oneOf or anyOf, allOf folded."""
     if isinstance(value, list):
         return [_downgraded(item) for item in value]
     if not isinstance(value, dict):

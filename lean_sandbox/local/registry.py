@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from lean_sandbox.local.errors import qualified
 
-__all__ = ["Kind", "PrinterColumn", "Registry", "kinds_of_definition"]
+__all__ = ["REVIEWS", "Kind", "PrinterColumn", "Registry", "kinds_of_definition"]
 
 Json = dict[str, Any]
 
@@ -314,6 +314,18 @@ def _others() -> Iterator[Kind]:
         subresources=_STATUS,
         has_generation=True,
     )
+
+
+REVIEWS: Final = tuple(
+    _kind(group, "v1", plural, kind, namespaced=False)
+    for group, plural, kind in (
+        ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),
+        ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+        ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
+        ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview"),
+    )
+)
+"""Kinds that are asked by POST and stored nowhere."""
 
 
 def _columns(version: Mapping[str, Any]) -> tuple[PrinterColumn, ...]:

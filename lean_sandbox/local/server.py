@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -11,6 +10,8 @@ from aiohttp import web
 from lean_sandbox.clock import Clock
 from lean_sandbox.local.audit import AuditEntry, AuditLog
 from lean_sandbox.local.auth import Authenticator, User
+from lean_sandbox.local.bodies import read_plain
+from lean_sandbox.local.documents import Documents
 from lean_sandbox.local.errors import StatusError, internal, unauthorized, unknown_resource
 from lean_sandbox.local.faults import ChosenFailure, Faults
 from lean_sandbox.local.handlers import Answer, Ask, Handlers
@@ -22,10 +23,7 @@ from lean_sandbox.local.target import Target, read_target
 from lean_sandbox.local.watching import Watches
 import structlog
 
-__all__ = ["ApiServer", "Documents"]
-
-Documents = Callable[[str, str, dict[str, str]], "tuple[int, bytes, str] | None"]
-"""Discovery and OpenAPI: path, Accept header and query to code, body and content type."""
+__all__ = ["ApiServer"]
 
 _HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
 _REVIEWS: Final = frozenset(("authentication.k8s.io", "authorization.k8s.io"))
@@ -127,7 +125,7 @@ class ApiServer:
             return self._plain(target, entry.accept)
         kind = self._registry.get(target.group, target.version, target.resource)
         if kind is None:
-            return self._unknown(target, body, user, entry.accept)
+            return self._unknown(target, body, user, entry)
         ask = Ask(target, kind, user, body, entry.content_type, entry.accept, entry.user_agent)
         if target.is_watch:
             plan = self._handlers.plan_watch(ask)
@@ -151,19 +149,19 @@ class ApiServer:
         path = target.path.rstrip("/")
         if path in _HEALTH:
             return Answer(200, b"ok", content_type="text/plain; charset=utf-8")
-        found = self._documents(target.path, accept, dict(target.query))
+        found = self._documents.answer(target.path, accept)
         if found is not None:
             return Answer(found[0], found[1], content_type=found[2])
         return _page_not_found()
 
-    def _unknown(self, target: Target, body: bytes, user: User, accept: str) -> Answer:
+    def _unknown(self, target: Target, body: bytes, user: User, entry: AuditEntry) -> Answer:
         """Answer a resource path without a stored kind: a review, or nothing there."""
         if target.group in _REVIEWS and target.verb == "create":
-            asked: Any = msgspec.json.decode(body or b"{}")
+            asked = read_plain(body, entry.content_type)
             review = self._reviews.answer(target.group, target.resource, asked, user)
             if review is not None:
                 return Answer(201, msgspec.json.encode(review))
-        found = self._documents(target.path, accept, dict(target.query))
+        found = self._documents.answer(target.path, entry.accept)
         if found is not None:
             return Answer(found[0], found[1], content_type=found[2])
         if not self._registry.serves(target.group, target.version):
@@ -183,7 +181,8 @@ def _refused(error: StatusError) -> Answer:
 
 
 def _response(answer: Answer) -> web.Response:
-    response = web.Response(body=answer.body, status=answer.code, headers=answer.headers)
+    body = answer.body + b"\n" if answer.content_type == "application/json" else answer.body
+    response = web.Response(body=body, status=answer.code, headers=answer.headers)
     response.headers["Content-Type"] = answer.content_type
     for warning in answer.warnings:
         response.headers.add("Warning", warning)

@@ -18,6 +18,12 @@ class LocalSettings:
     """Port to listen on; 0 picks a free one."""
     tls: bool = False
     """Serve HTTPS with a certificate made at start (needs the ``openssl`` program)."""
+    trust_anonymous: bool | None = None
+    """Take requests without credentials for an administrator's; None means only without TLS.
+
+    kubectl keeps its credentials to itself on plain HTTP, so without this it could not do anything
+    there.
+    """
     rbac: bool = True
     """Check Role and ClusterRole bindings; without it every known user may do everything."""
     tables: bool = True

@@ -48,7 +48,9 @@ class Entry:
         self.uid: str = metadata["uid"]
         self.labels: dict[str, str] = metadata.get("labels") or {}
         self.fields = fields
-        body = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
+        body = {"metadata": metadata, **obj}
+        body.pop("kind", None)
+        body.pop("apiVersion", None)
         self.tail: bytes = _encode(body)[1:]
         """The encoded object without its opening brace, kind and apiVersion."""
         self._metadata: bytes | None = None

@@ -12,14 +12,12 @@ from lean_sandbox.local.auth import Authenticator
 from lean_sandbox.local.errors import (
     Cause,
     StatusError,
-    bad_request,
     conflict,
     internal,
     invalid,
     not_found,
     status_success,
 )
-from lean_sandbox.local.eventconv import to_core, to_events
 from lean_sandbox.local.jsonpath import parse_path
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.store import Entry
@@ -61,25 +59,15 @@ class Subresources:
             ("serviceaccounts", "token"): self._token,
         }.get((kind.plural, subresource))
 
-    @staticmethod
-    def converted(change: Callable[[Json], Json]) -> Callable[[Json], Json]:
-        """Let a patch of events.k8s.io see an Event under the names of that group."""
-        return lambda obj: to_core(change(to_events(obj)))
-
     def _reply(self, code: int, body: Any) -> Answer:
         from lean_sandbox.local.handlers import Answer
 
         encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
         return Answer(code, encoded)
 
-    def _body(self, ask: Ask) -> Json:
-        try:
-            obj = bodies.decode(ask.body or b"{}", bodies.media_type(ask.content_type))
-        except msgspec.DecodeError as error:
-            raise bad_request(f"error decoding the body: {error}") from None
-        if not isinstance(obj, dict):
-            raise bad_request("the body is no object")
-        return obj
+    @staticmethod
+    def _body(ask: Ask) -> Json:
+        return bodies.read_plain(ask.body, ask.content_type)
 
     # ------------------------------------------------------------------ scale
 

@@ -56,6 +56,8 @@ class Watch:
         self.seen = plan.start
         """Version up to which everything was taken in."""
         self.is_cut = False
+        self.is_bookmark_due = False
+        """A bookmark is to be sent at once, whatever the interval."""
 
     def deliver(self, event: Event) -> None:
         """Take in one change; called while the change is made, so it must not block."""
@@ -121,6 +123,17 @@ class Watches:
             watch.cut()
         return len(self._open)
 
+    def bookmark_all(self, version: int) -> None:
+        """Send a bookmark of ``version``, the newest of the store, to every watcher that takes one.
+
+        Every change up to it has been delivered to the watchers already, so a watcher that sees the
+        bookmark has seen all.
+        """
+        for watch in self._open:
+            watch.seen = max(watch.seen, version)
+            watch.is_bookmark_due = True
+            watch.wake.set()
+
     async def serve(
         self, request: web.BaseRequest, plan: WatchPlan, audit: AuditEntry
     ) -> web.StreamResponse:
@@ -170,7 +183,8 @@ class Watches:
             now = self._clock.monotonic()
             if now >= end:
                 return
-            if watch.plan.bookmarks and now >= next_bookmark:
+            if watch.plan.bookmarks and (watch.is_bookmark_due or now >= next_bookmark):
+                watch.is_bookmark_due = False
                 next_bookmark = now + self._interval_s
                 await send(self._renderer.bookmark(watch.plan.kind, watch.seen, watch.plan.form))
                 continue

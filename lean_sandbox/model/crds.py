@@ -171,7 +171,8 @@ def _sandbox() -> Json:
     root["x-kubernetes-validations"] = [
         {
             "message": "metadata.name must be no more than 63 characters when spec.service is true",
-            "rule": "!has(self.spec.service) || !self.spec.service || size(self.metadata.name) <= 63",
+            "rule": "!has(self.spec.service) || !self.spec.service || "
+            "size(self.metadata.name) <= 63",
         }
     ]
     columns = [

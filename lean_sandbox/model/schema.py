@@ -1,9 +1,9 @@
 """OpenAPI v3 schemas of Kubernetes types, read off the models by introspection.
 
-A model (a msgspec Struct of `lightkube.models`) tells the names of fields, their base types, what is
-required, and in its docstring what each field means. `schema_facts` adds what models cannot say. Three
-shapes come out of the same walk: a tree for CustomResourceDefinitions, a graph of shared dicts for
-pruning and validating in memory, and named components with references for OpenAPI documents.
+A model (a msgspec Struct of `lightkube.models`) tells the names of fields, their base types, what
+is required, and in its docstring what each field means. `schema_facts` adds what models cannot say.
+Three shapes come out of the same walk: a tree for CustomResourceDefinitions, a graph of shared dicts
+for pruning and validating in memory, and named components with references for OpenAPI documents.
 """
 
 from __future__ import annotations

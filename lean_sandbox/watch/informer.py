@@ -149,6 +149,11 @@ class Informer(Generic[E]):
         """The form in which the watch is asked for at present."""
         return self._representations[0]
 
+    @property
+    def version(self) -> str | None:
+        """The resource version up to which everything has been taken in; ``None`` before a list."""
+        return self._version
+
     async def run(self) -> None:
         """List and watch until cancelled."""
         async with anyio.create_task_group() as group:

@@ -1,4 +1,4 @@
-"""What an API server does with a schema: prune, default, validate, and say what is wrong.
+r"""What an API server does with a schema: prune, default, validate, and say what is wrong.
 
 The functions (all pure; a schema is a plain dict and never changed, objects are changed in place):
 
@@ -21,7 +21,7 @@ The functions (all pure; a schema is a plain dict and never changed, objects are
 ``strict_decoding_status(kind, version, paths, duplicates=()) -> dict``
     The Status body of the 400 under fieldValidation=Strict.
 ``warning_header(text) -> str``
-    The value of one ``Warning`` response header: ``299 - "unknown field \\"spec.foo\\""``.
+    The value of one ``Warning`` response header: ``299 - "unknown field \"spec.foo\""``.
 ``decode_errors(obj, schema, kind, version) -> dict | None``
     For built-in kinds: the 400 Status a decoder answers when JSON types do not fit, None when they
     do. (Custom kinds report wrong types as 422 from ``validate``.)
@@ -34,12 +34,13 @@ The functions (all pure; a schema is a plain dict and never changed, objects are
 ``core_defaults(kind, obj) -> None``, ``core_validate(kind, obj, old=None) -> list[FieldError]``
     What the Go code of the built-in kinds defaults and refuses. `core_validate` includes metadata.
 ``validate_metadata(obj, old=None, *, rule, namespaced) -> list[FieldError]``
-    Names, labels, annotations, owner references, finalizers; also for custom kinds. ``name_rule(kind)``
-    gives the rule of a kind; custom kinds have the default one.
+    Names, labels, annotations, owner references, finalizers; also for custom kinds.
+    ``name_rule(kind)`` gives the rule of a kind; custom kinds have the default one.
 ``validate_definition(crd) -> list[FieldError]``, ``definition_defaults(crd) -> None``
     A CustomResourceDefinition at creation: names, versions, structural schema, CEL rules compile.
 
-Order for a custom object: metadata_decode_errors, prune, apply_defaults, validate_metadata, validate.
+Order for a custom object: metadata_decode_errors, prune, apply_defaults, validate_metadata,
+validate.
 Order for a built-in object: decode_errors, prune, core_defaults, core_validate.
 """
 

@@ -52,7 +52,7 @@ def check_claim_spec(spec: Json, path: str) -> list[FieldError]:
 
 
 def _fixed_part(spec: Json, *, is_bound: bool) -> Json:
-    """Return what must not change. The volume may be set once, the request of a bound claim grow."""
+    """Return what must stay. The volume may be set once, the request of a bound claim grow."""
     fixed = {key: value for key, value in spec.items() if key != "volumeName"}
     if is_bound:
         resources = {k: v for k, v in (fixed.get("resources") or {}).items() if k != "requests"}

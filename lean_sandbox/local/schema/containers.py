@@ -18,7 +18,10 @@ _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
 _PORT_RANGE = "must be between 1 and 65535, inclusive"
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
-_ENV_NAME = "a valid environment variable name must consist only of printable ASCII characters other than '='"
+_ENV_NAME = (
+    "a valid environment variable name must consist only of printable ASCII "
+    "characters other than '='"
+)
 _ENV_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
 _STANDARD_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
 

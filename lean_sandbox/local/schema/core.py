@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lean_sandbox.local.schema import errors, names, paths
-from lean_sandbox.local.schema.claims import claim_defaults, check_claim
+from lean_sandbox.local.schema.claims import check_claim, claim_defaults
 from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.metadata import name_rule, validate_metadata
 from lean_sandbox.local.schema.pod_defaults import pod_defaults, pod_spec_defaults
@@ -232,8 +232,8 @@ def _check_finalizers(obj: Json) -> list[FieldError]:
 def core_validate(kind: str, obj: Json, old: Json | None = None) -> list[FieldError]:
     """Return what a server refuses in an object of a built-in kind, its metadata included.
 
-    `old` is the stored object of an update. Defaults must be in place. Kinds without a check of their
-    own get the metadata rules only; JSON types are the matter of ``decode_errors``.
+    `old` is the stored object of an update. Defaults must be in place. Kinds without a check of
+    their own get the metadata rules only; JSON types are the matter of ``decode_errors``.
     """
     if kind in _NAMELESS:
         return []

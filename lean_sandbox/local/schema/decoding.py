@@ -134,7 +134,7 @@ def _status(kind: str, version: str, problem: str) -> Json:
 
 
 def decode_errors(obj: Json, schema: Json, kind: str, version: str) -> Json | None:
-    """Return the 400 Status for a built-in object whose JSON types do not fit, None when they do."""
+    """Return the 400 Status for a built-in object whose JSON types do not fit, or None."""
     try:
         _check(obj, schema, (), kind)
     except _Undecodable as error:

@@ -177,7 +177,8 @@ def _check_values(schema: Json, path: str) -> Iterator[FieldError]:
             text = f"must be a valid regular expression, but isn't: {error}"
             yield errors.invalid(paths.child(path, "pattern"), pattern, text)
     if schema.get(_OPEN) is False:
-        yield errors.invalid(paths.child(path, _OPEN), False, "must be true or undefined")
+        given = schema[_OPEN]
+        yield errors.invalid(paths.child(path, _OPEN), given, "must be true or undefined")
 
 
 def _check_schema(schema: Json, path: str, *, is_root: bool = False) -> Iterator[FieldError]:
@@ -240,8 +241,8 @@ def _check_versions(spec: Json) -> Iterator[FieldError]:
 def validate_definition(crd: Json, old: Json | None = None) -> list[FieldError]:
     """Return what is wrong with a CustomResourceDefinition (defaults must be in place).
 
-    Rules are compiled, so an unknown function or a syntax error shows here and not at the first object.
-    `old` is the stored definition of an update: group, scope, kind and plural must stay.
+    Rules are compiled, so an unknown function or a syntax error shows here and not at the first
+    object. `old` is the stored definition of an update: group, scope, kind and plural must stay.
     """
     spec: Json = crd.get("spec") or {}
     found = validate_metadata(crd, old, namespaced=False)

@@ -40,7 +40,7 @@ def identity(item: Any, schema: Json) -> Hashable | None:
 
 
 def correlate(old: Any, schema: Json) -> Callable[[Any, Any], Any]:
-    """Return a function that finds the old item for a new one, or gives back its second argument."""
+    """Return a function that finds the old item for a new one, or returns its second argument."""
     if not isinstance(old, list) or schema.get("x-kubernetes-list-type") != "map":
         return lambda _item, missing: missing
     known = {identity(item, schema): item for item in old}

@@ -1,4 +1,4 @@
-"""Defaults of Pods (Kubernetes core/v1 defaulting, and the priority and service account admission)."""
+"""Defaults of Pods: those of core/v1 and of the priority and service account admission."""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ _UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
 _MAX_INT32 = 2**31 - 1
 _UPDATE = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
-    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions "
-    "to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it "
-    "was previously negative)"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
+    "`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 
 

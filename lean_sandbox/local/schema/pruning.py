@@ -84,8 +84,8 @@ def _walk(value: Any, schema: Json, path: str, dropped: list[str]) -> None:
 def prune(obj: Json, schema: Json) -> list[str]:
     """Remove unknown fields in place and return their paths, sorted.
 
-    A field below a removed one is not listed on its own. apiVersion, kind and metadata of the root and
-    of embedded resources stay; unknown fields inside such metadata go.
+    A field below a removed one is not listed on its own. apiVersion, kind and metadata of the root
+    and of embedded resources stay; unknown fields inside such metadata go.
     """
     dropped: list[str] = []
     _prune_object(obj, schema, "", dropped, is_root=True)

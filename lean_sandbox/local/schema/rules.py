@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -23,10 +22,41 @@ _KEYWORD = "x-kubernetes-validations"
 
 # What the CEL language itself offers; the rest of the functions come with the library.
 _LANGUAGE = frozenset(
-    "all bool bytes contains double duration dyn endsWith exists exists_one filter getDate "
-    "getDayOfMonth getDayOfWeek getDayOfYear getFullYear getHours getMilliseconds getMinutes "
-    "getMonth getSeconds has int map matches max min size startsWith string timestamp type "
-    "uint".split()
+    {
+        "all",
+        "bool",
+        "bytes",
+        "contains",
+        "double",
+        "duration",
+        "dyn",
+        "endsWith",
+        "exists",
+        "exists_one",
+        "filter",
+        "getDate",
+        "getDayOfMonth",
+        "getDayOfWeek",
+        "getDayOfYear",
+        "getFullYear",
+        "getHours",
+        "getMilliseconds",
+        "getMinutes",
+        "getMonth",
+        "getSeconds",
+        "has",
+        "int",
+        "map",
+        "matches",
+        "max",
+        "min",
+        "size",
+        "startsWith",
+        "string",
+        "timestamp",
+        "type",
+        "uint",
+    }
 )
 _GLOBALS = frozenset({"self", "oldSelf", "math", "sets", "base64", "strings", "lists", *_LANGUAGE})
 _BINDING = re.compile(r"\.(?:all|exists|exists_one|map|filter)\(\s*(\w+)\s*(?:,\s*(\w+)\s*(?=,))?")
@@ -208,12 +238,14 @@ def _walk(value: Any, schema: Json, old: Any, path: str, *, is_root: bool) -> It
                     paths.child(path, name),
                     is_root=False,
                 )
-    elif isinstance(value, list) and isinstance(items := schema.get("items"), dict):
-        if has_rules(items):
-            find = correlate(None if old is _MISSING else old, schema)
-            for position, item in enumerate(value):
-                where = paths.index(path, position)
-                yield from _walk(item, items, find(item, _MISSING), where, is_root=False)
+    elif isinstance(value, list):
+        items = schema.get("items")
+        if not (isinstance(items, dict) and has_rules(items)):
+            return
+        find = correlate(None if old is _MISSING else old, schema)
+        for position, item in enumerate(value):
+            where = paths.index(path, position)
+            yield from _walk(item, items, find(item, _MISSING), where, is_root=False)
 
 
 def _root_value(obj: Json) -> Json:

@@ -65,7 +65,7 @@ class Launches:
         """The window at the present number of launches; 0 publishes every step."""
         if self._window_s <= 0:
             return 0.0
-        grown_s = self._window_s + _WINDOW_PER_LAUNCH_S * len(self._since)
+        grown_s = self._window_s + _WINDOW_PER_LAUNCH_S * max(0, len(self._since) - 1)
         return max(self._window_s, min(grown_s, _LONGEST_WINDOW_S))
 
     def remaining_s(self, key: Key, now: float) -> float:

@@ -1,0 +1,115 @@
+"""The embedded server answers as Kubernetes 1.36 does: same acceptance, same causes, same texts."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lean_sandbox.local import schema as machinery
+from lean_sandbox.model.crds import definitions
+
+Json = dict[str, Any]
+ANSWERS: dict[str, list[Json]] = json.loads(
+    (Path(__file__).parent / "answers.json").read_text(encoding="utf-8")
+)
+SCHEMAS: dict[str, Json] = {
+    crd["spec"]["names"]["kind"]: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for crd in definitions().values()
+}
+
+
+def _cases(part: str) -> list[Any]:
+    return [pytest.param(case, id=case["name"]) for case in ANSWERS[part]]
+
+
+def _causes(causes: list[Json]) -> list[tuple[str, str, str]]:
+    """Return causes in a fixed order: Kubernetes' own order is that of a hash map."""
+    return sorted((cause["field"], cause["reason"], cause["message"]) for cause in causes)
+
+
+def _assert_refused(status: Json, answer: Json) -> None:
+    assert status["code"] == answer["code"]
+    if answer["code"] != 422:
+        assert status["message"] == answer["message"]
+        return
+    assert _causes(status["details"]["causes"]) == _causes(answer["causes"])
+    if len(answer["causes"]) == 1:
+        assert status["message"] == answer["message"]
+
+
+def _answer_custom(obj: Json, old: Json | None = None, *, is_status: bool = False) -> Json | None:
+    kind, (group, version) = obj["kind"], obj["apiVersion"].split("/")
+    schema = SCHEMAS[kind]
+    if refused := machinery.metadata_decode_errors(obj, kind, version):
+        return refused
+    machinery.prune(obj, schema)
+    machinery.apply_defaults(obj, schema)
+    found = machinery.validate_metadata(obj, old)
+    found += machinery.validate(obj, schema, old=old, before=found, is_status=is_status)
+    name = obj["metadata"].get("name", "")
+    return machinery.invalid_status(kind, group, name, found) if found else None
+
+
+def _answer_builtin(obj: Json, old: Json | None = None) -> Json | None:
+    kind = obj["kind"]
+    schema = machinery.builtin_schema(kind)
+    if refused := machinery.decode_errors(obj, schema, kind, "v1"):
+        return refused
+    machinery.prune(obj, schema)
+    machinery.core_defaults(kind, obj)
+    found = machinery.core_validate(kind, obj, old)
+    name = obj["metadata"].get("name", "")
+    return machinery.invalid_status(kind, "", name, found) if found else None
+
+
+@pytest.mark.parametrize("case", _cases("custom"))
+def test_created_custom_objects(case: Json) -> None:
+    """A created object is pruned, defaulted and refused as on a real server."""
+    obj = copy.deepcopy(case["object"])
+    obj["metadata"].setdefault("namespace", "default")
+    status = _answer_custom(obj)
+    if case["answer"].get("accepted"):
+        assert status is None
+        assert obj["spec"] == case["answer"]["spec"]
+    else:
+        assert status is not None
+        _assert_refused(status, case["answer"])
+
+
+@pytest.mark.parametrize("case", _cases("updates"))
+def test_updated_sandboxes(case: Json) -> None:
+    """Updates of spec and status: transition rules, limits of conditions."""
+    status = _answer_custom(copy.deepcopy(case["object"]), case["old"], is_status=case["is_status"])
+    if case["answer"].get("accepted"):
+        assert status is None
+    else:
+        assert status is not None
+        _assert_refused(status, case["answer"])
+
+
+@pytest.mark.parametrize("case", _cases("builtin"))
+def test_created_builtin_objects(case: Json) -> None:
+    """Pods, Services, claims, ConfigMaps and Secrets: decoding and validation."""
+    obj = copy.deepcopy(case["object"])
+    obj["metadata"].setdefault("namespace", "default")
+    status = _answer_builtin(obj)
+    if case["answer"].get("accepted"):
+        assert status is None
+    else:
+        assert status is not None
+        _assert_refused(status, case["answer"])
+
+
+@pytest.mark.parametrize("case", _cases("pod_updates"))
+def test_updated_pods(case: Json) -> None:
+    """Most of a Pod's spec is fixed; images, deadlines, new tolerations and labels are not."""
+    status = _answer_builtin(copy.deepcopy(case["object"]), case["old"])
+    if case["answer"].get("accepted"):
+        assert status is None
+    else:
+        assert status is not None
+        _assert_refused(status, case["answer"])

@@ -1,0 +1,311 @@
+"""Laws of pruning, defaulting, validation and CEL rules on schemas of any shape."""
+
+from __future__ import annotations
+
+import copy
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.local import schema as machinery
+from lean_sandbox.local.schema.quantity import parse_quantity
+from lean_sandbox.local.schema.rules import RuleError, compile_rule
+from lean_sandbox.model.crds import definitions
+
+Json = dict[str, Any]
+SANDBOX: Json = definitions()["agents.x-k8s.io_sandboxes.yaml"]["spec"]["versions"][0]["schema"][
+    "openAPIV3Schema"
+]
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-2, 2) | st.text("ab{}", max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["spec", "podTemplate", "containers", "name", "ports", "env", "zz"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+def _object(**properties: Json) -> Json:
+    return {"type": "object", "properties": properties}
+
+
+def _messages(obj: Json, schema: Json, old: Json | None = None) -> list[str]:
+    return [str(error) for error in machinery.validate(obj, schema, old=old)]
+
+
+@given(st.dictionaries(st.sampled_from(["spec", "status", "x"]), JSON_VALUES))
+def test_pruning_is_idempotent_and_defaults_are_stable(obj: Json) -> None:
+    """Whatever comes in: a second pass changes nothing, and validation always gives an answer."""
+    machinery.prune(obj, SANDBOX)
+    machinery.apply_defaults(obj, SANDBOX)
+    once = copy.deepcopy(obj)
+    assert machinery.prune(obj, SANDBOX) == []
+    machinery.apply_defaults(obj, SANDBOX)
+    assert obj == once
+    machinery.validate({**obj, "metadata": {"name": "x"}}, SANDBOX)
+
+
+@given(JSON_VALUES)
+def test_decoding_a_pod_never_fails_in_later_steps(spec: Any) -> None:
+    """What the decoder lets through can be defaulted and validated."""
+    pod = {"metadata": {"name": "p", "namespace": "n"}, "spec": spec}
+    schema = machinery.builtin_schema("Pod")
+    machinery.prune(pod, schema)
+    if machinery.decode_errors(pod, schema, "Pod", "v1") is None and spec is not None:
+        if any(None in (spec.get(name) or ()) for name in ("containers", "initContainers")):
+            return
+        machinery.core_defaults("Pod", pod)
+        machinery.core_validate("Pod", pod)
+
+
+def test_unknown_fields_are_named_with_their_path() -> None:
+    """Dropped paths are sorted and name list positions; warnings and strict errors quote them."""
+    obj = {
+        "extra": 1,
+        "spec": {"podTemplate": {"spec": {"containers": [{"name": "m", "foo": {"z": 1}}]}}},
+        "metadata": {"name": "x", "foo": 1},
+    }
+    dropped = machinery.prune(obj, SANDBOX)
+    assert dropped == ["extra", "metadata.foo", "spec.podTemplate.spec.containers[0].foo"]
+    texts = machinery.unknown_field_errors(dropped)
+    assert machinery.warning_header(texts[0]) == '299 - "unknown field \\"extra\\""'
+    status = machinery.strict_decoding_status(
+        "Sandbox", "v1beta1", ["spec.a", "spec.b"], ["spec.c"]
+    )
+    assert status["code"] == 400
+    assert status["message"] == (
+        'Sandbox in version "v1beta1" cannot be handled as a Sandbox: strict decoding error: '
+        'duplicate field "spec.c", unknown field "spec.a", unknown field "spec.b"'
+    )
+
+
+def test_preserved_fields_stay() -> None:
+    """Unknown fields stay where asked for, and typed ones inside are still pruned."""
+    schema = _object(
+        open={
+            "x-kubernetes-preserve-unknown-fields": True,
+            **_object(known=_object(a={"type": "string"})),
+        },
+        embedded={"x-kubernetes-embedded-resource": True, **_object(spec=_object())},
+    )
+    obj: Json = {
+        "open": {"other": {"x": 1}, "known": {"a": "b", "c": "d"}},
+        "embedded": {"kind": "K", "apiVersion": "v", "metadata": {"name": "n", "q": 1}, "zz": 1},
+    }
+    dropped = machinery.prune(obj, schema)
+    assert dropped == ["embedded.metadata.q", "embedded.zz", "open.known.c"]
+    assert obj["open"]["other"] == {"x": 1}
+
+
+def test_null_becomes_the_default_or_disappears() -> None:
+    """A null without `nullable` counts as absent."""
+    schema = _object(
+        a={"type": "string", "default": "d"},
+        b={"type": "string"},
+        c={"type": "string", "nullable": True},
+    )
+    obj: Json = {"a": None, "b": None, "c": None}
+    machinery.apply_defaults(obj, schema)
+    assert obj == {"a": "d", "c": None}
+
+
+def test_defaults_are_copies() -> None:
+    """Changing one object's default value does not change the next one's."""
+    schema = _object(a={**_object(), "default": {}})
+    first: Json = {}
+    machinery.apply_defaults(first, schema)
+    first["a"]["x"] = 1
+    second: Json = {}
+    machinery.apply_defaults(second, schema)
+    assert second == {"a": {}}
+
+
+def test_unchanged_parts_are_not_held_against_an_update() -> None:
+    """Ratcheting: an old violation may stay as long as it is not touched."""
+    schema = _object(a={"type": "string", "maxLength": 1}, b={"type": "string"})
+    old = {"a": "long", "b": "x"}
+    assert _messages({"a": "long", "b": "y"}, schema, old) == []
+    assert _messages({"a": "longer", "b": "x"}, schema, old) == [
+        "a: Too long: may not be more than 1 bytes"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ({"type": "array", "items": {"type": "string"}, "maxItems": 1}, ["a", "b"],
+         "f: Too many: 2: must have at most 1 item"),
+        ({"type": "array", "items": {"type": "string"}, "minItems": 1}, [],
+         "f: Invalid value: 0: f in body should have at least 1 items"),
+        ({"type": "integer", "maximum": 2}, 3,
+         "f: Invalid value: 3: f in body should be less than or equal to 2"),
+        ({"type": "integer", "minimum": 2, "exclusiveMinimum": True}, 2,
+         "f: Invalid value: 2: f in body should be greater than 2"),
+        ({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+         ["a", "a"], 'f[1]: Duplicate value: "a"'),
+    ],
+)  # fmt: skip
+def test_bounds(field: Json, value: Any, message: str) -> None:
+    """Bounds are worded as Kubernetes words them."""
+    assert _messages({"f": value}, _object(f=field)) == [message]
+
+
+def _ruled(rule: Json, **properties: Json) -> Json:
+    return _object(spec={**_object(**properties), "x-kubernetes-validations": [rule]})
+
+
+def test_rules_with_message_expression_reason_and_field_path() -> None:
+    """A broken rule names the field and reason it asks for."""
+    rule = {
+        "rule": "self.low <= self.high",
+        "messageExpression": "'low ' + string(self.low) + ' is above high'",
+        "reason": "FieldValueForbidden",
+        "fieldPath": ".low",
+    }
+    number = {"type": "integer"}
+    schema = _ruled(rule, low=number, high=number)
+    found = machinery.validate({"spec": {"low": 3, "high": 1}}, schema)
+    assert [(e.field, e.reason, e.message) for e in found] == [
+        ("spec.low", "FieldValueForbidden", "Forbidden: low 3 is above high")
+    ]
+    assert machinery.validate({"spec": {"low": 1, "high": 1}}, schema) == []
+
+
+def test_transition_rules_run_on_updates_only() -> None:
+    """A rule that names oldSelf is skipped at creation."""
+    rule = {"rule": "self.a == oldSelf.a", "message": "a is immutable"}
+    schema = _ruled(rule, a={"type": "string"}, b={"type": "string"})
+    assert _messages({"spec": {"a": "1"}}, schema) == []
+    old = {"spec": {"a": "1", "b": "1"}}
+    assert _messages({"spec": {"a": "1", "b": "2"}}, schema, old) == []
+    assert _messages({"spec": {"a": "2", "b": "1"}}, schema, old) == [
+        "spec: Invalid value: a is immutable"
+    ]
+
+
+def test_a_rule_that_cannot_be_evaluated_refuses_the_object() -> None:
+    """A missing key is an error of the write, not a crash."""
+    rule = {"rule": "self.a == 'x'", "message": "m"}
+    found = _messages({"spec": {}}, _ruled(rule, a={"type": "string"}))
+    assert found == ["spec: Invalid value: no such key: a evaluating rule: m"]
+
+
+@pytest.mark.parametrize("text", ["foo(1)", "self.a +", "other.b == 1", "quantity('1') > self.q"])
+def test_rules_that_do_not_compile_are_refused_by_name(text: str) -> None:
+    """Bad syntax and unknown functions are found when the definition is created."""
+    with pytest.raises(RuleError, match="compilation failed"):
+        compile_rule(text)
+    crd = copy.deepcopy(definitions()["extensions.agents.x-k8s.io_sandboxwarmpools.yaml"])
+    root = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    root["x-kubernetes-validations"] = [{"rule": text}]
+    machinery.definition_defaults(crd)
+    fields = [error.field for error in machinery.validate_definition(crd)]
+    assert fields == ["spec.validation.openAPIV3Schema.x-kubernetes-validations[0].rule"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "self.list.all(x, x.startsWith('a'))",
+        "has(self.a) && size(self.a) > 1 ? self.a.matches('^x') : true",
+        "self.m.exists(k, k in ['a', 'b']) && duration('1s') < self.d",
+        "math.greatest(1, 2) == 2 && self.a.lowerAscii() == 'x'",
+    ],
+)
+def test_rules_within_the_language_compile(text: str) -> None:
+    """Macros, string functions, ternaries and lists are available."""
+    compile_rule(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda crd: crd["metadata"].update(name="bar"), "metadata.name"),
+        (lambda crd: crd["spec"].update(scope="x"), "spec.scope"),
+        (lambda crd: crd["spec"]["versions"][0].pop("schema"),
+         "spec.versions[0].schema.openAPIV3Schema"),
+        (lambda crd: crd["spec"]["names"].update(kind="a b"), "spec.names.kind"),
+        (lambda crd: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].update(
+            a={}), "spec.validation.openAPIV3Schema.properties[a].type"),
+        (lambda crd: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].update(
+            a={"type": "string", "default": 5}),
+         "spec.validation.openAPIV3Schema.properties[a].default"),
+    ],
+)  # fmt: skip
+def test_broken_definitions_are_refused(change: Any, field: str) -> None:
+    """Names, scope and structural schema of a definition are checked."""
+    crd = copy.deepcopy(definitions()["extensions.agents.x-k8s.io_sandboxwarmpools.yaml"])
+    change(crd)
+    machinery.definition_defaults(crd)
+    assert [error.field for error in machinery.validate_definition(crd)] == [field]
+
+
+def test_annotations_are_limited_as_a_whole() -> None:
+    """256 KiB of annotation keys and values are accepted, one byte more is not."""
+    obj: Json = {"metadata": {"name": "x", "namespace": "n", "annotations": {"a": "x" * 262143}}}
+    assert machinery.validate_metadata(obj) == []
+    obj["metadata"]["annotations"]["a"] += "x"
+    assert [str(error) for error in machinery.validate_metadata(obj)] == [
+        "metadata.annotations: Too long: may not be more than 262144 bytes"
+    ]
+
+
+def test_services_have_label_names() -> None:
+    """A Service name is an RFC 1035 label of at most 63 characters."""
+    for name in ("1a", "s" * 64, "a.b"):
+        service: Json = {
+            "metadata": {"name": name, "namespace": "n"},
+            "spec": {"clusterIP": "None"},
+        }
+        machinery.core_defaults("Service", service)
+        found = machinery.core_validate("Service", service)
+        assert [error.field for error in found] == ["metadata.name"]
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("nginx", "Always"),
+        ("nginx:latest", "Always"),
+        ("host:5000/nginx", "Always"),
+        ("host:5000/nginx:1", "IfNotPresent"),
+        ("nginx@sha256:" + "a" * 64, "IfNotPresent"),
+    ],
+)
+def test_pull_policy_follows_the_tag(image: str, policy: str) -> None:
+    """Images that can move under their name are always pulled."""
+    pod: Json = {"spec": {"containers": [{"name": "m", "image": image}]}}
+    machinery.core_defaults("Pod", pod)
+    assert pod["spec"]["containers"][0]["imagePullPolicy"] == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1", 1), ("1Ki", 1024), ("500m", 0.5), ("1e3", 1000), ("-2", -2), (".5", 0.5), ("x", None)],
+)
+def test_quantities(text: str, number: float | None) -> None:
+    """Suffixes, exponents and signs."""
+    assert parse_quantity(text) == number
+
+
+def test_validation_is_fast_enough_for_a_server() -> None:
+    """One typical Sandbox write (prune, default, validate with rules) takes well below 5 ms of CPU."""
+    obj: Json = {
+        "metadata": {"name": "x"},
+        "spec": {"podTemplate": {"spec": {"containers": [{"name": "m", "image": "i"}] * 1}}},
+    }
+    machinery.validate(copy.deepcopy(obj), SANDBOX)
+    start = time.process_time()
+    for _ in range(50):
+        machinery.prune(obj, SANDBOX)
+        machinery.apply_defaults(obj, SANDBOX)
+        assert machinery.validate(obj, SANDBOX, old=obj) == []
+    assert (time.process_time() - start) / 50 < 0.005

@@ -1,0 +1,363 @@
+"""A whole world for a test: embedded control plane, the real controller over HTTP, a clock by hand.
+
+The test plays the user and the kubelet by changing objects in the control plane's store directly,
+and reads from the audit log what the controller asked for over the wire. Nothing sleeps:
+:meth:`World.settle` waits until every watch has taken in everything that happened and the controller
+has nothing left to do at the present moment of the clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from lean_sandbox.api.client import Client
+from lean_sandbox.api.config import load
+from lean_sandbox.api.resources import PODS
+from lean_sandbox.api.transport import Transport
+from lean_sandbox.app import Controller
+from lean_sandbox.local.audit import AuditEntry
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.model.names import name_hash
+from lean_sandbox.model.times import format_rfc3339
+from lean_sandbox.reconcile.sandbox.reconciler import Tracing
+from lean_sandbox.run.workers import PassReport
+from lean_sandbox.settings import Settings
+from lean_sandbox.watch.informer import WatchOptions
+from lean_sandbox.watch.store import Key
+from tests.support.clock import FakeClock
+
+__all__ = ["CONTROLLER", "NS", "World", "condition", "open_world", "sandbox"]
+
+Json = dict[str, Any]
+NS = "ns"
+CONTROLLER = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"
+_PATIENCE_S = 20.0
+HASH_LABEL = "agents.x-k8s.io/sandbox-name-hash"
+# What tests call by its plain name although its group has to be told.
+_QUALIFIED = {"sandboxes": "sandboxes.agents.x-k8s.io", "events": "events.events.k8s.io"}
+
+
+def sandbox(
+    name: str = "sb-1",
+    *,
+    spec: Mapping[str, Any] | None = None,
+    template: Mapping[str, Any] | None = None,
+    pod_spec: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    namespace: str = NS,
+) -> Json:
+    """Return a Sandbox: one container, mode Running, no service, changed as asked."""
+    body: Json = {"containers": [{"name": "main", "image": "busybox"}], **(pod_spec or {})}
+    return {
+        "apiVersion": "agents.x-k8s.io/v1beta1",
+        "kind": "Sandbox",
+        "metadata": {"name": name, "namespace": namespace, **(metadata or {})},
+        "spec": {"podTemplate": {**(template or {}), "spec": body}, **(spec or {})},
+    }
+
+
+def condition(obj: Json, type_: str) -> Json:
+    """Return a condition of an object's status; fails when there is none."""
+    found = [one for one in obj.get("status", {}).get("conditions", []) if one["type"] == type_]
+    assert len(found) == 1, f"{type_}: {obj.get('status')}"
+    result: Json = found[0]
+    return result
+
+
+class World:
+    """Everything a case needs; see the module docstring."""
+
+    def __init__(
+        self, plane: ControlPlane, controller: Controller, clock: FakeClock, admin: Client
+    ) -> None:
+        """Hold the parts; ``admin`` may do everything over HTTP, as a user with kubectl."""
+        self.plane = plane
+        self.controller = controller
+        self.clock = clock
+        self.admin = admin
+        self.reports: list[PassReport[Key]] = []
+
+    # -- time and rest ---------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Wait until the controller has seen everything and is idle at this moment of the clock."""
+        with anyio.fail_after(_PATIENCE_S):
+            quiet = 0
+            while quiet < 3:
+                await self.plane.settled()
+                version = self.plane.bookmark_now()
+                while not self._has_seen(version):
+                    await anyio.lowlevel.checkpoint()
+                    if not self.plane.open_watches or self.plane.store.version != version:
+                        version = self.plane.bookmark_now()
+                for _ in range(10):
+                    await anyio.lowlevel.checkpoint()
+                idle = not self._is_busy() and self.plane.store.version == version
+                quiet = quiet + 1 if idle else 0
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock and settle."""
+        await self.settle()
+        await self.clock.advance(seconds)
+        await self.settle()
+
+    def _has_seen(self, version: int) -> bool:
+        return all(
+            seen is not None and int(seen) >= version
+            for versions in self.controller.seen_versions().values()
+            for seen in versions
+        )
+
+    def _is_busy(self) -> bool:
+        queue = self.controller.queue.statistics()
+        transport = self.controller.statistics().transport
+        return bool(
+            queue.running or queue.locked or sum(queue.depth.values()) or transport.in_flight
+        )
+
+    # -- objects ---------------------------------------------------------------------------------
+
+    async def create(self, obj: Json) -> Json:
+        """Create an object as a user and let the controller work."""
+        made = self.plane.store.create(obj)
+        await self.settle()
+        return made
+
+    async def patch(
+        self, resource: str, name: str, patch: Json, *, subresource: str = "", namespace: str = NS
+    ) -> Json:
+        """Merge-patch an object as a user and let the controller work."""
+        made = self.plane.store.patch(
+            _QUALIFIED.get(resource, resource), namespace, name, patch, subresource=subresource
+        )
+        await self.settle()
+        return made
+
+    async def delete(self, resource: str, name: str, *, grace_s: int | None = 0) -> None:
+        """Delete an object as a user (at once unless ``grace_s`` says otherwise) and settle."""
+        self.plane.store.delete(_QUALIFIED.get(resource, resource), NS, name, grace_s=grace_s)
+        await self.settle()
+
+    def get(self, name: str = "sb-1") -> Json:
+        """Return a Sandbox."""
+        return self.plane.store.get(_QUALIFIED["sandboxes"], NS, name)
+
+    def find(self, resource: str, name: str = "sb-1") -> Json | None:
+        """Return an object, ``None`` when there is none."""
+        return self.plane.store.find(_QUALIFIED.get(resource, resource), NS, name)
+
+    def pod(self, name: str = "sb-1") -> Json:
+        """Return a Pod."""
+        return self.plane.store.get("pods", NS, name)
+
+    # -- the kubelet's part ----------------------------------------------------------------------
+
+    async def bind(self, name: str = "sb-1", node: str = "node-1") -> None:
+        """Place a Pod on a node, as a scheduler does."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self.admin.create(PODS, NS, body, name=name, subresource="binding")
+        await self.settle()
+
+    async def pod_status(self, name: str = "sb-1", **status: Any) -> None:
+        """Merge fields into a Pod's status, as a kubelet does."""
+        await self.patch("pods", name, {"status": status}, subresource="status")
+
+    async def run_pod(
+        self,
+        name: str = "sb-1",
+        *,
+        ready: bool = True,
+        ips: tuple[str, ...] = ("10.244.0.5",),
+        node: str = "node-1",
+    ) -> None:
+        """Take a Pod to Running, on a node, with addresses, ready or not."""
+        store = self.plane.store
+        if not store.get("pods", NS, name)["spec"].get("nodeName"):
+            await self.bind(name, node)
+        status = {
+            "phase": "Running",
+            "podIP": ips[0] if ips else None,
+            "podIPs": [{"ip": ip} for ip in ips],
+            "conditions": pod_conditions(ready=ready),
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "image": "busybox",
+                    "imageID": "",
+                    "ready": ready,
+                    "restartCount": 0,
+                    "state": {"running": {}},
+                }
+            ],
+        }
+        store.patch("pods", NS, name, {"status": status}, subresource="status")
+        await self.settle()
+
+    async def ready_sandbox(self, body: Json | None = None) -> Json:
+        """Create a Sandbox and take its Pod to Ready; return the Sandbox."""
+        made = await self.create(body or sandbox())
+        await self.run_pod(made["metadata"]["name"])
+        return self.get(made["metadata"]["name"])
+
+    # -- what the controller asked for -----------------------------------------------------------
+
+    def asked(self, *, events: bool = False) -> Counter[str]:
+        """Return the controller's requests as ``verb resource``, without watches (and Events)."""
+        counted = self.plane.audit.counts(CONTROLLER)
+        return Counter(
+            {what: n for what, n in counted.items() if events or not what.endswith(" events")}
+        )
+
+    def writes(self, *, events: bool = False) -> Counter[str]:
+        """Return the controller's writes only."""
+        return Counter(
+            {
+                what: n
+                for what, n in self.asked(events=events).items()
+                if what.split()[0] not in ("get", "list")
+            }
+        )
+
+    def conflicts(self) -> Counter[str]:
+        """Return the controller's requests that were answered with 409."""
+        return Counter(
+            {
+                what: n
+                for what, n in self.plane.audit.codes(CONTROLLER, at_least=409).items()
+                if what.startswith("409")
+            }
+        )
+
+    def requests(self, verb: str, resource: str) -> list[AuditEntry]:
+        """Return the controller's requests of one kind."""
+        return self.plane.audit.select(user=CONTROLLER, verb=verb, resource=resource)
+
+    def forget_requests(self) -> None:
+        """Start counting requests and passes anew."""
+        self.plane.audit.reset()
+        self.reports.clear()
+
+    def events(self) -> list[Json]:
+        """Return the Events the controller posted."""
+        return self.plane.store.list(_QUALIFIED["events"], NS)
+
+
+def pod_conditions(*, ready: bool, scheduled: bool = True) -> list[Json]:
+    """Return a Pod's conditions as scheduler and kubelet write them."""
+    at = format_rfc3339(FakeClock().now())
+    return [
+        {
+            "type": "PodScheduled",
+            "status": "True" if scheduled else "False",
+            "lastTransitionTime": at,
+        },
+        {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": at},
+    ]
+
+
+def tracking(name: str = "sb-1") -> dict[str, str]:
+    """Return the tracking label of the children of a Sandbox."""
+    return {HASH_LABEL: name_hash(name)}
+
+
+def controlled_by(owner: Json, *, api_version: str | None = None) -> Json:
+    """Return the controller reference to an object."""
+    return {
+        "apiVersion": api_version or owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+@asynccontextmanager
+async def open_world(
+    settings: Settings | None = None,
+    *,
+    local: LocalSettings | None = None,
+    watch_options: WatchOptions | None = None,
+    tracing: Tracing | None = None,
+    before: tuple[Json, ...] = (),
+    plane: ControlPlane | None = None,
+) -> AsyncIterator[World]:
+    """Start a world; ``before`` are objects that exist before the controller starts.
+
+    The status window is 1 s unless ``settings`` say otherwise. With ``plane``, a control plane that
+    runs already is used: closing and opening a world over it restarts the controller.
+    """
+    if plane is None:
+        async with (
+            ControlPlane(local or LocalSettings(), clock=FakeClock()) as fresh,
+            open_world(
+                settings,
+                watch_options=watch_options,
+                tracing=tracing,
+                before=before,
+                plane=fresh,
+            ) as world,
+        ):
+            yield world
+        return
+    clock = FakeClock()
+    if plane.store.find("namespaces", "", NS) is None:
+        plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
+        plane.store.create(_admin())
+    for obj in before:
+        plane.store.create(obj)
+    with TemporaryDirectory() as folder:
+        path = plane.kubeconfig(Path(folder) / "controller", CONTROLLER)
+        transport = Transport(load(str(path)), clock=clock)
+        path = plane.kubeconfig(Path(folder) / "admin")
+        admin = Transport(load(str(path)), clock=clock)
+    client = Client(transport)
+    reports: list[PassReport[Key]] = []
+    controller = Controller(
+        client,
+        settings or Settings(sandbox_status_window=1.0),
+        clock=clock,
+        uniform=lambda: 0.5,
+        tracing=tracing,
+        watch_options=watch_options,
+        on_pass=reports.append,
+    )
+    world = World(plane, controller, clock, Client(admin))
+    world.reports = reports
+    try:
+        async with anyio.create_task_group() as group:
+            await group.start(controller.run)
+            await world.settle()
+            yield world
+            group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await transport.aclose()
+            await admin.aclose()
+
+
+def _admin() -> Json:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "controller"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "cluster-admin",
+        },
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": CONTROLLER}],
+    }
