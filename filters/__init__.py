@@ -34,7 +34,8 @@ from filters.events import (
     from_json,
     from_table_row,
 )
-from filters.memory import Filter, FilterStatistics
+from filters.examiner import Examiner, FilterStatistics, Fingerprints
+from filters.memory import Filter
 from filters.predicates import (
     NO_OPINION,
     Leaf,
@@ -97,10 +98,12 @@ __all__ = [
     "Change",
     "Debounce",
     "EventType",
+    "Examiner",
     "Explained",
     "FieldTerm",
     "Filter",
     "FilterStatistics",
+    "Fingerprints",
     "LabelTerm",
     "Leaf",
     "NoOpinion",

@@ -9,50 +9,15 @@ tests measure the bytes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
-from dataclasses import dataclass
 
-from filters.combine import Predicate, State, compile_judge
+from filters.combine import Predicate
 from filters.events import Change, EventType, Observed
-from filters.predicates import NO_OPINION
-from filters.verdicts import Program, Verdict, compare
+from filters.examiner import Examiner, FilterStatistics, Fingerprints
+from filters.verdicts import Verdict
 
 __all__ = ["Filter", "FilterStatistics"]
 
 _DELETED = EventType.DELETED
-_NO_CHANGE = Change(0)
-
-
-@dataclass(slots=True)
-class _Outcome:
-    """What a combination of leaf states leads to, and how often it came up."""
-
-    passed: bool
-    change: Change
-    count: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FilterStatistics:
-    """A snapshot of what a filter has seen and done."""
-
-    seen: int
-    """Events admitted; always ``passed + dropped``."""
-    passed: int
-    dropped: int
-    first_seen: int
-    recreated: int
-    gone: int
-    observed: int
-    """Calls of ``observe``, which are not events."""
-    evicted: int
-    """Objects forgotten for lack of room; each costs one extra pass at most."""
-    objects: int
-    """Objects remembered now."""
-    by_leaf: dict[str, int]
-    """Passed events in which the leaf had changed; one event may count for several leaves."""
-    unknown: dict[str, int]
-    """Events of remembered objects for which the leaf had no opinion."""
 
 
 class Filter:
@@ -63,45 +28,17 @@ class Filter:
     not heard of for longest is forgotten, which only makes its next event pass.
     """
 
-    __slots__ = (
-        "_evicted",
-        "_first_seen",
-        "_gone",
-        "_judge",
-        "_max_objects",
-        "_names",
-        "_objects",
-        "_observed",
-        "_outcomes",
-        "_program",
-        "_quiet",
-        "_quiet_count",
-        "_reads",
-        "_recreated",
-    )
+    __slots__ = ("_evicted", "_examiner", "_max_objects", "_names", "_objects")
 
     def __init__(self, predicate: Predicate, *, max_objects: int = 100_000) -> None:
         """Start empty. Raises ValueError when ``max_objects`` is below 1."""
         if max_objects < 1:
             raise ValueError("max_objects must be at least 1")
-        leaves = predicate.leaves
-        self._program = Program(predicate, leaves)
-        self._reads = tuple(leaf.read for leaf in leaves)
-        self._judge = compile_judge(predicate, leaves)
         self._max_objects = max_objects
-        self._objects: OrderedDict[str, tuple[tuple[str, str], tuple[Hashable, ...]]] = (
-            OrderedDict()
-        )
+        self._objects: OrderedDict[str, tuple[tuple[str, str], Fingerprints]] = OrderedDict()
         self._names: dict[tuple[str, str], str] = {}
-        # Leaves change in few combinations, and a look-up is cheaper than judging one again.
-        self._outcomes: dict[tuple[State, ...], _Outcome] = {}
-        self._observed = self._evicted = self._first_seen = self._recreated = self._gone = 0
-        # Nearly every dropped event repeats all fingerprints: they share this one verdict. A
-        # predicate with not_ may pass such an event and has none.
-        judged = self._judge([False] * len(leaves))
-        quiet = Verdict(_NO_CHANGE, self._program.nothing_changed(), passed=False)
-        self._quiet = quiet if judged is False else None
-        self._quiet_count = 0
+        self._examiner = Examiner(predicate, objects=self._objects.__len__)
+        self._evicted = 0
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -112,24 +49,23 @@ class Filter:
     @property
     def predicate(self) -> Predicate:
         """Return the predicate this filter was made with."""
-        return self._program.predicate
+        return self._examiner.predicate
 
     def admit(self, event_type: EventType, obj: Observed) -> Verdict:
         """Judge one event and remember the state it brought."""
         uid = obj.uid
         if event_type == _DELETED:
-            return self._bury(uid)
-        after = tuple([read(obj) for read in self._reads])
+            self.forget(uid)
+            return self._examiner.bury()
         entry = self._objects.get(uid)
         if entry is None:
-            return self._greet(uid, obj, after)
+            return self._greet(uid, obj)
         self._objects.move_to_end(uid)
-        before = entry[1]
-        if after == before and self._quiet is not None and NO_OPINION not in after:
-            self._quiet_count += 1
-            return self._quiet
-        self._objects[uid] = (entry[0], after)
-        return self._compare(before, after)
+        key, before = entry
+        verdict, after = self._examiner.examine(before, obj)
+        if after is not before:
+            self._objects[uid] = (key, after)
+        return verdict
 
     def observe(self, obj: Observed) -> None:
         """Remember a state that came by another way, as a GET, without judging it.
@@ -139,9 +75,8 @@ class Filter:
         without columns makes column leaves pass once more.
         """
         uid = obj.uid
-        after = tuple([read(obj) for read in self._reads])
-        self._observed += 1
         entry = self._objects.get(uid)
+        _, after = self._examiner.observe(None if entry is None else entry[1], obj)
         if entry is None:
             self._remember(uid, (obj.namespace, obj.name), after)
         else:
@@ -164,70 +99,25 @@ class Filter:
 
     def statistics(self) -> FilterStatistics:
         """Return the counters as they are now."""
-        passed = self._first_seen + self._recreated + self._gone
-        dropped = self._quiet_count
-        by_leaf = {leaf.name: 0 for leaf in self._program.leaves}
-        unknown = dict(by_leaf)
-        for states, outcome in self._outcomes.items():
-            if outcome.passed:
-                passed += outcome.count
-            else:
-                dropped += outcome.count
-            for leaf, state in zip(self._program.leaves, states, strict=True):
-                if state is None:
-                    unknown[leaf.name] += outcome.count
-                elif state and outcome.passed:
-                    by_leaf[leaf.name] += outcome.count
-        return FilterStatistics(
-            seen=passed + dropped,
-            passed=passed,
-            dropped=dropped,
-            first_seen=self._first_seen,
-            recreated=self._recreated,
-            gone=self._gone,
-            observed=self._observed,
-            evicted=self._evicted,
-            objects=len(self._objects),
-            by_leaf=by_leaf,
-            unknown=unknown,
-        )
+        return self._examiner.statistics(evicted=self._evicted)
 
-    def _compare(self, before: tuple[Hashable, ...], after: tuple[Hashable, ...]) -> Verdict:
-        states = compare(before, after)
-        outcome = self._outcomes.get(states)
-        if outcome is None:
-            outcome = self._outcomes[states] = self._decide(states)
-        outcome.count += 1
-        return Verdict(outcome.change, self._program, before, after, passed=outcome.passed)
-
-    def _decide(self, states: tuple[State, ...]) -> _Outcome:
-        change = _NO_CHANGE
-        for leaf, state in zip(self._program.leaves, states, strict=True):
-            if state is not False:
-                change |= leaf.change
-        return _Outcome(self._judge(states) is not False, change)
-
-    def _greet(self, uid: str, obj: Observed, after: tuple[Hashable, ...]) -> Verdict:
+    def _greet(self, uid: str, obj: Observed) -> Verdict:
+        key = (obj.namespace, obj.name)
+        previous = self._names.get(key) if uid else None
+        if previous is None:
+            verdict, after = self._examiner.greet(obj)
+        else:
+            verdict, after = self._examiner.replace(previous, obj)
         if not uid:
             # Nothing to remember it by; to drop its events would be a guess.
-            self._first_seen += 1
             return Verdict(Change.FIRST_SEEN, "no uid", passed=True)
-        previous = self._remember(uid, (obj.namespace, obj.name), after)
-        if previous is None:
-            self._first_seen += 1
-            return Verdict(Change.FIRST_SEEN, "first sight", passed=True)
-        self._recreated += 1
-        return Verdict(Change.RECREATED, f"re-created: uid {previous} -> {uid}", passed=True)
+        self._remember(uid, key, after)
+        return verdict
 
-    def _bury(self, uid: str) -> Verdict:
-        self.forget(uid)
-        self._gone += 1
-        return Verdict(Change.GONE, "deleted", passed=True)
-
-    def _remember(self, uid: str, key: tuple[str, str], after: tuple[Hashable, ...]) -> str | None:
-        """Store a new object; return the uid that held the same name, when there was one."""
+    def _remember(self, uid: str, key: tuple[str, str], after: Fingerprints) -> None:
+        """Store a new object in place of the one that held the same name, if there was one."""
         if not uid:
-            return None
+            return
         previous = self._names.get(key)
         if previous is not None:
             self._objects.pop(previous, None)
@@ -237,4 +127,3 @@ class Filter:
             self._evicted += 1
         self._objects[uid] = (key, after)
         self._names[key] = uid
-        return previous

@@ -122,17 +122,18 @@ def resource_version() -> Leaf:
     return Leaf("resourceVersion", Change.VERSION, lambda obj: obj.resource_version or NO_OPINION)
 
 
-def labels(*keys: str, exact: bool = False) -> Leaf:
+def labels(*keys: str, exact: bool = False, brief: bool = False) -> Leaf:
     """Pass when one of the labels ``keys`` changed; without keys, when any label did.
 
     All labels together are remembered as a 64-bit digest; ``exact`` keeps the pairs instead, which
-    costs memory and lets the explanation name the keys.
+    costs memory and lets the explanation name the keys. Chosen labels are kept as they are;
+    ``brief`` keeps a digest of them instead, 32 bytes an object.
     """
-    return _keyed("label", Change.LABELS, lambda obj: obj.labels, keys, exact=exact)
+    return _keyed("label", Change.LABELS, lambda obj: obj.labels, keys, exact=exact, brief=brief)
 
 
-def annotation(*keys: str) -> Leaf:
-    """Pass when one of the annotations ``keys`` changed.
+def annotation(*keys: str, brief: bool = False) -> Leaf:
+    """Pass when one of the annotations ``keys`` changed; ``brief`` as for labels.
 
     There is no form for all annotations: controllers and tools write their own notes there all the
     time. The package also exports this function as ``annotations``; here that name belongs to the
@@ -140,7 +141,14 @@ def annotation(*keys: str) -> Leaf:
     """
     if not keys:
         raise ValueError("name the annotation keys a decision depends on")
-    return _keyed("annotation", Change.ANNOTATIONS, lambda obj: obj.annotations, keys, exact=False)
+    return _keyed(
+        "annotation",
+        Change.ANNOTATIONS,
+        lambda obj: obj.annotations,
+        keys,
+        exact=False,
+        brief=brief,
+    )
 
 
 def finalizers() -> Leaf:
@@ -228,10 +236,13 @@ def _keyed(
     keys: tuple[str, ...],
     *,
     exact: bool,
+    brief: bool,
 ) -> Leaf:
     keys = tuple(dict.fromkeys(keys))
     if not keys:
         return Leaf(f"{what}s", change, _all_of(mapping_of, exact=exact), exact, _describe_pairs)
+    if brief:
+        return Leaf(f"{what}s {', '.join(keys)}", change, _brief(mapping_of, keys), "brief", _tell)
     if len(keys) == 1:
         key = keys[0]
 
@@ -248,6 +259,8 @@ def _keyed(
         if not mapping:
             return nothing
         values = tuple([mapping.get(key) for key in keys])
+        if values == nothing:
+            return nothing
         for value in values:
             if value is not None and len(value) > LONGEST_KEPT_VALUE:
                 return tuple([_short(value) for value in values])
@@ -274,6 +287,25 @@ def _all_of(
         return hash(frozenset(mapping.items())) if mapping else 0
 
     return pairs if exact else digest
+
+
+def _brief(
+    mapping_of: Callable[[Observed], Mapping[str, str] | None], keys: tuple[str, ...]
+) -> Callable[[Observed], Hashable]:
+    nothing = (None,) * len(keys)
+
+    def digest(obj: Observed) -> Hashable:
+        mapping = mapping_of(obj)
+        if not mapping:
+            return None
+        values = tuple([mapping.get(key) for key in keys])
+        return None if values == nothing else hash(values)
+
+    return digest
+
+
+def _tell(name: str, _before: Hashable, _after: Hashable) -> str:
+    return f"{name} changed"
 
 
 def _describe_pairs(name: str, before: Hashable, after: Hashable) -> str:

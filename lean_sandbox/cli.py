@@ -6,6 +6,7 @@ Commands import what they need when they run, so that the controller never pays 
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -224,9 +225,9 @@ def _run_local_up(given: argparse.Namespace) -> int:
         server=LocalSettings(port=given.port, tls=given.tls, state_file=given.state),
         kubelet=KubeletSettings(nodes=given.nodes),
         kubeconfig=given.kubeconfig,
-        start_controller=None if given.no_controller else start_controller,
     )
-    anyio.run(up, settings)
+    starter = None if given.no_controller else start_controller
+    anyio.run(functools.partial(up, settings, start_controller=starter))
     return EXIT_OK
 
 

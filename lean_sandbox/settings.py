@@ -6,6 +6,7 @@ The command line, its help and the README are made from these fields.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
@@ -85,6 +86,13 @@ class Settings:
         _duration_s,
         metavar="DURATION",
     )
+    sandbox_status_step_window: float = _option(
+        30.0,
+        "how long a further unready step waits once one was published, doubling; readiness, errors"
+        " and scheduling failures never wait for it",
+        _duration_s,
+        metavar="DURATION",
+    )
     sandbox_write_behind_window: float = _option(
         0.0,
         "delay of metadata patches on a Sandbox's own Pod, at most 1s; 0: at once",
@@ -128,10 +136,14 @@ class Settings:
         for name in positive:
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{_flag(name)} must be at least 1, not {getattr(self, name)}")
-        if self.sandbox_write_behind_window < 0:
-            raise ConfigError("--sandbox-write-behind-window must not be negative")
-        if self.sandbox_status_window < 0:
-            raise ConfigError("--sandbox-status-window must not be negative")
+        for name in ("sandbox_write_behind_window", "sandbox_status_window", "shutdown_grace"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{_flag(name)} must not be negative")
+        for name in ("reconcile_deadline", "request_timeout"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{_flag(name)} must be longer than 0s")
+        if math.isnan(self.kube_api_qps):
+            raise ConfigError("--kube-api-qps must be a number, negative for no limit")
         choices = {
             "watch_representation": ("table", "metadata", "full"),
             "log_level": ("debug", "info", "warning", "error"),

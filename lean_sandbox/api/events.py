@@ -26,7 +26,7 @@ from typing import Any, Literal
 import anyio
 import msgspec
 
-from lean_sandbox.api.client import Client
+from lean_sandbox.api.client import METADATA_ACCEPT, Client
 from lean_sandbox.api.errors import ControlPlaneError, Forbidden, NotFound
 from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import EVENTS
@@ -235,7 +235,12 @@ class EventRecorder:
         namespace: str = event["metadata"]["namespace"]
         try:
             await self._client.create(
-                EVENTS, namespace, event, lane=Lane.BACKGROUND, timeout_s=self._timeout_s
+                EVENTS,
+                namespace,
+                event,
+                lane=Lane.BACKGROUND,
+                timeout_s=self._timeout_s,
+                accept=METADATA_ACCEPT,
             )
         except ControlPlaneError as problem:
             if isinstance(problem, Forbidden) and problem.namespace_terminating:
@@ -259,6 +264,7 @@ class EventRecorder:
                 body,
                 lane=Lane.BACKGROUND,
                 timeout_s=self._timeout_s,
+                accept=METADATA_ACCEPT,
             )
         except ControlPlaneError as problem:
             self._patch_failed += 1

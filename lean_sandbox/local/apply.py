@@ -1,4 +1,4 @@
-"""Server-side apply: merge by schema, conflicts with other managers, removal of what is no longer said."""
+"""Server-side apply: merge by schema, conflicts between managers, removal of what is unsaid."""
 
 from __future__ import annotations
 
@@ -86,11 +86,12 @@ def _pruned_item(value: Any, dropped: Fields | None, kept: Fields | None, node: 
 
 
 def _refuse_conflicts(lost: list[tuple[Manager, Fields]]) -> None:
-    causes, lines = [], []
+    causes: list[Cause] = []
+    lines: list[tuple[str, list[str]]] = []
     for manager, fields in lost:
         paths = [path_text(path) for path in sorted(members(fields))]
-        for path in paths:
-            causes.append(Cause("FieldManagerConflict", f"conflict with {manager.label}", path))
+        text = f"conflict with {manager.label}"
+        causes.extend(Cause("FieldManagerConflict", text, path) for path in paths)
         lines.append((manager.label, paths))
     count = len(causes)
     noun = "conflict" if count == 1 else "conflicts"
@@ -153,9 +154,7 @@ def apply_onto(
     for key in before:
         if key not in merged:
             result.pop(key, None)
-    system = {
-        key: value for key, value in live["metadata"].items() if key not in _owned_keys(live)
-    }
+    system = {key: value for key, value in live["metadata"].items() if key not in _owned_keys(live)}
     result["metadata"] = {**system, **(merged.get("metadata") or {})}
     taken: Fields = {}
     for _, fields in lost:

@@ -7,12 +7,20 @@ from typing import Any, Final
 
 import msgspec
 
+from lean_sandbox.local.deletion import Deletion
 from lean_sandbox.local.errors import Cause, bad_request, invalid, unsupported_media_type
 from lean_sandbox.local.protobuf import PROTOBUF, decode_body
 from lean_sandbox.local.registry import Kind
-from lean_sandbox.local.verbs import Deletion
 
-__all__ = ["APPLY", "JSON_PATCH", "MERGE_PATCH", "STRATEGIC", "read_deletion", "read_object", "read_plain"]
+__all__ = [
+    "APPLY",
+    "JSON_PATCH",
+    "MERGE_PATCH",
+    "STRATEGIC",
+    "read_deletion",
+    "read_object",
+    "read_plain",
+]
 
 Json = dict[str, Any]
 

@@ -5,17 +5,27 @@ from __future__ import annotations
 import base64
 import ipaddress
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause, invalid
 from lean_sandbox.local.registry import Kind
 
-__all__ = ["ClusterIPs", "assign_address", "prepare_create", "prepare_update"]
+__all__ = ["ClusterIPs", "assign_address", "prepare_create", "prepare_update", "unowned"]
 
 Json = dict[str, Any]
 
 _KEEPS_STATUS = frozenset(("nodes", "persistentvolumes"))
 """Kinds whose creator may write status: a kubelet registers its node with one POST."""
+
+
+_GATED: Json = {
+    "type": "PodScheduled",
+    "status": "False",
+    "lastTransitionTime": None,
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
+"""What the server itself says of a Pod that is created with scheduling gates."""
 
 
 class ClusterIPs:
@@ -70,6 +80,8 @@ def prepare_create(kind: Kind, obj: Json) -> None:
         return
     if kind.plural == "pods":
         obj["status"] = {"phase": "Pending", "qosClass": _quality(obj.get("spec") or {})}
+        if (obj.get("spec") or {}).get("schedulingGates"):
+            obj["status"]["conditions"] = [dict(_GATED)]
     elif kind.plural == "namespaces":
         name = obj["metadata"].get("name", "")
         labels = obj["metadata"].setdefault("labels", {})
@@ -110,6 +122,31 @@ def assign_address(obj: Json, addresses: ClusterIPs, *, keep: bool) -> None:
     spec.setdefault("ipFamilyPolicy", "SingleStack")
 
 
+_ADMITTED: Final[dict[str, tuple[str, ...]]] = {
+    "pods": ("serviceAccount", "serviceAccountName", "priority", "preemptionPolicy"),
+    "services": ("clusterIPs", "ipFamilies", "ipFamilyPolicy"),
+}
+"""Fields of spec that admission fills in after ownership has been recorded."""
+
+
+def unowned(kind: Kind, obj: Json, sent: set[str]) -> Json:
+    """Return what a new object is compared with: the part its creator does not come to own.
+
+    ``sent`` are the members of spec the creator named.
+    """
+    if kind.is_custom:
+        return {"metadata": {}}
+    spec: Json = {}
+    if not kind.group:
+        made = obj.get("spec") or {}
+        for key in _ADMITTED.get(kind.plural, ()):
+            if key in made and key not in sent:
+                spec[key] = made[key]
+        if kind.plural == "pods":
+            spec["containers"] = []  # always written, so never itself owned
+    return {"metadata": {}, "spec": spec}
+
+
 def prepare_update(kind: Kind, new: Json, old: Json, subresource: str) -> None:
     """Put back what a write to this path cannot change."""
     if subresource == "status":
@@ -146,9 +183,9 @@ def prepare_update(kind: Kind, new: Json, old: Json, subresource: str) -> None:
     elif kind.plural == "services":
         spec, before = new.setdefault("spec", {}), old.get("spec") or {}
         for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
-            if spec.get("type", "ClusterIP") != "ExternalName" and not spec.get(key):
-                if key in before:
-                    spec[key] = before[key]
+            is_external = spec.get("type") == "ExternalName"
+            if key in before and not is_external and not spec.get(key):
+                spec[key] = before[key]
     elif kind.plural == "secrets":
         _encode_strings(new)
 

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import random
 import ssl
-import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -89,13 +88,12 @@ class ControlPlane:
         self._verbs = Verbs(self._store, self._registry, self._clock, self.settings, self._rng)
         self.store = DirectAccess(self._store, self._registry, self._verbs)
         self._collector = GarbageCollector(self._store, self._registry, self._verbs)
-        self._lifecycle = Lifecycle(
-            self._store, self._registry, self._verbs, self._verbs.addresses
-        )
+        self._lifecycle = Lifecycle(self._store, self._registry, self._verbs, self._verbs.addresses)
         self._renderer = Renderer(self._clock.now)
         self._watches = Watches(
             self._renderer,
             self._clock,
+            lambda: self._store.version,
             backlog_limit=self.settings.watch_backlog,
             bookmark_interval_s=self.settings.bookmark_interval_s,
         )
@@ -159,8 +157,7 @@ class ControlPlane:
         self._watches.drop_all()
         if self._runner is not None:
             await self._runner.cleanup()
-        if self.settings.state_file is not None:
-            self._save()
+        self._save()
 
     def _request_factory(
         self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
@@ -254,9 +251,10 @@ class ControlPlane:
             self._verbs.create(kind, namespace, body, WriteOptions(manager="kube-apiserver"))
 
     def _save(self) -> None:
-        if self.settings.state_file is not None:
-            save_state(self.settings.state_file, self._store, self._key)
-            self._saved_version = self._store.version
+        if self.settings.state_file is None:
+            return
+        save_state(self.settings.state_file, self._store, self._key)
+        self._saved_version = self._store.version
 
     async def _save_now_and_then(self) -> None:
         while True:
@@ -309,7 +307,7 @@ class ControlPlane:
         Who has seen it has seen every change made before the call.
         """
         version = self._store.version
-        self._watches.bookmark_all(version)
+        self._watches.bookmark_all()
         return version
 
     @property
@@ -356,15 +354,12 @@ class ControlPlane:
 
     async def settled(self) -> None:
         """Wait until garbage collection and namespace deletion have nothing left to do."""
-        while not self._collector.is_idle:
+        # Their tasks run whenever this one does not, so giving way is all there is to do.
+        while not (self._collector.is_idle and self._lifecycle.is_idle):  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 
 def _project_definitions() -> Iterable[Mapping[str, Any]]:
-    from lean_sandbox.model.crds import generate  # noqa: PLC0415 - not needed with other kinds
+    from lean_sandbox.model.crds import definitions  # noqa: PLC0415 - not needed with other kinds
 
-    found = generate()
-    return [
-        item if isinstance(item, Mapping) else msgspec.yaml.decode(item)
-        for item in (found.values() if isinstance(found, Mapping) else found)
-    ]
+    return definitions().values()

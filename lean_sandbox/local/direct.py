@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lean_sandbox.local.deletion import Deletion
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.patch import merge_patch
 from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.store import Entry, Store
-from lean_sandbox.local.verbs import Deletion, Verbs, WriteOptions
+from lean_sandbox.local.verbs import Verbs, WriteOptions
 
 __all__ = ["DirectAccess"]
 
@@ -93,9 +94,7 @@ class DirectAccess:
         kind = self._kind(resource)
         options = WriteOptions(manager="direct", subresource=subresource)
         home = namespace if kind.namespaced else ""
-        entry = self._verbs.update(
-            kind, home, name, lambda obj: merge_patch(obj, patch), options
-        )
+        entry = self._verbs.update(kind, home, name, lambda obj: merge_patch(obj, patch), options)
         return self._shown(kind, entry)
 
     def delete(

@@ -59,9 +59,7 @@ class Documents:
 
     def _find(self, path: str, version: str) -> Found | None:
         if version:
-            body = aggregated_discovery(
-                self._kinds, is_core=path == "api", api_version=version
-            )
+            body = aggregated_discovery(self._kinds, is_core=path == "api", api_version=version)
             return 200, msgspec.json.encode(body), _AGGREGATED.format(version)
         if path == "openapi/v2":
             return 200, self._openapi.swagger(), _JSON

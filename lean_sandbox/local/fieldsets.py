@@ -158,9 +158,7 @@ def indexed(node: Node, keys: tuple[str, ...], values: list[Any]) -> dict[str, A
 def fields_of(value: Any, node: Node, *, with_self: bool = True) -> Fields:
     """Return the paths an applied value claims; ``with_self`` adds items and leaves themselves."""
     if isinstance(value, dict) and value and not is_atomic_map(node):
-        return {
-            "f:" + key: fields_of(below, child(node, key)) for key, below in value.items()
-        }
+        return {"f:" + key: fields_of(below, child(node, key)) for key, below in value.items()}
     if isinstance(value, list) and value:
         keys = map_keys(node)
         found = None if keys is None else indexed(node, keys, value)

@@ -10,10 +10,11 @@ import asyncio
 from collections import deque
 from typing import Any, Final
 
+from lean_sandbox.local.deletion import Deletion
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.store import Collection, Entry, Event, Store
-from lean_sandbox.local.verbs import Deletion, Verbs, WriteOptions
+from lean_sandbox.local.verbs import Verbs, WriteOptions
 
 __all__ = ["GarbageCollector"]
 
@@ -130,9 +131,7 @@ class GarbageCollector:
         if references:
             self._attend(kind, entry, references, deleting="deletionTimestamp" in metadata)
 
-    def _attend(
-        self, kind: Kind, entry: Entry, references: list[Json], *, deleting: bool
-    ) -> None:
+    def _attend(self, kind: Kind, entry: Entry, references: list[Json], *, deleting: bool) -> None:
         """Delete an object all of whose owners are gone or wait for it."""
         solid, waiting, gone = [], [], []
         for reference in references:

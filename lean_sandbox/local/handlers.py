@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from lean_sandbox.local import bodies
-from lean_sandbox.local.auth import User
+from lean_sandbox.local.answers import Answer, Ask
+from lean_sandbox.local.deletion import Deletion
 from lean_sandbox.local.errors import (
     Cause,
     StatusError,
@@ -29,39 +29,14 @@ from lean_sandbox.local.represent import Accepted, Negotiator, Renderer
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.subresources import Subresources
-from lean_sandbox.local.target import Target
-from lean_sandbox.local.verbs import Deletion, Verbs, WriteOptions
+from lean_sandbox.local.verbs import Verbs, WriteOptions
 from lean_sandbox.local.watching import WatchPlan
 
-__all__ = ["Answer", "Ask", "Handlers"]
+__all__ = ["Handlers"]
 
 Json = dict[str, Any]
 
 _WATCH_TIMEOUT_S: Final = 1800.0
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One request to a resource path."""
-
-    target: Target
-    kind: Kind
-    user: User
-    body: bytes
-    content_type: str
-    accept: str
-    user_agent: str
-
-
-@dataclass(slots=True)
-class Answer:
-    """A whole answer: code, encoded body, and headers beyond the usual."""
-
-    code: int
-    body: bytes
-    headers: dict[str, str] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    content_type: str = "application/json"
 
 
 class Handlers:
@@ -114,11 +89,11 @@ class Handlers:
         special = self._subresources.handler(kind, target.subresource)
         if special is not None:
             return special(ask)
-        if kind.namespaced and not target.namespace and target.verb not in ("list",):
-            if target.verb == "deletecollection" or target.name or target.verb == "create":
-                raise unknown_resource() if target.name else bad_request(
-                    "an empty namespace may not be set during creation"
-                )
+        needs_namespace = target.name or target.verb in ("create", "deletecollection")
+        if kind.namespaced and not target.namespace and needs_namespace:
+            if target.name:
+                raise unknown_resource()
+            raise bad_request("an empty namespace may not be set during creation")
         return handler(ask)
 
     # ------------------------------------------------------------------ reading
@@ -216,13 +191,13 @@ class Handlers:
         dry = query.get("dryRun", "")
         if dry not in ("", "All"):
             text = f'Unsupported value: "{dry}": supported values: "All"'
-            raise invalid(
-                "meta.k8s.io", "", "", [Cause("FieldValueNotSupported", text, "dryRun")]
-            )
+            raise invalid("meta.k8s.io", "", "", [Cause("FieldValueNotSupported", text, "dryRun")])
         agent = ask.user_agent.partition("/")[0].partition(" ")[0]
         validation = query.get("fieldValidation", "") or "Warn"
         if validation not in ("Ignore", "Warn", "Strict"):
-            text = f'Unsupported value: "{validation}": supported values: "Ignore", "Strict", "Warn"'
+            text = (
+                f'Unsupported value: "{validation}": supported values: "Ignore", "Strict", "Warn"'
+            )
             cause = Cause("FieldValueNotSupported", text, "fieldValidation")
             raise invalid("meta.k8s.io", "", "", [cause])
         return WriteOptions(
@@ -293,6 +268,8 @@ class Handlers:
         if not kind.is_custom:
             known.append(bodies.STRATEGIC)
         if media not in known:
+            if not kind.is_custom:
+                raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type")
             raise unsupported_media_type((*known, bodies.APPLY))
         try:
             patch = msgspec.json.decode(ask.body)

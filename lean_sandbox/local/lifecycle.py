@@ -6,10 +6,11 @@ import asyncio
 from typing import Any, Final
 
 from lean_sandbox.local.builtin import ClusterIPs
+from lean_sandbox.local.deletion import Deletion
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.registry import Registry, kinds_of_definition
 from lean_sandbox.local.store import Collection, Event, Store
-from lean_sandbox.local.verbs import Deletion, Verbs, WriteOptions
+from lean_sandbox.local.verbs import Verbs, WriteOptions
 
 __all__ = ["Lifecycle"]
 
@@ -69,6 +70,11 @@ class Lifecycle:
                 self._addresses.give_back(address)
         if event.type == "DELETED" and (entry.namespace in self._ending or self._removing):
             self._wake.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether nothing can be done now; what waits for finalizers counts as idle."""
+        return not self._wake.is_set()
 
     # ------------------------------------------------------------------ namespaces
 

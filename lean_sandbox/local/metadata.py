@@ -27,5 +27,7 @@ _KEYS_ORDER: Final = (
 
 
 def ordered_metadata(metadata: Json) -> Json:
-    """Return the known members of ``metadata`` in the order a server writes them, empty ones out."""
-    return {key: metadata[key] for key in _KEYS_ORDER if metadata.get(key) not in (None, "", {}, [])}
+    """Return the known members in the order a server writes them, without empty ones."""
+    return {
+        key: metadata[key] for key in _KEYS_ORDER if metadata.get(key) not in (None, "", {}, [])
+    }

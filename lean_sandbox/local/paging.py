@@ -173,7 +173,7 @@ def list_page(
         version, start = _read_token(token)
         if version < 0:
             version = current
-        entries = _at(collection, version, namespace, start, current)
+        entries = _at(collection, version, namespace, start)
     elif exact:
         version = asked
         entries = collection.snapshot(version, namespace)
@@ -188,9 +188,7 @@ def list_page(
     return _cut(entries, matches, limit, version)
 
 
-def _at(
-    collection: Collection, version: int, namespace: str, start: str, current: int
-) -> list[Entry]:
+def _at(collection: Collection, version: int, namespace: str, start: str) -> list[Entry]:
     try:
         return collection.snapshot(version, namespace)
     except StatusError:

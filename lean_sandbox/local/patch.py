@@ -50,8 +50,7 @@ def json_patch(target: Json, operations: Any) -> Json:
         raise StatusError(
             413,
             "RequestEntityTooLarge",
-            "The allowed maximum operations in a JSON patch is 10000,"
-            f" got {len(operations)}",
+            f"The allowed maximum operations in a JSON patch is 10000, got {len(operations)}",
         )
     try:
         patched: Json = jsonpatch.apply_patch(target, operations, in_place=True)
@@ -127,9 +126,7 @@ def _merge_list(current: Any, patch: list[Any], node: Node) -> list[Any]:
     result = list(current)
     for item in patch:
         if not isinstance(item, dict) or item.get(key) is None:
-            raise bad_request(
-                f"map: {item} does not contain declared merge key: {key}"
-            )
+            raise bad_request(f"map: {item} does not contain declared merge key: {key}")
         at = next(
             (
                 index

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-__all__ = ["AGE", "NAME", "PRINTERS", "Printer", "age_of", "column", "human_duration"]
+from lean_sandbox.local.cells import NONE, age_of, name_of, since
+from lean_sandbox.local.podcells import pod_cells
+
+__all__ = ["AGE", "NAME", "PRINTERS", "Printer", "column"]
 
 Json = dict[str, Any]
 Cells = Callable[[Json, datetime], list[Any]]
-
-NONE: Final = "<none>"
 
 
 class Printer(NamedTuple):
@@ -37,201 +38,7 @@ def column(
 NAME: Final = column(
     "Name", format_="name", text="Name of the object, unique within its namespace and kind."
 )
-AGE: Final = column("Age", "date", text="Time since the object was created.")
-_AGE: Final = column("Age", text="Time since the object was created.")
-
-
-def human_duration(seconds: float) -> str:
-    """Return a duration with at most two units, as ages are shown."""
-    total = int(seconds)
-    if total < -1:
-        return "<invalid>"
-    if total < 0:
-        return "0s"
-    minutes, hours, days = total // 60, total // 3600, total // 86400
-    if total < 120:
-        return f"{total}s"
-    if minutes < 10:
-        return f"{minutes}m" + (f"{total % 60}s" if total % 60 else "")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return f"{hours}h" + (f"{minutes % 60}m" if minutes % 60 else "")
-    if hours < 48:
-        return f"{hours}h"
-    if hours < 24 * 8:
-        return f"{days}d" + (f"{hours % 24}h" if hours % 24 else "")
-    if hours < 24 * 365 * 2:
-        return f"{days}d"
-    years = hours // 24 // 365
-    if years < 8:
-        rest = days % 365
-        return f"{years}y" + (f"{rest}d" if rest else "")
-    return f"{years}y"
-
-
-def _moment(text: str | None) -> datetime | None:
-    if not text:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-def since(text: str | None, now: datetime) -> str:
-    """Return the time since a timestamp, `<unknown>` without one."""
-    moment = _moment(text)
-    return "<unknown>" if moment is None else human_duration((now - moment).total_seconds())
-
-
-def age_of(obj: Json, now: datetime) -> str:
-    """Return the age of an object."""
-    return since(obj["metadata"].get("creationTimestamp"), now)
-
-
-def _name(obj: Json) -> str:
-    name: str = obj["metadata"]["name"]
-    return name
-
-
-# ---------------------------------------------------------------------- Pods
-
-
-def _is_restartable(container: Json) -> bool:
-    return container.get("restartPolicy") == "Always"
-
-
-def _init_reason(obj: Json, statuses: list[Json]) -> str:
-    """Return the word for a Pod whose init containers have not all ended, else empty."""
-    declared = {item.get("name"): item for item in obj["spec"].get("initContainers") or ()}
-    for index, status in enumerate(statuses):
-        state = status.get("state") or {}
-        ended, waiting = state.get("terminated"), state.get("waiting")
-        if ended is not None and ended.get("exitCode", 0) == 0:
-            continue
-        if _is_restartable(declared.get(status.get("name"), {})) and status.get("started"):
-            continue
-        if ended is not None:
-            if ended.get("reason"):
-                return f"Init:{ended['reason']}"
-            if ended.get("signal"):
-                return f"Init:Signal:{ended['signal']}"
-            return f"Init:ExitCode:{ended.get('exitCode', 0)}"
-        if waiting and waiting.get("reason") and waiting["reason"] != "PodInitializing":
-            return f"Init:{waiting['reason']}"
-        return f"Init:{index}/{len(declared)}"
-    return ""
-
-
-def _container_reason(reason: str, statuses: list[Json], conditions: list[Json]) -> str:
-    is_running = False
-    for status in reversed(statuses):
-        state = status.get("state") or {}
-        waiting, ended = state.get("waiting") or {}, state.get("terminated")
-        if waiting.get("reason"):
-            reason = waiting["reason"]
-        elif ended is not None and ended.get("reason"):
-            reason = ended["reason"]
-        elif ended is not None:
-            signal = ended.get("signal")
-            reason = f"Signal:{signal}" if signal else f"ExitCode:{ended.get('exitCode', 0)}"
-        elif status.get("ready") and state.get("running") is not None:
-            is_running = True
-    if reason == "Completed" and is_running:
-        ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
-        return "Running" if ready else "NotReady"
-    return reason
-
-
-def _pod_status(obj: Json) -> str:
-    status = obj.get("status") or {}
-    conditions = status.get("conditions") or []
-    reason = status.get("reason") or status.get("phase") or ""
-    for condition in conditions:
-        if condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated":
-            reason = "SchedulingGated"
-    initial = _init_reason(obj, status.get("initContainerStatuses") or [])
-    initialized = any(
-        c.get("type") == "Initialized" and c.get("status") == "True" for c in conditions
-    )
-    if initial:
-        reason = initial
-    if not initial or initialized:
-        reason = _container_reason(reason, status.get("containerStatuses") or [], conditions)
-    if obj["metadata"].get("deletionTimestamp"):
-        if status.get("reason") == "NodeLost":
-            return "Unknown"
-        if status.get("phase") not in ("Succeeded", "Failed"):
-            return "Terminating"
-    return reason
-
-
-def _restarts(obj: Json, now: datetime) -> str:
-    status = obj.get("status") or {}
-    statuses = status.get("containerStatuses") or []
-    declared = {item.get("name"): item for item in obj["spec"].get("initContainers") or ()}
-    sidecars = [
-        item
-        for item in status.get("initContainerStatuses") or ()
-        if _is_restartable(declared.get(item.get("name"), {}))
-    ]
-    count, last = 0, ""
-    for item in [*statuses, *sidecars]:
-        count += item.get("restartCount", 0)
-        finished = ((item.get("lastState") or {}).get("terminated") or {}).get("finishedAt") or ""
-        last = max(last, finished)
-    return f"{count} ({since(last, now)} ago)" if count and last else str(count)
-
-
-def _pod_ready(obj: Json) -> str:
-    status = obj.get("status") or {}
-    declared = obj["spec"].get("initContainers") or ()
-    sidecars = {item.get("name") for item in declared if _is_restartable(item)}
-    total = len(obj["spec"].get("containers") or ()) + len(sidecars)
-    ready = sum(
-        1
-        for item in status.get("containerStatuses") or ()
-        if item.get("ready") and (item.get("state") or {}).get("running") is not None
-    )
-    ready += sum(
-        1
-        for item in status.get("initContainerStatuses") or ()
-        if item.get("name") in sidecars and item.get("ready")
-    )
-    return f"{ready}/{total}"
-
-
-def _gates(obj: Json) -> str:
-    gates = obj["spec"].get("readinessGates") or ()
-    if not gates:
-        return NONE
-    held = {
-        c.get("type")
-        for c in (obj.get("status") or {}).get("conditions") or ()
-        if c.get("status") == "True"
-    }
-    return f"{sum(1 for gate in gates if gate.get('conditionType') in held)}/{len(gates)}"
-
-
-def _pod(obj: Json, now: datetime) -> list[Any]:
-    status = obj.get("status") or {}
-    ips = status.get("podIPs") or ()
-    return [
-        _name(obj),
-        _pod_ready(obj),
-        _pod_status(obj),
-        _restarts(obj, now),
-        age_of(obj, now),
-        (ips[0].get("ip") if ips else "") or NONE,
-        obj["spec"].get("nodeName") or NONE,
-        status.get("nominatedNodeName") or NONE,
-        _gates(obj),
-    ]
-
-
-# ---------------------------------------------------------------------- the rest
+AGE: Final = column("Age", text="Time since the object was created.")
 
 
 def _selector(labels: Json | None) -> str:
@@ -254,7 +61,7 @@ def _service(obj: Json, now: datetime) -> list[Any]:
         "LoadBalancer": balanced or "<pending>",
     }.get(kind) or ",".join(spec.get("externalIPs") or ())
     return [
-        _name(obj),
+        name_of(obj),
         kind,
         spec.get("clusterIP") or NONE,
         external or NONE,
@@ -278,7 +85,7 @@ def _claim(obj: Json, now: datetime) -> list[Any]:
     capacity = (status.get("capacity") or {}).get("storage", "") if spec.get("volumeName") else ""
     modes = status.get("accessModes") or () if spec.get("volumeName") else ()
     return [
-        _name(obj),
+        name_of(obj),
         "Terminating" if obj["metadata"].get("deletionTimestamp") else phase,
         spec.get("volumeName", ""),
         capacity,
@@ -291,7 +98,7 @@ def _claim(obj: Json, now: datetime) -> list[Any]:
 
 
 def _namespace(obj: Json, now: datetime) -> list[Any]:
-    return [_name(obj), (obj.get("status") or {}).get("phase", ""), age_of(obj, now)]
+    return [name_of(obj), (obj.get("status") or {}).get("phase", ""), age_of(obj, now)]
 
 
 def _seen(obj: Json, now: datetime) -> tuple[str, str]:
@@ -321,16 +128,16 @@ def _event(obj: Json, now: datetime) -> list[Any]:
         (obj.get("message") or "").strip(),
         first,
         count,
-        _name(obj),
+        name_of(obj),
     ]
 
 
 def _node(obj: Json, now: datetime) -> list[Any]:
     status, labels = obj.get("status") or {}, obj["metadata"].get("labels") or {}
     ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), None)
-    words = ["Unknown"] if ready is None else [
-        "Ready" if ready.get("status") == "True" else "NotReady"
-    ]
+    words = (
+        ["Unknown"] if ready is None else ["Ready" if ready.get("status") == "True" else "NotReady"]
+    )
     if (obj.get("spec") or {}).get("unschedulable"):
         words.append("SchedulingDisabled")
     prefix = "node-role.kubernetes.io/"
@@ -338,7 +145,7 @@ def _node(obj: Json, now: datetime) -> list[Any]:
     info = status.get("nodeInfo") or {}
     addresses = {item.get("type"): item.get("address") for item in status.get("addresses") or ()}
     return [
-        _name(obj),
+        name_of(obj),
         ",".join(words),
         ",".join(roles) or NONE,
         age_of(obj, now),
@@ -363,7 +170,7 @@ def _workload_wide(obj: Json) -> list[Any]:
 def _deployment(obj: Json, now: datetime) -> list[Any]:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     return [
-        _name(obj),
+        name_of(obj),
         f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 1)}",
         status.get("updatedReplicas", 0),
         status.get("availableReplicas", 0),
@@ -375,40 +182,36 @@ def _deployment(obj: Json, now: datetime) -> list[Any]:
 
 def _config_map(obj: Json, now: datetime) -> list[Any]:
     size = len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
-    return [_name(obj), size, age_of(obj, now)]
+    return [name_of(obj), size, age_of(obj, now)]
 
 
 def _secret(obj: Json, now: datetime) -> list[Any]:
-    return [_name(obj), obj.get("type", ""), len(obj.get("data") or ()), age_of(obj, now)]
-
-
-def _service_account(obj: Json, now: datetime) -> list[Any]:
-    return [_name(obj), len(obj.get("secrets") or ()), age_of(obj, now)]
+    return [name_of(obj), obj.get("type", ""), len(obj.get("data") or ()), age_of(obj, now)]
 
 
 def _definition(obj: Json, now: datetime) -> list[Any]:
     del now
-    return [_name(obj), obj["metadata"].get("creationTimestamp", "")]
+    return [name_of(obj), obj["metadata"].get("creationTimestamp", "")]
 
 
 def _lease(obj: Json, now: datetime) -> list[Any]:
-    return [_name(obj), (obj.get("spec") or {}).get("holderIdentity", ""), age_of(obj, now)]
+    return [name_of(obj), (obj.get("spec") or {}).get("holderIdentity", ""), age_of(obj, now)]
 
 
 def _policy(obj: Json, now: datetime) -> list[Any]:
     selector = (obj.get("spec") or {}).get("podSelector") or {}
-    return [_name(obj), _selector(selector.get("matchLabels")), age_of(obj, now)]
+    return [name_of(obj), _selector(selector.get("matchLabels")), age_of(obj, now)]
 
 
 def _role(obj: Json, now: datetime) -> list[Any]:
     del now
-    return [_name(obj), obj["metadata"].get("creationTimestamp", "")]
+    return [name_of(obj), obj["metadata"].get("creationTimestamp", "")]
 
 
 def _binding(obj: Json, now: datetime) -> list[Any]:
     reference = obj.get("roleRef") or {}
     return [
-        _name(obj),
+        name_of(obj),
         f"{reference.get('kind', '')}/{reference.get('name', '')}",
         age_of(obj, now),
     ]
@@ -425,10 +228,10 @@ PRINTERS: Final[dict[str, Printer]] = {
             column("Ready", text="The aggregate readiness state of this pod."),
             column("Status", text="The aggregate status of the containers in this pod."),
             column("Restarts", text="How often the containers of this pod were restarted."),
-            _AGE,
+            AGE,
             *_wide("IP", "Node", "Nominated Node", "Readiness Gates"),
         ),
-        _pod,
+        pod_cells,
     ),
     "services": Printer(
         (
@@ -437,7 +240,7 @@ PRINTERS: Final[dict[str, Printer]] = {
             column("Cluster-IP"),
             column("External-IP"),
             column("Port(s)"),
-            _AGE,
+            AGE,
             *_wide("Selector"),
         ),
         _service,
@@ -451,12 +254,12 @@ PRINTERS: Final[dict[str, Printer]] = {
             column("Access Modes"),
             column("StorageClass"),
             column("VolumeAttributesClass"),
-            _AGE,
+            AGE,
             *_wide("VolumeMode"),
         ),
         _claim,
     ),
-    "namespaces": Printer((NAME, column("Status"), _AGE), _namespace),
+    "namespaces": Printer((NAME, column("Status"), AGE), _namespace),
     "events": Printer(
         (
             column("Last Seen"),
@@ -477,11 +280,9 @@ PRINTERS: Final[dict[str, Printer]] = {
             NAME,
             column("Status"),
             column("Roles"),
-            _AGE,
+            AGE,
             column("Version"),
-            *_wide(
-                "Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime"
-            ),
+            *_wide("Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime"),
         ),
         _node,
     ),
@@ -489,22 +290,21 @@ PRINTERS: Final[dict[str, Printer]] = {
         (
             NAME,
             column("Ready"),
-            column("Up-to-date", "integer"),
-            column("Available", "integer"),
-            _AGE,
+            column("Up-to-date"),
+            column("Available"),
+            AGE,
             *_wide("Containers", "Images", "Selector"),
         ),
         _deployment,
     ),
-    "configmaps": Printer((NAME, column("Data", "integer"), _AGE), _config_map),
-    "secrets": Printer((NAME, column("Type"), column("Data", "integer"), _AGE), _secret),
-    "serviceaccounts": Printer((NAME, column("Secrets", "integer"), _AGE), _service_account),
+    "configmaps": Printer((NAME, column("Data"), AGE), _config_map),
+    "secrets": Printer((NAME, column("Type"), column("Data"), AGE), _secret),
     "customresourcedefinitions": Printer((NAME, column("Created At", "date")), _definition),
-    "leases": Printer((NAME, column("Holder"), _AGE), _lease),
-    "networkpolicies": Printer((NAME, column("Pod-Selector"), _AGE), _policy),
+    "leases": Printer((NAME, column("Holder"), AGE), _lease),
+    "networkpolicies": Printer((NAME, column("Pod-Selector"), AGE), _policy),
     "roles": Printer((NAME, column("Created At", "date")), _role),
     "clusterroles": Printer((NAME, column("Created At", "date")), _role),
-    "rolebindings": Printer((NAME, column("Role"), _AGE), _binding),
-    "clusterrolebindings": Printer((NAME, column("Role"), _AGE), _binding),
+    "rolebindings": Printer((NAME, column("Role"), AGE), _binding),
+    "clusterrolebindings": Printer((NAME, column("Role"), AGE), _binding),
 }
 """By plural; a kind that is not here shows its name and age."""

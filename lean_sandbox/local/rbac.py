@@ -106,9 +106,7 @@ def refusal(user: User, target: Target) -> StatusError:
         message = f'forbidden: User "{user.name}" cannot {target.verb} path "{target.path}"'
         return StatusError(403, "Forbidden", message, details={})
     resource = target.resource + (f"/{target.subresource}" if target.subresource else "")
-    where = (
-        f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
-    )
+    where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
     return forbidden(
         target.group,
         target.resource,
@@ -190,8 +188,8 @@ def _rule_fits(rule: Mapping[str, Any], target: Target) -> bool:
         return False
     resources = rule.get("resources") or ()
     full = target.resource + (f"/{target.subresource}" if target.subresource else "")
-    if "*" not in resources and full not in resources:
-        if not target.subresource or f"*/{target.subresource}" not in resources:
-            return False
+    accepted = {"*", full} | ({f"*/{target.subresource}"} if target.subresource else set())
+    if accepted.isdisjoint(resources):
+        return False
     names = rule.get("resourceNames") or ()
     return not names or target.name in names

@@ -23,7 +23,7 @@ _TABLE: Final = b'{"kind":"Table","apiVersion":"meta.k8s.io/v1"'
 
 
 class Accepted(NamedTuple):
-    """One form: `json`, `partial`, `partial-list` or `table`, and what a row shows of its object."""
+    """One form (`json`, `partial`, `partial-list`, `table`) and what a row shows of its object."""
 
     form: str
     include: str = "Metadata"
@@ -34,7 +34,7 @@ JSON: Final = Accepted("json")
 
 def parse_accept(header: str) -> list[tuple[str, Mapping[str, str]]]:
     """Return the media types of an Accept header with their parameters, in order."""
-    found = []
+    found: list[tuple[str, Mapping[str, str]]] = []
     for clause in header.split(","):
         media, *rest = clause.split(";")
         pairs = (part.partition("=") for part in rest)
@@ -134,12 +134,12 @@ class Renderer:
             return self._table(kind, entries, form, metadata, with_columns=True)
         if form.form == "partial-list":
             items = b",".join(entry.partial() for entry in entries)
-            return b"%s,\"metadata\":%s,\"items\":[%s]}" % (_PARTIAL_LIST, _encode(metadata), items)
+            return b'%s,"metadata":%s,"items":[%s]}' % (_PARTIAL_LIST, _encode(metadata), items)
         # Items of built-in lists carry no kind of their own; those of custom lists do.
         head = kind.head if kind.is_custom else b"{"
         items = b",".join(head + self.tail(kind, entry) for entry in entries)
         start = _encode({"kind": kind.list_kind, "apiVersion": kind.api_version})[:-1]
-        return b"%s,\"metadata\":%s,\"items\":[%s]}" % (start, _encode(metadata), items)
+        return b'%s,"metadata":%s,"items":[%s]}' % (start, _encode(metadata), items)
 
     def event(
         self, kind: Kind, type_: str, entry: Entry, form: Accepted, *, first: bool = False
@@ -154,9 +154,7 @@ class Renderer:
             body = entry.partial()
         return b'{"type":"%s","object":%s}\n' % (type_.encode(), body)
 
-    def shared(
-        self, kind: Kind, event: Event, type_: str, entry: Entry, form: Accepted
-    ) -> bytes:
+    def shared(self, kind: Kind, event: Event, type_: str, entry: Entry, form: Accepted) -> bytes:
         """Return the line of an event, encoded once for all watchers of one form."""
         key = (kind.head, type_, entry is event.entry, form)
         line = event.encoded.get(key)

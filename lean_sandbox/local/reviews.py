@@ -1,4 +1,4 @@
-"""Questions a client asks about itself: who am I, and what may I do?"""
+"""Questions a client asks about itself: who it is, and what it may do."""
 
 from __future__ import annotations
 

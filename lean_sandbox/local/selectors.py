@@ -50,9 +50,9 @@ class _Parser:
         return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
     def _next(self) -> str:
-        token = self._peek()
+        word = self._peek()
         self._at += 1
-        return token
+        return word
 
     def parse(self) -> list[LabelMatcher]:
         tests: list[LabelMatcher] = []
@@ -73,8 +73,8 @@ class _Parser:
         return tests
 
     def _requirement(self) -> LabelMatcher:
-        token = self._next()
-        if token == "!":
+        word = self._next()
+        if word == "!":
             key = self._key()
             return lambda labels: key not in labels
         self._at -= 1
@@ -102,10 +102,10 @@ class _Parser:
         )
 
     def _key(self) -> str:
-        token = self._next()
-        if token in ("", ",", "(", ")", "=", "==", "!=", "!"):
-            raise bad_request(f"unable to parse requirement: found '{token}', expected: identifier")
-        return token
+        word = self._next()
+        if word in ("", ",", "(", ")", "=", "==", "!=", "!"):
+            raise bad_request(f"unable to parse requirement: found '{word}', expected: identifier")
+        return word
 
     def _value(self) -> str:
         return self._next() if self._peek() not in ("", ",") else ""
@@ -116,18 +116,18 @@ class _Parser:
             raise bad_request(f"unable to parse requirement: found '{opening}' expected: '('")
         values, value = [], ""
         while True:
-            token = self._next()
-            if token in (",", ")"):
+            word = self._next()
+            if word in (",", ")"):
                 values.append(value)
                 value = ""
-                if token == ")":
+                if word == ")":
                     return frozenset(values)
-            elif token == "":
+            elif word == "":
                 raise bad_request(
                     "unable to parse requirement: found '', expected: ',', ')' or identifier"
                 )
             else:
-                value = token
+                value = word
 
 
 def _compare(key: str, operator: str, limit: str) -> LabelMatcher:

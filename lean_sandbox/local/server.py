@@ -5,23 +5,24 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+import structlog
 from aiohttp import web
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.local.answers import Answer, Ask
 from lean_sandbox.local.audit import AuditEntry, AuditLog
 from lean_sandbox.local.auth import Authenticator, User
 from lean_sandbox.local.bodies import read_plain
 from lean_sandbox.local.documents import Documents
 from lean_sandbox.local.errors import StatusError, internal, unauthorized, unknown_resource
 from lean_sandbox.local.faults import ChosenFailure, Faults
-from lean_sandbox.local.handlers import Answer, Ask, Handlers
+from lean_sandbox.local.handlers import Handlers
 from lean_sandbox.local.rbac import Authorizer, refusal
 from lean_sandbox.local.registry import Registry
 from lean_sandbox.local.reviews import Reviews
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.target import Target, read_target
 from lean_sandbox.local.watching import Watches
-import structlog
 
 __all__ = ["ApiServer"]
 

@@ -33,7 +33,17 @@ _decode_metadata: Final = msgspec.json.Decoder(_MetadataOnly).decode
 class Entry:
     """One version of one object; never changed once made."""
 
-    __slots__ = ("_metadata", "fields", "key", "labels", "name", "namespace", "tail", "uid", "version")
+    __slots__ = (
+        "_metadata",
+        "fields",
+        "key",
+        "labels",
+        "name",
+        "namespace",
+        "tail",
+        "uid",
+        "version",
+    )
 
     def __init__(self, key: str, obj: Json, version: int, fields: Mapping[str, str]) -> None:
         metadata = obj["metadata"]
@@ -90,9 +100,7 @@ class Event:
         if self._left is None:
             if self.prev is None:
                 raise ValueError("an added object has no previous state")
-            self._left = Entry(
-                self.prev.key, self.prev.load(), self.version, self.prev.fields
-            )
+            self._left = Entry(self.prev.key, self.prev.load(), self.version, self.prev.fields)
         return self._left
 
 

@@ -1,4 +1,4 @@
-"""Subresources that are more than a part of their object: scale, binding, eviction, token, finalize."""
+"""Subresources that are more than a part of their object: scale, binding, eviction, token."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lean_sandbox.local import bodies
+from lean_sandbox.local.answers import Answer, Ask
 from lean_sandbox.local.auth import Authenticator
+from lean_sandbox.local.deletion import Deletion
 from lean_sandbox.local.errors import (
     Cause,
     StatusError,
@@ -19,12 +21,13 @@ from lean_sandbox.local.errors import (
     status_success,
 )
 from lean_sandbox.local.jsonpath import parse_path
+from lean_sandbox.local.patch import json_patch, merge_patch
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.store import Entry
-from lean_sandbox.local.verbs import Deletion, Verbs, WriteOptions
+from lean_sandbox.local.verbs import Verbs, WriteOptions
 
 if TYPE_CHECKING:
-    from lean_sandbox.local.handlers import Answer, Ask, Handlers
+    from lean_sandbox.local.handlers import Handlers
 
 __all__ = ["Subresources"]
 
@@ -60,8 +63,6 @@ class Subresources:
         }.get((kind.plural, subresource))
 
     def _reply(self, code: int, body: Any) -> Answer:
-        from lean_sandbox.local.handlers import Answer
-
         encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
         return Answer(code, encoded)
 
@@ -127,8 +128,6 @@ class Subresources:
         return self._reply(200, self._scale_of(kind, changed))
 
     def _patched_scale(self, ask: Ask, current: Json) -> Json:
-        from lean_sandbox.local.patch import json_patch, merge_patch
-
         patch = msgspec.json.decode(ask.body)
         if bodies.media_type(ask.content_type) == bodies.JSON_PATCH:
             return json_patch(current, patch)

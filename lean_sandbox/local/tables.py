@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
+from lean_sandbox.local.cells import age_of
 from lean_sandbox.local.jsonpath import parse_path
-from lean_sandbox.local.printers import AGE, NAME, PRINTERS, age_of
+from lean_sandbox.local.printers import AGE, NAME, PRINTERS
 from lean_sandbox.local.registry import Kind, PrinterColumn
 
 __all__ = ["cells_of", "columns_of"]

@@ -19,6 +19,15 @@ from lean_sandbox.local.builtin import (
     assign_address,
     prepare_create,
     prepare_update,
+    unowned,
+)
+from lean_sandbox.local.deletion import (
+    Deletion,
+    check_preconditions,
+    goes_at_once,
+    grace_of,
+    is_finished,
+    set_collector,
 )
 from lean_sandbox.local.errors import (
     Cause,
@@ -36,14 +45,15 @@ from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Collection, Entry, Store, field_cells
 
-__all__ = ["Deletion", "Verbs", "WriteOptions"]
+__all__ = ["Verbs", "WriteOptions"]
 
 Json = dict[str, Any]
 
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels, nothing to be mistaken."""
+_CONDITIONAL: Final = ("leases", "customresourcedefinitions", "poddisruptionbudgets")
+"""Built-in kinds that may not be replaced without saying which version is meant."""
 _CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
-_COLLECTORS: Final = ("orphan", "foregroundDeletion")
 
 
 @dataclass(slots=True)
@@ -58,17 +68,6 @@ class WriteOptions:
     trusted: bool = False
     """The server itself writes: no validation, no field manager, no new generation."""
     warnings: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """The options of a delete request."""
-
-    grace_s: int | None = None
-    policy: str | None = None
-    uid: str | None = None
-    version: str | None = None
-    dry_run: bool = False
 
 
 class Verbs:
@@ -196,16 +195,14 @@ class Verbs:
             metadata["generation"] = 1
         else:
             metadata.pop("generation", None)
+        sent = set(obj.get("spec") or ())
         prepare_create(kind, obj)
         if kind.is_custom and kind.has_status:
             obj.pop("status", None)
         self.admission.default(kind, obj)
         self.admission.validate(kind, obj, None)
-        empty: Json = {"metadata": {}} if kind.is_custom else {"metadata": {}, "spec": {}}
-        if kind.plural == "pods":
-            empty["spec"]["containers"] = []  # always written, so never itself owned
         metadata["managedFields"], _ = track_update(
-            empty,
+            unowned(kind, obj, sent),
             obj,
             self.admission.structure(kind),
             self._manager(kind, options, "Update"),
@@ -273,9 +270,7 @@ class Verbs:
         )
         return self._store_changed(kind, entry, old, new, options, changed=changed)
 
-    def _check_identity(
-        self, kind: Kind, entry: Entry, metadata: Json, *, is_put: bool
-    ) -> None:
+    def _check_identity(self, kind: Kind, entry: Entry, metadata: Json, *, is_put: bool) -> None:
         name = metadata.get("name")
         if name != entry.name and (name or not is_put):
             raise bad_request(
@@ -294,7 +289,7 @@ class Verbs:
         if version:
             if version != str(entry.version):
                 raise conflict(kind.group, kind.plural, entry.name)
-        elif is_put and (kind.is_custom or kind.group == "coordination.k8s.io"):
+        elif is_put and (kind.is_custom or kind.plural in _CONDITIONAL):
             text = "Invalid value: 0: must be specified for an update"
             cause = Cause("FieldValueInvalid", text, "metadata.resourceVersion")
             raise invalid(kind.group, kind.plural, entry.name, [cause])
@@ -360,7 +355,7 @@ class Verbs:
             return entry
         fields = self.fields(kind, new)
         collection = self.collection(kind)
-        if self._is_finished(kind, new):
+        if is_finished(kind, new):
             last = Entry(entry.key, new, entry.version, fields)
             if not options.dry_run:
                 # Two encodings: the answer keeps the old version, the event has the new one.
@@ -378,17 +373,7 @@ class Verbs:
             k: v for k, v in new.items() if k != "metadata"
         }:
             return False
-        return ordered_metadata(old["metadata"]) == new["metadata"]
-
-    @staticmethod
-    def _is_finished(kind: Kind, obj: Json) -> bool:
-        """Say whether a deletion that waited for finalizers is complete."""
-        metadata = obj["metadata"]
-        if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
-            return False
-        if kind.plural == "namespaces" and not kind.group:
-            return not (obj.get("spec") or {}).get("finalizers")
-        return not metadata.get("deletionGracePeriodSeconds")
+        return bool(ordered_metadata(old["metadata"]) == new["metadata"])
 
     @staticmethod
     def _refuse_late_finalizers(kind: Kind, old: Json, new: Json) -> None:
@@ -466,9 +451,7 @@ class Verbs:
 
     # ------------------------------------------------------------------ delete
 
-    def delete(
-        self, kind: Kind, namespace: str, name: str, how: Deletion
-    ) -> tuple[Entry, bool]:
+    def delete(self, kind: Kind, namespace: str, name: str, how: Deletion) -> tuple[Entry, bool]:
         """Delete an object, or start its deletion; return its state and whether it is gone.
 
         Raises:
@@ -477,14 +460,14 @@ class Verbs:
         """
         entry = self.entry(kind, namespace, name)
         collection = self.collection(kind)
-        self._check_preconditions(kind, entry, how)
+        check_preconditions(kind, entry, how)
         obj = entry.load()
         metadata = obj["metadata"]
         before = entry.load()
-        self._set_collector(metadata, how)
-        grace = self._grace(kind, obj, how)
+        set_collector(metadata, how)
+        grace = grace_of(kind, obj, how)
         deleting = metadata.get("deletionTimestamp")
-        if self._goes_at_once(kind, metadata):
+        if goes_at_once(kind, metadata):
             last = Entry(entry.key, obj, entry.version, entry.fields)
             return (last if how.dry_run else self.store.remove(collection, entry.key)), True
         if kind.plural == "namespaces" and not kind.group:
@@ -512,7 +495,7 @@ class Verbs:
         obj["metadata"] = ordered_metadata(obj["metadata"])
         fields = self.fields(kind, obj)
         collection = self.collection(kind)
-        if self._is_finished(kind, obj):
+        if is_finished(kind, obj):
             if how.dry_run:
                 return Entry(entry.key, obj, entry.version, fields), True
             gone = self.store.remove(collection, entry.key, obj)
@@ -520,59 +503,3 @@ class Verbs:
         if obj == before or how.dry_run:
             return Entry(entry.key, obj, entry.version, fields), False
         return self.store.put(collection, entry.key, obj, fields), False
-
-    @staticmethod
-    def _goes_at_once(kind: Kind, metadata: Json) -> bool:
-        """Say whether nothing holds an object back: no finalizer, no process, no content."""
-        if metadata.get("finalizers") or metadata.get("deletionTimestamp"):
-            return False
-        if kind.group:
-            return kind.plural != "customresourcedefinitions"
-        return kind.plural not in ("pods", "namespaces")
-
-    @staticmethod
-    def _check_preconditions(kind: Kind, entry: Entry, how: Deletion) -> None:
-        if how.uid is not None and how.uid != entry.uid:
-            raise conflict(
-                kind.group,
-                kind.kind,
-                entry.name,
-                f"the UID in the precondition ({how.uid}) does not match the UID in record"
-                f" ({entry.uid}). The object might have been deleted and then recreated",
-            )
-        if how.version is not None and how.version != str(entry.version):
-            raise conflict(
-                kind.group,
-                kind.kind,
-                entry.name,
-                f"the ResourceVersion in the precondition ({how.version}) does not match the"
-                f" ResourceVersion in record ({entry.version}). The object might have been"
-                " modified",
-            )
-
-    @staticmethod
-    def _set_collector(metadata: Json, how: Deletion) -> None:
-        """Put the garbage collector's finalizer for the propagation policy, drop the other."""
-        wanted = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}.get(how.policy or "")
-        kept = [item for item in metadata.get("finalizers") or () if item not in _COLLECTORS]
-        if wanted:
-            kept.append(wanted)
-        if kept:
-            metadata["finalizers"] = kept
-        else:
-            metadata.pop("finalizers", None)
-
-    @staticmethod
-    def _grace(kind: Kind, obj: Json, how: Deletion) -> int | None:
-        """Return the seconds a Pod gets to end; 0 for what has no process; None for no opinion."""
-        if kind.plural != "pods" or kind.group:
-            return 0
-        spec, status = obj.get("spec") or {}, obj.get("status") or {}
-        if obj["metadata"].get("deletionTimestamp"):
-            return how.grace_s
-        if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
-            return 0
-        grace = how.grace_s
-        if grace is None:
-            grace = spec.get("terminationGracePeriodSeconds", 30)
-        return 1 if grace < 0 else grace

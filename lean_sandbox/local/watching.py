@@ -53,15 +53,14 @@ class Watch:
         self._limit = limit
         self._pending: deque[tuple[Event, str, Entry]] = deque()
         self.wake = anyio.Event()
-        self.seen = plan.start
-        """Version up to which everything was taken in."""
         self.is_cut = False
         self.is_bookmark_due = False
         """A bookmark is to be sent at once, whatever the interval."""
 
     def deliver(self, event: Event) -> None:
         """Take in one change; called while the change is made, so it must not block."""
-        self.seen = event.version
+        if event.version <= self.plan.start:  # asked for a version that is still to come
+            return
         chosen = self.choose(event)
         if chosen is None:
             return
@@ -106,8 +105,15 @@ class Watches:
     """All open watches."""
 
     def __init__(
-        self, renderer: Renderer, clock: Clock, *, backlog_limit: int, bookmark_interval_s: float
+        self,
+        renderer: Renderer,
+        clock: Clock,
+        version: Callable[[], int],
+        *,
+        backlog_limit: int,
+        bookmark_interval_s: float,
     ) -> None:
+        self._version = version
         self._renderer = renderer
         self._clock = clock
         self._limit = backlog_limit
@@ -123,14 +129,13 @@ class Watches:
             watch.cut()
         return len(self._open)
 
-    def bookmark_all(self, version: int) -> None:
-        """Send a bookmark of ``version``, the newest of the store, to every watcher that takes one.
+    def bookmark_all(self) -> None:
+        """Send a bookmark of the store's newest version to every watcher that takes one.
 
         Every change up to it has been delivered to the watchers already, so a watcher that sees the
         bookmark has seen all.
         """
         for watch in self._open:
-            watch.seen = max(watch.seen, version)
             watch.is_bookmark_due = True
             watch.wake.set()
 
@@ -158,9 +163,7 @@ class Watches:
             self._open.discard(watch)
         return response
 
-    async def _run(
-        self, response: web.StreamResponse, watch: Watch, audit: AuditEntry
-    ) -> None:
+    async def _run(self, response: web.StreamResponse, watch: Watch, audit: AuditEntry) -> None:
         end = self._clock.monotonic() + watch.plan.timeout_s
         next_bookmark = self._clock.monotonic() + self._interval_s
         first = True
@@ -186,11 +189,16 @@ class Watches:
             if watch.plan.bookmarks and (watch.is_bookmark_due or now >= next_bookmark):
                 watch.is_bookmark_due = False
                 next_bookmark = now + self._interval_s
-                await send(self._renderer.bookmark(watch.plan.kind, watch.seen, watch.plan.form))
+                await send(self._bookmark(watch))
                 continue
             watch.wake = anyio.Event()
             until = min(end, next_bookmark) if watch.plan.bookmarks else end
             await self._clock.wait(watch.wake, until - now)
+
+    def _bookmark(self, watch: Watch) -> bytes:
+        # Nothing waits to be sent, so the stream stands where the store does.
+        version = max(self._version(), watch.plan.start)
+        return self._renderer.bookmark(watch.plan.kind, version, watch.plan.form)
 
     def _opening(self, watch: Watch) -> tuple[bytes, bool]:
         plan = watch.plan
@@ -199,9 +207,7 @@ class Watches:
         first = True
         parts = []
         for type_, entry in plan.initial:
-            parts.append(
-                self._renderer.event(plan.kind, type_, entry, plan.form, first=first)
-            )
+            parts.append(self._renderer.event(plan.kind, type_, entry, plan.form, first=first))
             first = False
         if plan.ends_initial:
             parts.append(
@@ -221,9 +227,7 @@ class Watches:
         for event, type_, entry in batch:
             if first and plan.form.form == "table":
                 # Column definitions come once, with the first event of a stream.
-                parts.append(
-                    self._renderer.event(plan.kind, type_, entry, plan.form, first=True)
-                )
+                parts.append(self._renderer.event(plan.kind, type_, entry, plan.form, first=True))
             else:
                 parts.append(self._renderer.shared(plan.kind, event, type_, entry, plan.form))
             first = False

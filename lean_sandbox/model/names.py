@@ -23,8 +23,13 @@ __all__ = [
     "CREATED_BY_UNKNOWN",
     "CREATION_LATENCY_RECORDED_ANNOTATION",
     "DEFAULT_CLUSTER_DOMAIN",
+    "DEFAULT_LABEL_DOMAIN",
     "EVENT_POD_CREATED",
     "EVENT_POD_CREATE_FAILED",
+    "EVENT_POOL_NOT_PROGRESSING",
+    "EVENT_POOL_PROGRESSING",
+    "EVENT_SANDBOX_ADOPTED",
+    "EVENT_SANDBOX_PROVISIONED",
     "EVENT_SANDBOX_READY",
     "EXTENSIONS_API_VERSION",
     "EXTENSIONS_GROUP",
@@ -32,10 +37,18 @@ __all__ = [
     "FALSE",
     "FIELD_MANAGER",
     "FINISHED",
+    "INJECTION_ALLOWED",
+    "INJECTION_DISALLOWED",
+    "INJECTION_OVERRIDES",
     "LAUNCH_TYPE_COLD",
     "LAUNCH_TYPE_LABEL",
     "LAUNCH_TYPE_WARM",
+    "MANAGEMENT_MANAGED",
+    "MANAGEMENT_UNMANAGED",
+    "NAMESPACE_NAME_LABEL",
     "NAME_HASH_LABEL",
+    "NETWORKING_API_VERSION",
+    "NETWORK_POLICY_KIND",
     "OPERATING_MODE_RUNNING",
     "OPERATING_MODE_SUSPENDED",
     "POD_FAILED",
@@ -48,9 +61,14 @@ __all__ = [
     "PROPAGATED_ANNOTATIONS_ANNOTATION",
     "PROPAGATED_LABELS_ANNOTATION",
     "READY",
+    "REASON_ADOPTION_CONFLICT",
+    "REASON_CLAIM_EXPIRED",
+    "REASON_CLAIM_TEMPLATES_ERROR",
     "REASON_DEPENDENCIES_NOT_READY",
     "REASON_DEPENDENCIES_READY",
+    "REASON_ENV_VARS_REJECTED",
     "REASON_INVALID_CONFIGURATION",
+    "REASON_INVALID_METADATA",
     "REASON_MULTIPLE_PODS",
     "REASON_NOT_SUSPENDED",
     "REASON_POD_FAILED",
@@ -62,10 +80,18 @@ __all__ = [
     "REASON_POD_TERMINATED",
     "REASON_POD_TERMINATING",
     "REASON_RECONCILER_ERROR",
+    "REASON_SANDBOX_CREATE_PENDING",
     "REASON_SANDBOX_EXPIRED",
+    "REASON_SANDBOX_MISSING",
+    "REASON_SANDBOX_NOT_READY",
     "REASON_SANDBOX_SUSPENDED",
     "REASON_SCHEDULING_GATED",
+    "REASON_TEMPLATE_NOT_FOUND",
     "REASON_UNSCHEDULABLE",
+    "REASON_WARM_POOL_NOT_FOUND",
+    "ROUTER_LABEL",
+    "ROUTER_NAMESPACE",
+    "ROUTER_VALUE",
     "SAFE_TO_EVICT_ANNOTATION",
     "SANDBOX_CLAIM_KIND",
     "SANDBOX_CLAIM_PLURAL",
@@ -77,7 +103,10 @@ __all__ = [
     "SANDBOX_WARM_POOL_KIND",
     "SANDBOX_WARM_POOL_PLURAL",
     "SHUTDOWN_POLICY_DELETE",
+    "SHUTDOWN_POLICY_DELETE_FOREGROUND",
     "SHUTDOWN_POLICY_RETAIN",
+    "STRATEGY_ON_REPLENISH",
+    "STRATEGY_RECREATE",
     "SUSPENDED",
     "TEMPLATE_HASH_LABEL",
     "TEMPLATE_REF_ANNOTATION",
@@ -113,6 +142,9 @@ SANDBOX_PLURAL: Final = "sandboxes"
 SANDBOX_CLAIM_PLURAL: Final = "sandboxclaims"
 SANDBOX_TEMPLATE_PLURAL: Final = "sandboxtemplates"
 SANDBOX_WARM_POOL_PLURAL: Final = "sandboxwarmpools"
+
+NETWORKING_API_VERSION: Final = "networking.k8s.io/v1"
+NETWORK_POLICY_KIND: Final = "NetworkPolicy"
 
 # --- labels and annotations --------------------------------------------------------------------
 
@@ -155,6 +187,25 @@ OPERATING_MODE_RUNNING: Final = "Running"
 OPERATING_MODE_SUSPENDED: Final = "Suspended"
 SHUTDOWN_POLICY_DELETE: Final = "Delete"
 SHUTDOWN_POLICY_RETAIN: Final = "Retain"
+# Known to claims only.
+SHUTDOWN_POLICY_DELETE_FOREGROUND: Final = "DeleteForeground"
+
+MANAGEMENT_MANAGED: Final = "Managed"
+MANAGEMENT_UNMANAGED: Final = "Unmanaged"
+INJECTION_ALLOWED: Final = "Allowed"
+INJECTION_OVERRIDES: Final = "Overrides"
+INJECTION_DISALLOWED: Final = "Disallowed"
+STRATEGY_RECREATE: Final = "Recreate"
+STRATEGY_ON_REPLENISH: Final = "OnReplenish"
+
+# --- the router and who may opt into its rules ---------------------------------------------------
+
+ROUTER_NAMESPACE: Final = "agent-sandbox-system"
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+ROUTER_LABEL: Final = "app"
+ROUTER_VALUE: Final = "sandbox-router"
+# The only domain of labels that claims may set when the operator allows no others.
+DEFAULT_LABEL_DOMAIN: Final = "sandbox.users.io"
 
 # --- condition types and reasons ---------------------------------------------------------------
 
@@ -186,10 +237,26 @@ REASON_SANDBOX_EXPIRED: Final = "SandboxExpired"
 REASON_DEPENDENCIES_READY: Final = "DependenciesReady"
 REASON_DEPENDENCIES_NOT_READY: Final = "DependenciesNotReady"
 
+# Reasons of a claim's Ready condition that a Sandbox never has.
+REASON_TEMPLATE_NOT_FOUND: Final = "TemplateNotFound"
+REASON_WARM_POOL_NOT_FOUND: Final = "WarmPoolNotFound"
+REASON_ADOPTION_CONFLICT: Final = "AdoptionConflict"
+REASON_SANDBOX_CREATE_PENDING: Final = "SandboxCreatePending"
+REASON_INVALID_METADATA: Final = "InvalidMetadata"
+REASON_ENV_VARS_REJECTED: Final = "EnvVarsInjectionRejected"
+REASON_CLAIM_TEMPLATES_ERROR: Final = "VolumeClaimTemplatesError"
+REASON_CLAIM_EXPIRED: Final = "ClaimExpired"
+REASON_SANDBOX_MISSING: Final = "SandboxMissing"
+REASON_SANDBOX_NOT_READY: Final = "SandboxNotReady"
+
 # Reasons of events that are not reasons of conditions too.
 EVENT_POD_CREATED: Final = "SandboxPodCreated"
 EVENT_POD_CREATE_FAILED: Final = "SandboxPodCreateFailed"
 EVENT_SANDBOX_READY: Final = "SandboxReady"
+EVENT_SANDBOX_ADOPTED: Final = "SandboxAdopted"
+EVENT_SANDBOX_PROVISIONED: Final = "SandboxProvisioned"
+EVENT_POOL_NOT_PROGRESSING: Final = "WarmPoolNotProgressing"
+EVENT_POOL_PROGRESSING: Final = "WarmPoolProgressing"
 
 POD_PENDING: Final = "Pending"
 POD_RUNNING: Final = "Running"

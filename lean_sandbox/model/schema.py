@@ -1,9 +1,9 @@
 """OpenAPI v3 schemas of Kubernetes types, read off the models by introspection.
 
 A model (a msgspec Struct of `lightkube.models`) tells the names of fields, their base types, what
-is required, and in its docstring what each field means. `schema_facts` adds what models cannot say.
-Three shapes come out of the same walk: a tree for CustomResourceDefinitions, a graph of shared dicts
-for pruning and validating in memory, and named components with references for OpenAPI documents.
+is required, and in its docstring what each field means. `schema_facts` adds what models lack.
+Three shapes come out of the same walk: a tree for CustomResourceDefinitions, a graph of shared
+dicts for pruning and validating in memory, and named components with references for OpenAPI.
 """
 
 from __future__ import annotations
@@ -174,7 +174,10 @@ def _base_schema(
         return {"type": "string", "format": "byte"}
     if short in _SCALARS:
         return scalar(short)
-    return nested(_resolve(struct, field.base))
+    resolved = _resolve(struct, field.base)
+    # A few models are plain dicts: types that upstream documents without fields.
+    is_struct = isinstance(resolved, type) and issubclass(resolved, msgspec.Struct)
+    return nested(resolved) if is_struct else dict(_OPEN_OBJECT)
 
 
 def _list_annotations(key: str) -> Json:

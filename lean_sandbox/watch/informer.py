@@ -282,7 +282,7 @@ class Informer(Generic[E]):
 
     async def _list_by_stream(self, *, initial: bool) -> str:
         query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        accept = self._kind.list_as.watch_accept
+        accept = self._kind.list_as.streamed_list_accept
         version: list[str] = []
 
         def take(line: bytes) -> bool:

@@ -3,17 +3,21 @@
 The order of the tests is the order of their cost: is the version one we know already (an answer to
 our own request, or a look that was newer), does a predicate see a relevant change, does the row
 contradict what is remembered. Only what passes builds a new entry and notifies.
+
+Versions of one server are comparable numbers, so that two ways of learning of an object (its watch
+and the answers to our own requests) never lead backwards, whichever of them is late.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from filters import Change, EventType, Filter
+from filters import Change, EventType, Examiner, Verdict
 from lean_sandbox.watch.kind import Kind, Notice
-from lean_sandbox.watch.objects import row_of
+from lean_sandbox.watch.rows import row_of
 from lean_sandbox.watch.store import Entry, Key, Store, key_of
 from lean_sandbox.watch.wire import MetaRow, as_version
 
@@ -22,6 +26,7 @@ __all__ = ["Intake", "IntakeStatistics"]
 E = TypeVar("E", bound=Entry)
 
 _NOTHING = Change(0)
+_ENDED_REMEMBERED = 1024
 
 
 @dataclass(slots=True)
@@ -41,38 +46,46 @@ class Intake(Generic[E]):
     ``notify`` is called for every relevant change and must not wait.
     """
 
-    def __init__(
-        self,
-        kind: Kind[E],
-        store: Store[E],
-        notify: Callable[[Notice[E]], None],
-        *,
-        max_objects: int = 1_000_000,
-    ) -> None:
+    def __init__(self, kind: Kind[E], store: Store[E], notify: Callable[[Notice[E]], None]) -> None:
         self.kind = kind
         self.store = store
         self._notify = notify
-        self._filter = Filter(kind.predicate, max_objects=max_objects)
-        self._listed: dict[str | None, set[Key]] = {}
+        self._examiner = Examiner(kind.predicate, objects=store.__len__)
+        # By namespace whose list is under way: what was known before and has not been listed yet.
+        self._missing: dict[str | None, set[Key]] = {}
+        self._ended = _Ended(_ENDED_REMEMBERED)
         self.statistics = IntakeStatistics()
 
     @property
-    def filter(self) -> Filter:
-        """The predicate with its memory, for statistics and explanations."""
-        return self._filter
+    def filter(self) -> Examiner:
+        """The predicate with its counters; the fingerprints are in the entries."""
+        return self._examiner
 
     def begin_list(self, namespace: str | None) -> None:
-        """Start collecting which objects a list holds."""
-        self._listed[namespace] = set()
+        """Note what is known, to find out what a list no longer holds."""
+        self._missing[namespace] = set(self.store.keys(namespace))
 
-    def end_list(self, namespace: str | None) -> None:
-        """Deliver as deleted whatever the complete list did not hold."""
-        listed = self._listed.pop(namespace, set())
-        for key in self.store.keys(namespace):
-            if key in listed:
+    def end_list(self, namespace: str | None, version: str = "") -> None:
+        """Deliver as deleted what was known and is not in the complete list of this version.
+
+        What an answer to our own request has shown at a later version is left alone: the list
+        cannot know of it.
+        """
+        listed_at = as_version(version)
+        for key in sorted(self._missing.pop(namespace, ())):
+            entry = self.store.get(key)
+            if entry is None or 0 < listed_at < entry.version:
                 continue
             self.statistics.deletes_synthesised += 1
-            self._gone(key)
+            self._gone(key, listed_at)
+
+    def present(self, namespace: str, name: str) -> None:
+        """Note that a list holds an object, whatever else could be read of it."""
+        key = Key(namespace, name)
+        for scope in (None, namespace):
+            missing = self._missing.get(scope)
+            if missing:
+                missing.discard(key)
 
     def row(self, event_type: EventType, row: MetaRow) -> None:
         """Take an event that carries metadata and perhaps columns."""
@@ -81,23 +94,30 @@ class Intake(Generic[E]):
     def full(self, event_type: EventType, item: Any, *, initial: bool) -> None:
         """Take an event, or a list's item, that carries the whole object."""
         row = self._row_of_full(item)
-        for namespace in (None, row.namespace):
-            listed = self._listed.get(namespace)
-            if listed is not None:
-                listed.add(key_of(row.namespace, row.name))
+        if self._missing:
+            self.present(row.namespace, row.name)
         self._take(event_type, row, item, initial=initial)
 
     def learn_full(self, item: Any) -> tuple[E, Change]:
         """Remember a whole object that an answer of the server showed, without notifying.
 
         Events of the same version, when they come, are then known already. Returns the entry and
-        what the predicates see changed against what was remembered.
+        what the predicates see changed against what was remembered. An answer that was overtaken
+        changes nothing: the entry returned is then the newer one, perhaps of a successor with
+        another uid, or (with GONE) one that is not remembered because its end has been seen.
         """
         return self._learn(self._row_of_full(item), item)
 
     def learn_row(self, row: MetaRow) -> tuple[E, Change]:
-        """Remember metadata that an answer of the server showed, without notifying."""
+        """Remember metadata that an answer of the server showed, as :meth:`learn_full` does."""
         return self._learn(row, None)
+
+    def forget(self, key: Key, uid: str) -> None:
+        """Drop an object that a request has shown to be gone, unless another took its name."""
+        entry = self.store.get(key)
+        if entry is not None and entry.uid == uid:
+            self.store.remove(key)
+            self._ended.add(uid, 0)
 
     def _row_of_full(self, item: Any) -> MetaRow:
         row = row_of(item.metadata)
@@ -105,62 +125,56 @@ class Intake(Generic[E]):
             row.columns = self.kind.columns_of(item)
         return row
 
+    def _build(self, row: MetaRow, item: Any, kept: E | None) -> E:
+        if item is None:
+            return self.kind.from_row(row, kept)
+        return self.kind.from_full(item, row, kept)
+
+    def _put(self, new: E, old: E | None) -> None:
+        self._ended.discard(new.uid)
+        if old is not None and old.uid != new.uid:
+            self._ended.add(old.uid, 0)
+        self.store.put(new)
+
     def _learn(self, row: MetaRow, item: Any) -> tuple[E, Change]:
-        key = key_of(row.namespace, row.name)
-        old = self.store.get(key)
-        same = old is not None and old.uid == row.uid
-        if same and old is not None and as_version(row.resource_version) < old.version:
+        old = self.store.get(key_of(row.namespace, row.name))
+        if old is not None and 0 < as_version(row.resource_version) < old.version:
             # A watch was faster than the answer. What it showed is newer, and has been notified.
             return old, _NOTHING
-        kept = old if same else None
-        new = (
-            self.kind.from_row(row, kept) if item is None else self.kind.from_full(item, row, kept)
-        )
-        if old is not None and not same:
-            self._filter.forget(old.uid)
-        verdict = self._filter.admit(EventType.MODIFIED, row)
-        self.store.put(new)
-        return new, verdict.change if verdict.passed else _NOTHING
-
-    def forget(self, key: Key, uid: str) -> None:
-        """Drop an object that a request has shown to be gone, unless another took its name."""
-        entry = self.store.get(key)
-        if entry is not None and entry.uid == uid:
-            self.store.remove(key)
-            self._filter.forget(uid)
+        kept = old if old is not None and old.uid == row.uid else None
+        new = self._build(row, item, kept)
+        if kept is None and self._ended.covers(row.uid, new.version):
+            # The object ended while the answer was on its way: nothing would ever remove it again.
+            return new, Change.GONE
+        change, new.seen = self._examiner.observe((kept.seen or None) if kept else None, row)
+        self._put(new, old)
+        return new, change
 
     def _take(self, event_type: EventType, row: MetaRow, item: Any, *, initial: bool) -> None:
         statistics = self.statistics
         statistics.seen += 1
         key = key_of(row.namespace, row.name)
         old = self.store.get(key)
-        if event_type is EventType.DELETED:
-            if old is not None and old.uid != row.uid:
-                # The end of an object whose successor is known already.
-                statistics.dropped_known += 1
-                return
-            statistics.passed += 1
-            self._gone(key, row)
-            return
         version = as_version(row.resource_version)
-        same = old is not None and old.uid == row.uid
-        if same and old is not None and 0 < version <= old.version:
+        if event_type is EventType.DELETED:
+            self._take_deleted(key, row, version, old)
+            return
+        if old is not None and 0 < version <= old.version:
+            # Known from an answer, or the state of a predecessor of what an answer has shown.
             statistics.dropped_known += 1
             return
-        verdict = self._filter.admit(event_type, row)
-        suspect = same and old is not None and self.kind.suspects(row, old)
-        if same and old is not None and not verdict.passed and not suspect:
-            old.version = version
+        kept = old if old is not None and old.uid == row.uid else None
+        verdict, seen = self._judge(row, old, kept)
+        suspect = kept is not None and self.kind.suspects(row, kept)
+        if kept is not None and not verdict.passed and not suspect:
+            kept.version = version
+            kept.seen = seen
             statistics.dropped_unchanged += 1
             return
         statistics.passed += 1
-        kept = old if same else None
-        new = (
-            self.kind.from_row(row, kept) if item is None else self.kind.from_full(item, row, kept)
-        )
-        if not same and old is not None:
-            self._filter.forget(old.uid)
-        self.store.put(new)
+        new = self._build(row, item, kept)
+        new.seen = seen
+        self._put(new, old)
         change = verdict.change
         if suspect:
             change |= Change.COLUMNS
@@ -170,12 +184,62 @@ class Intake(Generic[E]):
             )
         )
 
-    def _gone(self, key: Key, row: MetaRow | None = None) -> None:
+    def _judge(
+        self, row: MetaRow, old: E | None, kept: E | None
+    ) -> tuple[Verdict, tuple[Hashable, ...]]:
+        if kept is not None and kept.seen:
+            return self._examiner.examine(kept.seen, row)
+        if old is not None and kept is None:
+            return self._examiner.replace(old.uid, row)
+        return self._examiner.greet(row)
+
+    def _take_deleted(self, key: Key, row: MetaRow, version: int, old: E | None) -> None:
+        if old is not None and (old.uid != row.uid or 0 < version < old.version):
+            # The end of an object whose successor is known already, or one that has since been
+            # shown alive: it had stopped matching the selector for a while.
+            self.statistics.dropped_known += 1
+            return
+        self.statistics.passed += 1
+        self._gone(key, version, row)
+
+    def _gone(self, key: Key, version: int, row: MetaRow | None = None) -> None:
         old = self.store.remove(key)
-        uid = old.uid if old is not None else row.uid if row is not None else ""
-        self._filter.forget(uid)
-        if old is None and row is not None:
+        self._examiner.bury()
+        if old is not None:
+            self._ended.add(old.uid, version)
+        elif row is not None:
+            self._ended.add(row.uid, version)
             # Never seen alive, yet its end may free a name somebody waits for.
             old = self.kind.from_row(row, None)
         saw_deletion = row is not None and row.deletion_timestamp is not None
         self._notify(Notice(key, Change.GONE, old, None, saw_deletion=saw_deletion))
+
+
+class _Ended:
+    """The objects that ended last, so that a late answer does not bring one back.
+
+    Only answers under way when the end was seen are at risk, so few suffice. An answer of a later
+    version than the end shows an object that had only stopped matching the watch's selector.
+    """
+
+    __slots__ = ("_limit", "_versions")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._versions: OrderedDict[str, int] = OrderedDict()
+
+    def add(self, uid: str, version: int) -> None:
+        """Remember an end and its version, 0 for one after which nothing can follow."""
+        self._versions[uid] = version
+        self._versions.move_to_end(uid)
+        if len(self._versions) > self._limit:
+            self._versions.popitem(last=False)
+
+    def discard(self, uid: str) -> None:
+        """Forget an end: the object has been shown alive."""
+        self._versions.pop(uid, None)
+
+    def covers(self, uid: str, version: int) -> bool:
+        """Tell whether a state of this version is one from before the end."""
+        ended_at = self._versions.get(uid)
+        return ended_at is not None and (ended_at == 0 or version <= ended_at)

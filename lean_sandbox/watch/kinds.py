@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable
 
 from filters import (
@@ -15,7 +16,6 @@ from filters import (
     generation,
     if_known,
     labels,
-    owner,
 )
 from lean_sandbox.api.resources import PODS, PVCS, SANDBOXES, SERVICES
 from lean_sandbox.api.wire import PartialObject
@@ -31,12 +31,28 @@ from lean_sandbox.watch.wire import MetaRow
 
 __all__ = ["pods", "pvcs", "representations", "sandboxes", "services"]
 
-_TRACKED = f"{names.NAME_HASH_LABEL}"
+_TRACKED = names.NAME_HASH_LABEL
 
 
 def representations(leanest: Representation) -> tuple[Representation, ...]:
     """Return the order of fall back that starts with ``leanest``."""
     return FALLBACK_ORDER[FALLBACK_ORDER.index(leanest) :]
+
+
+def _owners(row: Observed) -> Hashable:
+    """Return the uid of the controlling owner; without one, those of the others.
+
+    Their references are written back when the object is adopted.
+    """
+    others: list[str] = []
+    for reference in row.owners:
+        if reference.controller:
+            return reference.uid
+        others.append(reference.uid)
+    return tuple(others) if others else None
+
+
+_OWNERS = computed("owners", Change.OWNERS, _owners)
 
 
 def sandboxes(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[SandboxEntry]:
@@ -47,11 +63,11 @@ def sandboxes(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[Sandbo
         predicate=any_of(
             generation(),
             deletion(),
-            labels(*sorted(objects.SANDBOX_LABELS)),
-            annotation(*sorted(objects.SANDBOX_ANNOTATIONS)),
-            owner(),
-            if_known(column("Ready")),
-            if_known(column("Reason")),
+            labels(*sorted(objects.SANDBOX_LABELS), brief=True),
+            annotation(*sorted(objects.SANDBOX_ANNOTATIONS), brief=True),
+            _OWNERS,
+            if_known(column("Ready", classify=sys.intern)),
+            if_known(column("Reason", classify=sys.intern)),
         ),
         from_row=objects.sandbox_from_row,
         from_full=objects.sandbox_from_full,
@@ -89,12 +105,12 @@ def pods(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[PodEntry]:
         item_type=Pod,
         predicate=any_of(
             deletion(),
-            owner(),
+            _OWNERS,
             labels(),
             computed("managed metadata", Change.ANNOTATIONS, _pod_managed),
             computed("status", Change.COLUMNS, _pod_hint),
-            if_known(column("IP")),
-            if_known(column("Node")),
+            if_known(column("IP", classify=hash)),
+            if_known(column("Node", classify=sys.intern)),
             computed("unscheduled", Change.VERSION, _pod_unscheduled),
         ),
         from_row=objects.pod_from_row,
@@ -126,8 +142,8 @@ def services(
         item_type=Service,
         predicate=any_of(
             deletion(),
-            owner(),
-            labels(*sorted(objects.ADOPTION_LABELS)),
+            _OWNERS,
+            labels(*sorted(objects.ADOPTION_LABELS), brief=True),
             computed("spec", Change.VERSION, _service_spec),
         ),
         from_row=objects.service_from_row,
@@ -142,7 +158,7 @@ def pvcs() -> Kind[PvcEntry]:
     return Kind(
         resource=PVCS,
         item_type=PartialObject,
-        predicate=any_of(deletion(), owner(), labels(*sorted(objects.ADOPTION_LABELS))),
+        predicate=any_of(deletion(), _OWNERS, labels(*sorted(objects.ADOPTION_LABELS), brief=True)),
         from_row=objects.pvc_from_row,
         from_full=objects.pvc_from_full,
         watch_order=(Representation.METADATA, Representation.FULL),

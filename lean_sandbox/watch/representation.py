@@ -35,9 +35,21 @@ class Representation(Enum):
 
     @property
     def list_accept(self) -> str:
-        """The Accept header of a list in this form."""
+        """The Accept header of a list in this form, with whole objects as the alternative.
+
+        Who reads the metadata of a list's items does not mind what else they hold.
+        """
         if self is Representation.METADATA:
-            return "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+            return (
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+            )
+        return self.watch_accept
+
+    @property
+    def streamed_list_accept(self) -> str:
+        """The Accept header of a list that is asked for as a stream, with the same alternative."""
+        if self is Representation.METADATA:
+            return f"{self.watch_accept},application/json"
         return self.watch_accept
 
 

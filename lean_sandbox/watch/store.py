@@ -7,7 +7,7 @@ uid to the entries it controls, which is how the Pods of a Sandbox are found wit
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 __all__ = ["Entry", "Key", "Store", "key_of"]
@@ -29,11 +29,12 @@ def key_of(namespace: str, name: str) -> Key:
 
 
 class Entry(Protocol):
-    """What every cached value has."""
+    """What every cached value has; ``seen`` are the fingerprints of its last event."""
 
     key: Key
     uid: str
     version: int
+    seen: tuple[Hashable, ...]
 
 
 E = TypeVar("E", bound=Entry)

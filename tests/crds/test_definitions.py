@@ -53,7 +53,7 @@ def test_checked_in_files_are_what_the_generator_writes() -> None:
 
 
 def test_generation_is_deterministic(tmp_path: Path) -> None:
-    """Two runs write the same bytes, without YAML aliases, and they parse back to the definitions."""
+    """Two runs write the same bytes, without YAML aliases, that parse to the definitions."""
     write(tmp_path)
     for name, text in generate().items():
         assert (tmp_path / name).read_text(encoding="utf-8") == text
@@ -155,7 +155,7 @@ def test_service_is_tri_state() -> None:
 
 
 def test_embedded_pod_spec_has_the_fields_of_kubernetes() -> None:
-    """All PodSpec fields of Kubernetes 1.36 and those added in 1.37 are there, without descriptions."""
+    """All PodSpec fields of Kubernetes 1.36 and those of 1.37 are there, without descriptions."""
     spec = _field("Sandbox", "spec.podTemplate.spec")
     known = set(spec["properties"])
     assert {"schedulingGroup", "hostnameOverride", "resources", "evictionResponders"} <= known

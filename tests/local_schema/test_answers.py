@@ -27,8 +27,8 @@ def _cases(part: str) -> list[Any]:
 
 
 def _causes(causes: list[Json]) -> list[tuple[str, str, str]]:
-    """Return causes in a fixed order: Kubernetes' own order is that of a hash map."""
-    return sorted((cause["field"], cause["reason"], cause["message"]) for cause in causes)
+    """Return causes in a fixed order, each once: Kubernetes' own order is that of a hash map."""
+    return sorted({(cause["field"], cause["reason"], cause["message"]) for cause in causes})
 
 
 def _assert_refused(status: Json, answer: Json) -> None:
@@ -68,7 +68,7 @@ def _answer_builtin(obj: Json, old: Json | None = None) -> Json | None:
 
 @pytest.mark.parametrize("case", _cases("custom"))
 def test_created_custom_objects(case: Json) -> None:
-    """A created object is pruned, defaulted and refused as on a real server."""
+    """A created object is pruned, defaulted and refused as by Kubernetes."""
     obj = copy.deepcopy(case["object"])
     obj["metadata"].setdefault("namespace", "default")
     status = _answer_custom(obj)

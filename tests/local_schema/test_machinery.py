@@ -59,9 +59,7 @@ def test_decoding_a_pod_never_fails_in_later_steps(spec: Any) -> None:
     pod = {"metadata": {"name": "p", "namespace": "n"}, "spec": spec}
     schema = machinery.builtin_schema("Pod")
     machinery.prune(pod, schema)
-    if machinery.decode_errors(pod, schema, "Pod", "v1") is None and spec is not None:
-        if any(None in (spec.get(name) or ()) for name in ("containers", "initContainers")):
-            return
+    if machinery.decode_errors(pod, schema, "Pod", "v1") is None:
         machinery.core_defaults("Pod", pod)
         machinery.core_validate("Pod", pod)
 
@@ -297,10 +295,10 @@ def test_quantities(text: str, number: float | None) -> None:
 
 
 def test_validation_is_fast_enough_for_a_server() -> None:
-    """One typical Sandbox write (prune, default, validate with rules) takes well below 5 ms of CPU."""
+    """A typical Sandbox write (prune, default, validate with rules) takes below 5 ms of CPU."""
     obj: Json = {
         "metadata": {"name": "x"},
-        "spec": {"podTemplate": {"spec": {"containers": [{"name": "m", "image": "i"}] * 1}}},
+        "spec": {"podTemplate": {"spec": {"containers": [{"name": "m", "image": "i"}]}}},
     }
     machinery.validate(copy.deepcopy(obj), SANDBOX)
     start = time.process_time()

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.support.world import NS, condition, open_world, sandbox
+from lean_sandbox.settings import Settings
+from tests.support.world import (
+    HASH_LABEL,
+    NS,
+    condition,
+    controlled_by,
+    open_world,
+    pod_body,
+    sandbox,
+    tracking,
+)
 
 
 @pytest.mark.case(14)
@@ -48,7 +60,7 @@ async def test_a_new_sandbox_gets_its_pod_and_an_unready_status_after_the_window
 
 @pytest.mark.case(23, 24, 32)
 async def test_a_quick_launch_costs_one_post_and_one_status_patch() -> None:
-    """Budget: POST Pod, one status PATCH, one GET each, no 409, two passes; then nothing at all."""
+    """Case 23, 24, 32: one POST, one status PATCH, two GETs, two passes; then nothing at all."""
     async with open_world() as world:
         world.forget_requests()
         await world.create(sandbox())
@@ -72,7 +84,299 @@ async def test_a_quick_launch_costs_one_post_and_one_status_patch() -> None:
         await world.advance(60.0)
         assert not world.asked(events=True)
         assert len(condition_types(world.get())) == 3
-        assert NS == "ns"
+
+
+@pytest.mark.case(15, 28)
+async def test_a_wanted_service_is_made_headless_and_reported() -> None:
+    """Case 15: Service, its name and FQDN, and readiness that counts it; POSTs say who we are."""
+    async with open_world() as world:
+        template = {"metadata": {"name": "data"}, "spec": STORAGE}
+        wanted = {"service": True, "volumeClaimTemplates": [template]}
+        port = {"containerPort": 8080, "name": "http"}
+        container = {"name": "main", "image": "busybox", "ports": [port]}
+        made = await world.create(sandbox(spec=wanted, pod_spec={"containers": [container]}))
+        service = world.find("services")
+        assert service is not None
+        assert service["spec"]["clusterIP"] == "None"
+        assert service["spec"]["selector"] == tracking()
+        assert service["metadata"]["labels"] == tracking()
+        assert service["metadata"]["ownerReferences"] == [controlled_by(made)]
+        assert [(one["name"], one["port"]) for one in service["spec"]["ports"]] == [("http", 8080)]
+        await world.advance(1.0)
+        status = world.get()["status"]
+        assert status["service"] == "sb-1"
+        assert status["serviceFQDN"] == "sb-1.ns.svc.cluster.local"
+        message = condition(world.get(), "Ready")["message"]
+        assert message == "Pod exists with phase: Pending; Service Exists"
+        posts = [
+            request
+            for resource in ("pods", "services", "persistentvolumeclaims")
+            for request in world.requests("create", resource)
+        ]
+        assert [request.code for request in posts] == [201, 201, 201]
+        assert all("fieldManager=sandbox-controller" in request.query for request in posts)
+        assert {one["manager"] for one in service["metadata"]["managedFields"]} == {
+            "sandbox-controller"
+        }
+        await world.run_pod()
+        ready = condition(world.get(), "Ready")
+        assert (ready["status"], ready["message"]) == ("True", "Pod is Ready; Service Exists")
+
+
+@pytest.mark.case(16)
+async def test_the_cluster_domain_ends_the_name_of_the_service() -> None:
+    """Case 16: a cluster with a domain of its own gets names of that domain."""
+    settings = Settings(sandbox_status_window=0.0, cluster_domain="custom.domain")
+    async with open_world(settings) as world:
+        await world.create(sandbox(spec={"service": True}))
+        assert world.get()["status"]["serviceFQDN"] == "sb-1.ns.svc.custom.domain"
+
+
+@pytest.mark.case(17, 18, 19)
+@pytest.mark.parametrize(
+    ("labels", "annotations", "listed"),
+    [
+        pytest.param(
+            {"a": "b"},
+            {"c": "d"},
+            {"propagated-labels": "a", "propagated-annotations": "c"},
+            id="both",
+        ),
+        pytest.param(
+            {"z": "1", "a": "2", "m": "3"}, {}, {"propagated-labels": "a,m,z"}, id="sorted"
+        ),
+        pytest.param({}, {"c": "d"}, {"propagated-annotations": "c"}, id="annotations only"),
+    ],
+)
+async def test_the_pod_carries_the_templates_metadata_and_lists_its_keys(
+    labels: dict[str, str], annotations: dict[str, str], listed: dict[str, str]
+) -> None:
+    """Case 17, 18, 19: labels and annotations go onto the Pod; the lists of keys are sorted."""
+    async with open_world() as world:
+        metadata = {"labels": labels, "annotations": annotations}
+        await world.create(sandbox(template={"metadata": metadata}))
+        pod = world.pod()["metadata"]
+        assert pod["labels"] == {**labels, **tracking()}
+        lists = {f"agents.x-k8s.io/{key}": value for key, value in listed.items()}
+        assert pod["annotations"] == {**annotations, **lists}
+
+
+@pytest.mark.case(20, 21, 28)
+async def test_claims_are_made_first_and_become_volumes_of_the_pod() -> None:
+    """Case 20, 21: a claim per template, owned and tracked; its volume replaces a namesake."""
+    async with open_world() as world:
+        extra = {"labels": {"tier": "fast", HASH_LABEL: "x"}, "annotations": {"note": "mine"}}
+        template = {"metadata": {"name": "data", **extra}, "spec": STORAGE}
+        volumes = [
+            {"name": "data", "emptyDir": {}},
+            {"name": "cfg", "configMap": {"name": "settings"}},
+        ]
+        world.forget_requests()
+        made = await world.create(
+            sandbox(spec={"volumeClaimTemplates": [template]}, pod_spec={"volumes": volumes})
+        )
+        claim = world.find("persistentvolumeclaims", "data-sb-1")
+        assert claim is not None
+        assert claim["metadata"]["labels"] == {"tier": "fast", **tracking()}
+        assert claim["metadata"]["annotations"] == {"note": "mine"}
+        assert claim["metadata"]["ownerReferences"] == [controlled_by(made)]
+        assert claim["spec"]["accessModes"] == STORAGE["accessModes"]
+        first, second = world.pod()["spec"]["volumes"]
+        assert first["name"] == "cfg"
+        assert second == {"name": "data", "persistentVolumeClaim": {"claimName": "data-sb-1"}}
+        assert list(world.writes()) == ["create persistentvolumeclaims", "create pods"]
+
+
+@pytest.mark.case(22)
+async def test_without_claim_templates_the_volumes_are_the_templates_own() -> None:
+    """Case 22: the Pod's spec is the template's, nothing added, nothing set."""
+    async with open_world() as world:
+        volumes = [{"name": "b", "emptyDir": {}}, {"name": "a", "emptyDir": {}}]
+        made = await world.create(sandbox(pod_spec={"volumes": volumes}))
+        spec = world.pod()["spec"]
+        assert spec["volumes"] == volumes
+        assert world.find("persistentvolumeclaims", "a-sb-1") is None
+        wanted = made["spec"]["podTemplate"]["spec"]
+        assert spec["containers"][0]["name"] == wanted["containers"][0]["name"]
+        for untouched in ("hostname", "subdomain", "nodeName", "automountServiceAccountToken"):
+            assert untouched not in spec
+
+
+@pytest.mark.case(23, 24)
+async def test_twenty_more_passes_over_a_ready_sandbox_write_nothing() -> None:
+    """Case 23, 24: a pass over an unchanged world asks for nothing; conditions stay three."""
+    async with open_world() as world:
+        before = await world.ready_sandbox(sandbox(spec={"service": True}))
+        world.forget_requests()
+        for _ in range(20):
+            await world.poke()
+        assert len(world.reports) == 20
+        assert not world.asked(events=True)
+        assert world.get()["status"] == before["status"]
+        assert len(condition_types(world.get())) == 3
+
+
+@pytest.mark.case(25)
+async def test_a_pod_that_an_unanswered_create_had_made_is_used() -> None:
+    """Case 25: the server made the Pod and failed to say so; the next create collides, no error."""
+    async with open_world() as world:
+        world.plane.fail_next("create", "pods", 500)
+        made = await world.create(sandbox())
+        assert condition(world.get(), "Ready")["reason"] == "ReconcilerError"
+        # Made by us, and not yet seen by the watch: it has lost its tracking label.
+        world.plane.store.create(pod_body(owners=(controlled_by(made),)))
+        await world.advance(0.005)
+        await world.run_pod()
+        ready = condition(world.get(), "Ready")
+        assert (ready["status"], ready["message"]) == ("True", "Pod is Ready")
+        assert world.pod()["spec"]["containers"][0]["name"] == "theirs"
+        assert world.pod()["metadata"]["labels"] == tracking()
+        assert [request.code for request in world.requests("create", "pods")] == [500, 409]
+
+
+@pytest.mark.case(26)
+async def test_a_foreign_pod_of_the_name_is_an_error_and_left_alone() -> None:
+    """Case 26: the create collides with somebody's Pod: said in Ready, retried, nothing touched."""
+    async with open_world() as world:
+        owner = world.stranger()
+        theirs = await world.create(pod_body(owners=(owner,)))
+        await world.create(sandbox())
+        stored = world.get()
+        ready = condition(stored, "Ready")
+        assert (ready["status"], ready["reason"]) == ("False", "ReconcilerError")
+        uid = owner["uid"]
+        assert ready["message"] == (
+            f'Error seen: pod "sb-1" is owned by Deployment/web (UID: {uid}), not by sandbox "sb-1"'
+        )
+        assert condition(stored, "PodScheduled")["status"] == "Unknown"
+        assert "podIPs" not in stored["status"]
+        assert "selector" not in stored["status"]
+        await world.advance(30.0)
+        assert world.pod() == theirs
+        assert world.writes() == {"create pods": len(world.requests("create", "pods"))} | {
+            "patch sandboxes/status": 1
+        }
+        await world.delete("pods", "sb-1")
+        await world.advance(1000.0)
+        assert world.pod()["metadata"]["labels"] == tracking()
+        assert condition(world.get(), "Ready")["reason"] == "DependenciesNotReady"
+
+
+@pytest.mark.case(27)
+async def test_a_pod_that_the_server_refuses_is_shown_and_not_retried() -> None:
+    """Case 27: a 422 is final until the spec changes (changes, v1.0.4): shown, never repeated."""
+    async with open_world() as world:
+        await world.create(sandbox(pod_spec={"containers": []}))
+        stored = world.get()
+        ready = condition(stored, "Ready")
+        assert (ready["status"], ready["reason"]) == ("False", "InvalidConfiguration")
+        assert "spec.containers: Required value" in ready["message"]
+        assert condition(stored, "PodScheduled")["status"] == "Unknown"
+        world.forget_requests()
+        await world.advance(3600.0)
+        assert not world.asked(events=True)
+        good = [{"name": "main", "image": "busybox"}]
+        await world.patch(
+            "sandboxes", "sb-1", {"spec": {"podTemplate": {"spec": {"containers": good}}}}
+        )
+        assert world.find("pods") is not None
+        await world.run_pod()
+        assert condition(world.get(), "Ready")["status"] == "True"
+
+
+@pytest.mark.case(27)
+@pytest.mark.parametrize("code", [403, 429, 500, 503])
+async def test_a_pod_create_that_fails_otherwise_is_repeated_with_growing_pauses(code: int) -> None:
+    """Case 27: any other failure is a ReconcilerError, tried again after 5, 10, 20 ms and so on."""
+    async with open_world() as world:
+        world.plane.fail_next("create", "pods", code, times=3)
+        await world.create(sandbox())
+        ready = condition(world.get(), "Ready")
+        assert ready["reason"] == "ReconcilerError"
+        assert ready["message"] == "Error seen: injected failure"
+        for tried, pause_s in ((2, 0.005), (3, 0.010)):
+            await world.advance(pause_s)
+            assert len(world.requests("create", "pods")) == tried
+        assert world.writes()["patch sandboxes/status"] == 1
+        await world.advance(0.020)
+        assert world.find("pods") is not None
+        await world.run_pod()
+        assert condition(world.get(), "Ready")["status"] == "True"
+
+
+@pytest.mark.case(27)
+async def test_a_server_that_asks_to_wait_is_given_the_time() -> None:
+    """Case 27: Retry-After of a 429 outweighs the short pauses of the first failures."""
+    async with open_world() as world:
+        world.plane.fail_next("create", "pods", 429, retry_after=7)
+        await world.create(sandbox())
+        await world.advance(6.9)
+        assert len(world.requests("create", "pods")) == 1
+        await world.advance(0.2)
+        assert world.find("pods") is not None
+
+
+@pytest.mark.case(27)
+async def test_in_a_namespace_on_its_way_out_nothing_is_reported_or_hurried() -> None:
+    """Case 27: a create refused because the namespace ends waits 30 s and writes no status."""
+    cause = {"reason": "NamespaceTerminating", "message": "going", "field": "metadata.namespace"}
+    body = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "reason": "Forbidden",
+        "message": "namespace ns is being terminated",
+        "details": {"causes": [cause]},
+        "code": 403,
+    }
+    async with open_world() as world:
+        world.plane.fail_next("create", "pods", 403, times=2, body=body)
+        await world.create(sandbox())
+        await world.advance(29.9)
+        assert world.writes() == {"create pods": 1}
+        await world.advance(0.2)
+        assert world.writes() == {"create pods": 2}
+        assert "status" not in world.get()
+
+
+@pytest.mark.case(11)
+async def test_the_name_hash_labels_whatever_belongs_to_a_sandbox() -> None:
+    """Case 11: FNV-1a of the name in eight hex digits, zeros in front kept; seen on the Pods."""
+    async with open_world() as world:
+        vectors = {
+            "my-sandbox": "374de8f5",
+            "sandbox-name": "ab179450",
+            "test-sandbox": "86489827",
+            "my-warm-pool": "034dafb4",
+        }
+        for name, value in vectors.items():
+            await world.create(sandbox(name))
+            assert world.pod(name)["metadata"]["labels"] == {HASH_LABEL: value}
+
+
+@pytest.mark.case(13)
+async def test_the_creator_label_of_a_pod_is_one_of_few_words() -> None:
+    """Case 13: known clients are named on the Pod, anybody else is unknown, nobody is absent."""
+    created_by = "agents.x-k8s.io/created-by"
+    async with open_world() as world:
+        words = {
+            "go-client": "go-client",
+            "python-client": "python-client",
+            "controller": "controller",
+            "foo": "unknown",
+        }
+        for given, shown in words.items():
+            labels = {created_by: given}
+            await world.create(sandbox(given, metadata={"labels": labels}))
+            assert world.pod(given)["metadata"]["labels"][created_by] == shown
+            stored = world.plane.store.get("sandboxes.agents.x-k8s.io", NS, given)
+            assert stored["metadata"]["labels"] == labels
+
+
+STORAGE: dict[str, Any] = {
+    "accessModes": ["ReadWriteOnce"],
+    "resources": {"requests": {"storage": "1Gi"}},
+}
 
 
 def condition_types(obj: dict[str, object]) -> list[str]:

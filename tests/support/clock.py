@@ -67,16 +67,22 @@ class FakeClock:
         """Number of timers that have not rung."""
         return len(self._sleepers)
 
+    @property
+    def next_s(self) -> float | None:
+        """Seconds until the next timer rings; ``None`` without one."""
+        return max(0.0, self._sleepers[0][0] - self._elapsed) if self._sleepers else None
+
     async def advance(self, seconds: float) -> None:
         """Move time forward, waking each sleeper at its own moment."""
         await settle()
         target = self._elapsed + seconds
-        while self._sleepers and self._sleepers[0][0] <= target:
+        # A deadline reached but for the rounding of a sum is reached.
+        while self._sleepers and self._sleepers[0][0] <= target + 1e-9:
             deadline, _, alarm = heapq.heappop(self._sleepers)
             self._elapsed = max(self._elapsed, deadline)
             alarm.set()
             await settle()
-        self._elapsed = target
+        self._elapsed = max(self._elapsed, target)
         await settle()
 
     def _at(self, deadline: float) -> anyio.Event:

@@ -2,15 +2,16 @@
 
 The test plays the user and the kubelet by changing objects in the control plane's store directly,
 and reads from the audit log what the controller asked for over the wire. Nothing sleeps:
-:meth:`World.settle` waits until every watch has taken in everything that happened and the controller
-has nothing left to do at the present moment of the clock.
+:meth:`World.settle` waits until every watch has taken in everything that happened and the
+controller has nothing left to do at the present moment of the clock.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,10 +22,13 @@ import anyio.lowlevel
 from lean_sandbox.api.client import Client
 from lean_sandbox.api.config import load
 from lean_sandbox.api.resources import PODS
+from lean_sandbox.api.telemetry import RequestRecord
 from lean_sandbox.api.transport import Transport
 from lean_sandbox.app import Controller
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.local.eventconv import to_events
+from lean_sandbox.local.target import Target
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.reconcile.sandbox.reconciler import Tracing
@@ -34,12 +38,27 @@ from lean_sandbox.watch.informer import WatchOptions
 from lean_sandbox.watch.store import Key
 from tests.support.clock import FakeClock
 
-__all__ = ["CONTROLLER", "NS", "World", "condition", "open_world", "sandbox"]
+__all__ = [
+    "CONTROLLER",
+    "HASH_LABEL",
+    "NS",
+    "World",
+    "condition",
+    "controlled_by",
+    "open_world",
+    "pod_body",
+    "pod_conditions",
+    "sandbox",
+    "tracking",
+]
 
 Json = dict[str, Any]
 NS = "ns"
 CONTROLLER = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"
 _PATIENCE_S = 20.0
+_BOOKMARK_S = 60.0
+# Read by the controller, reported nowhere: a change of it is worth a pass and no write.
+_POKE = "agents.x-k8s.io/sandbox-template-ref"
 HASH_LABEL = "agents.x-k8s.io/sandbox-name-hash"
 # What tests call by its plain name although its group has to be told.
 _QUALIFIED = {"sandboxes": "sandboxes.agents.x-k8s.io", "events": "events.events.k8s.io"}
@@ -84,6 +103,7 @@ class World:
         self.clock = clock
         self.admin = admin
         self.reports: list[PassReport[Key]] = []
+        self.scope = anyio.CancelScope()
 
     # -- time and rest ---------------------------------------------------------------------------
 
@@ -94,9 +114,12 @@ class World:
             while quiet < 3:
                 await self.plane.settled()
                 version = self.plane.bookmark_now()
-                while not self._has_seen(version):
+                for turn in count(1):
+                    if self._has_seen(version):
+                        break
                     await anyio.lowlevel.checkpoint()
-                    if not self.plane.open_watches or self.plane.store.version != version:
+                    # A watch that opened after the bookmark was sent has to be sent another one.
+                    if self.plane.store.version != version or turn % 100 == 0:
                         version = self.plane.bookmark_now()
                 for _ in range(10):
                     await anyio.lowlevel.checkpoint()
@@ -104,10 +127,57 @@ class World:
                 quiet = quiet + 1 if idle else 0
 
     async def advance(self, seconds: float) -> None:
-        """Move the clock and settle."""
+        """Move the clock, settling wherever a timer rings, for requests take no time by it.
+
+        Each watch gets a bookmark a minute, as from a real server.
+        """
         await self.settle()
-        await self.clock.advance(seconds)
+        until_s = self.clock.monotonic() + seconds
+        while (left_s := until_s - self.clock.monotonic()) > 0.0:
+            next_s = self.clock.next_s
+            await self.clock.advance(min(left_s, _BOOKMARK_S, left_s if next_s is None else next_s))
+            await self.settle()
+
+    async def cut_watches(self) -> None:
+        """Cut every watch connection and wait until the controller has noticed."""
+        with anyio.fail_after(_PATIENCE_S):
+            self.plane.drop_watches()
+            while self._streams() or self.plane.open_watches:
+                await anyio.lowlevel.checkpoint()
+
+    async def recover(self, within_s: float = 300.0) -> float:
+        """Let the watches come back after a fault, moving the clock, and settle.
+
+        Returns how long that took by the clock; fails when it takes longer than ``within_s``.
+        """
+        began = self.clock.monotonic()
+        wanted = sum(len(versions) for versions in self.controller.seen_versions().values())
+        with anyio.fail_after(_PATIENCE_S):
+            while True:
+                for _ in range(50):
+                    await anyio.lowlevel.checkpoint()
+                while self._is_busy() or self._streams() != self.plane.open_watches:
+                    await anyio.lowlevel.checkpoint()
+                if self._streams() == wanted:
+                    break
+                took_s = self.clock.monotonic() - began
+                assert took_s <= within_s, self.controller.problems
+                await self.clock.advance(0.25)
         await self.settle()
+        return self.clock.monotonic() - began
+
+    def kill(self) -> None:
+        """End the controller at once, as a crash does; ends the world's block at the next wait."""
+        self.scope.cancel()
+
+    def _streams(self) -> int:
+        return self.controller.statistics().transport.streams
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Wait until something holds, for moments at which the controller cannot come to rest."""
+        with anyio.fail_after(_PATIENCE_S):
+            while not holds():
+                await anyio.lowlevel.checkpoint()
 
     def _has_seen(self, version: int) -> bool:
         return all(
@@ -212,6 +282,34 @@ class World:
         await self.run_pod(made["metadata"]["name"])
         return self.get(made["metadata"]["name"])
 
+    def stranger(self, kind: str = "Deployment", name: str = "web") -> Json:
+        """Return the controller reference to an owner that is not a Sandbox and exists."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": NS},
+        }
+        # Garbage collection asks only for uid and name, so this may stand for any kind.
+        held = self.find("configmaps", name) or self.plane.store.create(body)
+        return {**controlled_by(held, api_version="apps/v1"), "kind": kind}
+
+    async def poke(self, name: str = "sb-1") -> None:
+        """Make the controller look at a Sandbox once more, changing nothing that it reports."""
+        held = self.get(name)["metadata"].get("annotations") or {}
+        count = int(held.get(_POKE, "0")) + 1
+        await self.patch("sandboxes", name, {"metadata": {"annotations": {_POKE: str(count)}}})
+
+    def meanwhile(self, verb: str, resource: str, act: Callable[[], object]) -> None:
+        """Do something once, at the moment a request arrives and before it is answered."""
+        pending = [act]
+
+        def interfere(target: Target) -> bool:
+            if target.verb == verb and pending:
+                pending.pop()()
+            return False
+
+        self.plane.fail_next(verb, resource, 500, match=interfere)
+
     # -- what the controller asked for -----------------------------------------------------------
 
     def asked(self, *, events: bool = False) -> Counter[str]:
@@ -251,8 +349,8 @@ class World:
         self.reports.clear()
 
     def events(self) -> list[Json]:
-        """Return the Events the controller posted."""
-        return self.plane.store.list(_QUALIFIED["events"], NS)
+        """Return the Events the controller posted, in the form of events.k8s.io/v1."""
+        return [to_events(one) for one in self.plane.store.list(_QUALIFIED["events"], NS)]
 
 
 def pod_conditions(*, ready: bool, scheduled: bool = True) -> list[Json]:
@@ -266,6 +364,30 @@ def pod_conditions(*, ready: bool, scheduled: bool = True) -> list[Json]:
         },
         {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": at},
     ]
+
+
+def pod_body(
+    name: str = "sb-1",
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    owners: tuple[Json, ...] = (),
+) -> Json:
+    """Return a Pod that somebody else made, for the cases where one stands in the way."""
+    metadata: Json = {"name": name, "namespace": NS}
+    if labels:
+        metadata["labels"] = dict(labels)
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    if owners:
+        metadata["ownerReferences"] = list(owners)
+    container = {"name": "theirs", "image": "busybox"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [container]},
+    }
 
 
 def tracking(name: str = "sb-1") -> dict[str, str]:
@@ -293,12 +415,19 @@ async def open_world(
     watch_options: WatchOptions | None = None,
     tracing: Tracing | None = None,
     before: tuple[Json, ...] = (),
+    prepare: Callable[[ControlPlane], None] | None = None,
     plane: ControlPlane | None = None,
+    clock: FakeClock | None = None,
+    observer: Callable[[World, RequestRecord], None] | None = None,
 ) -> AsyncIterator[World]:
     """Start a world; ``before`` are objects that exist before the controller starts.
 
+    ``prepare`` may do more to the control plane before the controller starts.
+
     The status window is 1 s unless ``settings`` say otherwise. With ``plane``, a control plane that
-    runs already is used: closing and opening a world over it restarts the controller.
+    runs already is used: closing and opening a world over it restarts the controller; ``clock`` is
+    the controller's, by default one that stands at the epoch of all tests. ``observer`` is told of
+    each request of the controller right after its answer came, before anything is made of it.
     """
     if plane is None:
         async with (
@@ -308,27 +437,38 @@ async def open_world(
                 watch_options=watch_options,
                 tracing=tracing,
                 before=before,
+                prepare=prepare,
                 plane=fresh,
+                clock=clock,
+                observer=observer,
             ) as world,
         ):
             yield world
         return
-    clock = FakeClock()
+    clock = clock or FakeClock()
+    worlds: list[World] = []
+
+    def observe(record: RequestRecord) -> None:
+        if observer is not None and worlds:
+            observer(worlds[0], record)
+
     if plane.store.find("namespaces", "", NS) is None:
         plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
         plane.store.create(_admin())
     for obj in before:
         plane.store.create(obj)
+    if prepare is not None:
+        prepare(plane)
     with TemporaryDirectory() as folder:
         path = plane.kubeconfig(Path(folder) / "controller", CONTROLLER)
-        transport = Transport(load(str(path)), clock=clock)
+        transport = Transport(load(str(path)), clock=clock, observer=observe)
         path = plane.kubeconfig(Path(folder) / "admin")
         admin = Transport(load(str(path)), clock=clock)
     client = Client(transport)
     reports: list[PassReport[Key]] = []
     controller = Controller(
         client,
-        settings or Settings(sandbox_status_window=1.0),
+        settings or Settings(sandbox_status_window=1.0, sandbox_status_step_window=0.0),
         clock=clock,
         uniform=lambda: 0.5,
         tracing=tracing,
@@ -337,8 +477,10 @@ async def open_world(
     )
     world = World(plane, controller, clock, Client(admin))
     world.reports = reports
+    worlds.append(world)
     try:
         async with anyio.create_task_group() as group:
+            world.scope = group.cancel_scope
             await group.start(controller.run)
             await world.settle()
             yield world

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from lean_sandbox.local.schema import errors, names, paths
+from lean_sandbox.local.schema.builtin import builtin_schema
 from lean_sandbox.local.schema.claims import check_claim, claim_defaults
+from lean_sandbox.local.schema.decoding import clear_nulls
 from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.metadata import name_rule, validate_metadata
 from lean_sandbox.local.schema.pod_defaults import pod_defaults, pod_spec_defaults
@@ -153,6 +155,7 @@ def core_defaults(kind: str, obj: Json) -> None:
     """
     apply = _DEFAULTS.get(kind)
     if apply is not None:
+        clear_nulls(obj, builtin_schema(kind))
         apply(obj)
 
 

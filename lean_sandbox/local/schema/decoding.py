@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import copy
 from typing import Any
 
 from lean_sandbox.local.schema import errors
@@ -11,7 +12,7 @@ from lean_sandbox.local.schema.builtin import builtin_schema
 from lean_sandbox.local.schema.formats import INTEGER_RANGES, is_date_time
 from lean_sandbox.local.schema.quantity import parse_quantity
 
-__all__ = ["decode_errors", "metadata_decode_errors"]
+__all__ = ["clear_nulls", "decode_errors", "metadata_decode_errors"]
 
 Json = dict[str, Any]
 
@@ -150,3 +151,23 @@ def metadata_decode_errors(obj: Json, kind: str, version: str) -> Json | None:
     except _Undecodable as error:
         return _status(kind, version, str(error))
     return None
+
+
+def clear_nulls(value: Any, schema: Json) -> None:
+    """Do in place what decoding does with nulls: fields are left out, list items become empty."""
+    if isinstance(value, dict):
+        properties: Json = schema.get("properties") or {}
+        others = schema.get("additionalProperties")
+        for name in [name for name in value if value[name] is None]:
+            del value[name]
+        for name, item in value.items():
+            field = properties.get(name, others)
+            if isinstance(item, dict | list) and isinstance(field, dict):
+                clear_nulls(item, field)
+    elif isinstance(value, list) and isinstance(items := schema.get("items"), dict):
+        empty: Any = {"object": {}, "string": "", "array": []}.get(items.get("type", ""), 0)
+        for position, item in enumerate(value):
+            if item is None:
+                value[position] = copy.copy(empty)
+            else:
+                clear_nulls(item, items)

@@ -233,12 +233,12 @@ def _check_combinations(value: Any, schema: Json, path: str, out: list[FieldErro
 
 
 def is_blocking(error: FieldError) -> bool:
-    """Say whether CEL rules are left out because of an error: the value has not its type or size."""
+    """Say whether CEL rules are left out because of an error: a value has not its type or size."""
     return error.reason in _BLOCKING
 
 
 def _check_status(obj: Json, schema: Json, old: Json | None) -> list[FieldError]:
-    """Check the status alone. As on a real server, detail texts name paths below `status`."""
+    """Check the status alone; detail texts name paths below `status`, as Kubernetes words them."""
     if "status" not in obj:
         return []
     part = (schema.get("properties") or {}).get("status") or {}

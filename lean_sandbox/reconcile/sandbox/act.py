@@ -10,6 +10,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, TypeVar
 
+import msgspec
+
 from filters import Change
 from lean_sandbox.api.client import METADATA_ACCEPT, Client
 from lean_sandbox.api.errors import NotFound
@@ -24,15 +26,20 @@ from lean_sandbox.run.absent import KnownAbsent, Proof
 from lean_sandbox.run.queue import WorkQueue
 from lean_sandbox.watch.intake import Intake
 from lean_sandbox.watch.objects import (
+    NEW_POD_COLUMNS,
+    WAITING,
     PodEntry,
+    PodState,
     PvcEntry,
     SandboxEntry,
     ServiceEntry,
     pod_from_full,
     row_of,
     sandbox_columns,
+    service_from_full,
 )
-from lean_sandbox.watch.store import Entry, Key
+from lean_sandbox.watch.store import Entry, Key, key_of
+from lean_sandbox.watch.wire import as_version
 
 __all__ = ["Act", "Intakes"]
 
@@ -102,7 +109,8 @@ class Act:
             accept=METADATA_ACCEPT,
             **self._options,
         )
-        self._learned(entry.key, answer, entry.status)
+        wanted = _patched(entry.annotations, patch["metadata"].get("annotations") or {})
+        self._learned(entry.key, answer, entry.status, wanted=wanted)
 
     async def patch_status(
         self, entry: SandboxEntry, patch: dict[str, Any], status: SandboxStatus
@@ -125,14 +133,24 @@ class Act:
 
     async def delete_sandbox(self, entry: SandboxEntry) -> None:
         """Delete the Sandbox, if it is still the same one. One DELETE."""
-        try:
+        with suppress(NotFound):
             await self._client.delete(
                 SANDBOXES, entry.key.namespace, entry.key.name, uid=entry.uid, **self._options
             )
-        except NotFound:
-            return
+        held = self._intakes.sandboxes.store.get(entry.key)
+        if held is not None and held.uid == entry.uid:
+            # The ends of its children may be told before its own; they must not ask for it again.
+            held.is_deleting = True
 
-    def _learned(self, key: Key, answer: PartialObject, status: SandboxStatus | None) -> None:
+    def _learned(
+        self,
+        key: Key,
+        answer: PartialObject,
+        status: SandboxStatus | None,
+        *,
+        wanted: dict[str, str] | None = None,
+    ) -> None:
+        """Take in the answer to a write; ``wanted`` are the annotations that it meant to leave."""
         row = row_of(answer.metadata)
         row.columns = sandbox_columns(status)
         token = f"{row.uid}@{row.resource_version}"
@@ -140,6 +158,8 @@ class Act:
         if entry.uid == row.uid:
             entry.status = status
         self._queue.withdraw(key, token)
+        if wanted is not None and wanted == (entry.annotations or {}):
+            change &= ~Change.ANNOTATIONS
         if change & ~_OURS or entry.needs_look:
             # Between what we knew and our write somebody else changed something.
             self._queue.add(key, reason="changed meanwhile")
@@ -165,17 +185,33 @@ class Act:
         return self._learn_full(self._intakes.pods, pod, sandbox)
 
     async def create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
-        """Create the Pod. One POST."""
-        pod = await self._client.create(
+        """Create the Pod; the answer is asked for as metadata, half the bytes. One POST."""
+        answer = await self._client.create(
             PODS,
             sandbox.namespace,
             body,
-            Pod,
+            PartialObject,
             field_manager=names.FIELD_MANAGER,
+            accept=METADATA_ACCEPT,
             **self._options,
         )
-        self._absent.forget(PODS.plural, sandbox.namespace, pod.metadata.name)
-        return self._learn_full(self._intakes.pods, pod, sandbox)
+        row = row_of(answer.metadata)
+        self._absent.forget(PODS.plural, sandbox.namespace, row.name)
+        self._queue.withdraw(sandbox, f"{row.uid}@{row.resource_version}")
+        entry = self._intakes.pods.store.get(key_of(row.namespace, row.name))
+        if entry is None or entry.uid != row.uid:
+            row.columns = NEW_POD_COLUMNS
+            entry, _ = self._intakes.pods.learn_row(row)
+            # The watch's word on this version is heard as well: it may show what the answer does
+            # not, a Pod that is held back by scheduling gates from its first moment.
+            entry.version -= 1
+        if entry.state is None:
+            # The server sets this phase on every Pod it creates.
+            entry.state = PodState(phase=names.POD_PENDING)
+            entry.is_stale = entry.hint != WAITING or entry.version > as_version(
+                row.resource_version
+            )
+        return entry
 
     async def patch_pod(self, pod: PodEntry, patch: dict[str, Any], sandbox: Key) -> PodEntry:
         """Apply a merge patch to a Pod. One PATCH."""
@@ -184,8 +220,11 @@ class Act:
         )
         return self._learn_full(self._intakes.pods, answer, sandbox)
 
-    async def delete_pod(self, pod: PodEntry) -> None:
-        """Delete this very Pod, not one of the same name made since. One DELETE."""
+    async def delete_pod(self, pod: PodEntry) -> bool:
+        """Delete this very Pod, not one of the same name made since. One DELETE.
+
+        Returns whether it was there. Raises Conflict when another Pod has its name.
+        """
         asked = self._absent.ticket()
         try:
             await self._client.delete(
@@ -196,31 +235,37 @@ class Act:
             self._absent.remember(
                 PODS.plural, pod.key.namespace, pod.key.name, Proof.NOT_FOUND, since=asked
             )
-            return
+            return False
         held = self._intakes.pods.store.get(pod.key)
         if held is not None and held.uid == pod.uid:
             held.is_delete_sent = True
+        return True
 
     # -- Services --------------------------------------------------------------------------------
 
-    async def get_service(self, sandbox: Key) -> ServiceEntry | None:
-        """Fetch the Service of the Sandbox's name; ``None`` when there is none. One GET."""
+    async def get_service(self, sandbox: Key) -> tuple[ServiceEntry, dict[str, Any]] | None:
+        """Fetch the Service of the Sandbox's name, also with every field, to be written back.
+
+        ``None`` when there is none. One GET.
+        """
         try:
-            service = await self._client.get(
-                SERVICES, sandbox.namespace, sandbox.name, Service, **self._options
+            whole = await self._client.get(
+                SERVICES, sandbox.namespace, sandbox.name, dict, **self._options
             )
         except NotFound:
             held = self._intakes.services.store.get(sandbox)
             if held is not None:
                 self._intakes.services.forget(sandbox, held.uid)
             return None
-        return self._learn_full(self._intakes.services, service, sandbox)
+        service = msgspec.convert(whole, Service)
+        if not self._watches_service(service):
+            return service_from_full(service, row_of(service.metadata), None), whole
+        return self._learn_full(self._intakes.services, service, sandbox), whole
 
-    async def get_whole_service(self, sandbox: Key) -> dict[str, Any]:
-        """Fetch the Service with every field, to be written back. One GET."""
-        return await self._client.get(
-            SERVICES, sandbox.namespace, sandbox.name, dict, **self._options
-        )
+    def _watches_service(self, service: Service) -> bool:
+        """Tell whether the watch, if it is filtered, will tell of this Service's end."""
+        selector = self._intakes.services.kind.label_selector
+        return selector is None or names.NAME_HASH_LABEL in (service.metadata.labels or {})
 
     async def create_service(self, sandbox: Key, body: dict[str, Any]) -> ServiceEntry:
         """Create the Service. One POST."""
@@ -316,3 +361,9 @@ class Act:
         entry, _ = intake.learn_row(row)
         self._queue.withdraw(sandbox, f"{row.uid}@{row.resource_version}")
         return entry
+
+
+def _patched(held: dict[str, str] | None, changes: dict[str, str | None]) -> dict[str, str]:
+    """Return annotations as a merge patch leaves them."""
+    merged = {**(held or {}), **changes}
+    return {key: value for key, value in merged.items() if value is not None}

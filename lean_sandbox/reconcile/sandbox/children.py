@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from lean_sandbox.api.errors import AlreadyExists, ControlPlaneError, Forbidden, Invalid
+from lean_sandbox.api.errors import AlreadyExists, Conflict, ControlPlaneError, Forbidden, Invalid
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import messages, names
 from lean_sandbox.model.conditions import Observation, ObservedPod
@@ -23,11 +23,10 @@ from lean_sandbox.model.meta import (
 from lean_sandbox.model.pod import build_pod, metadata_patch
 from lean_sandbox.model.pvc import build_pvc, pvc_name
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.model.service import adopted_service, build_service, owned_service_patch
 from lean_sandbox.reconcile.sandbox.act import Act
 from lean_sandbox.reconcile.sandbox.failures import RefusedError, StepError, said
 from lean_sandbox.reconcile.sandbox.notes import Notes
-from lean_sandbox.reconcile.sandbox.ownership import reference_of
+from lean_sandbox.reconcile.sandbox.ownership import reference_of, sandbox_meta
 from lean_sandbox.reconcile.sandbox.pod_plan import (
     AdoptPod,
     CreatePod,
@@ -42,16 +41,7 @@ from lean_sandbox.reconcile.sandbox.pod_plan import (
     plan_pod,
 )
 from lean_sandbox.reconcile.sandbox.pvc_plan import PvcStep, plan_pvc
-from lean_sandbox.reconcile.sandbox.service_plan import (
-    AdoptService,
-    CreateService,
-    DeleteService,
-    KeepService,
-    LookAtService,
-    NoService,
-    RefuseService,
-    plan_service,
-)
+from lean_sandbox.reconcile.sandbox.service_upkeep import ServiceUpkeep
 from lean_sandbox.run.absent import KnownAbsent
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import PodEntry, SandboxEntry
@@ -109,18 +99,17 @@ class Children:
         notes: Notes,
         *,
         clock: Clock,
-        pvcs_ready: Callable[[], Awaitable[None]],
+        pvcs_ready: Callable[[], Awaitable[str | None]],
         write_behind_s: float = 0.0,
-        sees_all_services: bool = True,
     ) -> None:
         self._caches = caches
         self._act = act
         self._absent = absent
         self._notes = notes
+        self._services = ServiceUpkeep(caches, act)
         self._clock = clock
         self._pvcs_ready = pvcs_ready
         self._write_behind_s = min(write_behind_s, _LONGEST_DEFERRAL_S)
-        self._sees_all_services = sees_all_services
         self._drift_since: dict[Key, float] = {}
         self._doubtful: set[Key] = set()
 
@@ -190,7 +179,9 @@ class Children:
         templates = work.entry.view.claim_templates
         if not templates:
             return
-        await self._pvcs_ready()
+        problem = await self._pvcs_ready()
+        if problem is not None:
+            raise RefusedError(messages.failed(Failure.PVC_GET, problem))
         for index, template in enumerate(templates):
             await self._claim(work, index, pvc_name(template, work.key.name))
 
@@ -271,23 +262,36 @@ class Children:
             owned=tuple(self._caches.pods.owned_by(entry.uid)),
             named=named,
             is_absence_proven=(has_looked and looked is None)
-            or self._absent.is_absent("pods", key.namespace, key.name)
-            or _was_seen_suspended(entry),
+            or (
+                key not in self._doubtful
+                and (
+                    self._absent.is_absent("pods", key.namespace, key.name)
+                    or _was_seen_suspended(entry)
+                )
+            ),
             is_doubtful=key in self._doubtful,
         )
 
     async def _look(self, work: _Pass, name: str, *, collided: bool = False) -> PodEntry | None:
-        self._doubtful.discard(key_of(work.key.namespace, name))
+        key = key_of(work.key.namespace, name)
         try:
-            return await self._act.get_pod(key_of(work.key.namespace, name), work.key)
+            pod = await self._act.get_pod(key, work.key)
         except ControlPlaneError as error:
             step = Failure.POD_GET_AFTER_CREATE if collided else Failure.POD_GET
             raise StepError(step, error) from error
+        if pod is None or names.NAME_HASH_LABEL in (pod.labels or {}):
+            self._doubtful.discard(key)
+        else:
+            # Out of the watch's sight: the next pass has to look again.
+            self._doubtful.add(key)
+        return pod
 
     async def _create_pod(self, work: _Pass, step: CreatePod) -> bool:
         """Create the Pod; false when one of its name exists already."""
-        if step.clears_annotation:
-            await self._clear_annotation(work)
+        # An annotation that names this very Pod is stale only if there is none, which the create
+        # itself tells; one that names another is known to be stale already.
+        clears_after = step.clears_annotation and step.is_looked_up
+        await self._clear_annotation(work, wanted=step.clears_annotation and not clears_after)
         sandbox = await self._whole(work)
         try:
             work.pod = await self._act.create_pod(work.key, build_pod(sandbox))
@@ -298,6 +302,7 @@ class Children:
             raise
         work.pod_is_owned = True
         self._notes.pod_created(work.entry, work.pod)
+        await self._clear_annotation(work, wanted=clears_after)
         return True
 
     async def _carry_out(self, work: _Pass, step: PodStep) -> None:
@@ -311,9 +316,7 @@ class Children:
                 raise RefusedError(text)
             case DeletePod(pod, clears):
                 await self._clear_annotation(work, wanted=clears)
-                work.pod, work.pod_is_owned = pod, True
-                await self._refresh(work)
-                await self._delete_pod(pod)
+                await self._delete_pod(work, await self._keep_in_sight(work, pod))
             case AdoptPod(pod):
                 await self._sync_pod(work, pod, adopts=True)
             case KeepPod(pod, is_owned, clears):
@@ -322,32 +325,64 @@ class Children:
                 assert work.entry.view is not None
                 if is_owned and not work.entry.view.is_suspended:
                     await self._sync_pod(work, pod, adopts=False)
+                elif is_owned:
+                    work.pod = await self._keep_in_sight(work, pod)
                 await self._refresh(work)
             case _:
                 pass
 
+    async def _keep_in_sight(self, work: _Pass, pod: PodEntry) -> PodEntry:
+        """Give a Pod back the label by which it is watched: its end is what suspending waits for.
+
+        At most one PATCH.
+        """
+        if names.NAME_HASH_LABEL in (pod.labels or {}):
+            return pod
+        patch = {"metadata": {"labels": {names.NAME_HASH_LABEL: work.name_hash}}}
+        try:
+            return await self._act.patch_pod(pod, patch, work.key)
+        except ControlPlaneError as error:
+            raise StepError(Failure.POD_PATCH, error) from error
+
     async def _refresh(self, work: _Pass) -> None:
         """Fetch the Pod if what is known of its state may be old. At most one GET."""
         pod = work.pod
-        if pod is None or not work.pod_is_owned or (pod.state is not None and not pod.is_stale):
-            return
         assert work.entry.view is not None
-        if work.entry.view.is_suspended and pod.is_deleting and pod.state is not None:
+        if pod is None or not work.pod_is_owned or not _is_worth_a_look(pod):
+            return
+        if (
+            work.entry.view.is_suspended
+            and pod.state is not None
+            and (pod.is_deleting or pod.is_delete_sent)
+        ):
             # Only its end matters now, and the watch tells of that.
             return
+        await self._fetch(work, pod)
+
+    async def _fetch(self, work: _Pass, pod: PodEntry) -> None:
+        # Nothing old is told while the look fails; and it may have gone between the event and the
+        # look, then its DELETED event is on its way.
+        work.pod, work.pod_is_owned = None, False
         fresh = await self._look(work, pod.key.name)
         if fresh is not None and fresh.uid == pod.uid:
-            work.pod = fresh
-            return
-        # It went between the event and the look; its DELETED event is on its way.
-        work.pod = None
-        work.pod_is_owned = False
+            work.pod, work.pod_is_owned = fresh, True
 
-    async def _delete_pod(self, pod: PodEntry) -> None:
+    async def _delete_pod(self, work: _Pass, pod: PodEntry) -> None:
+        """Delete the Pod; its latest state is worth a look, but its end does not wait for it."""
+        work.pod, work.pod_is_owned = pod, True
+        is_worth_a_look = _is_worth_a_look(pod)
         try:
-            await self._act.delete_pod(pod)
+            was_there = await self._act.delete_pod(pod)
+        except Conflict as error:
+            # The name has been taken by another Pod, which the watch may not show.
+            self._doubtful.add(pod.key)
+            raise StepError(Failure.POD_DELETE, error) from error
         except ControlPlaneError as error:
             raise StepError(Failure.POD_DELETE, error) from error
+        if not was_there:
+            work.pod, work.pod_is_owned = None, False
+        elif is_worth_a_look:
+            await self._fetch(work, pod)
 
     async def _clear_annotation(self, work: _Pass, *, wanted: bool = True) -> None:
         if not wanted:
@@ -366,7 +401,7 @@ class Children:
         assert work.entry.view is not None
         view = work.entry.view
         patch = metadata_patch(
-            _meta(work.entry),
+            sandbox_meta(work.entry),
             view.template_metadata,
             ObjectMeta(
                 name=pod.key.name,
@@ -407,75 +442,8 @@ class Children:
         work.requeue_after_s = left_s
         return True
 
-    # -- the Service -----------------------------------------------------------------------------
-
     async def _service(self, work: _Pass) -> None:
-        assert work.entry.view is not None
-        view = work.entry.view
-        for _ in range(3):
-            step = plan_service(
-                self._caches.services.get(work.key),
-                wanted=view.service,
-                name=work.key.name,
-                uid=work.entry.uid,
-                name_hash=work.name_hash,
-            )
-            match step:
-                case NoService():
-                    return
-                case RefuseService(text):
-                    raise RefusedError(text)
-                case LookAtService():
-                    await self._look_at_service(work)
-                case CreateService():
-                    body = build_service(_meta(work.entry), view.ports)
-                    try:
-                        await self._act.create_service(work.key, body)
-                    except AlreadyExists:
-                        if await self._act.get_service(work.key) is None:
-                            raise
-                        continue
-                    work.service_exists = True
-                    return
-                case DeleteService(service):
-                    try:
-                        await self._act.delete_service(service)
-                    except ControlPlaneError as error:
-                        raise StepError(Failure.SERVICE_DELETE, error) from error
-                    return
-                case AdoptService():
-                    await self._adopt_service(work)
-                    return
-                case KeepService(service, with_ports):
-                    patch = owned_service_patch(
-                        service.as_service(), work.name_hash, view.ports if with_ports else None
-                    )
-                    if patch is not None:
-                        try:
-                            await self._act.patch_service(work.key, patch)
-                        except ControlPlaneError as error:
-                            raise StepError(Failure.SERVICE_PATCH, error) from error
-                    work.service_exists = True
-                    return
-        raise RefusedError(
-            messages.failed(Failure.SERVICE_GET, "it came and went while it was looked at")
-        )
-
-    async def _look_at_service(self, work: _Pass) -> None:
-        try:
-            await self._act.get_service(work.key)
-        except ControlPlaneError as error:
-            raise StepError(Failure.SERVICE_GET, error) from error
-
-    async def _adopt_service(self, work: _Pass) -> None:
-        assert work.entry.view is not None
-        try:
-            whole = await self._act.get_whole_service(work.key)
-            body = adopted_service(whole, _meta(work.entry), work.entry.view.ports)
-            await self._act.replace_service(work.key, body)
-        except ControlPlaneError as error:
-            raise StepError(Failure.SERVICE_UPDATE, error) from error
-        work.service_exists = True
+        work.service_exists = await self._services.run(work.entry)
 
     # -- what to report --------------------------------------------------------------------------
 
@@ -509,6 +477,11 @@ class Children:
         )
 
 
+def _is_worth_a_look(pod: PodEntry) -> bool:
+    """Tell whether an event has hinted at a state of the Pod other than the one remembered."""
+    return pod.state is None or pod.is_stale
+
+
 def _was_seen_suspended(entry: SandboxEntry) -> bool:
     """Tell whether the published status already says that the Pod is gone, for this very spec.
 
@@ -530,17 +503,3 @@ def _references(entry: SandboxEntry, others: tuple[OwnerRow, ...]) -> list[dict[
     )
     held = [reference_of(other) for other in others]
     return owner_references_body(with_controller_reference(held, controller))
-
-
-def _meta(entry: SandboxEntry) -> ObjectMeta:
-    """Return the metadata of a Sandbox as far as its children depend on it."""
-    owner = entry.owner
-    return ObjectMeta(
-        name=entry.key.name,
-        namespace=entry.key.namespace,
-        uid=entry.uid,
-        generation=entry.generation,
-        labels=entry.labels,
-        annotations=entry.annotations,
-        ownerReferences=() if owner is None else (reference_of(owner),),
-    )

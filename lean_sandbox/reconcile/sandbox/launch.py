@@ -8,16 +8,19 @@ suspension.
 
 from __future__ import annotations
 
+import msgspec
+
 from lean_sandbox.model import names
 from lean_sandbox.model.sandbox import Condition, SandboxStatus
 from lean_sandbox.watch.store import Key
 
-__all__ = ["Launches", "is_on_the_way_up"]
+__all__ = ["Launches", "is_news", "is_on_the_way_up"]
 
 # The window grows with the number of launches under way: when a thousand Pods start at once each
 # takes longer, and a status in between is as useless as in a quick launch.
-_WINDOW_PER_LAUNCH_S = 0.01
-_LONGEST_WINDOW_S = 30.0
+_WINDOW_PER_LAUNCH_S = 0.05
+_LONGEST_WINDOW_S = 60.0
+_LONGEST_STEP_WINDOW_S = 300.0
 
 _BEFORE = frozenset(
     {
@@ -50,29 +53,67 @@ def is_on_the_way_up(old: SandboxStatus, new: SandboxStatus) -> bool:
     return before is None or (before.status != "True" and before.reason in _BEFORE)
 
 
-class Launches:
-    """Since when each Sandbox has had an unpublished step, on the monotonic clock."""
+def is_news(old: SandboxStatus, new: SandboxStatus) -> bool:
+    """Tell whether a step says that the Pod cannot be placed, which somebody has to act upon."""
+    now, before = _condition(new, names.POD_SCHEDULED), _condition(old, names.POD_SCHEDULED)
+    if now is None or now.status != names.FALSE:
+        return False
+    return before is None or (before.status, before.reason) != (now.status, now.reason)
 
-    def __init__(self, window_s: float) -> None:
+
+class _Step(msgspec.Struct, gc=False):
+    """The unpublished step of one Sandbox, and the unready steps published before it."""
+
+    since: float | None = None
+    published: int = 0
+    published_at: float = 0.0
+
+
+class Launches:
+    """Since when each Sandbox on its way up has had an unpublished step, on the monotonic clock.
+
+    The first unready status waits for ``window_s`` from the first step, each later one for
+    ``step_window_s`` from the one before, doubling. A window of 0 publishes at once.
+    """
+
+    def __init__(self, window_s: float, step_window_s: float = 30.0) -> None:
         self._window_s = window_s
-        self._since: dict[Key, float] = {}
+        self._step_window_s = step_window_s
+        self._steps: dict[Key, _Step] = {}
 
     def __len__(self) -> int:
-        return len(self._since)
+        return len(self._steps)
 
     @property
     def window_s(self) -> float:
-        """The window at the present number of launches; 0 publishes every step."""
+        """The first window at the present number of launches."""
         if self._window_s <= 0:
             return 0.0
-        grown_s = self._window_s + _WINDOW_PER_LAUNCH_S * max(0, len(self._since) - 1)
+        grown_s = self._window_s + _WINDOW_PER_LAUNCH_S * max(0, len(self._steps) - 1)
         return max(self._window_s, min(grown_s, _LONGEST_WINDOW_S))
 
-    def remaining_s(self, key: Key, now: float) -> float:
-        """Return for how long the step may still wait, starting its window when it is new."""
-        since = self._since.setdefault(key, now)
-        return max(0.0, since + self.window_s - now)
+    def remaining_s(self, key: Key, now: float, *, is_news: bool = False) -> float:
+        """Return for how long the step may still wait, starting its window when it is new.
+
+        ``is_news`` marks a step that tells more than progress, as the scheduler's finding that no
+        node fits: it waits for the first window only, also later on.
+        """
+        step = self._steps.setdefault(key, _Step())
+        if step.since is None:
+            step.since = now
+        due = step.since + self.window_s
+        if step.published and not is_news:
+            hold_s = min(self._step_window_s * 2.0 ** (step.published - 1), _LONGEST_STEP_WINDOW_S)
+            due = step.published_at + hold_s
+        return max(0.0, due - now)
+
+    def published(self, key: Key, now: float) -> None:
+        """Take note that an unready step was published."""
+        step = self._steps.setdefault(key, _Step())
+        step.since = None
+        step.published += 1
+        step.published_at = now
 
     def settled(self, key: Key) -> None:
-        """Forget the step: it was published, or is no more."""
-        self._since.pop(key, None)
+        """Forget a launch: it has come to its end, one way or another."""
+        self._steps.pop(key, None)

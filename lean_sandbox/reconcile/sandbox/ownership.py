@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, Ownership
 from lean_sandbox.model.service import may_adopt as model_may_adopt
+from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.wire import OwnerRow
 
-__all__ = ["may_adopt", "ownership_of", "reference_of"]
+__all__ = ["may_adopt", "ownership_of", "reference_of", "sandbox_meta"]
 
 
 def ownership_of(controller: OwnerRow | None, uid: str) -> Ownership:
@@ -32,4 +33,18 @@ def reference_of(owner: OwnerRow) -> OwnerReference:
         uid=owner.uid,
         controller=owner.controller,
         blockOwnerDeletion=owner.block_owner_deletion,
+    )
+
+
+def sandbox_meta(entry: SandboxEntry) -> ObjectMeta:
+    """Return the metadata of a Sandbox as far as its children depend on it."""
+    owner = entry.owner
+    return ObjectMeta(
+        name=entry.key.name,
+        namespace=entry.key.namespace,
+        uid=entry.uid,
+        generation=entry.generation,
+        labels=entry.labels,
+        annotations=entry.annotations,
+        ownerReferences=() if owner is None else (reference_of(owner),),
     )

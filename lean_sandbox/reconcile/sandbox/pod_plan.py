@@ -73,9 +73,10 @@ class NoPod:
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
-    """There is no Pod and one is wanted."""
+    """There is no Pod and one is wanted; ``is_looked_up`` when it bears the expected name."""
 
     clears_annotation: bool
+    is_looked_up: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,9 @@ def plan_pod(world: PodWorld) -> PodStep:
     """Decide the next step for the Pod."""
     owned = list(world.owned)
     named = world.named
+    if named is None and world.is_doubtful and not world.is_absence_proven:
+        # Another owned Pod does not answer the question: this one would make two.
+        return LookAtPod(world.lookup)
     if (
         named is not None
         and ownership_of(named.owner, world.uid) is Ownership.OWNED
@@ -132,16 +136,14 @@ def plan_pod(world: PodWorld) -> PodStep:
         # Ownership wins over the annotation; its target is neither adopted nor touched.
         clears = world.has_annotation and pod.key.name != world.lookup
     elif named is None:
-        if not world.is_absence_proven and (
-            world.is_suspended or world.is_doubtful or world.lookup != world.name
-        ):
+        if not world.is_absence_proven and (world.is_suspended or world.lookup != world.name):
             return LookAtPod(world.lookup)
         # Running under its own name needs no look: the create itself shows what is there.
         clears = world.has_annotation
     if world.is_suspended:
         return _suspended(pod, world, clears=clears)
     if pod is None:
-        return CreatePod(clears)
+        return CreatePod(clears, is_looked_up=world.lookup == world.name)
     return _running(pod, world, clears=clears)
 
 

@@ -20,7 +20,7 @@ from lean_sandbox.model import conditions, expiry, names
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.reconcile.sandbox.act import Act
 from lean_sandbox.reconcile.sandbox.children import Children, ChildrenOutcome
-from lean_sandbox.reconcile.sandbox.launch import Launches, is_on_the_way_up
+from lean_sandbox.reconcile.sandbox.launch import Launches, is_news, is_on_the_way_up
 from lean_sandbox.reconcile.sandbox.notes import Notes
 from lean_sandbox.reconcile.sandbox.teardown import Teardown
 from lean_sandbox.run.workers import Result
@@ -191,7 +191,8 @@ class SandboxReconciler:
             cluster_domain=self._options.cluster_domain,
         )
         requeues = [outcome.requeue_after_s, self._remaining_s(entry)]
-        if self._expired(entry):
+        has_expired = self._expired(entry)
+        if has_expired:
             new = conditions.expired_mark(new, entry.generation, now)
             requeues = [expiry.MARK_REQUEUE_S]
         if outcome.is_namespace_terminating:
@@ -200,13 +201,16 @@ class SandboxReconciler:
             return Result(requeue_after_s=_NAMESPACE_TERMINATING_REQUEUE_S)
         if outcome.is_many_pods:
             self._notes.many_pods(entry, old, new)
-        wait_s = self._may_wait_s(entry.key, old, new)
-        if wait_s > 0 and not outcome.failures:
+        wait_s = 0.0 if outcome.failures else self._may_wait_s(entry.key, old, new)
+        if wait_s > 0:
             requeues.append(wait_s)
         else:
-            self._launches.settled(entry.key)
+            if is_on_the_way_up(old, new):
+                self._launches.published(entry.key, self._clock.monotonic())
+            else:
+                self._launches.settled(entry.key)
             await self._write_status(entry, old, new)
-        if outcome.failures:
+        if outcome.failures and not has_expired:
             raise _failure(outcome)
         due = [seconds for seconds in requeues if seconds is not None]
         return Result(requeue_after_s=min(due) if due else None)
@@ -214,7 +218,8 @@ class SandboxReconciler:
     def _may_wait_s(self, key: Key, old: SandboxStatus, new: SandboxStatus) -> float:
         if not is_on_the_way_up(old, new) or conditions.status_patch(old, new) is None:
             return 0.0
-        return self._launches.remaining_s(key, self._clock.monotonic())
+        news = is_news(old, new)
+        return self._launches.remaining_s(key, self._clock.monotonic(), is_news=news)
 
     async def _write_status(
         self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus

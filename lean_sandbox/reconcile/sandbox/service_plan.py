@@ -113,5 +113,6 @@ def _unowned(
         return RefuseService(messages.cannot_adopt(messages.SERVICE, name))
     if service.spec is None or service.is_stale:
         return LookAtService()
+    # The cached spec is enough to refuse; what is adopted is written back whole.
     refusal = adoption_refusal(service.as_service(), name_hash)
     return AdoptService(service) if refusal is None else RefuseService(refusal)

@@ -32,11 +32,16 @@ _AT_ONCE = (
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """A Sandbox to reconcile; ``may_wait`` when the launch window may pass first."""
+    """A Sandbox to reconcile.
+
+    ``may_wait`` when the launch window may pass first; ``is_news`` when it may be more than a step
+    of the launch, as a finding of the scheduler.
+    """
 
     key: Key
     may_wait: bool
     reason: str
+    is_news: bool = False
 
 
 def owner_key(namespace: str, owner: OwnerRow | None) -> Key | None:
@@ -54,6 +59,8 @@ def pod_wakes(notice: Notice[PodEntry]) -> list[Wake]:
     """Return the Sandboxes that a change of a Pod concerns: its old and its new owner."""
     may_wait = not (notice.change & _AT_ONCE) and _is_a_step_up(notice)
     reason = "pod gone" if notice.new is None else f"pod {notice.new.hint or 'changed'}"
+    # Before there is a node only the scheduler writes, and no column shows what it found.
+    is_news = bool(notice.change & Change.VERSION) and not notice.change & Change.COLUMNS
     wakes: dict[Key, Wake] = {}
     for entry in (notice.old, notice.new):
         if entry is None:
@@ -63,7 +70,7 @@ def pod_wakes(notice: Notice[PodEntry]) -> list[Wake]:
             # Nobody's Pod went: it may have held the name that a Sandbox needs.
             key = notice.key
         if key is not None:
-            wakes[key] = Wake(key, may_wait, reason)
+            wakes[key] = Wake(key, may_wait, reason, is_news=is_news)
     return list(wakes.values())
 
 
@@ -73,16 +80,23 @@ def _is_a_step_up(notice: Notice[PodEntry]) -> bool:
     if notice.old.hint == READY:
         # Anything but readiness is news; readiness with another address or node is as well.
         return False
-    return notice.new.hint in (RUNNING, WAITING, "")
+    # A watch without columns gives no hint: any write may be the one that makes the Pod ready.
+    return notice.new.hint in (RUNNING, WAITING)
 
 
 def service_wakes(notice: Notice[ServiceEntry]) -> list[Wake]:
-    """Return the Sandboxes that a change of a Service concerns."""
+    """Return the Sandboxes that a change of a Service concerns: its owners, old and new.
+
+    One that nobody controls, or that went, concerns the Sandbox of its name: it may be free to be
+    adopted, or out of the way.
+    """
     found: dict[Key, Wake] = {}
     for entry in (notice.old, notice.new):
         if entry is None:
             continue
         key = owner_key(notice.key.namespace, entry.owner)
+        if key is None and (entry.owner is None or notice.new is None):
+            key = notice.key
         if key is not None:
             found[key] = Wake(key, may_wait=False, reason="service changed")
     return list(found.values())

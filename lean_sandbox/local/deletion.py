@@ -1,0 +1,101 @@
+"""How an object goes: preconditions, the collector's finalizers, the grace of a Pod."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lean_sandbox.local.errors import conflict
+from lean_sandbox.local.registry import Kind
+from lean_sandbox.local.store import Entry
+
+__all__ = [
+    "Deletion",
+    "check_preconditions",
+    "goes_at_once",
+    "grace_of",
+    "is_finished",
+    "set_collector",
+]
+
+Json = dict[str, Any]
+
+_COLLECTORS: Final = ("orphan", "foregroundDeletion")
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The options of a delete request."""
+
+    grace_s: int | None = None
+    policy: str | None = None
+    uid: str | None = None
+    version: str | None = None
+    dry_run: bool = False
+
+
+def check_preconditions(kind: Kind, entry: Entry, how: Deletion) -> None:
+    """Refuse with 409 a deletion meant for another incarnation or version."""
+    if how.uid is not None and how.uid != entry.uid:
+        raise conflict(
+            kind.group,
+            kind.kind,
+            entry.name,
+            f"the UID in the precondition ({how.uid}) does not match the UID in record"
+            f" ({entry.uid}). The object might have been deleted and then recreated",
+        )
+    if how.version is not None and how.version != str(entry.version):
+        raise conflict(
+            kind.group,
+            kind.kind,
+            entry.name,
+            f"the ResourceVersion in the precondition ({how.version}) does not match the"
+            f" ResourceVersion in record ({entry.version}). The object might have been"
+            " modified",
+        )
+
+
+def goes_at_once(kind: Kind, metadata: Json) -> bool:
+    """Say whether nothing holds an object back: no finalizer, no process, no content."""
+    if metadata.get("finalizers") or metadata.get("deletionTimestamp"):
+        return False
+    if kind.group:
+        return kind.plural != "customresourcedefinitions"
+    return kind.plural not in ("pods", "namespaces")
+
+
+def set_collector(metadata: Json, how: Deletion) -> None:
+    """Put the garbage collector's finalizer for the propagation policy, drop the other."""
+    wanted = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}.get(how.policy or "")
+    kept = [item for item in metadata.get("finalizers") or () if item not in _COLLECTORS]
+    if wanted:
+        kept.append(wanted)
+    if kept:
+        metadata["finalizers"] = kept
+    else:
+        metadata.pop("finalizers", None)
+
+
+def grace_of(kind: Kind, obj: Json, how: Deletion) -> int | None:
+    """Return the seconds a Pod gets to end; 0 for what has no process; None for no opinion."""
+    if kind.plural != "pods" or kind.group:
+        return 0
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    if obj["metadata"].get("deletionTimestamp"):
+        return how.grace_s
+    if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+        return 0
+    grace = how.grace_s
+    if grace is None:
+        grace = spec.get("terminationGracePeriodSeconds", 30)
+    return 1 if grace < 0 else grace
+
+
+def is_finished(kind: Kind, obj: Json) -> bool:
+    """Say whether a deletion that waited for finalizers is complete."""
+    metadata = obj["metadata"]
+    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+        return False
+    if kind.plural == "namespaces" and not kind.group:
+        return not (obj.get("spec") or {}).get("finalizers")
+    return not metadata.get("deletionGracePeriodSeconds")

@@ -1,0 +1,290 @@
+"""The SandboxClaim kind, what is remembered of each one, and when it expires."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from lean_sandbox.model.meta import EMPTY_META, ObjectMeta, OwnerReference, controller_reference
+from lean_sandbox.model.names import (
+    CREATED_BY_LABEL,
+    EXTENSIONS_API_VERSION,
+    SANDBOX_CLAIM_KIND,
+    SHUTDOWN_POLICY_DELETE,
+    SHUTDOWN_POLICY_DELETE_FOREGROUND,
+    SHUTDOWN_POLICY_RETAIN,
+    TRACE_CONTEXT_ANNOTATION,
+    TRUE,
+)
+from lean_sandbox.model.sandbox import Condition, PodTemplateMetadata, VolumeClaimTemplate
+from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.model.wire import OrNull, Value, fill
+
+__all__ = [
+    "EMPTY_CLAIM_STATUS",
+    "UNBOUND",
+    "BoundSandbox",
+    "ClaimFacts",
+    "ClaimView",
+    "EnvVar",
+    "Lifecycle",
+    "SandboxClaim",
+    "SandboxClaimSpec",
+    "SandboxClaimStatus",
+    "WarmPoolRef",
+    "claim_facts",
+    "expire_at",
+    "is_expired",
+    "time_left_s",
+    "view_of_claim",
+]
+
+# How Go writes a time that was never set.
+_ZERO_TIME: Final = "0001-01-01T00:00:00Z"
+
+
+class WarmPoolRef(Value, frozen=True):
+    """The pool a claim takes from, in its own namespace."""
+
+    name: OrNull[str] = ""
+
+    def __post_init__(self) -> None:
+        fill(self, "name", "")
+
+
+class Lifecycle(Value, frozen=True):
+    """When and how a claim ends."""
+
+    shutdownTime: str | None = None
+    ttlSecondsAfterFinished: int | None = None
+    shutdownPolicy: OrNull[str] = SHUTDOWN_POLICY_RETAIN
+
+    def __post_init__(self) -> None:
+        fill(self, "shutdownPolicy", SHUTDOWN_POLICY_RETAIN)
+
+
+class EnvVar(Value, frozen=True):
+    """One literal environment variable; without containerName it is the first container's."""
+
+    name: str = ""
+    value: OrNull[str] = ""
+    containerName: OrNull[str] = ""
+
+    def __post_init__(self) -> None:
+        fill(self, "value", "")
+        fill(self, "containerName", "")
+
+
+_NO_POOL: Final = WarmPoolRef()
+_NO_METADATA: Final = PodTemplateMetadata()
+
+
+class SandboxClaimSpec(Value, frozen=True):
+    """``spec`` of a SandboxClaim."""
+
+    warmPoolRef: OrNull[WarmPoolRef] = _NO_POOL
+    lifecycle: Lifecycle | None = None
+    additionalPodMetadata: OrNull[PodTemplateMetadata] = _NO_METADATA
+    env: OrNull[tuple[EnvVar, ...]] = ()
+    volumeClaimTemplates: OrNull[tuple[VolumeClaimTemplate, ...]] = ()
+
+    def __post_init__(self) -> None:
+        fill(self, "warmPoolRef", _NO_POOL)
+        fill(self, "additionalPodMetadata", _NO_METADATA)
+        fill(self, "env", ())
+        fill(self, "volumeClaimTemplates", ())
+
+
+class BoundSandbox(Value, frozen=True):
+    """``status.sandbox``: empty when nothing is bound."""
+
+    name: OrNull[str] = ""
+    podIPs: OrNull[tuple[str, ...]] = ()
+    serviceFQDN: OrNull[str] = ""
+
+    def __post_init__(self) -> None:
+        fill(self, "name", "")
+        fill(self, "podIPs", ())
+        fill(self, "serviceFQDN", "")
+
+
+UNBOUND: Final = BoundSandbox()
+
+
+class SandboxClaimStatus(Value, frozen=True):
+    """``status`` of a SandboxClaim; ``sandbox`` is None when the key was never written."""
+
+    conditions: OrNull[tuple[Condition, ...]] = ()
+    sandbox: BoundSandbox | None = None
+
+    def __post_init__(self) -> None:
+        fill(self, "conditions", ())
+
+    @property
+    def bound(self) -> BoundSandbox:
+        """The bound Sandbox, empty when there is none."""
+        return self.sandbox or UNBOUND
+
+
+EMPTY_CLAIM_STATUS: Final = SandboxClaimStatus()
+_EMPTY_SPEC: Final = SandboxClaimSpec()
+
+
+class SandboxClaim(Value, frozen=True):
+    """A SandboxClaim. Its Raw parts keep the message it was decoded from alive: make a view."""
+
+    metadata: OrNull[ObjectMeta] = EMPTY_META
+    spec: OrNull[SandboxClaimSpec] = _EMPTY_SPEC
+    status: OrNull[SandboxClaimStatus] = EMPTY_CLAIM_STATUS
+    apiVersion: str = ""
+    kind: str = ""
+
+    def __post_init__(self) -> None:
+        fill(self, "metadata", EMPTY_META)
+        fill(self, "spec", _EMPTY_SPEC)
+        fill(self, "status", EMPTY_CLAIM_STATUS)
+
+
+class ClaimView(msgspec.Struct, frozen=True, gc=False):
+    """What is kept in memory of the spec of a claim once the full object was seen.
+
+    Maps are shared between claims that say the same: never change them.
+    """
+
+    generation: int = 0
+    pool: str = ""
+    has_env: bool = False
+    has_claim_templates: bool = False
+    # Seconds since the epoch.
+    shutdown_time: float | None = None
+    ttl_s: int | None = None
+    policy: str = SHUTDOWN_POLICY_RETAIN
+    additional_labels: dict[str, str] | None = None
+    additional_annotations: dict[str, str] | None = None
+
+    @property
+    def needs_cold_start(self) -> bool:
+        """Whether no pool member can serve the claim; the full object is needed then."""
+        return self.has_env or self.has_claim_templates
+
+    @property
+    def has_additional_metadata(self) -> bool:
+        """Whether the claim wants any label or annotation on its Pod."""
+        return bool(self.additional_labels or self.additional_annotations)
+
+    @property
+    def is_deleted_at_expiry(self) -> bool:
+        """Whether the claim object goes at expiry, by whichever propagation."""
+        return self.policy in (SHUTDOWN_POLICY_DELETE, SHUTDOWN_POLICY_DELETE_FOREGROUND)
+
+
+class ClaimFacts(msgspec.Struct, frozen=True, gc=False):
+    """What of a claim goes into its Sandbox."""
+
+    name: str
+    namespace: str
+    uid: str
+    # The claim's created-by label as it stands; empty: the Sandbox has none.
+    created_by: str = ""
+    trace_context: str = ""
+    additional_labels: dict[str, str] | None = None
+    additional_annotations: dict[str, str] | None = None
+
+    @property
+    def reference(self) -> OwnerReference:
+        """The controller reference of the claim."""
+        return controller_reference(EXTENSIONS_API_VERSION, SANDBOX_CLAIM_KIND, self.name, self.uid)
+
+
+def view_of_claim(claim: SandboxClaim) -> ClaimView:
+    """Return what decisions need of ``claim``, detached from the message it came in.
+
+    Raises:
+        ValueError: ``spec.lifecycle.shutdownTime`` is not a date-time.
+
+    """
+    spec = claim.spec
+    lifecycle = spec.lifecycle or Lifecycle()
+    return ClaimView(
+        generation=claim.metadata.generation,
+        pool=sys.intern(spec.warmPoolRef.name),
+        has_env=bool(spec.env),
+        has_claim_templates=bool(spec.volumeClaimTemplates),
+        shutdown_time=_shutdown_time(lifecycle),
+        ttl_s=lifecycle.ttlSecondsAfterFinished,
+        policy=sys.intern(lifecycle.shutdownPolicy or SHUTDOWN_POLICY_RETAIN),
+        additional_labels=_shared_map(spec.additionalPodMetadata.labels),
+        additional_annotations=_shared_map(spec.additionalPodMetadata.annotations),
+    )
+
+
+def claim_facts(meta: ObjectMeta, view: ClaimView) -> ClaimFacts:
+    """Return what goes into the Sandbox of the claim with this metadata and view."""
+    return ClaimFacts(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        created_by=(meta.labels or {}).get(CREATED_BY_LABEL, ""),
+        trace_context=(meta.annotations or {}).get(TRACE_CONTEXT_ANNOTATION, ""),
+        additional_labels=view.additional_labels,
+        additional_annotations=view.additional_annotations,
+    )
+
+
+def expire_at(view: ClaimView, finished: Condition | None) -> float | None:
+    """Return when the claim expires (seconds since the epoch), None for never.
+
+    The earlier of shutdownTime and the time to live after ``finished``, the claim's own Finished
+    condition. Not latched: a later answer may differ.
+    """
+    moments = [] if view.shutdown_time is None else [view.shutdown_time]
+    if view.ttl_s is not None and (since := _finished_at(finished)) is not None:
+        moments.append(since + view.ttl_s)
+    return min(moments, default=None)
+
+
+def is_expired(view: ClaimView, finished: Condition | None, now: datetime) -> bool:
+    """Return whether the moment of expiry has come."""
+    moment = expire_at(view, finished)
+    return moment is not None and now.timestamp() >= moment
+
+
+def time_left_s(view: ClaimView, finished: Condition | None, now: datetime) -> float | None:
+    """Return the seconds until the claim expires, None when it never does or already has."""
+    moment = expire_at(view, finished)
+    if moment is None or now.timestamp() >= moment:
+        return None
+    return moment - now.timestamp()
+
+
+def _finished_at(finished: Condition | None) -> float | None:
+    if finished is None or finished.status != TRUE:
+        return None
+    if finished.lastTransitionTime in ("", _ZERO_TIME):
+        return None
+    try:
+        return parse_rfc3339(finished.lastTransitionTime).timestamp()
+    except ValueError:
+        return None
+
+
+def _shutdown_time(lifecycle: Lifecycle) -> float | None:
+    if not lifecycle.shutdownTime:
+        return None
+    try:
+        return parse_rfc3339(lifecycle.shutdownTime).timestamp()
+    except ValueError as error:
+        raise ValueError(f"spec.lifecycle.shutdownTime: {error}") from None
+
+
+def _shared_map(values: dict[str, str] | None) -> dict[str, str] | None:
+    return _shared(tuple(values.items())) if values else None
+
+
+@lru_cache(maxsize=4096)
+def _shared(items: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    return {sys.intern(key): value for key, value in items}

@@ -1,0 +1,239 @@
+"""The labels and annotations a claim asks for: what it may, and where they end up.
+
+Labels decide which policies select a Pod, so claims may use allowed domains only; annotations are
+free but for the domains of Kubernetes and of the sandboxes themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from lean_sandbox.model.claim import ClaimFacts
+from lean_sandbox.model.claim_status import ClaimError, ClaimFault
+from lean_sandbox.model.names import (
+    CLAIM_UID_LABEL,
+    CORE_GROUP,
+    CREATED_BY_LABEL,
+    DEFAULT_LABEL_DOMAIN,
+    ROUTER_LABEL,
+    ROUTER_VALUE,
+    SAFE_TO_EVICT_ANNOTATION,
+    TEMPLATE_REF_HASH_LABEL,
+    is_reserved_annotation,
+    is_reserved_label,
+)
+from lean_sandbox.model.sandbox import PodTemplateMetadata
+from lean_sandbox.model.template import TemplateView
+
+__all__ = [
+    "DEFAULT_ALLOWED_DOMAINS",
+    "bound_sync_patch",
+    "desired_pod_metadata",
+    "is_visibly_same",
+    "merge_patch_of",
+    "parse_allowed_domains",
+    "validate_additional_metadata",
+]
+
+DEFAULT_ALLOWED_DOMAINS: Final = (DEFAULT_LABEL_DOMAIN,)
+
+_RESTRICTED_DOMAINS: Final = ("kubernetes.io", "k8s.io", CORE_GROUP)
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?", re.ASCII)
+_DNS_LABEL: Final = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL}(?:\.{_DNS_LABEL})*", re.ASCII)
+_MAX_NAME: Final = 63
+_MAX_PREFIX: Final = 253
+
+
+def parse_allowed_domains(text: str | None) -> tuple[str, ...]:
+    """Return the label domains an operator allows, from the text of the file; None: no file.
+
+    A file that names any domain replaces the default.
+    """
+    entries = re.split(r"[,\n\r]", text or "")
+    return tuple(name for entry in entries if (name := entry.strip().lower())) or (
+        DEFAULT_ALLOWED_DOMAINS
+    )
+
+
+def validate_additional_metadata(
+    labels: Mapping[str, str] | None,
+    annotations: Mapping[str, str] | None,
+    allowed_domains: Collection[str] = DEFAULT_ALLOWED_DOMAINS,
+) -> None:
+    """Check the metadata a claim asks for; labels first, the first fault counts.
+
+    Raises:
+        ClaimError: of the class INVALID_METADATA.
+
+    """
+    for key, value in (labels or {}).items():
+        if fault := _label_fault(key, value, allowed_domains):
+            raise _invalid("label", key, fault)
+    for key in annotations or ():
+        if fault := _annotation_fault(key):
+            raise _invalid("annotation", key, fault)
+
+
+def desired_pod_metadata(
+    template: TemplateView | None,
+    claim: ClaimFacts,
+    *,
+    ref_hash: str,
+    current: PodTemplateMetadata | None = None,
+) -> PodTemplateMetadata:
+    """Return ``podTemplate.metadata`` for the Sandbox of ``claim``.
+
+    With a template its metadata is the base. Without one (it could not be resolved) the base is
+    the Sandbox's ``current`` metadata without a safe-to-evict of ``true``, the pool's own mark.
+    On top come the claim's identity, ``ref_hash`` and what the claim asks for.
+
+    Raises:
+        ClaimError: of the class OTHER, when the claim asks for another value of a key of the base.
+
+    """
+    base = template.pod_metadata if template is not None else current or PodTemplateMetadata()
+    labels = dict(base.labels or {})
+    annotations = dict(base.annotations or {})
+    if template is None and annotations.get(SAFE_TO_EVICT_ANNOTATION) == "true":
+        del annotations[SAFE_TO_EVICT_ANNOTATION]
+    labels[CLAIM_UID_LABEL] = claim.uid
+    if ref_hash:
+        labels[TEMPLATE_REF_HASH_LABEL] = ref_hash
+    labels.pop(CREATED_BY_LABEL, None)
+    if claim.created_by:
+        labels[CREATED_BY_LABEL] = claim.created_by
+    _merge(labels, claim.additional_labels, "label")
+    _merge(annotations, claim.additional_annotations, "annotation")
+    return PodTemplateMetadata(labels, annotations or None)
+
+
+def is_visibly_same(left: PodTemplateMetadata | None, right: PodTemplateMetadata | None) -> bool:
+    """Return whether two ``podTemplate.metadata`` give a Pod the same keys; reserved ones never do.
+
+    Good enough for what a SandboxView remembers, which has no reserved keys.
+    """
+    return _visible(left) == _visible(right)
+
+
+def bound_sync_patch(
+    desired: PodTemplateMetadata,
+    current: PodTemplateMetadata,
+    *,
+    claim: ClaimFacts,
+    labels: Mapping[str, str] | None,
+    ref_hash: str,
+) -> dict[str, Any] | None:
+    """Return the merge patch that brings a bound Sandbox up to date, None when it is.
+
+    ``current`` is the full metadata of its Pod template, ``labels`` are the Sandbox's own. The
+    Pod template's become exactly the desired ones; of the Sandbox's own only the template hash
+    and created-by are touched.
+    """
+    own: dict[str, str | None] = {}
+    labels = labels or {}
+    if labels.get(TEMPLATE_REF_HASH_LABEL) != ref_hash:
+        own[TEMPLATE_REF_HASH_LABEL] = ref_hash
+    if labels.get(CREATED_BY_LABEL, "") != claim.created_by:
+        own[CREATED_BY_LABEL] = claim.created_by or None
+    elif not claim.created_by and CREATED_BY_LABEL in labels:
+        own[CREATED_BY_LABEL] = None
+    patch: dict[str, Any] = {"metadata": {"labels": own}} if own else {}
+    if changes := merge_patch_of(current, desired):
+        patch["spec"] = {"podTemplate": {"metadata": changes}}
+    return patch or None
+
+
+def merge_patch_of(
+    current: PodTemplateMetadata, desired: PodTemplateMetadata
+) -> dict[str, dict[str, str | None]]:
+    """Return the merge patch that turns ``current`` into ``desired``; empty when they are equal."""
+    patch: dict[str, dict[str, str | None]] = {}
+    for field in ("labels", "annotations"):
+        old = getattr(current, field) or {}
+        new = getattr(desired, field) or {}
+        changes: dict[str, str | None] = {k: v for k, v in new.items() if old.get(k) != v}
+        changes.update((key, None) for key in old if key not in new)
+        if changes:
+            patch[field] = changes
+    return patch
+
+
+def _merge(base: dict[str, str], wanted: Mapping[str, str] | None, what: str) -> None:
+    for key, value in (wanted or {}).items():
+        if base.setdefault(key, value) != value:
+            raise ClaimError(
+                ClaimFault.OTHER,
+                f'metadata override conflict: {what} "{key}" is defined in template with value '
+                f'"{base[key]}", but claim requests "{value}"',
+            )
+
+
+def _visible(metadata: PodTemplateMetadata | None) -> tuple[dict[str, str], dict[str, str]]:
+    metadata = metadata or PodTemplateMetadata()
+    return (
+        {k: v for k, v in (metadata.labels or {}).items() if not is_reserved_label(k)},
+        {k: v for k, v in (metadata.annotations or {}).items() if not is_reserved_annotation(k)},
+    )
+
+
+def _invalid(what: str, key: str, detail: str) -> ClaimError:
+    return ClaimError(
+        ClaimFault.INVALID_METADATA,
+        f'invalid additionalPodMetadata: failed to validate {what} "{key}": {detail}',
+    )
+
+
+def _label_fault(key: str, value: str, allowed_domains: Collection[str]) -> str:
+    if detail := _key_fault(key):
+        return f'invalid label key: "{key}": {detail}'
+    if key.lower() == ROUTER_LABEL and value.lower() == ROUTER_VALUE:
+        return (
+            f'restricted system label value: "{key}"="{value}" '
+            "is not allowed in AdditionalPodMetadata"
+        )
+    prefix, slash, _ = key.partition("/")
+    if not slash:
+        return (
+            f"label \"{key}\" must have a domain prefix (e.g. '{DEFAULT_LABEL_DOMAIN}/my-label') "
+            "to prevent opting into unintended policy domains"
+        )
+    domain = prefix.lower()
+    if not _is_within(domain, allowed_domains):
+        return f'label domain "{domain}" is not in the allowlist'
+    if value and (len(value) > _MAX_NAME or not _NAME.fullmatch(value)):
+        return (
+            f'invalid label value: "{value}" does not match allowed pattern: at most {_MAX_NAME} '
+            "letters, digits, '-', '_' or '.', with a letter or digit at both ends"
+        )
+    return ""
+
+
+def _annotation_fault(key: str) -> str:
+    if detail := _key_fault(key):
+        return f'invalid annotation key: "{key}": {detail}'
+    prefix, slash, _ = key.partition("/")
+    is_restricted = bool(slash) and _is_within(prefix.lower(), _RESTRICTED_DOMAINS)
+    if is_restricted and key != SAFE_TO_EVICT_ANNOTATION:
+        return f'restricted system domain: "{key}" is not allowed in AdditionalPodMetadata'
+    return ""
+
+
+def _key_fault(key: str) -> str:
+    prefix, slash, name = key.partition("/")
+    if not slash:
+        prefix, name = "", key
+    elif len(prefix) > _MAX_PREFIX or not _SUBDOMAIN.fullmatch(prefix):
+        return f"prefix part must be a DNS subdomain of at most {_MAX_PREFIX} characters"
+    if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
+        return (
+            f"name part must consist of at most {_MAX_NAME} letters, digits, '-', '_' or '.', "
+            "with a letter or digit at both ends"
+        )
+    return ""
+
+
+def _is_within(domain: str, domains: Collection[str]) -> bool:
+    return any(domain == known or domain.endswith(f".{known}") for known in domains)

@@ -1,0 +1,293 @@
+"""The Sandbox of a claim: made cold, or taken over from a pool.
+
+A member is taken over by one patch. The JSON Patch is guarded by the uid of the owning pool: writes
+to the status in between do not matter, and of two adopters the second always loses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from lean_sandbox.model.claim import ClaimFacts, SandboxClaimSpec
+from lean_sandbox.model.claim_inject import inject_env, merge_claim_templates
+from lean_sandbox.model.claim_metadata import (
+    desired_pod_metadata,
+    is_visibly_same,
+    merge_patch_of,
+)
+from lean_sandbox.model.meta import OwnerReference, owner_references_body
+from lean_sandbox.model.names import (
+    CLAIM_UID_LABEL,
+    CORE_API_VERSION,
+    CREATED_BY_LABEL,
+    EXTENSIONS_GROUP,
+    LAUNCH_TYPE_COLD,
+    LAUNCH_TYPE_LABEL,
+    LAUNCH_TYPE_WARM,
+    POD_TEMPLATE_HASH_LABEL,
+    SANDBOX_KIND,
+    SANDBOX_WARM_POOL_KIND,
+    TEMPLATE_HASH_LABEL,
+    TEMPLATE_REF_ANNOTATION,
+    TEMPLATE_REF_HASH_LABEL,
+    TRACE_CONTEXT_ANNOTATION,
+    WARM_POOL_LABEL,
+)
+from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
+from lean_sandbox.model.template import TemplateView, blueprint_spec
+
+__all__ = [
+    "PoolMember",
+    "adoption_merge_patch",
+    "adoption_patch",
+    "build_cold_sandbox",
+    "candidate_refusal",
+    "controller_index",
+    "launch_type",
+    "launch_type_patch",
+    "needs_template_touch",
+]
+
+Json = dict[str, Any]
+
+_POOL_LABELS: Final = (WARM_POOL_LABEL, TEMPLATE_HASH_LABEL, POD_TEMPLATE_HASH_LABEL)
+
+
+class PoolMember(msgspec.Struct, frozen=True, gc=False):
+    """What the adoption of a pool member has to know of it, from the cache or a live read."""
+
+    name: str
+    pool_uid: str
+    # Position of the pool among the owner references; almost always it is the only one.
+    owner_index: int = 0
+    # Known labels and annotations of the Sandbox. There may be others: they are kept.
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    # Known podTemplate.metadata; None when it was never seen.
+    template_metadata: PodTemplateMetadata | None = None
+
+
+# --- cold ----------------------------------------------------------------------------------------
+
+
+def build_cold_sandbox(
+    claim: ClaimFacts, spec: SandboxClaimSpec | None, template: TemplateView
+) -> Json:
+    """Return the body that creates the Sandbox of ``claim`` from nothing but its template.
+
+    ``spec`` may be None for a claim that has neither env nor volumeClaimTemplates.
+
+    Raises:
+        ClaimError: what the claim asks for is not possible; volumes are checked first, then
+            metadata, then variables.
+
+    """
+    spec = spec or SandboxClaimSpec()
+    body = blueprint_spec(template, PodTemplateMetadata())
+    volumes = merge_claim_templates(
+        _claim_templates(body), spec.volumeClaimTemplates, template.claim_templates_policy
+    )
+    metadata = desired_pod_metadata(template, claim, ref_hash=template.ref_hash)
+    body["podTemplate"]["metadata"] = msgspec.to_builtins(metadata)
+    if spec.env:
+        pod_spec = msgspec.json.decode(body["podTemplate"]["spec"])
+        body["podTemplate"]["spec"] = inject_env(pod_spec, spec.env, template.env_policy)
+    if spec.volumeClaimTemplates:
+        body["volumeClaimTemplates"] = list(volumes)
+    return {
+        "apiVersion": CORE_API_VERSION,
+        "kind": SANDBOX_KIND,
+        "metadata": {
+            "name": claim.name,
+            "namespace": claim.namespace,
+            "labels": _cold_labels(claim, template),
+            "annotations": _cold_annotations(claim, template),
+            "ownerReferences": owner_references_body((claim.reference,)),
+        },
+        "spec": body,
+    }
+
+
+def launch_type(*, status_name: str, assigned_name: str, claim_name: str) -> str:
+    """Return the launch type of a bound Sandbox that lost its label.
+
+    ``assigned_name`` is the Sandbox the claim's annotation or deprecated label names.
+    """
+    is_warm = status_name == assigned_name or status_name != claim_name
+    return LAUNCH_TYPE_WARM if is_warm else LAUNCH_TYPE_COLD
+
+
+def launch_type_patch(labels: Mapping[str, str] | None, value: str) -> Json | None:
+    """Return the merge patch that back-fills the launch type; one that is there never changes."""
+    if LAUNCH_TYPE_LABEL in (labels or {}):
+        return None
+    return {"metadata": {"labels": {LAUNCH_TYPE_LABEL: value}}}
+
+
+# --- warm ----------------------------------------------------------------------------------------
+
+
+def controller_index(references: Iterable[OwnerReference]) -> int | None:
+    """Return the position of the reference that is the controller's, None without one."""
+    for index, reference in enumerate(references):
+        if reference.controller:
+            return index
+    return None
+
+
+def candidate_refusal(
+    *,
+    is_deleting: bool,
+    labels: Mapping[str, str] | None,
+    owner: OwnerReference | None,
+    pool: str,
+) -> str | None:
+    """Return why a Sandbox cannot be taken from ``pool``, None when it can.
+
+    Values of labels, the uid of the pool and the version of its API do not matter. The namespace is
+    the caller's to compare.
+    """
+    if is_deleting:
+        return "it is being deleted"
+    for key in (WARM_POOL_LABEL, TEMPLATE_REF_HASH_LABEL):
+        if key not in (labels or {}):
+            return f"label {key} is missing"
+    if owner is None or (owner.group, owner.kind) != (EXTENSIONS_GROUP, SANDBOX_WARM_POOL_KIND):
+        return "it is not controlled by a warm pool"
+    if owner.name != pool:
+        return f'it belongs to the warm pool "{owner.name}"'
+    return None
+
+
+def needs_template_touch(current: PodTemplateMetadata | None, desired: PodTemplateMetadata) -> bool:
+    """Return whether adoption changes anything that reaches the Pod.
+
+    Reserved keys never do: they can be written behind the client's path, or not at all. Touching
+    the spec bumps the generation, and that costs one more status write. Metadata that was never
+    seen (None) counts as different.
+    """
+    return current is None or not is_visibly_same(current, desired)
+
+
+def adoption_patch(
+    member: PoolMember,
+    claim: ClaimFacts,
+    desired: PodTemplateMetadata,
+    *,
+    ref_hash: str,
+    touches_template: bool,
+) -> list[Json] | None:
+    """Return the JSON Patch (RFC 6902) by which ``claim`` takes the member, None if none is safe.
+
+    The first operation fails unless the pool still owns the Sandbox. ``ref_hash`` is set only where
+    the member has none. No patch is safe when an annotation has to be set and the member is not
+    known to have any: use :func:`adoption_merge_patch` then.
+    """
+    labels = member.labels or {}
+    path = f"/metadata/ownerReferences/{member.owner_index}/uid"
+    operations: list[Json] = [{"op": "test", "path": path, "value": member.pool_uid}]
+    for key, value in _adopted_labels(labels, claim, ref_hash).items():
+        if value is None:
+            operations += _removal("labels", key, is_known=key in labels)
+        else:
+            operations.append(_set("labels", key, value))
+    if trace := _adopted_trace(member, claim):
+        if not member.annotations:
+            return None
+        operations.append(_set("annotations", TRACE_CONTEXT_ANNOTATION, trace))
+    owners = owner_references_body((claim.reference,))
+    operations.append({"op": "replace", "path": "/metadata/ownerReferences", "value": owners})
+    if touches_template:
+        metadata = msgspec.to_builtins(desired)
+        operations.append({"op": "add", "path": "/spec/podTemplate/metadata", "value": metadata})
+    return operations
+
+
+def adoption_merge_patch(
+    member: PoolMember,
+    claim: ClaimFacts,
+    desired: PodTemplateMetadata,
+    *,
+    ref_hash: str,
+    resource_version: str,
+    touches_template: bool,
+) -> Json:
+    """Return the merge patch with the same outcome, guarded by ``resource_version`` instead."""
+    metadata: Json = {
+        "resourceVersion": resource_version,
+        "labels": _adopted_labels(member.labels or {}, claim, ref_hash),
+        "ownerReferences": owner_references_body((claim.reference,)),
+    }
+    if trace := _adopted_trace(member, claim):
+        metadata["annotations"] = {TRACE_CONTEXT_ANNOTATION: trace}
+    patch: Json = {"metadata": metadata}
+    if touches_template:
+        current = member.template_metadata or PodTemplateMetadata()
+        changes = merge_patch_of(current, desired)
+        # Marks of the pool may be there without being known; a null for a missing key is harmless.
+        marks = (k for k in (*_POOL_LABELS, CREATED_BY_LABEL) if k not in (desired.labels or {}))
+        labels = {**dict.fromkeys(marks), **changes.get("labels", {})}
+        patch["spec"] = {"podTemplate": {"metadata": {**changes, "labels": labels}}}
+    return patch
+
+
+# --- helpers -------------------------------------------------------------------------------------
+
+
+def _claim_templates(body: Json) -> tuple[VolumeClaimTemplate, ...]:
+    raw = body.get("volumeClaimTemplates")
+    return msgspec.json.decode(raw, type=tuple[VolumeClaimTemplate, ...]) if raw else ()
+
+
+def _cold_labels(claim: ClaimFacts, template: TemplateView) -> dict[str, str]:
+    labels = {
+        CLAIM_UID_LABEL: claim.uid,
+        LAUNCH_TYPE_LABEL: LAUNCH_TYPE_COLD,
+        TEMPLATE_REF_HASH_LABEL: template.ref_hash,
+    }
+    if claim.created_by:
+        labels[CREATED_BY_LABEL] = claim.created_by
+    return labels
+
+
+def _cold_annotations(claim: ClaimFacts, template: TemplateView) -> dict[str, str]:
+    annotations = {TEMPLATE_REF_ANNOTATION: template.name}
+    if claim.trace_context:
+        annotations[TRACE_CONTEXT_ANNOTATION] = claim.trace_context
+    return annotations
+
+
+def _adopted_labels(
+    labels: Mapping[str, str], claim: ClaimFacts, ref_hash: str
+) -> dict[str, str | None]:
+    """Return the changes of the Sandbox's own labels; None removes."""
+    changes: dict[str, str | None] = dict.fromkeys(_POOL_LABELS)
+    changes[CREATED_BY_LABEL] = claim.created_by or None
+    changes[CLAIM_UID_LABEL] = claim.uid
+    if labels.get(LAUNCH_TYPE_LABEL) != LAUNCH_TYPE_WARM:
+        changes[LAUNCH_TYPE_LABEL] = LAUNCH_TYPE_WARM
+    if not labels.get(TEMPLATE_REF_HASH_LABEL) and ref_hash:
+        changes[TEMPLATE_REF_HASH_LABEL] = ref_hash
+    return changes
+
+
+def _adopted_trace(member: PoolMember, claim: ClaimFacts) -> str:
+    present = (member.annotations or {}).get(TRACE_CONTEXT_ANNOTATION)
+    return claim.trace_context if claim.trace_context != present else ""
+
+
+def _pointer(field: str, key: str) -> str:
+    return f"/metadata/{field}/{key.replace('~', '~0').replace('/', '~1')}"
+
+
+def _set(field: str, key: str, value: str) -> Json:
+    return {"op": "add", "path": _pointer(field, key), "value": value}
+
+
+def _removal(field: str, key: str, *, is_known: bool) -> list[Json]:
+    """Return operations that remove a key; an unknown one is added first, to be removable."""
+    removal = {"op": "remove", "path": _pointer(field, key)}
+    return [removal] if is_known else [_set(field, key, ""), removal]

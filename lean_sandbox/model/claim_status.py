@@ -1,0 +1,346 @@
+"""The status of a SandboxClaim, computed from what one pass observed, and the classes of failures.
+
+Pure: the same observation and the same old status always give the same new status. The controller
+is the only writer; name, addresses and conditions always go out in one patch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from lean_sandbox.model import messages, names
+from lean_sandbox.model.claim import UNBOUND, BoundSandbox, SandboxClaimStatus
+from lean_sandbox.model.conditions import MAX_MESSAGE_CHARACTERS, find, remove, status_patch
+from lean_sandbox.model.sandbox import Condition, SandboxStatus
+from lean_sandbox.model.times import format_rfc3339
+
+__all__ = [
+    "CREATE_PENDING_REQUEUE_S",
+    "MISSING_REQUEUE_S",
+    "ClaimError",
+    "ClaimFault",
+    "ClaimObservation",
+    "Recording",
+    "Retry",
+    "adoption_conflict",
+    "claim_status_patch",
+    "expired_claim_status",
+    "first_ready_recording",
+    "is_marked_expired",
+    "next_claim_status",
+    "not_controlled",
+    "pool_not_found",
+    "requeue_after_s",
+    "sandbox_create_pending",
+    "sandbox_not_owned",
+    "template_not_found",
+]
+
+# A pool or template that is missing is looked for again after this long, watches aside.
+MISSING_REQUEUE_S: Final = 60.0
+# A Sandbox that exists but cannot be read yet.
+CREATE_PENDING_REQUEUE_S: Final = 0.2
+
+_EXPIRED: Final = "Claim expired. Sandbox cleanup initiated."
+
+
+class Retry(Enum):
+    """What follows a failed pass."""
+
+    # Come back after a fixed time; no error is counted.
+    REQUEUE = "requeue"
+    # Nothing but the expiry timer; an event of a watch brings the claim back.
+    SUPPRESSED = "suppressed"
+    # Exponentially, as an error.
+    BACKOFF = "backoff"
+
+
+class ClaimFault(Enum):
+    """The classes of failures: the reason of Ready they lead to and how they are retried."""
+
+    TEMPLATE_NOT_FOUND = (names.REASON_TEMPLATE_NOT_FOUND, Retry.REQUEUE)
+    WARM_POOL_NOT_FOUND = (names.REASON_WARM_POOL_NOT_FOUND, Retry.REQUEUE)
+    # The Sandbox was created before, but nothing shows it yet.
+    CREATE_PENDING = (names.REASON_SANDBOX_CREATE_PENDING, Retry.REQUEUE)
+    ADOPTION_CONFLICT = (names.REASON_ADOPTION_CONFLICT, Retry.BACKOFF)
+    INVALID_METADATA = (names.REASON_INVALID_METADATA, Retry.SUPPRESSED)
+    ENV_VARS_REJECTED = (names.REASON_ENV_VARS_REJECTED, Retry.SUPPRESSED)
+    CLAIM_TEMPLATES = (names.REASON_CLAIM_TEMPLATES_ERROR, Retry.SUPPRESSED)
+    # At expiry only: the Sandbox that status names is somebody else's.
+    SANDBOX_NOT_OWNED = (names.REASON_CLAIM_EXPIRED, Retry.SUPPRESSED)
+    OTHER = (names.REASON_RECONCILER_ERROR, Retry.BACKOFF)
+
+    @property
+    def reason(self) -> str:
+        """The reason of the Ready condition."""
+        return self.value[0]
+
+    @property
+    def retry(self) -> Retry:
+        """What follows."""
+        return self.value[1]
+
+    @property
+    def requeue_s(self) -> float | None:
+        """The fixed time of :attr:`Retry.REQUEUE` in seconds."""
+        if self.retry is not Retry.REQUEUE:
+            return None
+        is_pending = self is ClaimFault.CREATE_PENDING
+        return CREATE_PENDING_REQUEUE_S if is_pending else MISSING_REQUEUE_S
+
+
+class ClaimError(Exception):
+    """Why a claim could not be served; ``str()`` of it is the whole text, for logs.
+
+    ``conflict`` is what the API said about a lost write; it never becomes visible in a condition.
+    """
+
+    def __init__(self, fault: ClaimFault, text: str, *, conflict: str = "") -> None:
+        super().__init__(f"{text}: {conflict}" if conflict else text)
+        self.fault = fault
+        self.text = text
+        self.conflict = conflict
+
+    @property
+    def message(self) -> str:
+        """The message of the Ready condition."""
+        if self.fault is ClaimFault.ADOPTION_CONFLICT:
+            detail = self.text + (" (conflicting concurrent write)" if self.conflict else "")
+            return f"adoption write conflict: {detail}; the next pass retries from a converged view"
+        if self.fault is ClaimFault.CREATE_PENDING:
+            return "Sandbox already created; waiting for cache to converge"
+        if self.fault is ClaimFault.SANDBOX_NOT_OWNED:
+            return f"Claim expired. {self.text}; deletion skipped."
+        if self.fault is ClaimFault.OTHER:
+            return messages.error_seen(self.text)
+        return self.text
+
+    def prefixed(self, prefix: str) -> ClaimError:
+        """Return the error of the same class with ``prefix`` and a colon in front of its text."""
+        return ClaimError(self.fault, f"{prefix}: {self.text}", conflict=self.conflict)
+
+
+def template_not_found(name: str) -> ClaimError:
+    """Return the error for a missing template."""
+    return ClaimError(ClaimFault.TEMPLATE_NOT_FOUND, f'SandboxTemplate "{name}" not found')
+
+
+def pool_not_found(name: str) -> ClaimError:
+    """Return the error for a missing pool; an empty name is one that is missing."""
+    return ClaimError(ClaimFault.WARM_POOL_NOT_FOUND, f'SandboxWarmPool "{name}" not found')
+
+
+def adoption_conflict(detail: str, conflict: str = "") -> ClaimError:
+    """Return the error for a lost adoption; ``conflict`` is the API's text when it ended in one."""
+    return ClaimError(ClaimFault.ADOPTION_CONFLICT, detail, conflict=conflict)
+
+
+def sandbox_create_pending(name: str) -> ClaimError:
+    """Return the error for a Sandbox that exists although it cannot be read yet."""
+    return ClaimError(ClaimFault.CREATE_PENDING, f'sandbox "{name}" already exists')
+
+
+def sandbox_not_owned(sandbox: str, claim: str) -> ClaimError:
+    """Return the error for an expired claim whose status names somebody else's Sandbox."""
+    return ClaimError(
+        ClaimFault.SANDBOX_NOT_OWNED,
+        f'sandbox not owned by this claim: sandbox "{sandbox}" is not owned by claim "{claim}"',
+    )
+
+
+def not_controlled(sandbox: str, claim: str) -> ClaimError:
+    """Return the error for a Sandbox that has the claim's name but another owner, or none."""
+    return ClaimError(
+        ClaimFault.OTHER,
+        f'sandbox "{sandbox}" is not controlled by claim "{claim}". '
+        "Please use a different claim name or delete the sandbox manually",
+    )
+
+
+def requeue_after_s(error: ClaimError | None, time_left_s: float | None) -> float | None:
+    """Return when a pass comes back uncounted as an error, None for never or by backoff."""
+    own = error.fault.requeue_s if error is not None else None
+    if error is not None and error.fault.retry is Retry.BACKOFF:
+        return None
+    waits = [wait for wait in (own, time_left_s) if wait is not None and wait > 0]
+    return min(waits, default=None)
+
+
+# --- the status ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimObservation:
+    """What one pass over a claim ended with."""
+
+    generation: int
+    # The Sandbox in hand, bound or just created; empty: there is none.
+    sandbox_name: str = ""
+    sandbox_status: SandboxStatus | None = None
+    error: ClaimError | None = None
+    is_expired: bool = False
+
+
+def next_claim_status(
+    old: SandboxClaimStatus, seen: ClaimObservation, now: datetime
+) -> SandboxClaimStatus:
+    """Return the complete status after a pass: Ready and Finished, sorted by type, and the Sandbox.
+
+    A create that waits for the cache leaves a status that names a Sandbox as it is.
+    """
+    fault = seen.error.fault if seen.error is not None else None
+    if fault is ClaimFault.CREATE_PENDING and old.bound.name:
+        return old
+    conditions = _upsert(old.conditions, _ready(seen), now)
+    finished = _mirrored(seen, names.FINISHED)
+    if finished is not None:
+        conditions = _upsert(conditions, finished, now)
+    elif seen.sandbox_name or not seen.is_expired:
+        conditions = remove(conditions, names.FINISHED)
+    return SandboxClaimStatus(_sorted(conditions), _bound(old, seen, fault))
+
+
+def expired_claim_status(
+    status: SandboxClaimStatus, generation: int, now: datetime
+) -> SandboxClaimStatus:
+    """Return ``status`` with Ready saying that the claim expired; all else stays.
+
+    Nothing may be deleted before this was written.
+    """
+    ready = _condition(names.FALSE, names.REASON_CLAIM_EXPIRED, _EXPIRED, generation)
+    return msgspec.structs.replace(
+        status, conditions=_sorted(_upsert(status.conditions, ready, now))
+    )
+
+
+def is_marked_expired(status: SandboxClaimStatus) -> bool:
+    """Return whether Ready already says that the claim expired."""
+    ready = find(status.conditions, names.READY)
+    return ready is not None and ready.reason == names.REASON_CLAIM_EXPIRED
+
+
+def claim_status_patch(old: SandboxClaimStatus, new: SandboxClaimStatus) -> dict[str, Any] | None:
+    """Return what a merge patch must put under ``status``, None when no request is due.
+
+    Changed fields only, null for cleared ones, conditions as a whole. An unbound claim gets an
+    empty ``sandbox`` with its first status; that alone is not worth a request.
+    """
+    patch = _changed_conditions(old.conditions, new.conditions)
+    before, after = old.bound, new.bound
+    bound: dict[str, Any] = {}
+    for field in ("name", "serviceFQDN"):
+        if getattr(before, field) != (value := getattr(after, field)):
+            bound[field] = value or None
+    if before.podIPs != after.podIPs:
+        bound["podIPs"] = list(after.podIPs) or None
+    if bound or (patch and old.sandbox is None):
+        patch["sandbox"] = bound
+    return patch or None
+
+
+class Recording(Enum):
+    """What a written Ready means for start-up latency."""
+
+    NOTHING = "nothing"
+    # Forget when the claim was first seen.
+    DRAIN = "drain"
+    # Ready since before it could be measured: stamp it as unknown, measure nothing.
+    BACKFILL = "backfill"
+    # Became ready for the first time: measure, then stamp it with the time.
+    OBSERVE = "observe"
+
+
+def first_ready_recording(
+    old: SandboxClaimStatus, new: SandboxClaimStatus, *, is_stamped: bool
+) -> Recording:
+    """Return what to record after ``new`` was written over ``old``.
+
+    ``is_stamped`` says whether the claim carries the first-ready annotation.
+    """
+    if _is_ready(old):
+        return Recording.DRAIN if is_stamped else Recording.BACKFILL
+    if not _is_ready(new):
+        return Recording.NOTHING
+    return Recording.DRAIN if is_stamped else Recording.OBSERVE
+
+
+# --- helpers -------------------------------------------------------------------------------------
+
+
+def _ready(seen: ClaimObservation) -> Condition:
+    if seen.error is not None:
+        verdict = names.FALSE, seen.error.fault.reason, seen.error.message
+    elif seen.is_expired:
+        verdict = names.FALSE, names.REASON_CLAIM_EXPIRED, _EXPIRED
+    elif not seen.sandbox_name:
+        verdict = names.FALSE, names.REASON_SANDBOX_MISSING, "Sandbox does not exist"
+    elif (mirrored := _mirrored(seen, names.READY)) is None:
+        verdict = names.FALSE, names.REASON_SANDBOX_NOT_READY, "Sandbox is not ready"
+    elif mirrored.reason == names.REASON_SANDBOX_EXPIRED:
+        message = "Underlying Sandbox resource has expired independently of the Claim."
+        verdict = names.FALSE, names.REASON_SANDBOX_EXPIRED, message
+    else:
+        # The time of the Sandbox's own transition comes along; the generation is the claim's.
+        return msgspec.structs.replace(mirrored, observedGeneration=seen.generation or None)
+    return _condition(*verdict, seen.generation)
+
+
+def _mirrored(seen: ClaimObservation, kind: str) -> Condition | None:
+    if not seen.sandbox_name or seen.sandbox_status is None:
+        return None
+    return find(seen.sandbox_status.conditions, kind)
+
+
+def _bound(
+    old: SandboxClaimStatus, seen: ClaimObservation, fault: ClaimFault | None
+) -> BoundSandbox | None:
+    if seen.sandbox_name:
+        status = seen.sandbox_status or SandboxStatus()
+        return BoundSandbox(seen.sandbox_name, status.podIPs, status.serviceFQDN)
+    if fault in (None, ClaimFault.SANDBOX_NOT_OWNED):
+        return UNBOUND
+    return old.sandbox if old.sandbox is not None else UNBOUND
+
+
+def _condition(status: str, reason: str, message: str, generation: int) -> Condition:
+    return Condition(
+        type=names.READY,
+        status=status,
+        reason=reason,
+        message=message[:MAX_MESSAGE_CHARACTERS],
+        observedGeneration=generation or None,
+    )
+
+
+def _upsert(
+    conditions: tuple[Condition, ...], new: Condition, now: datetime
+) -> tuple[Condition, ...]:
+    """Put ``new`` in place; a transition takes the time ``new`` brings along, else ``now``."""
+    old = find(conditions, new.type)
+    if old is not None and old.status == new.status and old.lastTransitionTime:
+        moment = old.lastTransitionTime
+    else:
+        moment = new.lastTransitionTime or format_rfc3339(now)
+    stamped = msgspec.structs.replace(new, lastTransitionTime=moment)
+    return (*remove(conditions, new.type), stamped)
+
+
+def _sorted(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+    return tuple(sorted(conditions, key=lambda condition: condition.type))
+
+
+def _changed_conditions(old: tuple[Condition, ...], new: tuple[Condition, ...]) -> dict[str, Any]:
+    # The comparison of a Sandbox's conditions, times by value and all, serves claims too.
+    patch = status_patch(SandboxStatus(_sorted(old)), SandboxStatus(_sorted(new)))
+    return patch or {}
+
+
+def _is_ready(status: SandboxClaimStatus) -> bool:
+    ready = find(status.conditions, names.READY)
+    return ready is not None and ready.status == names.TRUE

@@ -1,0 +1,172 @@
+"""The NetworkPolicy that all Sandboxes of one template share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from lean_sandbox.model.meta import controller_reference, owner_references_body
+from lean_sandbox.model.names import (
+    EXTENSIONS_API_VERSION,
+    NAMESPACE_NAME_LABEL,
+    NETWORK_POLICY_KIND,
+    NETWORKING_API_VERSION,
+    ROUTER_LABEL,
+    ROUTER_NAMESPACE,
+    ROUTER_VALUE,
+    SANDBOX_TEMPLATE_KIND,
+    TEMPLATE_REF_HASH_LABEL,
+)
+from lean_sandbox.model.service import DEFAULT_PROTOCOL
+from lean_sandbox.model.template import TemplateView
+
+__all__ = [
+    "PolicyAction",
+    "build_policy",
+    "desired_spec",
+    "is_same_spec",
+    "judge_policy",
+    "policy_name",
+    "refusal",
+    "replaced_policy",
+]
+
+Json = dict[str, Any]
+
+# Private and link-local ranges that the default egress rule leaves out.
+_PRIVATE_IPV4: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16")
+_PRIVATE_IPV6: Final = ("fc00::/7", "fe80::/10")
+# Held by value in selectors: empty and absent are the same there, unlike selectors themselves.
+_SAME_WHEN_EMPTY: Final = frozenset({"matchLabels"})
+
+
+class PolicyAction(Enum):
+    """What one pass over a template has to do about its policy."""
+
+    KEEP = "keep"
+    CREATE = "create"
+    REPLACE = "replace"
+    DELETE = "delete"
+    # Somebody else's object has the name: an error, the object stays untouched.
+    REFUSE = "refuse"
+
+
+def policy_name(template_name: str) -> str:
+    """Return the name of the policy of a template."""
+    return f"{template_name}-network-policy"
+
+
+def desired_spec(template: TemplateView) -> Json:
+    """Return the ``spec`` of the template's policy: its own rules, else the secure default ones."""
+    spec: Json = {
+        "podSelector": {"matchLabels": {TEMPLATE_REF_HASH_LABEL: template.ref_hash}},
+        "policyTypes": ["Ingress", "Egress"],
+    }
+    if template.network_policy_json is None:
+        spec.update(_default_rules())
+        return spec
+    rules = msgspec.json.decode(template.network_policy_json) or {}
+    spec.update({key: rules[key] for key in ("ingress", "egress") if rules.get(key)})
+    return spec
+
+
+def build_policy(template: TemplateView) -> Json:
+    """Return the body that creates the policy of ``template``."""
+    reference = controller_reference(
+        EXTENSIONS_API_VERSION, SANDBOX_TEMPLATE_KIND, template.name, template.uid
+    )
+    return {
+        "apiVersion": NETWORKING_API_VERSION,
+        "kind": NETWORK_POLICY_KIND,
+        "metadata": {
+            "name": policy_name(template.name),
+            "namespace": template.namespace,
+            "ownerReferences": owner_references_body((reference,)),
+        },
+        "spec": desired_spec(template),
+    }
+
+
+def replaced_policy(template: TemplateView, stored: Mapping[str, Any]) -> Json:
+    """Return the full object ``stored`` with the spec it should have, for a PUT.
+
+    Labels, annotations, owners and resourceVersion (the precondition) stay as they are.
+    """
+    return {**stored, "spec": desired_spec(template)}
+
+
+def is_same_spec(desired: Mapping[str, Any], stored: Mapping[str, Any] | None) -> bool:
+    """Return whether two specs mean the same once the server's defaults are applied to both.
+
+    A port without protocol is a TCP port; null, empty and absent lists are one.
+    """
+    return bool(_canonical(desired, "spec") == _canonical(stored or {}, "spec"))
+
+
+def judge_policy(
+    template: TemplateView,
+    *,
+    exists: bool,
+    owner_uid: str | None,
+    stored_spec: Mapping[str, Any] | None,
+) -> PolicyAction:
+    """Return what to do about the template's policy.
+
+    ``owner_uid`` is the uid of the controller reference of the stored object, None without one;
+    other references do not count.
+    """
+    is_ours = exists and owner_uid is not None and owner_uid == template.uid
+    if not template.is_managed:
+        return PolicyAction.DELETE if is_ours else PolicyAction.KEEP
+    if not exists:
+        return PolicyAction.CREATE
+    if not is_ours:
+        return PolicyAction.REFUSE
+    is_settled = is_same_spec(desired_spec(template), stored_spec)
+    return PolicyAction.KEEP if is_settled else PolicyAction.REPLACE
+
+
+def refusal(template_name: str) -> str:
+    """Return the error for a policy that has the right name and the wrong owner."""
+    return (
+        f'refusing to update NetworkPolicy "{policy_name(template_name)}" '
+        f'as it is not controlled by SandboxTemplate "{template_name}"'
+    )
+
+
+def _default_rules() -> Json:
+    # One peer with both selectors: only the router, only in that namespace.
+    router = {
+        "namespaceSelector": {"matchLabels": {NAMESPACE_NAME_LABEL: ROUTER_NAMESPACE}},
+        "podSelector": {"matchLabels": {ROUTER_LABEL: ROUTER_VALUE}},
+    }
+    return {
+        "ingress": [{"from": [router]}],
+        "egress": [
+            {
+                "to": [
+                    {"ipBlock": {"cidr": "0.0.0.0/0", "except": list(_PRIVATE_IPV4)}},
+                    {"ipBlock": {"cidr": "::/0", "except": list(_PRIVATE_IPV6)}},
+                ]
+            }
+        ],
+    }
+
+
+def _canonical(value: Any, key: str) -> Any:
+    if isinstance(value, Mapping):
+        fields = {k: _canonical(v, k) for k, v in value.items()}
+        if key == "ports":
+            fields["protocol"] = fields.get("protocol") or DEFAULT_PROTOCOL
+        return {k: v for k, v in fields.items() if not _is_absent(v, k)}
+    if isinstance(value, list | tuple):
+        # The elements are called like their list.
+        return [_canonical(entry, key) for entry in value]
+    return value
+
+
+def _is_absent(value: Any, key: str) -> bool:
+    return value is None or value == [] or (value == {} and key in _SAME_WHEN_EMPTY)

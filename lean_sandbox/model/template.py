@@ -1,0 +1,192 @@
+"""The SandboxTemplate kind, and what is remembered of each one.
+
+The view holds everything a cold claim, a pool member or the shared NetworkPolicy is made of, so
+that none of them costs a GET of the template.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from lean_sandbox.model.blueprint import (
+    apply_secure_defaults,
+    blueprint_body,
+    blueprint_hash,
+    pod_template_hash,
+)
+from lean_sandbox.model.meta import EMPTY_META, ObjectMeta
+from lean_sandbox.model.names import (
+    INJECTION_DISALLOWED,
+    MANAGEMENT_MANAGED,
+    MANAGEMENT_UNMANAGED,
+    TEMPLATE_REF_HASH_LABEL,
+    name_hash,
+)
+from lean_sandbox.model.sandbox import PodTemplate, PodTemplateMetadata, VolumeClaimTemplate
+from lean_sandbox.model.wire import OrNull, Value, fill
+
+__all__ = [
+    "SandboxTemplate",
+    "SandboxTemplateSpec",
+    "TemplateView",
+    "blueprint_spec",
+    "ref_hash_patch",
+    "view_of_template",
+]
+
+_ABSENT: Final = msgspec.Raw(b"null")
+_EMPTY_POD_TEMPLATE: Final = PodTemplate()
+
+
+class SandboxTemplateSpec(Value, frozen=True):
+    """``spec`` of a SandboxTemplate; an empty enum value means its default."""
+
+    podTemplate: OrNull[PodTemplate] = _EMPTY_POD_TEMPLATE
+    volumeClaimTemplates: tuple[VolumeClaimTemplate, ...] | None = None
+    service: bool | None = None
+    # Absent (null) and present but empty are two different things.
+    networkPolicy: msgspec.Raw = _ABSENT
+    networkPolicyManagement: OrNull[str] = MANAGEMENT_MANAGED
+    envVarsInjectionPolicy: OrNull[str] = INJECTION_DISALLOWED
+    volumeClaimTemplatesPolicy: OrNull[str] = INJECTION_DISALLOWED
+
+    def __post_init__(self) -> None:
+        fill(self, "podTemplate", _EMPTY_POD_TEMPLATE)
+        for field, default in (
+            ("networkPolicyManagement", MANAGEMENT_MANAGED),
+            ("envVarsInjectionPolicy", INJECTION_DISALLOWED),
+            ("volumeClaimTemplatesPolicy", INJECTION_DISALLOWED),
+        ):
+            # Objects stored before the default existed have none.
+            msgspec.structs.force_setattr(self, field, getattr(self, field) or default)
+
+    @property
+    def has_network_policy(self) -> bool:
+        """Whether the template brings rules of its own, be it none at all (``{}``)."""
+        return bytes(self.networkPolicy) != bytes(_ABSENT)
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether the controller keeps a NetworkPolicy for the template."""
+        return self.networkPolicyManagement != MANAGEMENT_UNMANAGED
+
+
+_EMPTY_SPEC = SandboxTemplateSpec()
+
+
+class SandboxTemplate(Value, frozen=True):
+    """A SandboxTemplate. Its Raw parts keep the message it was decoded from alive: make a view."""
+
+    metadata: OrNull[ObjectMeta] = EMPTY_META
+    spec: OrNull[SandboxTemplateSpec] = _EMPTY_SPEC
+    apiVersion: str = ""
+    kind: str = ""
+
+    def __post_init__(self) -> None:
+        fill(self, "metadata", EMPTY_META)
+        fill(self, "spec", _EMPTY_SPEC)
+
+
+class TemplateView(msgspec.Struct, frozen=True, gc=False):
+    """What is kept in memory of a template: one copy for all pools and claims that use it."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    generation: int = 0
+    ref_hash: str = ""
+    blueprint_hash: str = ""
+    pod_template_hash: str = ""
+    # podTemplate.metadata, reserved keys included.
+    pod_labels: dict[str, str] | None = None
+    pod_annotations: dict[str, str] | None = None
+    is_managed: bool = True
+    env_policy: str = INJECTION_DISALLOWED
+    claim_templates_policy: str = INJECTION_DISALLOWED
+    # The spec of a Sandbox without podTemplate.metadata, secure defaults applied, as JSON.
+    sandbox_spec_json: bytes = b"{}"
+    # spec.networkPolicy as JSON; None: the secure default rules apply.
+    network_policy_json: bytes | None = None
+
+    @property
+    def pod_metadata(self) -> PodTemplateMetadata:
+        """``podTemplate.metadata`` of the template."""
+        return PodTemplateMetadata(self.pod_labels, self.pod_annotations)
+
+
+def view_of_template(template: SandboxTemplate) -> TemplateView:
+    """Return what decisions need of ``template``, detached from the message it came in.
+
+    Raises:
+        msgspec.DecodeError: a Raw part is not JSON, which a server never sends.
+
+    """
+    meta, spec = template.metadata, template.spec
+    blueprint = blueprint_body(spec.podTemplate, spec.volumeClaimTemplates, service=spec.service)
+    rules = bytes(spec.networkPolicy) if spec.has_network_policy else None
+    pod_metadata = spec.podTemplate.metadata
+    return TemplateView(
+        name=meta.name,
+        namespace=sys.intern(meta.namespace),
+        uid=meta.uid,
+        generation=meta.generation,
+        ref_hash=name_hash(meta.name),
+        blueprint_hash=blueprint_hash(blueprint),
+        pod_template_hash=pod_template_hash(blueprint["podTemplate"]),
+        pod_labels=pod_metadata.labels or None,
+        pod_annotations=pod_metadata.annotations or None,
+        is_managed=spec.is_managed,
+        env_policy=sys.intern(spec.envVarsInjectionPolicy),
+        claim_templates_policy=sys.intern(spec.volumeClaimTemplatesPolicy),
+        sandbox_spec_json=_sandbox_spec_json(blueprint, spec),
+        network_policy_json=rules,
+    )
+
+
+class _SpecParts(msgspec.Struct, frozen=True, gc=False):
+    podTemplate: dict[str, msgspec.Raw]
+    volumeClaimTemplates: msgspec.Raw = _ABSENT
+    service: bool | None = None
+
+
+@lru_cache(maxsize=256)
+def _parts(spec_json: bytes) -> _SpecParts:
+    return msgspec.json.decode(spec_json, type=_SpecParts)
+
+
+def blueprint_spec(view: TemplateView, pod_metadata: PodTemplateMetadata) -> dict[str, Any]:
+    """Return the ``spec`` of a Sandbox made from the template, with ``pod_metadata`` on its Pod.
+
+    The Pod's spec and the claim templates stay raw JSON; the top two levels are the caller's own.
+    """
+    parts = _parts(view.sandbox_spec_json)
+    pod_template: dict[str, Any] = {"spec": parts.podTemplate["spec"]}
+    if metadata := msgspec.to_builtins(pod_metadata):
+        pod_template["metadata"] = metadata
+    spec: dict[str, Any] = {"podTemplate": pod_template}
+    if bytes(parts.volumeClaimTemplates) != bytes(_ABSENT):
+        spec["volumeClaimTemplates"] = parts.volumeClaimTemplates
+    if parts.service is not None:
+        spec["service"] = parts.service
+    return spec
+
+
+def ref_hash_patch(name: str, labels: dict[str, str] | None) -> dict[str, Any] | None:
+    """Return the merge patch that labels the template ``name`` with its hash, None when it is."""
+    wanted = name_hash(name)
+    if (labels or {}).get(TEMPLATE_REF_HASH_LABEL) == wanted:
+        return None
+    return {"metadata": {"labels": {TEMPLATE_REF_HASH_LABEL: wanted}}}
+
+
+def _sandbox_spec_json(blueprint: dict[str, Any], spec: SandboxTemplateSpec) -> bytes:
+    secured = apply_secure_defaults(
+        blueprint["podTemplate"]["spec"] or {},
+        spec.networkPolicyManagement,
+        network_policy_present=spec.has_network_policy,
+    )
+    return msgspec.json.encode({**blueprint, "podTemplate": {"spec": secured}})

@@ -1,0 +1,176 @@
+"""The Sandbox controller: its queue, what wakes it, and its passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lean_sandbox.api.client import Client
+from lean_sandbox.clock import Clock
+from lean_sandbox.reconcile.sandbox.act import Act, Intakes
+from lean_sandbox.reconcile.sandbox.children import Children
+from lean_sandbox.reconcile.sandbox.launch import Launches
+from lean_sandbox.reconcile.sandbox.notes import Notes, Recorder
+from lean_sandbox.reconcile.sandbox.reconciler import Options, SandboxReconciler, Tracing
+from lean_sandbox.reconcile.sandbox.teardown import Teardown
+from lean_sandbox.reconcile.sandbox.wake import Wake, pod_wakes, service_wakes
+from lean_sandbox.run.absent import KnownAbsent, Proof
+from lean_sandbox.run.queue import LOW, NORMAL, Item, WorkQueue
+from lean_sandbox.run.workers import Dispatcher, PassReport, Result
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.group import InformerGroup
+from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.objects import PodEntry, SandboxEntry, ServiceEntry
+from lean_sandbox.watch.store import Key
+
+__all__ = ["SandboxController", "SandboxOptions"]
+
+_ABSENT_ENTRIES = 100_000
+_ABSENT_TTL_S = 600.0
+_PVC_LIST_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxOptions:
+    """What the controller is told from outside; the settings describe each field."""
+
+    workers: int = 100
+    cluster_domain: str = "cluster.local"
+    status_window_s: float = 2.0
+    step_window_s: float = 30.0
+    write_behind_s: float = 0.0
+    request_timeout_s: float = 15.0
+    pass_deadline_s: float = 60.0
+    shutdown_grace_s: float = 20.0
+
+
+class SandboxController:
+    """Keeps Sandboxes as their specs say; see :mod:`.reconciler` for a pass."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        informers: InformerGroup,
+        *,
+        clock: Clock,
+        options: SandboxOptions,
+        recorder: Recorder | None = None,
+        tracing: Tracing | None = None,
+        on_pass: Callable[[PassReport[Key]], None] | None = None,
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._informers = informers
+        self._clock = clock
+        self._options = options
+        self._tracing = tracing
+        self._on_pass = on_pass
+        self._notes = Notes(recorder)
+        self._absent = KnownAbsent(_ABSENT_ENTRIES, _ABSENT_TTL_S, clock)
+        self._launches = Launches(options.status_window_s, options.step_window_s)
+        self.queue: WorkQueue[Key] = WorkQueue(clock)
+        self.dispatcher: Dispatcher[Key]
+        self._children: Children
+        self._reconciler: SandboxReconciler
+
+    def connect(self, intakes: Intakes) -> None:
+        """Take the intakes, which need this controller's handlers to be built."""
+        options = self._options
+        self._intakes = intakes
+        act = Act(
+            self._client, intakes, self.queue, self._absent, timeout_s=options.request_timeout_s
+        )
+        self._children = Children(
+            self._caches,
+            act,
+            self._absent,
+            self._notes,
+            clock=self._clock,
+            pvcs_ready=self._pvcs_ready,
+            write_behind_s=options.write_behind_s,
+        )
+        self._reconciler = SandboxReconciler(
+            self._caches,
+            act,
+            self._children,
+            Teardown(self._caches, act, self._absent),
+            self._notes,
+            self._launches,
+            clock=self._clock,
+            options=Options(cluster_domain=options.cluster_domain),
+            tracing=self._tracing,
+        )
+        self.dispatcher = Dispatcher(
+            self.queue,
+            self._pass,
+            count=options.workers,
+            clock=self._clock,
+            deadline_s=options.pass_deadline_s,
+            grace_s=options.shutdown_grace_s,
+            on_result=self._on_pass,
+            retry_no_later_than_s=self._reconciler.due_in_s,
+            name="sandbox",
+        )
+
+    async def _pass(self, item: Item[Key]) -> Result:
+        return await self._reconciler.reconcile(item.key)
+
+    async def _pvcs_ready(self) -> str | None:
+        """Start watching claims when the first Sandbox needs them: most clusters never do.
+
+        Returns why they are not known yet, after a patience that covers a list in its normal time.
+        """
+        self._informers.start(self._intakes.pvcs)
+        plural = self._intakes.pvcs.kind.resource.plural
+        return await self._informers.synced_within(plural, _PVC_LIST_PATIENCE_S)
+
+    # -- what wakes ------------------------------------------------------------------------------
+
+    def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
+        """Wake a Sandbox that changed."""
+        self.queue.add(
+            notice.key,
+            priority=LOW if notice.initial else NORMAL,
+            changes=int(notice.change),
+            reason="sandbox gone" if notice.new is None else "sandbox",
+            token=notice.token,
+        )
+
+    def on_pod(self, notice: Notice[PodEntry]) -> None:
+        """Wake the Sandbox of a Pod that changed, and remember what is proven about the name."""
+        key = notice.key
+        if notice.new is not None:
+            self._absent.forget("pods", key.namespace, key.name)
+        elif notice.saw_deletion or (notice.old is not None and notice.old.is_deleting):
+            self._absent.remember("pods", key.namespace, key.name, Proof.SYNCED_WATCH)
+        else:
+            # Its end, forced; or only the end of its tracking label.
+            self._children.lost_sight_of_pod(key)
+        if not notice.initial:
+            self._wake(pod_wakes(notice), notice)
+
+    def on_service(self, notice: Notice[ServiceEntry]) -> None:
+        """Wake the Sandbox of a Service that changed."""
+        if not notice.initial:
+            self._wake(service_wakes(notice), notice)
+
+    def _may_wait_s(self, wake: Wake) -> float:
+        """Return how long a look may wait; the window of a step starts when it is first seen."""
+        if not wake.may_wait:
+            return 0.0
+        now = self._clock.monotonic()
+        return self._launches.remaining_s(wake.key, now, is_news=wake.is_news)
+
+    def _wake(self, wakes: list[Wake], notice: Notice[Any]) -> None:
+        for wake in wakes:
+            if wake.key not in self._caches.sandboxes:
+                continue
+            self.queue.add(
+                wake.key,
+                after_s=self._may_wait_s(wake),
+                changes=int(notice.change),
+                reason=wake.reason,
+                token=notice.token,
+            )

@@ -1,0 +1,1 @@
+"""The SandboxTemplate reconciler: the hash label and the shared NetworkPolicy."""

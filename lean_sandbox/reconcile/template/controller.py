@@ -1,0 +1,203 @@
+"""The SandboxTemplate controller (templates, section 5).
+
+A pass: label the template with the hash of its name, then bring its one shared NetworkPolicy to
+the rules it asks for. Requests: none when nothing is to be done; at most one PATCH of the template
+and one POST, PUT (with the GET it needs) or DELETE of the policy.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from lean_sandbox.api.client import METADATA_ACCEPT, Client
+from lean_sandbox.api.errors import ControlPlaneError, Forbidden, NotFound
+from lean_sandbox.api.limits import Lane
+from lean_sandbox.api.resources import NETWORKPOLICIES, SANDBOXTEMPLATES
+from lean_sandbox.api.wire import PartialObject
+from lean_sandbox.clock import Clock
+from lean_sandbox.model import names, networkpolicy
+from lean_sandbox.model.networkpolicy import PolicyAction
+from lean_sandbox.model.template import TemplateView, ref_hash_patch
+from lean_sandbox.run.queue import LOW, NORMAL, Item, WorkQueue
+from lean_sandbox.run.workers import Dispatcher, Result
+from lean_sandbox.watch.extension_objects import PolicyEntry, PolicyItem, TemplateEntry
+from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.objects import row_of
+from lean_sandbox.watch.store import Key, Store, key_of
+
+__all__ = ["TemplateController", "TemplateFailedError"]
+
+_NAMESPACE_TERMINATING_REQUEUE_S = 30.0
+
+
+class TemplateFailedError(Exception):
+    """A template whose label or policy could not be brought to what it should be; repeated."""
+
+    retryable = True
+
+    def __init__(self, text: str, cause: ControlPlaneError | None = None) -> None:
+        super().__init__(text)
+        self.retry_after_s: float | None = getattr(cause, "retry_after_s", None)
+
+
+class TemplateController:
+    """Keeps the label and the NetworkPolicy of templates."""
+
+    def __init__(
+        self,
+        client: Client,
+        templates: Store[TemplateEntry],
+        policies: Store[PolicyEntry],
+        *,
+        clock: Clock,
+        workers: int = 1,
+        timeout_s: float = 15.0,
+    ) -> None:
+        self._client = client
+        self._templates = templates
+        self._policies = policies
+        self._options: dict[str, Any] = {"lane": Lane.BACKGROUND, "timeout_s": timeout_s}
+        self.queue: WorkQueue[Key] = WorkQueue(clock)
+        self.dispatcher: Dispatcher[Key] = Dispatcher(
+            self.queue, self._pass, count=workers, clock=clock, name="sandboxtemplate"
+        )
+        self._template_intake: Intake[TemplateEntry]
+        self._policy_intake: Intake[PolicyEntry]
+
+    def connect(self, templates: Intake[TemplateEntry], policies: Intake[PolicyEntry]) -> None:
+        """Take the intakes, which need this controller's handlers to be built."""
+        self._template_intake = templates
+        self._policy_intake = policies
+
+    # -- what wakes ------------------------------------------------------------------------------
+
+    def on_template(self, notice: Notice[TemplateEntry]) -> None:
+        """Wake a template that changed."""
+        if notice.new is not None:
+            self.queue.add(
+                notice.key, priority=LOW if notice.initial else NORMAL, token=notice.token
+            )
+
+    def on_policy(self, notice: Notice[PolicyEntry]) -> None:
+        """Wake the template that controls a policy, or did before the change."""
+        if notice.initial:
+            return
+        for entry in (notice.old, notice.new):
+            owner = entry.owner if entry is not None else None
+            if (
+                owner is not None
+                and owner.kind == names.SANDBOX_TEMPLATE_KIND
+                and owner.group == names.EXTENSIONS_GROUP
+            ):
+                self.queue.add(Key(notice.key.namespace, owner.name), token=notice.token)
+
+    # -- a pass ----------------------------------------------------------------------------------
+
+    async def _pass(self, item: Item[Key]) -> Result:
+        entry = self._templates.get(item.key)
+        if entry is None or entry.is_deleting or entry.view is None:
+            return Result()
+        try:
+            await self._label(entry)
+            await self._policy(entry, entry.view)
+        except Forbidden as error:
+            if error.namespace_terminating:
+                return Result(requeue_after_s=_NAMESPACE_TERMINATING_REQUEUE_S)
+            raise
+        return Result()
+
+    async def _label(self, entry: TemplateEntry) -> None:
+        patch = ref_hash_patch(entry.key.name, entry.labels)
+        if patch is None:
+            return
+        try:
+            answer = await self._client.merge_patch(
+                SANDBOXTEMPLATES,
+                entry.key.namespace,
+                entry.key.name,
+                patch,
+                PartialObject,
+                accept=METADATA_ACCEPT,
+                **self._options,
+            )
+        except NotFound:
+            return
+        except ControlPlaneError as error:
+            raise TemplateFailedError(
+                f'failed to label sandbox template "{entry.key}" with template ref hash:'
+                f" {getattr(error, 'message', '') or error}",
+                error,
+            ) from error
+        self._template_intake.learn_row(row_of(answer.metadata))
+        self._withdraw(entry.key, answer)
+
+    async def _policy(self, entry: TemplateEntry, view: TemplateView) -> None:
+        key = key_of(entry.key.namespace, networkpolicy.policy_name(entry.key.name))
+        held = self._policies.get(key)
+        is_ours = held is not None and held.owner is not None and held.owner.uid == entry.uid
+        if held is not None and is_ours and view.is_managed and held.is_stale:
+            held = await self._look(key)
+        stored = (
+            msgspec.json.decode(held.spec_json) if held is not None and held.spec_json else None
+        )
+        action = networkpolicy.judge_policy(
+            view,
+            exists=held is not None,
+            owner_uid=held.owner.uid if held is not None and held.owner is not None else None,
+            stored_spec=stored,
+        )
+        match action:
+            case PolicyAction.CREATE:
+                body = networkpolicy.build_policy(view)
+                await self._write(entry.key, self._client.create, key.namespace, body)
+            case PolicyAction.REPLACE:
+                await self._replace(entry.key, key, view)
+            case PolicyAction.DELETE:
+                await self._delete(key, held)
+            case PolicyAction.REFUSE:
+                raise TemplateFailedError(networkpolicy.refusal(entry.key.name))
+            case PolicyAction.KEEP:
+                pass
+
+    async def _look(self, key: Key) -> PolicyEntry | None:
+        try:
+            item = await self._client.get(
+                NETWORKPOLICIES, key.namespace, key.name, PolicyItem, **self._options
+            )
+        except NotFound:
+            held = self._policies.get(key)
+            if held is not None:
+                self._policy_intake.forget(key, held.uid)
+            return None
+        entry, _ = self._policy_intake.learn_full(item)
+        return entry
+
+    async def _replace(self, template: Key, key: Key, view: TemplateView) -> None:
+        whole = await self._client.get(
+            NETWORKPOLICIES, key.namespace, key.name, dict, **self._options
+        )
+        body = networkpolicy.replaced_policy(view, whole)
+        await self._write(template, self._client.replace, key.namespace, key.name, body)
+
+    async def _write(self, template: Key, request: Any, namespace: str, *arguments: Any) -> None:
+        item: PolicyItem = await request(
+            NETWORKPOLICIES, namespace, *arguments, PolicyItem, **self._options
+        )
+        self._policy_intake.learn_full(item)
+        self._withdraw(template, item)
+
+    async def _delete(self, key: Key, held: PolicyEntry | None) -> None:
+        if held is None:
+            return
+        with suppress(NotFound):
+            await self._client.delete(
+                NETWORKPOLICIES, key.namespace, key.name, uid=held.uid, **self._options
+            )
+        self._policy_intake.forget(key, held.uid)
+
+    def _withdraw(self, key: Key, item: PartialObject | PolicyItem) -> None:
+        self.queue.withdraw(key, f"{item.metadata.uid}@{item.metadata.resourceVersion}")

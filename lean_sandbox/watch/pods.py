@@ -1,0 +1,252 @@
+"""What is remembered of a Pod, and what its printed columns mean."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Mapping
+from functools import lru_cache
+
+import msgspec
+
+from lean_sandbox.model import names
+from lean_sandbox.model.pod import Pod, PodCondition
+from lean_sandbox.watch.rows import shared_map, shared_owner
+from lean_sandbox.watch.store import Key, key_of
+from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
+
+__all__ = [
+    "GATED",
+    "NEW_POD_COLUMNS",
+    "NO_NODE",
+    "READY",
+    "RUNNING",
+    "WAITING",
+    "PodEntry",
+    "PodState",
+    "managed_metadata",
+    "owner_uid",
+    "pod_columns",
+    "pod_from_full",
+    "pod_from_row",
+    "pod_hint",
+    "pod_row_contradicts",
+    "pod_state",
+]
+
+READY = "ready"
+RUNNING = "running"
+WAITING = "waiting"
+GATED = "SchedulingGated"
+NO_NODE = ("", "<none>")
+# Stands for the tracking label that belongs to the Pod's own name; no label value looks like it.
+_OWN_HASH = "="
+
+# Status words of Pods that have been accepted and not yet started: which one it is changes nothing
+# that a Sandbox reports, so moving between them is no reason to look.
+_WAITING_WORDS = frozenset(
+    {
+        "Pending",
+        "ContainerCreating",
+        "PodInitializing",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "RegistryUnavailable",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ImageInspectError",
+    }
+)
+
+
+class PodState(msgspec.Struct, frozen=True, gc=False):
+    """What a Sandbox reports of its Pod; ``scheduled`` is the Pod's own PodScheduled condition."""
+
+    phase: str = ""
+    is_ready: bool = False
+    ips: tuple[str, ...] = ()
+    node: str = ""
+    scheduled: PodCondition | None = None
+
+
+class PodEntry(msgspec.Struct, gc=False):
+    """What is remembered of a Pod.
+
+    ``state`` is what the last look showed; ``is_stale`` says that an event has since hinted at a
+    change of it. ``is_delete_sent`` keeps a second DELETE from being sent while the first is on its
+    way. ``others`` are the references of owners that do not control it, kept only when none does.
+    ``template_labels`` are shared by the Pods of a template, ``tracking`` is the one label in which
+    they differ. ``seen`` are the fingerprints of the last event.
+    """
+
+    key: Key
+    uid: str
+    version: int
+    is_deleting: bool
+    owner: OwnerRow | None = None
+    template_labels: dict[str, str] | None = None
+    tracking: str | None = None
+    annotations: dict[str, str] | None = None
+    state: PodState | None = None
+    is_stale: bool = True
+    is_delete_sent: bool = False
+    hint: str = ""
+    others: tuple[OwnerRow, ...] = ()
+    seen: tuple[Hashable, ...] = ()
+
+    @property
+    def labels(self) -> dict[str, str] | None:
+        """All labels, as a new dict; ``None`` when there are none."""
+        tracking = self.tracking
+        if tracking is None:
+            return None if self.template_labels is None else dict(self.template_labels)
+        if tracking == _OWN_HASH:
+            tracking = names.name_hash(self.key.name)
+        return {**(self.template_labels or {}), names.NAME_HASH_LABEL: tracking}
+
+
+def pod_hint(columns: Mapping[str, str] | None) -> str | None:
+    """Return the class of a Pod's printed status, ``None`` without columns.
+
+    ``ready``, ``running`` (not ready), ``waiting``, or the printed word itself for anything whose
+    meaning the columns do not settle.
+    """
+    if columns is None:
+        return None
+    known = columns.get("hint")
+    if known is not None:
+        return known
+    word = columns.get("Status", "")
+    ready = columns.get("Ready", "")
+    now, _, all_ = ready.partition("/")
+    if word in ("Running", "Terminating") and now == all_ and now not in ("", "0"):
+        # A terminating Pod may still serve; all of its containers ready means that it runs.
+        return READY
+    if word == "Running":
+        return RUNNING
+    if word in _WAITING_WORDS or word.startswith("Init:"):
+        return WAITING
+    return sys.intern(word)
+
+
+def pod_columns(item: Pod) -> dict[str, str]:
+    """Return the columns that a full Pod stands for, with the class in place of the status word."""
+    state = pod_state(item)
+    if state.phase == "Running":
+        hint = READY if state.is_ready else RUNNING
+    elif state.scheduled is not None and state.scheduled.reason == GATED:
+        hint = GATED
+    else:
+        hint = {"Pending": WAITING, "Succeeded": "Completed", "Failed": "Error"}.get(
+            state.phase, state.phase
+        )
+    return {
+        "hint": hint,
+        "IP": state.ips[0] if state.ips else "<none>",
+        "Node": state.node or "<none>",
+    }
+
+
+NEW_POD_COLUMNS = {"hint": WAITING, "IP": "<none>", "Node": "<none>"}
+"""The columns of a Pod that was just created."""
+
+
+@lru_cache(maxsize=256)
+def _shared(condition: PodCondition) -> PodCondition:
+    """Return an equal condition that all Pods share: nearly all of them say the same."""
+    return condition
+
+
+def pod_state(pod: Pod) -> PodState:
+    """Return what a Sandbox reports of a Pod (spec, 4.3 to 4.5)."""
+    scheduled = pod.scheduled
+    return PodState(
+        phase=sys.intern(pod.status.phase),
+        is_ready=pod.is_ready_condition_true,
+        ips=pod.ips,
+        node=sys.intern(pod.spec.nodeName),
+        scheduled=None if scheduled is None else _shared(scheduled),
+    )
+
+
+def _managed_annotations(annotations: dict[str, str] | None) -> dict[str, str] | None:
+    """Return the annotations of a Pod that propagation may have to change (spec, 3.8)."""
+    if not annotations:
+        return None
+    listed = annotations.get(names.PROPAGATED_ANNOTATIONS_ANNOTATION, "").split(",")
+    keys = {names.PROPAGATED_LABELS_ANNOTATION, names.PROPAGATED_ANNOTATIONS_ANNOTATION, *listed}
+    # Not the order of the set but that of the object, so that equal Pods share one mapping.
+    return {key: value for key, value in annotations.items() if key in keys} or None
+
+
+def managed_metadata(row: MetaRow) -> Hashable:
+    """Return a digest of a Pod's managed annotations, ``None`` when there are none."""
+    managed = _managed_annotations(row.annotations)
+    return hash(frozenset(managed.items())) if managed else None
+
+
+def pod_from_row(row: MetaRow, old: PodEntry | None) -> PodEntry:
+    """Build the entry from metadata and columns; what was known of the state is now doubtful."""
+    key = old.key if old is not None else key_of(row.namespace, row.name)
+    hint = pod_hint(row.columns)
+    labels = row.labels or {}
+    tracking = labels.get(names.NAME_HASH_LABEL)
+    entry = PodEntry(
+        key=key,
+        uid=old.uid if old is not None else row.uid,
+        version=as_version(row.resource_version),
+        is_deleting=row.deletion_timestamp is not None,
+        owner=shared_owner(row.controller, key, old.owner if old is not None else None),
+        template_labels=shared_map(
+            {name: value for name, value in labels.items() if name != names.NAME_HASH_LABEL}
+        ),
+        tracking=_OWN_HASH if tracking == names.name_hash(key.name) else tracking,
+        annotations=shared_map(_managed_annotations(row.annotations)),
+        hint=sys.intern(hint) if hint is not None else "",
+        others=row.owners if row.controller is None else (),
+    )
+    if old is not None:
+        entry.state = old.state
+        entry.is_delete_sent = old.is_delete_sent
+        entry.is_stale = old.is_stale or _shows_another_state(row, entry.hint, old)
+    return entry
+
+
+def _shows_another_state(row: MetaRow, hint: str, old: PodEntry) -> bool:
+    """Tell whether a row hints at a state other than the one of the last look.
+
+    Deletion, labels and owners are in the row itself; they are no reason to fetch the Pod.
+    """
+    state = old.state
+    if row.columns is None or state is None or hint != old.hint:
+        return True
+    node = row.columns.get("Node", "")
+    address = row.columns.get("IP", "")
+    return (
+        node in NO_NODE
+        or node != state.node
+        or (address not in NO_NODE and address not in state.ips)
+    )
+
+
+def pod_from_full(item: Pod, row: MetaRow, old: PodEntry | None) -> PodEntry:
+    """Build the entry from a whole Pod."""
+    entry = pod_from_row(row, old)
+    state = pod_state(item)
+    entry.state = state if old is None or old.state != state else old.state
+    entry.is_stale = False
+    return entry
+
+
+def pod_row_contradicts(row: MetaRow, entry: PodEntry) -> bool:
+    """Tell whether the columns show another readiness than the last look did."""
+    hint = pod_hint(row.columns)
+    if hint is None or entry.state is None or entry.is_stale:
+        return False
+    return (hint == READY) != (entry.state.is_ready and entry.state.phase == "Running")
+
+
+def owner_uid(entry: PodEntry) -> str | None:
+    """Return the uid under which an entry is indexed: its controlling owner's."""
+    return entry.owner.uid if entry.owner is not None else None

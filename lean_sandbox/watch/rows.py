@@ -1,0 +1,96 @@
+"""What the entries of all kinds are made of: chosen keys, shared texts, rows of whole objects.
+
+Thousands of objects differ in little more than uid, name and address. Whatever repeats among them
+is kept once: label keys and short words by interning, whole maps and owner references by small
+bounded caches. A full cache costs sharing, never correctness. Nobody changes what is shared.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+
+from lean_sandbox.model import names
+from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.wire import MetaRow, OwnerRow
+
+__all__ = ["ADOPTION_LABELS", "chosen", "row_of", "shared_map", "shared_owner"]
+
+ADOPTION_LABELS = frozenset({names.NAME_HASH_LABEL, names.ADOPTABLE_LABEL})
+
+
+def chosen(values: dict[str, str] | None, keys: frozenset[str]) -> dict[str, str] | None:
+    """Return the chosen keys of a mapping, ``None`` instead of an empty one."""
+    if not values:
+        return None
+    kept = {sys.intern(key): values[key] for key in keys if key in values}
+    return kept or None
+
+
+def shared_map(values: dict[str, str] | None) -> dict[str, str] | None:
+    """Return an equal mapping that other objects may hold as well, ``None`` for an empty one."""
+    return _one_map(tuple(values.items())) if values else None
+
+
+@lru_cache(maxsize=512)
+def _one_map(items: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    return {sys.intern(key): sys.intern(value) for key, value in items}
+
+
+def shared_owner(owner: OwnerRow | None, key: Key, held: OwnerRow | None) -> OwnerRow | None:
+    """Return an equal owner reference that costs as little as possible.
+
+    ``held`` is the one remembered so far. An owner that bears the name of the object, as a Sandbox
+    does that owns a Pod, shares that text; one with another name is likely the owner of many.
+    """
+    if owner is None:
+        return None
+    if owner == held:
+        return held
+    if owner.name != key.name:
+        return _one_owner(owner)
+    return _compact(owner, key.name)
+
+
+@lru_cache(maxsize=256)
+def _one_owner(owner: OwnerRow) -> OwnerRow:
+    return _compact(owner, owner.name)
+
+
+def _compact(owner: OwnerRow, name: str) -> OwnerRow:
+    return OwnerRow(
+        kind=sys.intern(owner.kind),
+        name=name,
+        uid=owner.uid,
+        api_version=sys.intern(owner.api_version),
+        controller=owner.controller,
+        block_owner_deletion=owner.block_owner_deletion,
+    )
+
+
+def row_of(meta: ObjectMeta) -> MetaRow:
+    """Return the metadata of a whole object in the form that predicates read."""
+    return MetaRow(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        resource_version=meta.resourceVersion,
+        generation=meta.generation,
+        labels=meta.labels,
+        annotations=meta.annotations,
+        finalizers=meta.finalizers,
+        owners=tuple(
+            OwnerRow(
+                kind=owner.kind,
+                name=owner.name,
+                uid=owner.uid,
+                api_version=owner.apiVersion,
+                controller=bool(owner.controller),
+                block_owner_deletion=bool(owner.blockOwnerDeletion),
+            )
+            for owner in meta.ownerReferences
+        ),
+        deletion_timestamp=meta.deletionTimestamp,
+        creation_timestamp=meta.creationTimestamp or "",
+    )

@@ -1,0 +1,211 @@
+"""What is remembered of a Sandbox."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable
+from functools import lru_cache
+
+import msgspec
+
+from lean_sandbox.model import names
+from lean_sandbox.model.sandbox import (
+    EMPTY_STATUS,
+    Condition,
+    Sandbox,
+    SandboxStatus,
+    SandboxView,
+    view_of,
+)
+from lean_sandbox.watch.rows import chosen, shared_map, shared_owner
+from lean_sandbox.watch.store import Key, key_of
+from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
+
+__all__ = [
+    "SANDBOX_ANNOTATIONS",
+    "SANDBOX_LABELS",
+    "SandboxEntry",
+    "compact_status",
+    "sandbox_columns",
+    "sandbox_from_full",
+    "sandbox_from_row",
+    "sandbox_row_contradicts",
+]
+
+SANDBOX_LABELS = frozenset(
+    {
+        names.CREATED_BY_LABEL,
+        names.WARM_POOL_LABEL,
+        names.TEMPLATE_REF_HASH_LABEL,
+        names.LAUNCH_TYPE_LABEL,
+    }
+)
+_NOTES = frozenset({names.TRACE_CONTEXT_ANNOTATION, names.TEMPLATE_REF_ANNOTATION})
+SANDBOX_ANNOTATIONS = _NOTES | {names.POD_NAME_ANNOTATION}
+
+
+class SandboxEntry(msgspec.Struct, gc=False):
+    """What is remembered of a Sandbox.
+
+    ``view`` and ``status`` come from a full object or from our own writes; ``None`` means that the
+    full object has to be fetched. ``generation`` is the newest seen, ``view.generation`` the one
+    the view was made of. ``fault`` says in words why the spec cannot be acted upon. ``pod_name`` is
+    the annotation of that meaning, ``notes`` the other annotations that are read. ``seen`` are the
+    fingerprints of the last event.
+    """
+
+    key: Key
+    uid: str
+    version: int
+    generation: int
+    is_deleting: bool
+    owner: OwnerRow | None = None
+    labels: dict[str, str] | None = None
+    pod_name: str | None = None
+    notes: dict[str, str] | None = None
+    view: SandboxView | None = None
+    status: SandboxStatus | None = None
+    fault: str = ""
+    seen: tuple[Hashable, ...] = ()
+
+    @property
+    def annotations(self) -> dict[str, str] | None:
+        """The annotations that are read here; ``None`` when it has none of them."""
+        if self.pod_name is None:
+            return self.notes
+        return {names.POD_NAME_ANNOTATION: self.pod_name, **(self.notes or {})}
+
+    @property
+    def needs_look(self) -> bool:
+        """Whether the full object has to be fetched before anything can be decided."""
+        return self.view is None or self.status is None or self.view.generation != self.generation
+
+
+def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
+    """Build the entry from metadata, keeping the view and status that still hold."""
+    key = old.key if old is not None else key_of(row.namespace, row.name)
+    annotations = row.annotations or {}
+    pod_name = annotations.get(names.POD_NAME_ANNOTATION)
+    notes = chosen(annotations, _NOTES)
+    if notes is not None and names.TRACE_CONTEXT_ANNOTATION not in notes:
+        # A trace belongs to one object; a template to many.
+        notes = shared_map(notes)
+    entry = SandboxEntry(
+        key=key,
+        uid=old.uid if old is not None else row.uid,
+        version=as_version(row.resource_version),
+        generation=row.generation or 0,
+        is_deleting=row.deletion_timestamp is not None,
+        owner=shared_owner(row.controller, key, old.owner if old is not None else None),
+        labels=shared_map(chosen(row.labels, SANDBOX_LABELS)),
+        pod_name=key.name if pod_name == key.name else pod_name,
+        notes=notes,
+    )
+    if old is not None:
+        entry.view = old.view
+        entry.fault = old.fault
+        entry.status = None if sandbox_row_contradicts(row, old) else old.status
+    return entry
+
+
+def sandbox_from_full(item: Sandbox, row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
+    """Build the entry from a whole Sandbox."""
+    entry = sandbox_from_row(row, old)
+    try:
+        entry.view = _shared_view(view_of(item))
+    except (ValueError, msgspec.ValidationError) as error:
+        # Nothing of such a spec can be acted upon; the words go into its Ready condition.
+        entry.view = SandboxView(generation=entry.generation)
+        entry.fault = str(error)
+    else:
+        entry.fault = ""
+    entry.status = compact_status(item.status)
+    return entry
+
+
+def _shared_view(view: SandboxView) -> SandboxView:
+    """Return an equal view that the Sandboxes of one template share.
+
+    One with a time to end is of its own and would only push others out.
+    """
+    if view.shutdown_time is not None:
+        return view
+    return _views(
+        tuple((view.template_labels or {}).items()),
+        tuple((view.template_annotations or {}).items()),
+        (
+            view.generation,
+            view.is_suspended,
+            view.service,
+            view.shutdown_policy,
+            view.ports,
+            view.claim_templates,
+        ),
+        _Unkeyed(view),
+    )
+
+
+class _Unkeyed:
+    """Carries a value past a cache: all are equal, so that only the other arguments count."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: SandboxView) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Unkeyed)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@lru_cache(maxsize=256)
+def _views(
+    _labels: tuple[tuple[str, str], ...],
+    _annotations: tuple[tuple[str, str], ...],
+    _rest: tuple[Hashable, ...],
+    carried: _Unkeyed,
+) -> SandboxView:
+    return carried.value
+
+
+def compact_status(status: SandboxStatus | None) -> SandboxStatus:
+    """Return the status with what repeats shared: conditions of one burst, words, node names."""
+    if status is None:
+        return EMPTY_STATUS
+    return msgspec.structs.replace(
+        status,
+        conditions=tuple([_one_condition(condition) for condition in status.conditions]),
+        nodeName=sys.intern(status.nodeName) if status.nodeName else "",
+    )
+
+
+@lru_cache(maxsize=256)
+def _one_condition(condition: Condition) -> Condition:
+    message = condition.message
+    return msgspec.structs.replace(
+        condition,
+        type=sys.intern(condition.type),
+        status=sys.intern(condition.status),
+        reason=sys.intern(condition.reason),
+        message=sys.intern(message) if len(message) < 96 else message,
+    )
+
+
+def sandbox_columns(status: SandboxStatus | None) -> dict[str, str]:
+    """Return what the printer columns Ready and Reason show for a status."""
+    for condition in status.conditions if status is not None else ():
+        if condition.type == names.READY:
+            return {"Ready": condition.status, "Reason": condition.reason}
+    return {"Ready": "", "Reason": ""}
+
+
+def sandbox_row_contradicts(row: MetaRow, entry: SandboxEntry) -> bool:
+    """Tell whether the columns show another status than the one remembered.
+
+    It happens when somebody else wrote the status, which nobody should; the cure is a look.
+    """
+    if row.columns is None or entry.status is None:
+        return False
+    return row.columns != sandbox_columns(entry.status)

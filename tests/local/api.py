@@ -1,0 +1,381 @@
+"""A small client for the laws of the API: it only speaks HTTP, so any API server will do."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import urlencode
+
+import aiohttp
+
+Json = dict[str, Any]
+
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+GROUP = "laws.lean-sandbox.dev"
+WIDGETS = f"/apis/{GROUP}/v1"
+
+WIDGET_DEFINITION: Json = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": f"widgets.{GROUP}"},
+    "spec": {
+        "group": GROUP,
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {
+                    "status": {},
+                    "scale": {
+                        "specReplicasPath": ".spec.replicas",
+                        "statusReplicasPath": ".status.replicas",
+                        "labelSelectorPath": ".status.selector",
+                    },
+                },
+                "selectableFields": [{"jsonPath": ".spec.mode"}],
+                "additionalPrinterColumns": [
+                    {
+                        "name": "Ready",
+                        "type": "string",
+                        "jsonPath": ".status.conditions[?(@.type=='Ready')].status",
+                    },
+                    {"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas"},
+                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                ],
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "required": ["size"],
+                                "properties": {
+                                    "size": {"type": "integer"},
+                                    "replicas": {"type": "integer"},
+                                    "mode": {
+                                        "type": "string",
+                                        "default": "Fast",
+                                        "enum": ["Fast", "Slow"],
+                                    },
+                                    "tags": {"type": "array", "items": {"type": "string"}},
+                                },
+                            },
+                            "status": {
+                                "type": "object",
+                                "properties": {
+                                    "replicas": {"type": "integer"},
+                                    "selector": {"type": "string"},
+                                    "conditions": {
+                                        "type": "array",
+                                        "items": {
+                                            "type": "object",
+                                            "properties": {
+                                                "type": {"type": "string"},
+                                                "status": {"type": "string"},
+                                            },
+                                        },
+                                    },
+                                },
+                            },
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """Return the decoded body."""
+        return json.loads(self.body)
+
+    @property
+    def reason(self) -> str:
+        """Return the reason of a Status."""
+        return str(self.json.get("reason", ""))
+
+    @property
+    def message(self) -> str:
+        """Return the message of a Status."""
+        return str(self.json.get("message", ""))
+
+    @property
+    def version(self) -> str:
+        """Return the resourceVersion of the object or list."""
+        return str(self.json["metadata"]["resourceVersion"])
+
+    def ok(self) -> Any:
+        """Return the decoded body of a success."""
+        assert 200 <= self.status < 300, self.body
+        return self.json
+
+    def refused(self, status: int, reason: str) -> Json:
+        """Return the Status of a refusal of that code and reason."""
+        assert (self.status, self.reason) == (status, reason), self.body
+        found: Json = self.json
+        assert found["kind"] == "Status"
+        assert found["apiVersion"] == "v1"
+        assert found["status"] == "Failure"
+        assert found["code"] == status
+        return found
+
+
+class Stream:
+    """The events of one watch."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+
+    async def next(self) -> Json | None:
+        """Return the next event, None at the end of the stream."""
+        line = await self._response.content.readline()
+        return json.loads(line) if line else None
+
+    async def rest(self) -> list[Json]:
+        """Return all events up to the end of the stream."""
+        found = []
+        while (event := await self.next()) is not None:
+            found.append(event)
+        return found
+
+    async def take(self, count: int) -> list[Json]:
+        """Return the next ``count`` events."""
+        found: list[Json] = []
+        for _ in range(count):
+            event = await self.next()
+            assert event is not None, found
+            found.append(event)
+        return found
+
+
+class Api:
+    """An API server, asked as one user."""
+
+    def __init__(self, url: str, token: str | None, *, ca: str | None = None) -> None:
+        self.url = url
+        self._token = token
+        self._tls: ssl.SSLContext | bool = ssl.create_default_context(cadata=ca) if ca else True
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
+        self._session = aiohttp.ClientSession(
+            connector=connector, read_bufsize=1 << 22, timeout=aiohttp.ClientTimeout(20)
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    def as_user(self, token: str | None) -> Api:
+        """Return the same server asked with another token; it shares the connections."""
+        other = Api(self.url, token)
+        other._session = self._session
+        return other
+
+    def _headers(self, **more: str) -> dict[str, str]:
+        headers = {key.replace("_", "-"): value for key, value in more.items() if value}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        return headers
+
+    @staticmethod
+    def _target(path: str, query: Mapping[str, Any]) -> str:
+        return path + ("?" + urlencode(query) if query else "")
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content: str = "",
+        accept: str = "",
+        agent: str = "",
+        **query: Any,
+    ) -> Reply:
+        """Make one request; keywords become query parameters (``continue_`` for ``continue``)."""
+        assert self._session is not None
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        kind = content or ("application/json" if data is not None else "")
+        params = {key.rstrip("_"): value for key, value in query.items()}
+        async with self._session.request(
+            method,
+            self.url + self._target(path, params),
+            data=io.BytesIO(data) if data and len(data) > 1 << 20 else data,
+            headers=self._headers(Content_Type=kind, Accept=accept, User_Agent=agent),
+            skip_auto_headers=("Content-Type",),
+        ) as response:
+            return Reply(response.status, response.headers, await response.read())
+
+    async def get(self, path: str, **more: Any) -> Reply:
+        """GET."""
+        return await self.ask("GET", path, **more)
+
+    async def post(self, path: str, body: Any, **more: Any) -> Reply:
+        """POST."""
+        return await self.ask("POST", path, body, **more)
+
+    async def put(self, path: str, body: Any, **more: Any) -> Reply:
+        """PUT."""
+        return await self.ask("PUT", path, body, **more)
+
+    async def patch(self, path: str, body: Any, content: str = MERGE, **more: Any) -> Reply:
+        """PATCH, as a merge patch unless told otherwise."""
+        return await self.ask("PATCH", path, body, content=content, **more)
+
+    async def delete(self, path: str, body: Any = None, **more: Any) -> Reply:
+        """DELETE."""
+        return await self.ask("DELETE", path, body, **more)
+
+    @asynccontextmanager
+    async def watch(self, path: str, *, accept: str = "", **query: Any) -> AsyncIterator[Stream]:
+        """Open a watch."""
+        assert self._session is not None
+        query = {"watch": "1", "timeoutSeconds": "10", **query}
+        async with self._session.get(
+            self.url + self._target(path, query), headers=self._headers(Accept=accept)
+        ) as response:
+            yield Stream(response)
+
+    async def events(self, path: str, count: int | None = None, **query: Any) -> list[Json]:
+        """Return the first ``count`` events of a watch, or all that a second brings."""
+        if count is not None:
+            async with self.watch(path, **query) as stream:
+                return await stream.take(count)
+        async with self.watch(path, **{"timeoutSeconds": "1", **query}) as stream:
+            return await stream.rest()
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A namespace of one test, and the paths in it."""
+
+    api: Api
+    name: str
+
+    @property
+    def core(self) -> str:
+        """Return the path of core kinds in it."""
+        return f"/api/v1/namespaces/{self.name}"
+
+    @property
+    def pods(self) -> str:
+        """Return the path of its Pods."""
+        return f"{self.core}/pods"
+
+    @property
+    def maps(self) -> str:
+        """Return the path of its ConfigMaps."""
+        return f"{self.core}/configmaps"
+
+    @property
+    def widgets(self) -> str:
+        """Return the path of its Widgets."""
+        return f"{WIDGETS}/namespaces/{self.name}/widgets"
+
+    async def widget(self, name: str, **spec: Any) -> Json:
+        """Create a Widget; ``metadata`` goes there, everything else into its spec."""
+        return dict((await self.api.post(self.widgets, widget(name, **spec))).ok())
+
+    async def config(self, name: str, **data: str) -> Json:
+        """Create a ConfigMap."""
+        return dict((await self.api.post(self.maps, config(name, data))).ok())
+
+    async def pod(self, name: str, **metadata: Any) -> Json:
+        """Create a Pod."""
+        return dict((await self.api.post(self.pods, pod(name, **metadata))).ok())
+
+
+def widget(name: str, *, metadata: Json | None = None, **spec: Any) -> Json:
+    """Return a Widget."""
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "Widget",
+        "metadata": {"name": name, **(metadata or {})},
+        "spec": {"size": 1, **spec},
+    }
+
+
+def config(
+    name: str, data: Mapping[str, str] | None = None, *, metadata: Json | None = None
+) -> Json:
+    """Return a ConfigMap."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, **(metadata or {})},
+        "data": dict(data or {}),
+    }
+
+
+def pod(name: str, **metadata: Any) -> Json:
+    """Return a Pod that no scheduler of a real cluster touches."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {
+            "schedulerName": "nobody",
+            "containers": [{"name": "main", "image": "busybox"}],
+        },
+    }
+
+
+async def until(check: Callable[[], Awaitable[bool]], *, every_s: float = 0.02) -> None:
+    """Ask until it is so; the time limit of the test is the limit of patience."""
+    while not await check():  # noqa: ASYNC110 - a server over HTTP has no event to wait for
+        await asyncio.sleep(every_s)
+
+
+async def answers(api: Api, path: str, status: int = 200) -> None:
+    """Wait until a path answers with a status."""
+
+    async def check() -> bool:
+        return (await api.get(path)).status == status
+
+    await until(check)
+
+
+async def is_deleting(api: Api, path: str) -> bool:
+    """Say whether an object has been deleted but is held."""
+    return "deletionTimestamp" in (await api.get(path)).ok()["metadata"]
+
+
+def owner(obj: Json, **more: Any) -> Json:
+    """Return a reference to an owner."""
+    return {
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
+        "name": obj["metadata"]["name"],
+        "uid": obj["metadata"]["uid"],
+        **more,
+    }

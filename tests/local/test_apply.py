@@ -1,0 +1,184 @@
+"""Laws of server-side apply."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.local.fieldsets import (
+    changes,
+    difference,
+    fields_of,
+    from_wire,
+    intersection,
+    members,
+    to_wire,
+    union,
+)
+from tests.local.api import APPLY, Reply, Room, config, widget
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+_STEPS = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', 'v:"y"'])
+_PATHS = st.sets(st.lists(_STEPS, min_size=1, max_size=3).map(tuple), max_size=6)
+
+
+def _tree(paths: set[tuple[str, ...]]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path in paths:
+        at = tree
+        for step in path:
+            at = at.setdefault(step, {})
+        at["."] = {}
+    return tree
+
+
+@given(left=_PATHS, right=_PATHS)
+async def test_sets_of_fields_are_sets(left: set[Any], right: set[Any]) -> None:
+    """Union, difference and intersection agree with those of plain sets of paths."""
+    one, two = _tree(left), _tree(right)
+    assert set(members(union(one, two))) == left | right
+    assert set(members(difference(one, two))) == left - right
+    assert set(members(intersection(one, two))) == left & right
+
+
+@given(paths=_PATHS)
+async def test_a_set_of_fields_survives_the_wire(paths: set[Any]) -> None:
+    """What is written as fieldsV1 reads back as the same set."""
+    assert set(members(from_wire(to_wire(_tree(paths))))) == paths
+
+
+_OBJECTS = st.recursive(
+    st.integers() | st.text(max_size=2),
+    lambda below: st.dictionaries(st.sampled_from("abcd"), below, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(value=_OBJECTS)
+async def test_nothing_changed_is_no_fields(value: Any) -> None:
+    """An object does not differ from itself, and all its leaves are new against nothing."""
+    assert changes(value, value, None) == ({}, {})
+    if isinstance(value, dict):
+        added, removed = changes({}, value, None)
+        assert removed == {}
+        assert set(members(fields_of(value, None, with_self=False))) - {()} <= set(members(added))
+
+
+async def put(room: Room, name: str, manager: str, force: str = "", **data: str) -> Reply:
+    """Apply a ConfigMap."""
+    query = {"fieldManager": manager} | ({"force": force} if force else {})
+    return await room.api.patch(f"{room.maps}/{name}", config(name, data), APPLY, **query)
+
+
+async def test_applying_what_is_absent_creates_it(room: Room) -> None:
+    """201 the first time, 200 afterwards, and no write when nothing changes."""
+    first = await put(room, "a", "me", k="1")
+    assert first.status == 201
+    managed = first.ok()["metadata"]["managedFields"]
+    assert [(item["manager"], item["operation"]) for item in managed] == [("me", "Apply")]
+    assert managed[0]["fieldsV1"] == {"f:data": {"f:k": {}}}
+    second = await put(room, "a", "me", k="1")
+    assert second.status == 200
+    assert second.version == first.version
+
+
+async def test_what_is_no_longer_applied_is_removed(room: Room) -> None:
+    """A field the manager alone had said goes when it stops saying it."""
+    await put(room, "a", "me", k="1", gone="x")
+    assert (await put(room, "a", "me", k="2")).ok()["data"] == {"k": "2"}
+
+
+async def test_what_others_still_say_stays(room: Room) -> None:
+    """A field two managers say stays until both stop; a field of an updater stays."""
+    await put(room, "a", "me", k="1", both="x")
+    await put(room, "a", "you", both="x")
+    (await room.api.patch(f"{room.maps}/a", {"data": {"third": "y"}})).ok()
+    assert (await put(room, "a", "me", k="1")).ok()["data"] == {
+        "k": "1",
+        "both": "x",
+        "third": "y",
+    }
+    assert (await put(room, "a", "you")).ok()["data"] == {"k": "1", "third": "y"}
+
+
+async def test_another_managers_field_conflicts_unless_forced(room: Room) -> None:
+    """409 names manager and path; force takes the field over."""
+    await put(room, "a", "me", k="1")
+    reply = await put(room, "a", "you", k="2")
+    status = reply.refused(409, "Conflict")
+    assert status["message"] == 'Apply failed with 1 conflict: conflict with "me": .data.k'
+    assert status["details"]["causes"] == [
+        {"reason": "FieldManagerConflict", "message": 'conflict with "me"', "field": ".data.k"}
+    ]
+    forced = (await put(room, "a", "you", "true", k="2")).ok()
+    assert forced["data"] == {"k": "2"}
+    assert [item["manager"] for item in forced["metadata"]["managedFields"]] == ["you"]
+
+
+async def test_agreeing_is_no_conflict(room: Room) -> None:
+    """The same value of another manager is shared."""
+    await put(room, "a", "me", k="1")
+    made = (await put(room, "a", "you", k="1")).ok()
+    assert {item["manager"] for item in made["metadata"]["managedFields"]} == {"me", "you"}
+
+
+async def test_an_updater_is_a_manager_too(room: Room) -> None:
+    """A field last changed by an ordinary write conflicts and names how it was written."""
+    await put(room, "a", "me", k="1")
+    change = {"data": {"k": "2"}}
+    (await room.api.patch(f"{room.maps}/a", change, fieldManager="hand")).ok()
+    status = (await put(room, "a", "me", k="3")).refused(409, "Conflict")
+    assert 'conflict with "hand" using v1: .data.k' in status["message"]
+
+
+async def test_apply_needs_a_manager_and_no_managed_fields(room: Room) -> None:
+    """Without fieldManager 422, with managedFields 400, with another name 400."""
+    path = f"{room.maps}/a"
+    (await room.api.patch(path, config("a"), APPLY)).refused(422, "Invalid")
+    managed = config("a", metadata={"managedFields": []})
+    (await room.api.patch(path, managed, APPLY, fieldManager="me")).refused(400, "BadRequest")
+    (await room.api.patch(path, config("b"), APPLY, fieldManager="me")).refused(400, "BadRequest")
+
+
+async def test_yaml_can_be_applied(room: Room) -> None:
+    """The body may be YAML, as its media type says."""
+    body = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: why}\ndata: {k: v}\n"
+    reply = await room.api.patch(f"{room.maps}/why", body, APPLY, fieldManager="me")
+    assert reply.ok()["data"] == {"k": "v"}
+
+
+async def test_lists_with_keys_merge_item_by_item(room: Room) -> None:
+    """Two managers can each bring a port of one Service, and take only their own away."""
+    services = f"{room.core}/services"
+
+    def service(*ports: int) -> dict[str, Any]:
+        listed = [{"name": f"p{port}", "port": port, "protocol": "TCP"} for port in ports]
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "s"},
+            "spec": {"ports": listed, "selector": {"a": "b"}},
+        }
+
+    async def apply(manager: str, *ports: int) -> list[int]:
+        reply = await room.api.patch(f"{services}/s", service(*ports), APPLY, fieldManager=manager)
+        return sorted(port["port"] for port in reply.ok()["spec"]["ports"])
+
+    assert await apply("me", 80) == [80]
+    assert await apply("you", 81) == [80, 81]
+    assert await apply("you", 82) == [80, 82]
+
+
+async def test_status_is_applied_through_its_subresource(room: Room) -> None:
+    """Applying to /status takes only status, and owns it there."""
+    await room.widget("w")
+    body = widget("w", size=99) | {"status": {"replicas": 4}}
+    made = (await room.api.patch(f"{room.widgets}/w/status", body, APPLY, fieldManager="me")).ok()
+    assert made["spec"]["size"] == 1
+    assert made["status"] == {"replicas": 4}
+    entry = next(i for i in made["metadata"]["managedFields"] if i["manager"] == "me")
+    assert entry["subresource"] == "status"

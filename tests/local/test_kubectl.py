@@ -1,0 +1,122 @@
+"""kubectl cannot tell the embedded server from another, as far as these commands go."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from tests.local.api import WIDGET_DEFINITION, widget
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
+]
+
+Run = Callable[..., Awaitable[str]]
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def kubectl(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run]:
+    """Give a function that runs kubectl against a server with TLS and RBAC."""
+    home = tmp_path_factory.mktemp("kubectl")
+    async with ControlPlane(LocalSettings(tls=True), crds=[WIDGET_DEFINITION]) as plane:
+        config = plane.kubeconfig(home / "config")
+
+        async def run(*arguments: str, given: str = "", editor: str = "") -> str:
+            process = await asyncio.create_subprocess_exec(
+                "kubectl",
+                f"--kubeconfig={config}",
+                f"--cache-dir={home / 'cache'}",
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={**os.environ, "EDITOR": editor},
+            )
+            out, error = await process.communicate(given.encode())
+            assert process.returncode == 0, error.decode()
+            return out.decode()
+
+        yield run
+
+
+def manifest(tmp_path: Path, size: int) -> str:
+    """Write a Widget and return the file."""
+    path = tmp_path / "widget.json"
+    path.write_text(json.dumps(widget("applied", size=size)))
+    return str(path)
+
+
+async def test_apply_on_the_client_side(kubectl: Run, tmp_path: Path) -> None:
+    """created, unchanged, configured: validated against the OpenAPI document."""
+    assert "created" in await kubectl("apply", "-f", manifest(tmp_path, 1))
+    assert "unchanged" in await kubectl("apply", "-f", manifest(tmp_path, 1))
+    assert "configured" in await kubectl("apply", "-f", manifest(tmp_path, 2))
+    size = await kubectl("get", "widget", "applied", "-o", "jsonpath={.spec.size}")
+    assert size == "2"
+
+
+async def test_apply_on_the_server_side(kubectl: Run, tmp_path: Path) -> None:
+    """serverside-applied, and the fields taken over from the client-side manager."""
+    path = manifest(tmp_path, 3)
+    out = await kubectl("apply", "--server-side", "--force-conflicts", "-f", path)
+    assert "serverside-applied" in out
+
+
+async def test_get_prints_the_columns_of_the_definition(kubectl: Run) -> None:
+    """Tables come from the server."""
+    given = json.dumps(widget("shown", replicas=3))
+    await kubectl("create", "-f", "-", given=given)
+    lines = (await kubectl("get", "widgets", "shown")).splitlines()
+    assert lines[0].split() == ["NAME", "READY", "REPLICAS", "AGE"]
+    assert lines[1].split()[:2] == ["shown", "3"]
+
+
+async def test_everyday_changes(kubectl: Run) -> None:
+    """label, annotate, scale, edit, patch, explain, describe, events, delete, wait."""
+    await kubectl("create", "-f", "-", given=json.dumps(widget("daily", replicas=1)))
+    assert "labeled" in await kubectl("label", "widget", "daily", "k=v")
+    assert "annotated" in await kubectl("annotate", "widget", "daily", "k=v")
+    assert "scaled" in await kubectl("scale", "widget", "daily", "--replicas=4")
+    edit = "sed -i s/size:.*/size:\\ 9/"
+    assert "edited" in await kubectl("edit", "widget", "daily", editor=edit)
+    change = json.dumps({"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    await kubectl("patch", "widget", "daily", "--subresource=status", "--type=merge", "-p", change)
+    await kubectl("wait", "--for=condition=Ready", "widget/daily", "--timeout=5s")
+    described = await kubectl("describe", "widget", "daily")
+    assert "Size:" in described
+    assert "-required-" in await kubectl("explain", "widget.spec")
+    assert "deleted" in await kubectl("delete", "widget", "daily")
+    await kubectl("wait", "--for=delete", "widget/daily", "--timeout=5s")
+
+
+async def test_who_am_i_and_what_may_i_do(kubectl: Run) -> None:
+    """Auth whoami, auth can-i, create token."""
+    assert "admin" in await kubectl("auth", "whoami")
+    assert (await kubectl("auth", "can-i", "create", "pods")).strip() == "yes"
+    assert (await kubectl("create", "token", "default")).count(".") == 2
+
+
+async def test_namespaces_and_small_kinds(kubectl: Run) -> None:
+    """Typed clients send some bodies as protobuf."""
+    await kubectl("create", "namespace", "team")
+    await kubectl("create", "configmap", "c", "--from-literal=k=v", "-n", "team")
+    await kubectl("create", "role", "r", "--verb=get", "--resource=pods", "-n", "team")
+    assert "configmap/c" in await kubectl("get", "configmaps", "-n", "team", "-o", "name")
+    assert "deleted" in await kubectl("delete", "namespace", "team")
+
+
+async def test_resources_are_listed(kubectl: Run) -> None:
+    """api-resources knows short names and custom kinds."""
+    out = await kubectl("api-resources")
+    assert "widgets" in out
+    assert "po " in out
+    assert "kubernetes" in await kubectl("get", "all", "-A")

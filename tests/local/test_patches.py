@@ -1,0 +1,184 @@
+"""Laws of the patch formats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.local.patch import merge_patch
+from tests.local.api import JSON_PATCH, STRATEGIC, Room, owner
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda below: (
+        st.lists(below, max_size=3) | st.dictionaries(st.sampled_from("abc"), below, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def _no_null(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _no_null(below) for key, below in value.items() if below is not None}
+    return value
+
+
+@given(target=_VALUES, patch=st.dictionaries(st.sampled_from("abc"), _VALUES, max_size=3))
+async def test_a_merge_patch_applied_twice_is_applied_once(target: Any, patch: Any) -> None:
+    """Merge patches are idempotent, and a null removes its member."""
+    once = merge_patch(_no_null(target), patch)
+    again = merge_patch(_no_null(once), patch)
+    assert again == once
+    assert all(key not in once for key, value in patch.items() if value is None)
+
+
+@given(value=_VALUES.map(_no_null))
+async def test_a_merge_patch_of_a_whole_object_makes_that_object(value: Any) -> None:
+    """A patch on nothing is the object itself, without its nulls."""
+    if isinstance(value, dict):
+        assert merge_patch({}, value) == value
+
+
+async def test_a_merge_patch_changes_what_it_names(room: Room) -> None:
+    """Members are set, null removes, lists are replaced whole, the rest stays."""
+    await room.widget("a", replicas=3, tags=["x", "y"])
+    change = {"spec": {"replicas": None, "tags": ["z"]}, "metadata": {"annotations": {"k": "v"}}}
+    made = (await room.api.patch(f"{room.widgets}/a", change)).ok()
+    assert made["spec"] == {"size": 1, "mode": "Fast", "tags": ["z"]}
+    assert made["metadata"]["annotations"] == {"k": "v"}
+
+
+async def test_a_patch_that_changes_nothing_keeps_the_version(room: Room) -> None:
+    """No-op patches of every format write nothing."""
+    made = await room.widget("a", metadata={"labels": {"k": "v"}})
+    version = made["metadata"]["resourceVersion"]
+    path = f"{room.widgets}/a"
+    same = {"metadata": {"labels": {"k": "v"}}}
+    assert (await room.api.patch(path, same)).version == version
+    test = [{"op": "test", "path": "/spec/size", "value": 1}]
+    assert (await room.api.patch(path, test, JSON_PATCH)).version == version
+    status: dict[str, Any] = {"status": {}}
+    (await room.api.patch(f"{path}/status", {"status": {"replicas": 1}})).ok()
+    version = (await room.api.get(path)).version
+    assert (await room.api.patch(f"{path}/status", status)).version == version
+
+
+async def test_a_stale_version_in_a_patch_conflicts(room: Room) -> None:
+    """A merge patch that names an older resourceVersion gets 409."""
+    made = await room.widget("a")
+    path = f"{room.widgets}/a"
+    (await room.api.patch(path, {"spec": {"size": 2}})).ok()
+    stale = {
+        "metadata": {"resourceVersion": made["metadata"]["resourceVersion"]},
+        "spec": {"size": 3},
+    }
+    (await room.api.patch(path, stale)).refused(409, "Conflict")
+
+
+async def test_a_json_patch_is_all_or_nothing(room: Room) -> None:
+    """A failed test gets 422 and undoes the operations before it."""
+    await room.widget("a")
+    path = f"{room.widgets}/a"
+    steps = [
+        {"op": "replace", "path": "/spec/size", "value": 9},
+        {"op": "test", "path": "/spec/mode", "value": "Slow"},
+    ]
+    (await room.api.patch(path, steps, JSON_PATCH)).refused(422, "Invalid")
+    gone = [{"op": "remove", "path": "/spec/nothing"}]
+    (await room.api.patch(path, gone, JSON_PATCH)).refused(422, "Invalid")
+    assert (await room.api.get(path)).ok()["spec"]["size"] == 1
+
+
+async def test_adoption_by_ownership_is_won_once(room: Room) -> None:
+    """A JSON Patch that tests the owner's uid lets one adopter win and the next one lose."""
+    first, second, third = [await room.config(name) for name in ("o1", "o2", "o3")]
+    await room.widget("a", metadata={"ownerReferences": [owner(first, controller=True)]})
+
+    def adopt(new: Any) -> list[Any]:
+        uid = first["metadata"]["uid"]
+        at = "/metadata/ownerReferences/0"
+        return [
+            {"op": "test", "path": f"{at}/uid", "value": uid},
+            {"op": "replace", "path": at, "value": owner(new, controller=True)},
+        ]
+
+    path = f"{room.widgets}/a"
+    (await room.api.patch(f"{path}/status", {"status": {"replicas": 1}})).ok()
+    (await room.api.patch(path, adopt(second), JSON_PATCH)).ok()
+    (await room.api.patch(path, adopt(third), JSON_PATCH)).refused(422, "Invalid")
+    made = (await room.api.get(path)).ok()
+    assert made["metadata"]["ownerReferences"] == [owner(second, controller=True)]
+
+
+async def test_a_strategic_patch_merges_lists_by_their_key(room: Room) -> None:
+    """Conditions merge by type; `$patch: delete` removes one; custom kinds refuse the format."""
+    await room.pod("p")
+    path = f"{room.pods}/p/status"
+
+    def condition(type_: str, status: str) -> dict[str, str]:
+        return {"type": type_, "status": status}
+
+    for patch in (
+        [condition("Ready", "False"), condition("Initialized", "True")],
+        [condition("Ready", "True")],
+        [{"type": "Initialized", "$patch": "delete"}],
+    ):
+        body = {"status": {"conditions": patch}}
+        (await room.api.patch(path, body, STRATEGIC)).ok()
+    conditions = (await room.api.get(f"{room.pods}/p")).ok()["status"]["conditions"]
+    assert [(item["type"], item["status"]) for item in conditions] == [("Ready", "True")]
+    await room.widget("w")
+    refused = await room.api.patch(f"{room.widgets}/w", {"spec": {"size": 2}}, STRATEGIC)
+    refused.refused(415, "UnsupportedMediaType")
+
+
+async def test_an_unknown_patch_format_is_refused(room: Room) -> None:
+    """A patch has to say which format it is."""
+    await room.config("a")
+    plain = "application/json"
+    built_in = await room.api.patch(f"{room.maps}/a", {"data": {}}, plain)
+    built_in.refused(415, "UnsupportedMediaType")
+    await room.widget("w")
+    custom = await room.api.patch(f"{room.widgets}/w", {"spec": {}}, plain)
+    assert "application/merge-patch+json" in custom.refused(415, "UnsupportedMediaType")["message"]
+
+
+async def test_garbage_is_no_patch(room: Room) -> None:
+    """A body that does not parse gets 400."""
+    await room.config("a")
+    path = f"{room.maps}/a"
+    (await room.api.patch(path, b"{bad")).refused(400, "BadRequest")
+    (await room.api.patch(path, b"{bad", JSON_PATCH)).refused(400, "BadRequest")
+    (await room.api.patch(path, {"op": "add"}, JSON_PATCH)).refused(400, "BadRequest")
+
+
+async def test_a_patch_is_validated_like_any_write(room: Room) -> None:
+    """A patch to an invalid object gets 422."""
+    await room.widget("a")
+    (await room.api.patch(f"{room.widgets}/a", {"spec": {"size": "x"}})).refused(422, "Invalid")
+    (await room.api.patch(f"{room.widgets}/a", {"metadata": {"name": "b"}})).refused(
+        400, "BadRequest"
+    )
+
+
+async def test_field_managers_are_recorded_by_path(room: Room) -> None:
+    """Each writer owns what it set; the status subresource is an owner of its own."""
+    await room.widget("a")
+    path = f"{room.widgets}/a"
+    patch = {"metadata": {"labels": {"k": "v"}}}
+    (await room.api.patch(path, patch, fieldManager="one")).ok()
+    await room.api.patch(f"{path}/status", {"status": {"replicas": 1}}, agent="two/v1 (x)")
+    managed = (await room.api.get(path)).ok()["metadata"]["managedFields"]
+    found = {(item["manager"], item.get("subresource", "")): item for item in managed}
+    assert found["one", ""]["fieldsV1"] == {"f:metadata": {"f:labels": {".": {}, "f:k": {}}}}
+    assert found["two", "status"]["fieldsV1"] == {"f:status": {".": {}, "f:replicas": {}}}
+    assert all(item["operation"] == "Update" for item in managed)
+    (await room.api.patch(path, {"spec": {"size": 2}}, fieldManager="three")).ok()
+    managed = (await room.api.get(path)).ok()["metadata"]["managedFields"]
+    owners = [item["manager"] for item in managed if "f:size" in item["fieldsV1"].get("f:spec", {})]
+    assert owners == ["three"]

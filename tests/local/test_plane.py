@@ -1,0 +1,445 @@
+"""Laws of the embedded control plane beyond HTTP: faults, audit, options, restart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.local.protobuf import PROTOBUF
+from tests.local.api import (
+    PARTIAL,
+    PARTIAL_LIST,
+    TABLE,
+    WIDGET_DEFINITION,
+    WIDGETS,
+    Api,
+    Room,
+    config,
+    pod,
+    until,
+    widget,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+LIVE = f"{WIDGETS}/namespaces/default/widgets"
+
+
+@asynccontextmanager
+async def running(**options: Any) -> AsyncIterator[tuple[ControlPlane, Api]]:
+    """Start a server with options of its own."""
+    settings = LocalSettings(**options)
+    async with (
+        ControlPlane(settings, crds=[WIDGET_DEFINITION]) as plane,
+        Api(plane.url, plane.create_token()) as api,
+    ):
+        yield plane, api
+
+
+async def test_compaction_forgets_older_versions(plane: ControlPlane, room: Room) -> None:
+    """A watch gets 410 as an ERROR event, an exact list and a page get 410 with a way on."""
+    for name in ("a", "b", "c"):
+        await room.widget(name)
+    page = (await room.api.get(room.widgets, limit=1)).ok()
+    old = page["metadata"]["resourceVersion"]
+    await room.widget("d")
+    plane.compact()
+    (event,) = await room.api.events(room.widgets, resourceVersion=old)
+    assert event["type"] == "ERROR"
+    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+    exact = {"resourceVersion": old, "resourceVersionMatch": "Exact"}
+    (await room.api.get(room.widgets, **exact)).refused(410, "Expired")
+    token = page["metadata"]["continue"]
+    expired = await room.api.get(room.widgets, limit=1, continue_=token)
+    hint = expired.refused(410, "Expired")["metadata"]["continue"]
+    rest = (await room.api.get(room.widgets, continue_=hint)).ok()
+    assert [item["metadata"]["name"] for item in rest["items"]] == ["b", "c", "d"]
+    now = (await room.api.get(room.widgets)).version
+    assert await room.api.events(room.widgets, resourceVersion=now) == []
+
+
+async def test_a_short_history_forgets_by_itself(room: Room) -> None:
+    """Beyond `history` events a kind's oldest versions are gone."""
+    del room
+    async with running(history=3) as (_, api):
+        start = (await api.get(LIVE)).version
+        for index in range(5):
+            (await api.post(LIVE, widget(f"w{index}"))).ok()
+        (event,) = await api.events(LIVE, resourceVersion=start)
+        assert event["object"]["code"] == 410
+
+
+async def test_dropped_watches_end_without_a_word(plane: ControlPlane, room: Room) -> None:
+    """The connection breaks; a watch from the last version goes on without a gap."""
+    async with room.api.watch(room.widgets, resourceVersion="") as stream:
+        await room.widget("a")
+        (event,) = await stream.take(1)
+        assert plane.open_watches == 1
+        assert plane.drop_watches() == 1
+        with pytest.raises(aiohttp.ClientError):
+            await stream.next()
+    await room.widget("b")
+    version = event["object"]["metadata"]["resourceVersion"]
+    (after,) = await room.api.events(room.widgets, 1, resourceVersion=version)
+    assert after["object"]["metadata"]["name"] == "b"
+
+
+async def test_a_client_that_leaves_frees_its_watch(plane: ControlPlane, room: Room) -> None:
+    """No watch is kept for nobody."""
+    async with room.api.watch(room.widgets):
+        assert plane.open_watches == 1
+
+    async def is_free() -> bool:
+        return plane.open_watches == 0
+
+    await until(is_free)
+
+
+async def test_a_slow_watcher_is_cut_off() -> None:
+    """A backlog beyond the limit costs the connection, not the server's memory."""
+    async with running(watch_backlog=3) as (plane, api), api.watch(LIVE) as stream:
+        for index in range(8):
+            plane.store.create(widget(f"w{index}"))
+        with pytest.raises(aiohttp.ClientError):
+            await stream.rest()
+
+
+async def test_bookmarks_come_at_their_interval(room: Room) -> None:
+    """They carry the version of the store, also when the kind is quiet."""
+    del room
+    async with running(bookmark_interval_s=0.05) as (_, api):
+        start = (await api.get(LIVE)).version
+        quiet = {"resourceVersion": start, "allowWatchBookmarks": "true"}
+        async with api.watch(LIVE, **quiet) as stream:
+            (await api.post(MAPS, config("elsewhere"))).ok()
+            event = await stream.next()
+            while event and int(event["object"]["metadata"]["resourceVersion"]) <= int(start):
+                event = await stream.next()
+        assert event is not None
+        assert event["type"] == "BOOKMARK"
+        assert event["object"]["kind"] == "Widget"
+        assert "spec" not in event["object"]
+
+
+async def test_a_bookmark_can_be_sent_at_once(plane: ControlPlane, room: Room) -> None:
+    """bookmark_now tells every watcher that wants it where the store stands."""
+    version = (await room.api.get(room.widgets)).version
+    quiet = {"resourceVersion": version, "allowWatchBookmarks": "true"}
+    async with room.api.watch(room.widgets, **quiet) as stream:
+        await room.config("a")
+        newest = plane.bookmark_now()
+        event = await stream.next()
+    assert event is not None
+    assert event["object"]["metadata"]["resourceVersion"] == str(newest)
+
+
+async def test_failures_come_when_they_are_ordered(plane: ControlPlane, room: Room) -> None:
+    """fail_next hits the next matching requests only, by verb, resource and a test of one's own."""
+    plane.fail_next("create", "configmaps", 503, times=2, retry_after=7)
+    for _ in range(2):
+        reply = await room.api.post(room.maps, config("a"))
+        assert reply.refused(503, "ServiceUnavailable")["details"]["retryAfterSeconds"] == 7
+        assert reply.headers["Retry-After"] == "7"
+    await room.config("a")
+    plane.fail_next("patch", "configmaps", 409, match=lambda target: target.name == "b")
+    assert (await room.api.patch(f"{room.maps}/a", {"data": {"x": "y"}})).status == 200
+    (await room.api.patch(f"{room.maps}/b", {})).refused(409, "Conflict")
+    plane.fail_next("*", "widgets/status", 500, body={"odd": True})
+    assert (await room.api.patch(f"{room.widgets}/w/status", {})).json == {"odd": True}
+    plane.fail_next("watch", "widgets", 410)
+    assert (await room.api.get(room.widgets, watch="1")).status == 410
+
+
+async def test_delays_hold_matching_requests_back(plane: ControlPlane, room: Room) -> None:
+    """A delayed verb waits, others do not, and zero ends it."""
+    plane.delay("list", "configmaps", 0.1)
+    start = asyncio.get_running_loop().time()
+    await room.api.get(f"{room.maps}/a")
+    await room.api.get(room.maps)
+    plane.delay("list", "configmaps", 0)
+    assert asyncio.get_running_loop().time() - start >= 0.1
+    assert plane.faults.is_idle
+
+
+async def test_the_audit_has_every_request(plane: ControlPlane, room: Room) -> None:
+    """Verb, resource, name, code, user, user agent and bytes; reset forgets."""
+    plane.audit.reset()
+    await room.config("a")
+    patch = {"data": {"k": "v"}}
+    (await room.api.patch(f"{room.maps}/a", patch, agent="someone/1")).ok()
+    await room.api.get(f"{room.maps}/none")
+    await room.api.patch(f"{room.pods}/none/status", {})
+    assert await room.api.events(room.maps, resourceVersion="0", timeoutSeconds="1")
+    entries = plane.audit.entries
+    assert [(entry.what, entry.code) for entry in entries] == [
+        ("create configmaps", 201),
+        ("patch configmaps", 200),
+        ("get configmaps", 404),
+        ("patch pods/status", 404),
+        ("watch configmaps", 200),
+    ]
+    assert all(entry.user == "admin" for entry in entries)
+    assert (entries[1].name, entries[1].namespace) == ("a", room.name)
+    assert entries[1].user_agent == "someone/1"
+    assert entries[1].content_type == "application/merge-patch+json"
+    assert entries[1].request_bytes == len(json.dumps(patch))
+    assert all(entry.response_bytes > 0 for entry in entries)
+    assert plane.audit.counts("admin")["create configmaps"] == 1
+    assert "watch configmaps" not in plane.audit.counts()
+    assert plane.audit.counts(user_agent="someone") == {"patch configmaps": 1}
+    assert plane.audit.codes() == {"404 get configmaps": 1, "404 patch pods/status": 1}
+    plane.audit.reset()
+    assert len(plane.audit) == 0
+
+
+async def test_what_the_server_does_itself_is_not_audited(plane: ControlPlane, room: Room) -> None:
+    """Garbage collection and direct access leave no request behind."""
+    made = plane.store.create(widget("o"), room.name)
+    reference = {
+        "apiVersion": made["apiVersion"],
+        "kind": "Widget",
+        "name": "o",
+        "uid": made["metadata"]["uid"],
+    }
+    plane.store.create(config("d", metadata={"ownerReferences": [reference]}), room.name)
+    plane.audit.reset()
+    assert plane.store.delete("widgets.laws.lean-sandbox.dev", room.name, "o")
+    await plane.settled()
+    assert plane.store.find("configmaps", room.name, "d") is None
+    assert len(plane.audit) == 0
+
+
+async def test_direct_access_reads_and_writes_as_the_api_would(
+    plane: ControlPlane, room: Room
+) -> None:
+    """Create keeps a given status, patch and list and count work, watches see it all."""
+    plane.store.create(pod("p") | {"status": {"phase": "Running"}}, room.name)
+    assert plane.store.get("pods", room.name, "p")["status"]["phase"] == "Running"
+    plane.store.patch("pods", room.name, "p", {"metadata": {"labels": {"a": "b"}}})
+    status = {"status": {"phase": "Failed"}}
+    plane.store.patch("pods", room.name, "p", status, subresource="status")
+    assert plane.store.count("pods", room.name) == 1
+    (found,) = plane.store.list("pods", room.name)
+    assert (await room.api.get(f"{room.pods}/p")).ok() == found
+    assert found["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_representations_can_be_withheld() -> None:
+    """Without tables or partial metadata such an Accept alone gets 406, with a fallback JSON."""
+    async with running(tables=False, partial_metadata=False) as (_, api):
+        for accept in (TABLE, PARTIAL_LIST):
+            assert (await api.get(LIVE, accept=accept)).status == 406
+            fallback = await api.get(LIVE, accept=f"{accept},application/json")
+            assert fallback.ok()["kind"] == "WidgetList"
+        assert (await api.get(LIVE, accept=PARTIAL, watch="1")).status == 406
+
+
+async def test_streaming_lists_can_be_withheld() -> None:
+    """An older server refuses sendInitialEvents."""
+    async with running(streaming_lists=False) as (_, api):
+        query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        (await api.get(LIVE, watch="1", **query)).refused(422, "Invalid")
+
+
+async def test_pages_can_be_capped() -> None:
+    """page_cap bounds a page whatever the client asks for."""
+    async with running(page_cap=2) as (plane, api):
+        for index in range(3):
+            plane.store.create(widget(f"w{index}"))
+        page = (await api.get(LIVE, limit=500)).ok()
+        assert len(page["items"]) == 2
+        rest = (await api.get(LIVE, continue_=page["metadata"]["continue"])).ok()
+        assert len(rest["items"]) == 1
+
+
+async def test_without_rbac_every_user_may_do_everything() -> None:
+    """rbac=False still wants a known user."""
+    async with running(rbac=False) as (plane, api):
+        user = api.as_user(plane.create_token("somebody"))
+        assert (await user.get(MAPS)).status == 200
+        assert (await api.as_user("nobody").get(MAPS)).status == 401
+
+
+async def test_tokens_are_for_users_groups_and_accounts(plane: ControlPlane, api: Api) -> None:
+    """A named user has its groups' rights; a service account is made if it is missing."""
+    stranger = api.as_user(plane.create_token("somebody"))
+    assert (await stranger.get(MAPS)).status == 403
+    master = api.as_user(plane.create_token("root", groups=["system:masters"]))
+    assert (await master.get(MAPS)).status == 200
+    account = api.as_user(plane.create_token("system:serviceaccount:fresh:robot"))
+    denied = await account.get(MAPS)
+    assert "system:serviceaccount:fresh:robot" in denied.message
+    assert (await api.get("/api/v1/namespaces/fresh/serviceaccounts/robot")).status == 200
+
+
+async def test_without_tls_nobody_is_an_administrator_unless_told_otherwise() -> None:
+    """Kubectl sends no token over plain HTTP, so it is let in there; the option ends it."""
+    async with running() as (_, api):
+        assert (await api.as_user(None).get(MAPS)).status == 200
+    async with running(trust_anonymous=False) as (_, api):
+        anonymous = await api.as_user(None).get(MAPS)
+        assert 'User "system:anonymous"' in anonymous.refused(403, "Forbidden")["message"]
+
+
+async def test_bodies_and_objects_have_a_largest_size(api: Api) -> None:
+    """More than 3 MiB is no request, more than 1.5 MiB no object, 256 KiB the annotations."""
+    big = config("a", {"k": "x" * (3 * 1024 * 1024)})
+    reply = await api.post(MAPS, big)
+    assert reply.refused(413, "RequestEntityTooLarge")["message"].endswith("limit is 3145728")
+    large = widget("a", tags=["x" * (1600 * 1024)])
+    assert "request is too large" in (await api.post(LIVE, large)).message
+    loud = widget("a", metadata={"annotations": {"k": "x" * (257 * 1024)}})
+    (await api.post(LIVE, loud)).refused(422, "Invalid")
+
+
+async def test_state_survives_a_restart(tmp_path: Path) -> None:
+    """Objects, kinds, versions and tokens outlive the process; history does not."""
+    state = tmp_path / "state.json"
+    async with running(state_file=state) as (plane, api):
+        made = (await api.post(LIVE, widget("a"))).ok()
+        token = plane.create_token("system:serviceaccount:default:default")
+        version = int((await api.get(LIVE)).version)
+        await api.delete(f"{MAPS}/kube-root-ca.crt")
+    assert state.stat().st_mode & 0o077 == 0
+    async with running(state_file=state) as (_, api):
+        assert (await api.get(f"{LIVE}/a")).ok() == made
+        again = await api.post(LIVE, widget("b"))
+        assert int(again.version) > version
+        assert (await api.as_user(token).get(LIVE)).status == 403
+        assert (await api.get(f"{MAPS}/kube-root-ca.crt")).status == 404
+        (event,) = await api.events(LIVE, resourceVersion=str(version - 1))
+        assert event["object"]["code"] == 410
+        changed = await api.patch(f"{LIVE}/a", {"spec": {"size": 5}})
+        assert changed.ok()["metadata"]["generation"] == 2
+
+
+async def test_state_is_saved_now_and_then(tmp_path: Path) -> None:
+    """A crash loses no more than an interval."""
+    state = tmp_path / "state.json"
+    async with running(state_file=state, save_interval_s=0.02) as (_, api):
+        (await api.post(LIVE, widget("kept"))).ok()
+
+        async def is_saved() -> bool:
+            return state.exists() and b'"kept"' in state.read_bytes()
+
+        await until(is_saved)
+
+
+async def test_owners_are_remembered_over_a_restart(tmp_path: Path) -> None:
+    """Dependents of an owner deleted after a restart are collected."""
+    state = tmp_path / "state.json"
+    async with running(state_file=state) as (plane, _):
+        made = plane.store.create(widget("o"))
+        keys = ("apiVersion", "kind")
+        reference = {key: made[key] for key in keys} | {
+            key: made["metadata"][key] for key in ("name", "uid")
+        }
+        plane.store.create(widget("d", metadata={"ownerReferences": [reference]}))
+    async with running(state_file=state) as (plane, api):
+        (await api.delete(f"{LIVE}/o")).ok()
+        await plane.settled()
+        assert (await api.get(f"{LIVE}/d")).status == 404
+
+
+async def test_tls_serves_with_a_certificate_of_its_own(tmp_path: Path) -> None:
+    """The kubeconfig carries the authority, a token and the address."""
+    settings = LocalSettings(tls=True)
+    async with ControlPlane(settings, crds=[]) as plane:
+        assert plane.url.startswith("https://127.0.0.1:")
+        assert plane.ca_pem is not None
+        path = plane.kubeconfig(tmp_path / "config", namespace="kube-system")
+        written = json.loads(path.read_text())
+        assert written["clusters"][0]["cluster"]["server"] == plane.url
+        assert written["contexts"][0]["context"]["namespace"] == "kube-system"
+        token = written["users"][0]["user"]["token"]
+        async with Api(plane.url, token, ca=plane.ca_pem.decode()) as api:
+            assert (await api.get("/version")).status == 200
+            assert (await api.as_user(None).get(MAPS)).status == 403
+
+
+async def test_a_seeded_server_repeats_its_names() -> None:
+    """Uids and generated names come from the generator that is handed in."""
+    runs = []
+    for _ in range(2):
+        seeded = random.Random(7)  # noqa: S311 - names, not secrets
+        async with ControlPlane(crds=[], rng=seeded) as plane:
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "x-"}}
+            metadata = plane.store.create(body)["metadata"]
+            runs.append((metadata["name"], metadata["uid"]))
+    assert runs[0] == runs[1]
+
+
+async def test_timestamps_come_from_the_clock() -> None:
+    """A server on a standing clock stamps that moment."""
+    moment = datetime(2030, 1, 1, tzinfo=UTC)
+
+    class Standing:
+        def now(self) -> datetime:
+            return moment
+
+        def monotonic(self) -> float:
+            return 0.0
+
+        async def sleep(self, seconds: float) -> None:
+            await asyncio.sleep(seconds)
+
+        async def wait(self, event: Any, timeout_s: float | None) -> bool:
+            await event.wait()
+            return True
+
+    async with ControlPlane(crds=[], clock=Standing()) as plane:
+        made = plane.store.create(config("a"))
+        assert made["metadata"]["creationTimestamp"] == "2030-01-01T00:00:00Z"
+
+
+def field(number: int, value: bytes | str | int) -> bytes:
+    """Return one protobuf field."""
+    if isinstance(value, int):
+        return bytes([number << 3]) + varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return bytes([number << 3 | 2]) + varint(len(data)) + data
+
+
+def varint(value: int) -> bytes:
+    """Return a number as protobuf writes it."""
+    out = b""
+    while value > 0x7F:
+        out += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return out + bytes([value])
+
+
+def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
+    """Return a body as typed clients send it."""
+    types = field(1, api_version) + field(2, kind)
+    return b"k8s\x00" + field(1, types) + field(2, raw)
+
+
+async def test_the_few_protobuf_bodies_of_kubectl_are_read(plane: ControlPlane, room: Room) -> None:
+    """Namespaces, ConfigMaps, reviews and token requests; other kinds get 415."""
+    metadata = field(1, field(1, "pb") + field(11, field(1, "k") + field(2, "v")))
+    data = field(2, field(1, "key") + field(2, "value"))
+    body = envelope("v1", "ConfigMap", metadata + data)
+    made = (await room.api.post(room.maps, body, content=PROTOBUF)).ok()
+    assert made["data"] == {"key": "value"}
+    assert made["metadata"]["labels"] == {"k": "v"}
+    spec = field(2, field(1, "aud") + field(4, 7200))
+    asked = envelope("authentication.k8s.io/v1", "TokenRequest", spec)
+    path = f"{room.core}/serviceaccounts/default/token"
+    token = (await room.api.post(path, asked, content=PROTOBUF)).ok()
+    assert token["spec"]["expirationSeconds"] == 7200
+    assert token["spec"]["audiences"] == ["aud"]
+    other = envelope("v1", "Pod", b"")
+    assert (await room.api.post(room.pods, other, content=PROTOBUF)).status == 415
+    assert (await room.api.post(room.maps, b"k8s\x00\xff", content=PROTOBUF)).status == 400

@@ -1,0 +1,254 @@
+"""Laws of discovery and OpenAPI documents."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from lean_sandbox.local import discovery
+from lean_sandbox.local.openapi import OpenApiDocuments
+from lean_sandbox.local.schema import BUILTIN_KINDS, builtin_schema
+from lean_sandbox.local.schema.builtin import model_module
+from lean_sandbox.model.crds import definitions
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Served:
+    """A served kind, as a registry describes it."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: frozenset[str] = frozenset()
+    is_custom: bool = False
+    schema: Json | None = None
+
+
+def _custom() -> list[Served]:
+    found = []
+    for crd in definitions().values():
+        names, version = crd["spec"]["names"], crd["spec"]["versions"][0]
+        found.append(
+            Served(
+                crd["spec"]["group"],
+                version["name"],
+                names["plural"],
+                names["kind"],
+                singular=names["singular"],
+                short_names=tuple(names["shortNames"]),
+                subresources=frozenset(version.get("subresources", ())),
+                is_custom=True,
+                schema=version["schema"]["openAPIV3Schema"],
+            )
+        )
+    return found
+
+
+KINDS = [
+    Served("", "v1", "namespaces", "Namespace", namespaced=False, singular="namespace"),
+    Served(
+        "",
+        "v1",
+        "pods",
+        "Pod",
+        singular="pod",
+        short_names=("po",),
+        categories=("all",),
+        subresources=frozenset({"status", "binding", "eviction"}),
+    ),
+    Served("apps", "v1", "deployments", "Deployment", subresources=frozenset({"scale", "status"})),
+    *_custom(),
+]
+
+
+@pytest.fixture(scope="module")
+def documents() -> OpenApiDocuments:
+    """The documents of a small server."""
+    return OpenApiDocuments(KINDS)
+
+
+def _document(documents: OpenApiDocuments, path: str) -> Json:
+    encoded = documents.document(path)
+    assert encoded is not None
+    found: Json = msgspec.json.decode(encoded)
+    return found
+
+
+def test_groups_and_their_preferred_version() -> None:
+    """`/apis` names every group but the core one, `/apis/<group>` one of them."""
+    groups = discovery.group_list(KINDS)["groups"]
+    names = [group["name"] for group in groups]
+    assert names == ["apps", "agents.x-k8s.io", "extensions.agents.x-k8s.io"]
+    found = discovery.api_group(KINDS, "agents.x-k8s.io")
+    assert found is not None
+    assert found["preferredVersion"] == {
+        "groupVersion": "agents.x-k8s.io/v1beta1",
+        "version": "v1beta1",
+    }
+    assert discovery.api_group(KINDS, "nope") is None
+    assert discovery.api_versions("h:1")["versions"] == ["v1"]
+
+
+def test_resources_and_subresources() -> None:
+    """A list names subresources with the kind of their body."""
+    found = discovery.resource_list(KINDS, "", "v1")
+    assert found is not None
+    entries = {entry["name"]: entry for entry in found["resources"]}
+    assert entries["pods/eviction"]["kind"] == "Eviction"
+    assert entries["pods/eviction"]["group"] == "policy"
+    assert entries["pods/binding"]["verbs"] == ["create"]
+    assert entries["pods"]["shortNames"] == ["po"]
+    assert "deletecollection" not in entries["namespaces"]["verbs"]
+    assert discovery.resource_list(KINDS, "agents.x-k8s.io", "v1alpha1") is None
+
+
+def test_aggregated_discovery_says_the_same_as_the_single_lists() -> None:
+    """Both styles name the same resources, subresources and verbs."""
+    for is_core in (True, False):
+        items = discovery.aggregated_discovery(KINDS, is_core=is_core)["items"]
+        for item in items:
+            group = item["metadata"].get("name", "")
+            for version in item["versions"]:
+                found = discovery.resource_list(KINDS, group, version["version"])
+                assert found is not None
+                single = {entry["name"]: entry["verbs"] for entry in found["resources"]}
+                both = {}
+                for resource in version["resources"]:
+                    both[resource["resource"]] = resource["verbs"]
+                    for sub in resource.get("subresources", ()):
+                        both[f"{resource['resource']}/{sub['subresource']}"] = sub["verbs"]
+                assert both == single
+
+
+@pytest.mark.parametrize(
+    ("accept", "version"),
+    [
+        ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json",
+         "v2"),
+        ("application/json; as=APIGroupDiscoveryList; v=v2beta1; g=apidiscovery.k8s.io", "v2beta1"),
+        ("application/json", None),
+        ("*/*", None),
+        ("", None),
+        ("application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList", None),
+    ],
+)  # fmt: skip
+def test_aggregated_discovery_is_negotiated(accept: str, version: str | None) -> None:
+    """Only an Accept header that asks for it gets the aggregated form."""
+    assert discovery.aggregated_version(accept) == version
+
+
+def test_version_is_one_that_clients_can_parse() -> None:
+    """`gitVersion` is a semantic version with our name as build metadata."""
+    info = discovery.version_info("lean")
+    assert re.fullmatch(r"v\d+\.\d+\.\d+\+lean", info["gitVersion"])
+    assert info["gitVersion"].startswith(f"v{info['major']}.{info['minor']}.")
+
+
+def test_index_names_every_document_with_its_hash(documents: OpenApiDocuments) -> None:
+    """The index leads to documents; hashes change when a schema does."""
+    index = msgspec.json.decode(documents.index())["paths"]
+    assert set(index) == {
+        "api/v1",
+        "apis/apps/v1",
+        "apis/agents.x-k8s.io/v1beta1",
+        "apis/extensions.agents.x-k8s.io/v1beta1",
+    }
+    path = "apis/agents.x-k8s.io/v1beta1"
+    assert index[path]["serverRelativeURL"] == f"/openapi/v3/{path}?hash={documents.etag(path)}"
+    changed = [
+        Served("agents.x-k8s.io", "v1beta1", "sandboxes", "Sandbox", is_custom=True, schema={})
+    ]
+    assert OpenApiDocuments(changed).etag(path) != documents.etag(path)
+    assert documents.document("apis/nope/v1") is None
+
+
+def _references(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        found = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
+        return found.union(*map(_references, value.values()))
+    if isinstance(value, list):
+        return set().union(*map(_references, value))
+    return set()
+
+
+@pytest.mark.parametrize("path", ["api/v1", "apis/apps/v1", "apis/agents.x-k8s.io/v1beta1"])
+def test_every_reference_leads_somewhere(documents: OpenApiDocuments, path: str) -> None:
+    """No dangling `$ref`."""
+    document = _document(documents, path)
+    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert _references(document) <= known
+
+
+def test_kinds_are_found_by_path_and_by_schema(documents: OpenApiDocuments) -> None:
+    """What `kubectl explain` looks for: the path's GET operation and the schema name the kind."""
+    document = _document(documents, "apis/agents.x-k8s.io/v1beta1")
+    identity = {"group": "agents.x-k8s.io", "kind": "Sandbox", "version": "v1beta1"}
+    base = "/apis/agents.x-k8s.io/v1beta1/namespaces/{namespace}/sandboxes"
+    assert document["paths"][base]["get"]["x-kubernetes-group-version-kind"] == identity
+    schema = document["components"]["schemas"]["io.x-k8s.agents.v1beta1.Sandbox"]
+    assert schema["x-kubernetes-group-version-kind"] == [identity]
+    containers = schema["properties"]["spec"]["properties"]["podTemplate"]["properties"]["spec"][
+        "properties"
+    ]["containers"]
+    assert containers["items"]["properties"]["image"] == {"type": "string"}
+
+
+def test_server_side_field_validation_is_announced(documents: OpenApiDocuments) -> None:
+    """Kubectl leaves unknown fields to the server when PATCH takes `fieldValidation`."""
+    for path, name in (("api/v1", "pods"), ("apis/agents.x-k8s.io/v1beta1", "sandboxes")):
+        item = _document(documents, path)["paths"][
+            f"/{path}/namespaces/{{namespace}}/{name}/{{name}}"
+        ]
+        assert "fieldValidation" in {entry["name"] for entry in item["patch"]["parameters"]}
+        strategic = (
+            "application/strategic-merge-patch+json" in item["patch"]["requestBody"]["content"]
+        )
+        assert strategic is (name == "pods")
+
+
+def test_fields_are_described_and_tell_how_to_merge(documents: OpenApiDocuments) -> None:
+    """Built-in types have descriptions and strategic merge keys."""
+    schemas = _document(documents, "api/v1")["components"]["schemas"]
+    env = schemas["io.k8s.api.core.v1.Container"]["properties"]["env"]
+    assert env["description"].startswith("List of environment variables")
+    assert env["x-kubernetes-patch-merge-key"] == "name"
+    volumes = schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["volumes"]
+    assert volumes["x-kubernetes-patch-strategy"] == "merge,retainKeys"
+
+
+def test_swagger_has_the_same_kinds(documents: OpenApiDocuments) -> None:
+    """The older document defines all kinds, without references of the newer style."""
+    text = documents.swagger()
+    assert b"#/components/" not in text
+    swagger = msgspec.json.decode(text)
+    assert {"io.k8s.api.core.v1.Pod", "io.x-k8s.agents.v1beta1.Sandbox"} <= set(
+        swagger["definitions"]
+    )
+
+
+@pytest.mark.parametrize(("api_version", "kind"), sorted(BUILTIN_KINDS))
+def test_every_built_in_kind_has_a_schema(api_version: str, kind: str) -> None:
+    """Schemas of built-in kinds are objects with apiVersion and kind."""
+    schema = builtin_schema(kind, api_version)
+    assert schema["type"] == "object"
+    assert {"apiVersion", "kind"} <= set(schema["properties"])
+
+
+def test_the_two_kinds_of_event_are_told_apart() -> None:
+    """Core Events regard an `involvedObject`, those of events.k8s.io have a `note`."""
+    assert "involvedObject" in builtin_schema("Event")["properties"]
+    assert "note" in builtin_schema("Event", "events.k8s.io/v1")["properties"]
+    assert model_module("rbac.authorization.k8s.io/v1") == "rbac_v1"
+    with pytest.raises(KeyError):
+        builtin_schema("Nope")

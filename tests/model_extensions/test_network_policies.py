@@ -1,0 +1,227 @@
+"""The NetworkPolicy of a template: what it says and what is done about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.model.names import name_hash
+from lean_sandbox.model.networkpolicy import (
+    PolicyAction,
+    build_policy,
+    desired_spec,
+    is_same_spec,
+    judge_policy,
+    policy_name,
+    refusal,
+    replaced_policy,
+)
+from lean_sandbox.model.template import TemplateView
+from tests.model_extensions.support import REF_HASH, template
+
+RULE: dict[str, Any] = {
+    "ingress": [{"from": [{"podSelector": {}}], "ports": [{"port": 8080}]}],
+    "egress": [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}],
+}
+
+
+def own(view: TemplateView, spec: dict[str, Any] | None = None) -> PolicyAction:
+    """Return what is done about a policy controlled by the template."""
+    stored = desired_spec(view) if spec is None else spec
+    return judge_policy(view, exists=True, owner_uid="tu", stored_spec=stored)
+
+
+@pytest.mark.template_case(7, 8, 9, 10, 11, 12)
+def test_the_default_policy_word_for_word() -> None:
+    """Template cases 7 to 12: one router peer, two egress peers, both types, one owner."""
+    assert build_policy(template(name="t")) == {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "name": "t-network-policy",
+            "namespace": "default",
+            "ownerReferences": [
+                {
+                    "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+                    "kind": "SandboxTemplate",
+                    "name": "t",
+                    "uid": "tu",
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "podSelector": {"matchLabels": {REF_HASH: name_hash("t")}},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [
+                {
+                    "from": [
+                        {
+                            "namespaceSelector": {
+                                "matchLabels": {
+                                    "kubernetes.io/metadata.name": "agent-sandbox-system"
+                                }
+                            },
+                            "podSelector": {"matchLabels": {"app": "sandbox-router"}},
+                        }
+                    ]
+                }
+            ],
+            "egress": [
+                {
+                    "to": [
+                        {
+                            "ipBlock": {
+                                "cidr": "0.0.0.0/0",
+                                "except": [
+                                    "10.0.0.0/8",
+                                    "172.16.0.0/12",
+                                    "192.168.0.0/16",
+                                    "169.254.0.0/16",
+                                ],
+                            }
+                        },
+                        {"ipBlock": {"cidr": "::/0", "except": ["fc00::/7", "fe80::/10"]}},
+                    ]
+                }
+            ],
+        },
+    }
+
+
+@pytest.mark.template_case(13, 14, 15)
+@pytest.mark.parametrize(
+    ("rules", "kept"),
+    [(RULE, RULE), ({}, {}), ({"egress": RULE["egress"]}, {"egress": RULE["egress"]})],
+)
+def test_own_rules_are_taken_verbatim(rules: dict[str, Any], kept: dict[str, Any]) -> None:
+    """Template cases 13, 14, 15: nothing is added; what is missing denies all."""
+    assert desired_spec(template(name="t", networkPolicy=rules)) == {
+        "podSelector": {"matchLabels": {REF_HASH: name_hash("t")}},
+        "policyTypes": ["Ingress", "Egress"],
+        **kept,
+    }
+
+
+@pytest.mark.template_case(16)
+def test_defaults_of_the_server_are_no_drift() -> None:
+    """Template case 16: a port without protocol settles once the server made it TCP."""
+    view = template(networkPolicy=RULE)
+    stored = desired_spec(view)
+    port = {"port": 8080, "protocol": "TCP"}
+    stored["ingress"] = [{"from": [{"podSelector": {}}], "ports": [port]}]
+
+    assert own(view, stored) is PolicyAction.KEEP
+    stored["ingress"] = [{"from": [{"podSelector": {}}], "ports": [{**port, "protocol": "UDP"}]}]
+    assert own(view, stored) is PolicyAction.REPLACE
+
+
+@pytest.mark.template_case(2, 17, 21, 22, 23)
+def test_drift_of_any_kind_replaces_the_spec() -> None:
+    """Template cases 2, 17, 21, 22, 23: edits on either side, and selectors, are put right."""
+    default, custom = template(), template(networkPolicy=RULE)
+
+    assert own(default) is PolicyAction.KEEP
+    assert own(default, desired_spec(custom)) is PolicyAction.REPLACE
+    assert own(custom, desired_spec(default)) is PolicyAction.REPLACE
+    assert own(default, desired_spec(template(name="old"))) is PolicyAction.REPLACE
+    edited = desired_spec(default)
+    edited["egress"] = [*edited["egress"], {"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]
+    assert own(default, edited) is PolicyAction.REPLACE
+    assert own(default, {}) is PolicyAction.REPLACE
+
+
+@pytest.mark.template_case(23)
+def test_a_replacement_keeps_everything_but_the_spec() -> None:
+    """Template case 23: labels, annotations, owners and the version stay."""
+    metadata = {"name": "x", "labels": {"a": "b"}, "resourceVersion": "9"}
+    stored = {"metadata": metadata, "spec": {"podSelector": {}}}
+
+    assert replaced_policy(template(), stored) == {
+        "metadata": metadata,
+        "spec": desired_spec(template()),
+    }
+    assert stored["spec"] == {"podSelector": {}}
+
+
+@pytest.mark.template_case(18, 19, 20, 24, 27)
+def test_an_unmanaged_template_keeps_no_policy_of_its_own() -> None:
+    """Template cases 18, 19, 20, 24, 27: ours goes, others stay; managed again creates it."""
+    off = template(networkPolicyManagement="Unmanaged", networkPolicy=RULE)
+    on = template(networkPolicy=RULE)
+
+    assert own(off) is PolicyAction.DELETE
+    absent: dict[str, Any] = {"exists": False, "owner_uid": None, "stored_spec": None}
+    assert judge_policy(off, **absent) is PolicyAction.KEEP
+    foreign: dict[str, Any] = {"exists": True, "owner_uid": None, "stored_spec": {}}
+    assert judge_policy(off, **foreign) is PolicyAction.KEEP
+    assert judge_policy(on, **absent) is PolicyAction.CREATE
+
+
+@pytest.mark.template_case(26, 28, 29, 30, 31)
+@pytest.mark.parametrize("owner_uid", [None, "the-old-uid", "a-claim"])
+def test_a_policy_of_somebody_else_is_refused(owner_uid: str | None) -> None:
+    """Template cases 26, 28, 29, 30, 31: only the uid of the controller reference counts."""
+    view = template(name="t")
+    stored = desired_spec(view)
+
+    action = judge_policy(view, exists=True, owner_uid=owner_uid, stored_spec=stored)
+
+    assert action is PolicyAction.REFUSE
+    assert refusal("t") == (
+        'refusing to update NetworkPolicy "t-network-policy" '
+        'as it is not controlled by SandboxTemplate "t"'
+    )
+
+
+@pytest.mark.template_case(34)
+def test_policies_of_equal_names_select_alike_in_their_own_namespaces() -> None:
+    """Template case 34: the hash is that of the name alone."""
+    first = build_policy(template(name="t"))
+    second = build_policy(template({"containers": []}, name="t"))
+    assert first["spec"]["podSelector"] == second["spec"]["podSelector"]
+    assert first["metadata"]["name"] == policy_name("t")
+
+
+def test_an_empty_selector_is_not_a_missing_one() -> None:
+    """In a peer `podSelector: {}` is every Pod, its absence is something else."""
+    every: dict[str, Any] = {"ingress": [{"from": [{"podSelector": {}, "namespaceSelector": {}}]}]}
+    some: dict[str, Any] = {"ingress": [{"from": [{"namespaceSelector": {}}]}]}
+    assert not is_same_spec(every, some)
+    assert not is_same_spec({"ingress": [{}]}, {"ingress": []})
+    assert is_same_spec({"ingress": [{"from": None, "ports": []}]}, {"ingress": [{}], "egress": []})
+
+
+SELECTORS = st.fixed_dictionaries(
+    {}, optional={"matchLabels": st.sampled_from([{}, {"a": "b"}]), "matchExpressions": st.just([])}
+)
+PORTS = st.fixed_dictionaries(
+    {}, optional={"port": st.integers(1, 3), "protocol": st.sampled_from(["TCP", "UDP"])}
+)
+RULES = st.fixed_dictionaries(
+    {},
+    optional={
+        "from": st.lists(st.fixed_dictionaries({"podSelector": SELECTORS}), max_size=2),
+        "ports": st.lists(PORTS, max_size=2),
+    },
+)
+
+
+@given(st.lists(RULES, max_size=3))
+def test_every_policy_settles_after_the_server_defaulted_it(rules: list[dict[str, Any]]) -> None:
+    """Whatever the rules, what the server stores of them is no drift."""
+    stored = {
+        "ingress": [
+            {
+                **rule,
+                "ports": [{"protocol": "TCP", **port} for port in rule.get("ports", [])] or None,
+            }
+            for rule in rules
+        ]
+    }
+    assert is_same_spec({"ingress": rules}, stored)
+    assert is_same_spec(stored, {"ingress": rules})

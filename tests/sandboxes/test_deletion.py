@@ -1,0 +1,108 @@
+"""A Sandbox on its way out, gone, or never there: the controller keeps its hands off."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.world import NS, condition, controlled_by, open_world, sandbox
+
+HELD = {"finalizers": ["example.com/hold"]}
+SANDBOXES = "sandboxes.agents.x-k8s.io"
+# Two names whose 32-bit FNV-1a hashes are equal.
+COLLIDING = ("sandbox-ujtra", "sandbox-oikxw")
+
+
+@pytest.mark.case(130)
+async def test_nothing_is_written_about_a_sandbox_that_is_being_deleted() -> None:
+    """Case 130: while somebody's finalizer holds it, a lost Pod is not made again."""
+    async with open_world() as world:
+        await world.ready_sandbox(sandbox(metadata=HELD))
+        world.forget_requests()
+        await world.delete("sandboxes", "sb-1")
+        assert "deletionTimestamp" in world.get()["metadata"]
+        await world.delete("pods", "sb-1")
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await world.patch("sandboxes", "sb-1", {"spec": {"service": True}})
+        await world.advance(600.0)
+        assert world.find("pods") is None
+        assert not world.writes(events=True)
+        assert condition(world.get(), "Ready")["status"] == "True"
+
+
+@pytest.mark.case(130)
+async def test_a_sandbox_found_being_deleted_at_the_start_is_left_alone() -> None:
+    """Case 130: the same holds for one whose deletion began before the controller did."""
+    async with open_world() as first:
+        await first.create(sandbox(metadata=HELD))
+        plane = first.plane
+        await first.delete("sandboxes", "sb-1")
+        first.forget_requests()
+        async with open_world(plane=plane) as second:
+            await second.advance(600.0)
+            assert not second.writes()
+
+
+@pytest.mark.case(131)
+async def test_a_sandbox_that_is_gone_when_its_turn_comes_is_no_error() -> None:
+    """Case 131: it went between the event and the look; nothing is written, no pass fails."""
+    async with open_world() as world:
+        world.forget_requests()
+        world.meanwhile("get", "sandboxes", lambda: world.plane.store.delete(SANDBOXES, NS, "sb-1"))
+        await world.create(sandbox())
+        await world.advance(60.0)
+        assert world.find("sandboxes") is None
+        assert not world.writes(events=True)
+        assert all(report.error is None for report in world.reports)
+
+
+@pytest.mark.case(131)
+async def test_deleting_a_sandbox_costs_the_controller_nothing() -> None:
+    """Case 131: the children go by their owner references; no request of the controller is due."""
+    async with open_world() as world:
+        await world.ready_sandbox(sandbox(spec={"service": True}))
+        world.forget_requests()
+        await world.delete("sandboxes", "sb-1")
+        await world.plane.settled()
+        await world.delete("pods", "sb-1")
+        await world.advance(60.0)
+        assert world.find("services") is None
+        assert not world.asked(events=True)
+
+
+@pytest.mark.case(131, 64)
+async def test_a_successor_of_the_same_name_gets_a_pod_of_its_own() -> None:
+    """Case 131: what is remembered of the predecessor does not count for its successor."""
+    async with open_world() as world:
+        first = await world.ready_sandbox()
+        await world.delete("sandboxes", "sb-1")
+        second = await world.create(sandbox())
+        assert first["metadata"]["uid"] != second["metadata"]["uid"]
+        # The predecessor's Pod is still on its way out and is nobody's to touch.
+        held = world.find("pods")
+        if held is not None:
+            await world.delete("pods", "sb-1")
+        await world.advance(60.0)
+        owner = world.pod()["metadata"]["ownerReferences"][0]
+        assert owner == controlled_by(second)
+        await world.run_pod()
+        assert condition(world.get(), "Ready")["status"] == "True"
+
+
+@pytest.mark.case(152)
+async def test_sandboxes_with_the_same_name_hash_keep_to_their_own_pods() -> None:
+    """Case 152: ownership tells Pods apart where the tracking label does not."""
+    one, two = COLLIDING
+    async with open_world() as world:
+        await world.ready_sandbox(sandbox(one))
+        await world.ready_sandbox(sandbox(two))
+        assert world.get(one)["status"]["selector"] == world.get(two)["status"]["selector"]
+        uids = {name: world.pod(name)["metadata"]["uid"] for name in COLLIDING}
+        await world.patch("sandboxes", one, {"spec": {"operatingMode": "Suspended"}})
+        assert "deletionTimestamp" in world.pod(one)["metadata"]
+        await world.delete("pods", one)
+        await world.advance(60.0)
+        assert world.find("pods", one) is None
+        assert world.pod(two)["metadata"]["uid"] == uids[two]
+        assert "deletionTimestamp" not in world.pod(two)["metadata"]
+        assert condition(world.get(two), "Ready")["status"] == "True"
+        assert condition(world.get(one), "Suspended")["status"] == "True"

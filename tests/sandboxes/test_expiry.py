@@ -1,0 +1,327 @@
+"""The end of a Sandbox's time: when it is noticed, what goes, what stays, and how it comes back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lean_sandbox.model.times import format_rfc3339
+from tests.support.clock import EPOCH
+from tests.support.world import (
+    NS,
+    World,
+    condition,
+    controlled_by,
+    open_world,
+    pod_body,
+    sandbox,
+    tracking,
+)
+
+Json = dict[str, Any]
+# The pass that tears down follows the one that marks after a millisecond.
+MARKED_S = 0.001
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+def at(seconds: float) -> str:
+    """Return the moment that many seconds after the start of the clock."""
+    return format_rfc3339(EPOCH + timedelta(seconds=seconds))
+
+
+def dying(seconds: float, *, policy: str | None = None, **spec: Any) -> Json:
+    """Return a Sandbox whose time ends that many seconds after the start of the clock."""
+    more = {} if policy is None else {"shutdownPolicy": policy}
+    return sandbox(spec={"shutdownTime": at(seconds), **more, **spec})
+
+
+def reason(world: World) -> str:
+    """Return why the Sandbox is ready or not; empty while it has no status."""
+    stored = world.get()
+    return str(condition(stored, "Ready")["reason"]) if "status" in stored else ""
+
+
+@pytest.mark.case(118)
+@pytest.mark.parametrize(
+    ("shutdown_s", "still_alive_at_s", "expired_at_s"),
+    [(7200.0, 7199.9, 7200.0), (60.0, 59.9, 60.0), (1.0, 1.9, 2.0)],
+)
+async def test_expiry_is_noticed_at_its_time_and_never_before_two_seconds(
+    shutdown_s: float, still_alive_at_s: float, expired_at_s: float
+) -> None:
+    """Case 118: a look is taken when the time comes, but no sooner than two seconds from now."""
+    async with open_world() as world:
+        await world.ready_sandbox(dying(shutdown_s))
+        await world.advance(still_alive_at_s)
+        assert reason(world) == "DependenciesReady"
+        world.forget_requests()
+        await world.advance(expired_at_s - still_alive_at_s)
+        assert reason(world) == "SandboxExpired"
+        assert world.asked() == {"patch sandboxes/status": 1}
+
+
+@pytest.mark.case(118, 128)
+async def test_a_sandbox_whose_time_is_now_is_expired() -> None:
+    """Case 118: the moment itself counts as passed."""
+    async with open_world() as world:
+        await world.create(dying(0.0))
+        assert reason(world) == "SandboxExpired"
+        assert world.find("pods") is None
+
+
+@pytest.mark.case(118)
+async def test_a_sandbox_without_a_time_is_never_looked_at_again() -> None:
+    """Case 118: without shutdownTime nothing is due, however long one waits."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        world.forget_requests()
+        await world.advance(3600.0)
+        assert reason(world) == "DependenciesReady"
+        assert not world.reports
+
+
+@pytest.mark.case(119)
+async def test_a_retained_sandbox_is_marked_first_and_torn_down_in_the_next_pass() -> None:
+    """Case 119: one write marks it; then Pod and Service go and only conditions are left."""
+    template = {"metadata": {"name": "data"}, "spec": CLAIM}
+    async with open_world() as world:
+        await world.ready_sandbox(dying(60.0, service=True, volumeClaimTemplates=[template]))
+        world.forget_requests()
+        await world.advance(60.0)
+        stored = world.get()
+        assert condition(stored, "Ready")["message"] == "Sandbox has expired"
+        assert [one["type"] for one in stored["status"]["conditions"]] == ["Suspended", "Ready"]
+        assert stored["status"]["podIPs"] == ["10.244.0.5"]
+        assert "deletionTimestamp" not in world.pod()["metadata"]
+        assert world.find("services") is not None
+        assert world.asked() == {"patch sandboxes/status": 1}
+
+        await world.advance(MARKED_S)
+        assert "deletionTimestamp" in world.pod()["metadata"]
+        await world.delete("pods", "sb-1")
+        assert world.find("pods") is None
+        assert world.find("services") is None
+        assert world.find("persistentvolumeclaims", "data-sb-1") is not None
+        assert set(world.get()["status"]) == {"conditions"}
+        assert world.asked() == {
+            "patch sandboxes/status": 2,
+            "delete pods": 1,
+            "delete services": 1,
+        }
+        world.forget_requests()
+        await world.advance(3600.0)
+        assert not world.asked(events=True)
+        assert [event["reason"] for event in world.events()].count("SandboxExpired") == 1
+
+
+@pytest.mark.case(120)
+async def test_with_the_delete_policy_the_sandbox_itself_goes_without_another_status() -> None:
+    """Case 120: Pod, Service and Sandbox are deleted; nothing is written about it any more."""
+    async with open_world() as world:
+        await world.ready_sandbox(dying(60.0, policy="Delete", service=True))
+        world.forget_requests()
+        await world.advance(60.0)
+        await world.advance(MARKED_S)
+        assert world.find("sandboxes") is None
+        assert world.asked() == {
+            "patch sandboxes/status": 1,
+            "delete pods": 1,
+            "delete services": 1,
+            "delete sandboxes": 1,
+        }
+        await world.advance(60.0)
+        assert "SandboxExpired" not in [event["reason"] for event in world.events()]
+
+
+@pytest.mark.case(121)
+async def test_the_pod_that_the_annotation_names_goes_at_expiry() -> None:
+    """Case 121: an owned Pod under another name is found by the pod-name annotation."""
+    labels = {"agents.x-k8s.io/adoptable": "true", **tracking()}
+    body = dying(60.0)
+    body["metadata"]["annotations"] = {"agents.x-k8s.io/pod-name": "warm-1"}
+    async with open_world(before=(pod_body("warm-1", labels=labels),)) as world:
+        await world.create(body)
+        assert world.find("pods") is None
+        await world.advance(60.0)
+        await world.advance(MARKED_S)
+        assert world.find("pods", "warm-1") is None
+        assert reason(world) == "SandboxExpired"
+
+
+@pytest.mark.case(122)
+@pytest.mark.parametrize("is_owned_by_other", [True, False])
+async def test_a_pod_that_is_not_the_sandboxes_survives_its_expiry(
+    *, is_owned_by_other: bool
+) -> None:
+    """Case 122: a foreign Pod of the name is left alone; the Service goes, the mark stays."""
+    async with open_world() as world:
+        owners = (world.stranger(),) if is_owned_by_other else ()
+        world.plane.store.create(pod_body(owners=owners))
+        await world.create(dying(60.0, service=True))
+        assert world.find("services") is not None
+        await world.advance(61.0)
+        assert "deletionTimestamp" not in world.pod()["metadata"]
+        assert world.find("services") is None
+        assert reason(world) == "SandboxExpired"
+        assert set(world.get()["status"]) == {"conditions"}
+
+
+@pytest.mark.case(123)
+async def test_a_failed_pod_delete_keeps_the_status_until_it_succeeds() -> None:
+    """Case 123: nothing is cleared while the Pod could not be deleted; the next try mends it."""
+    async with open_world() as world:
+        await world.ready_sandbox(dying(60.0))
+        world.plane.fail_next("delete", "pods", 500, times=1)
+        await world.advance(60.0)
+        await world.advance(MARKED_S)
+        assert "deletionTimestamp" not in world.pod()["metadata"]
+        assert world.get()["status"]["podIPs"] == ["10.244.0.5"]
+        await world.advance(1.0)
+        assert "deletionTimestamp" in world.pod()["metadata"]
+        assert set(world.get()["status"]) == {"conditions"}
+
+
+@pytest.mark.case(124)
+async def test_with_the_delete_policy_a_failed_pod_delete_does_not_matter() -> None:
+    """Case 124: once the Sandbox is deleted its Pod follows by its owner reference."""
+    async with open_world() as world:
+        await world.ready_sandbox(dying(60.0, policy="Delete"))
+        world.plane.fail_next("delete", "pods", 500, times=1)
+        await world.advance(60.0)
+        world.forget_requests()
+        await world.advance(MARKED_S)
+        assert world.find("sandboxes") is None
+        assert "deletionTimestamp" in world.pod()["metadata"]
+        await world.advance(600.0)
+        assert world.asked() == {"delete pods": 1, "delete sandboxes": 1}
+
+
+@pytest.mark.case(125)
+async def test_how_the_pod_finished_is_still_told_after_expiry() -> None:
+    """Case 125: Finished keeps its reason and its transition time."""
+    async with open_world() as world:
+        await world.ready_sandbox(dying(60.0))
+        await world.pod_status(phase="Succeeded")
+        before = condition(world.get(), "Finished")
+        await world.advance(60.0)
+        await world.advance(MARKED_S)
+        assert condition(world.get(), "Finished") == before
+        assert before["reason"] == "PodSucceeded"
+
+
+@pytest.mark.case(126)
+@pytest.mark.parametrize("later", [at(7200.0), None])
+async def test_an_expired_sandbox_comes_back_when_its_time_is_moved(later: str | None) -> None:
+    """Case 126: with a later time, or none, the Pod is made again and readiness follows it."""
+    async with open_world() as world:
+        await world.ready_sandbox(dying(60.0))
+        await world.advance(60.0)
+        await world.advance(MARKED_S)
+        await world.delete("pods", "sb-1")
+        await world.patch("sandboxes", "sb-1", {"spec": {"shutdownTime": later}})
+        assert world.find("pods") is not None
+        await world.advance(1.0)
+        assert reason(world) == "DependenciesNotReady"
+        await world.run_pod()
+        assert reason(world) == "DependenciesReady"
+        assert world.get()["status"]["podIPs"] == ["10.244.0.5"]
+
+
+@pytest.mark.case(127)
+async def test_a_suspended_sandbox_expires_too() -> None:
+    """Case 127: expiry comes before the mode; what Suspended said last stays."""
+    async with open_world() as world:
+        await world.create(dying(60.0, operatingMode="Suspended"))
+        assert reason(world) == "SandboxSuspended"
+        await world.advance(60.0)
+        await world.advance(MARKED_S)
+        assert reason(world) == "SandboxExpired"
+        assert condition(world.get(), "Suspended")["reason"] == "PodTerminated"
+
+
+@pytest.mark.case(128)
+async def test_a_sandbox_born_expired_never_gets_a_pod() -> None:
+    """Case 128: one status write, Ready alone in it, and no request for a Pod."""
+    async with open_world() as world:
+        world.forget_requests()
+        await world.create(dying(-3600.0, service=True))
+        await world.advance(MARKED_S)
+        stored = world.get()
+        assert [one["type"] for one in stored["status"]["conditions"]] == ["Ready"]
+        assert set(stored["status"]) == {"conditions"}
+        assert condition(stored, "Ready")["observedGeneration"] == 1
+        assert world.asked() == {"get sandboxes": 1, "patch sandboxes/status": 1}
+
+
+@pytest.mark.case(129)
+async def test_a_time_that_passes_during_a_pass_ends_that_pass_expired() -> None:
+    """Case 129: the pass that created the Pod ends with the mark; the next one takes it away."""
+    async with open_world() as world:
+        passing = [60.0]
+
+        def time_passes() -> None:
+            # Only the reading of the clock moves: no timer rings in the middle of a request.
+            world.clock._elapsed += passing.pop()
+
+        world.meanwhile("create", "pods", time_passes)
+        world.forget_requests()
+        await world.create(dying(60.0))
+        assert world.find("pods") is not None
+        assert reason(world) == "SandboxExpired"
+        assert world.writes() == {"create pods": 1, "patch sandboxes/status": 1}
+        await world.advance(MARKED_S)
+        assert world.find("pods") is None
+        assert set(world.get()["status"]) == {"conditions"}
+
+
+@pytest.mark.case(146)
+async def test_fraction_and_offset_of_the_time_are_honoured() -> None:
+    """Case 146: 05:04:35.5+02:00 is 03:04:35.5Z, half a second after the half minute."""
+    async with open_world() as world:
+        body = sandbox(spec={"shutdownTime": "2026-01-02T05:04:35.5+02:00"})
+        await world.ready_sandbox(body)
+        await world.advance(30.4)
+        assert reason(world) == "DependenciesReady"
+        await world.advance(0.1)
+        assert reason(world) == "SandboxExpired"
+
+
+async def test_expiry_is_not_slept_through_while_passes_fail() -> None:
+    """A Sandbox whose passes fail again and again still expires at its time, not a backoff later.
+
+    (Open point 10 of the behaviour table: the backoff grows to 1000 s.)
+    """
+    async with open_world() as world:
+        owner = world.stranger()
+        world.plane.store.create(pod_body(owners=(owner,)))
+        await world.create(dying(700.0))
+        await world.advance(699.0)
+        assert reason(world) == "ReconcilerError"
+        await world.advance(2.0)
+        assert reason(world) == "SandboxExpired"
+
+
+async def test_expiry_of_a_sandbox_without_children_costs_one_write() -> None:
+    """Nothing is deleted that was never there: no DELETE and no GET for a Pod or a Service."""
+    async with open_world() as world:
+        await world.create(dying(60.0, operatingMode="Suspended"))
+        world.forget_requests()
+        await world.advance(60.0)
+        await world.advance(MARKED_S)
+        assert world.writes() == {"patch sandboxes/status": 1}
+        assert not world.find("pods")
+
+
+async def test_the_pod_of_a_predecessor_survives_expiry() -> None:
+    """A Pod that an earlier Sandbox of the name controls is not this one's to delete."""
+    async with open_world() as world:
+        earlier = await world.create(sandbox("earlier"))
+        owner = {**controlled_by(earlier), "name": "sb-1"}
+        world.plane.store.create(pod_body(labels=tracking(), owners=(owner,)))
+        await world.create(dying(30.0))
+        await world.advance(30.0)
+        await world.advance(MARKED_S)
+        assert "deletionTimestamp" not in world.plane.store.get("pods", NS, "sb-1")["metadata"]
+        assert reason(world) == "SandboxExpired"

@@ -1,0 +1,129 @@
+"""More than one Pod says that it belongs to the Sandbox: nothing is chosen, nothing is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_sandbox.run.workers import Outcome
+from tests.support.world import (
+    NS,
+    World,
+    condition,
+    controlled_by,
+    open_world,
+    pod_body,
+    sandbox,
+    tracking,
+)
+
+TEXT = "multiple Pods (2) are controlled by this Sandbox; refusing to choose or create a Pod"
+CLAIM = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+
+
+async def second_pod(world: World, **more: Any) -> None:
+    """Let somebody make another Pod that names the Sandbox as its controller."""
+    owner = controlled_by(world.get())
+    await world.create(pod_body("twin", labels=tracking(), owners=(owner,), **more))
+
+
+def notes(world: World) -> list[str]:
+    """Return the notes of the Events about many Pods."""
+    return [event["note"] for event in world.events() if event["reason"] == "MultiplePods"]
+
+
+@pytest.mark.case(60)
+async def test_two_owned_pods_stop_everything_and_are_told_once() -> None:
+    """Case 60: no address, no create, no delete, no Service; the pass is no failure; one Event."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        world.forget_requests()
+        await second_pod(world)
+        stored = world.get()
+        ready = condition(stored, "Ready")
+        assert (ready["status"], ready["reason"], ready["message"]) == (
+            "False",
+            "MultiplePods",
+            TEXT,
+        )
+        scheduled = condition(stored, "PodScheduled")
+        assert (scheduled["status"], scheduled["reason"]) == ("Unknown", "PodSchedulingUnknown")
+        assert condition(stored, "Suspended")["reason"] == "NotSuspended"
+        assert "podIPs" not in stored["status"]
+        assert "nodeName" not in stored["status"]
+        assert world.writes() == {"patch sandboxes/status": 1}
+        assert [report.outcome for report in world.reports] == [Outcome.SUCCESS]
+        assert world.reports[0].next_s is None
+        await world.patch("sandboxes", "sb-1", {"spec": {"service": True}})
+        assert world.find("services") is None
+        assert "service" not in world.get()["status"]
+        await world.advance(60.0)
+        assert world.plane.store.count("pods", NS) == 2
+        assert notes(world) == [TEXT]
+        (event,) = [one for one in world.events() if one["reason"] == "MultiplePods"]
+        assert (event["type"], event["action"]) == ("Warning", "Reconciling")
+        assert event["reportingController"] == "sandbox-controller"
+        assert event["regarding"]["uid"] == stored["metadata"]["uid"]
+
+
+@pytest.mark.case(60)
+async def test_one_of_two_pods_gone_is_life_as_before_and_a_new_episode_is_told_anew() -> None:
+    """Case 60: the way out is to delete a Pod; its Event comes once for each episode."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await second_pod(world)
+        await world.delete("pods", "twin")
+        stored = world.get()
+        assert condition(stored, "Ready")["status"] == "True"
+        assert condition(stored, "PodScheduled")["status"] == "True"
+        assert stored["status"]["podIPs"] == ["10.244.0.5"]
+        await world.advance(1.0)
+        await second_pod(world)
+        await world.advance(1.0)
+        assert condition(world.get(), "Ready")["reason"] == "MultiplePods"
+        # Equal notes may be folded into one object as a series; both were counted.
+        told = [event for event in world.events() if event["reason"] == "MultiplePods"]
+        assert sum((event.get("series") or {}).get("count", 1) for event in told) == 2
+
+
+@pytest.mark.case(61)
+async def test_many_pods_hide_other_errors_but_do_not_end_their_repetition() -> None:
+    """Case 61: Ready speaks of the Pods alone; the failing claim is still tried again."""
+    async with open_world() as world:
+        await world.ready_sandbox(sandbox(spec={"volumeClaimTemplates": [CLAIM]}))
+        await second_pod(world)
+        await world.delete("persistentvolumeclaims", "data-sb-1")
+        world.plane.fail_next("create", "persistentvolumeclaims", 500)
+        world.forget_requests()
+        await world.poke()
+        assert [report.outcome for report in world.reports] == [Outcome.ERROR]
+        assert condition(world.get(), "Ready")["message"] == TEXT
+        assert world.find("persistentvolumeclaims", "data-sb-1") is None
+        await world.advance(0.005)
+        assert world.find("persistentvolumeclaims", "data-sb-1") is not None
+        assert condition(world.get(), "Ready")["message"] == TEXT
+
+
+@pytest.mark.case(62)
+async def test_many_pods_are_not_deleted_by_suspending() -> None:
+    """Case 62: which Pod to delete is as doubtful as which to keep: suspension is Unknown."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await second_pod(world)
+        world.forget_requests()
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        suspended = condition(world.get(), "Suspended")
+        assert (suspended["status"], suspended["reason"], suspended["message"]) == (
+            "Unknown",
+            "PodStateUnknown",
+            "Pod state is unknown. Sandbox suspension cannot be confirmed",
+        )
+        assert condition(world.get(), "Ready")["reason"] == "MultiplePods"
+        assert world.plane.store.count("pods", NS) == 2
+        assert world.writes() == {"patch sandboxes/status": 1}
+        await world.delete("pods", "twin")
+        assert world.pod()["metadata"]["deletionTimestamp"]
