@@ -21,6 +21,7 @@ from lean_sandbox.api.limits import Limits
 from lean_sandbox.api.telemetry import Observer
 from lean_sandbox.api.transport import Transport, TransportStatistics
 from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.extensions import Extensions
 from lean_sandbox.reconcile.sandbox.act import Intakes
 from lean_sandbox.reconcile.sandbox.controller import SandboxController, SandboxOptions
 from lean_sandbox.reconcile.sandbox.reconciler import Tracing
@@ -32,6 +33,8 @@ from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.group import InformerGroup
 from lean_sandbox.watch.informer import WatchOptions, WatchStatistics
 from lean_sandbox.watch.intake import Intake, IntakeStatistics
+from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.representation import Representation
 from lean_sandbox.watch.store import Key
 
@@ -102,33 +105,60 @@ class Controller:
             ),
             namespaces=options.namespaces,
         )
-        self._recorder_done = anyio.Event()
-        self._recorder = (
-            None
-            if options.disable_sandbox_events
-            else EventRecorder(
-                client, self._clock, _REPORTING_CONTROLLER, f"{_REPORTING_CONTROLLER}-{hostname()}"
-            )
-        )
+        self._recorders: list[EventRecorder] = []
         self.sandboxes = SandboxController(
             client,
             self.caches,
             self._informers,
             clock=self._clock,
             options=_sandbox_options(options),
-            recorder=self._recorder,
+            recorder=self._build_recorder(
+                _REPORTING_CONTROLLER, is_off=options.disable_sandbox_events
+            ),
             tracing=tracing,
             on_pass=on_pass,
         )
+        self.extensions = self._build_extensions(options, uniform) if options.extensions else None
         self.intakes = self._build_intakes(options)
         self.sandboxes.connect(self.intakes)
+        if self.extensions is not None:
+            self.extensions.connect(self.intakes.sandboxes)
+            self.sandboxes.on_status = self.extensions.on_status
+
+    def _build_recorder(self, controller: str, *, is_off: bool) -> EventRecorder | None:
+        if is_off:
+            return None
+        recorder = EventRecorder(
+            self._client, self._clock, controller, f"{controller}-{hostname()}"
+        )
+        self._recorders.append(recorder)
+        return recorder
+
+    def _build_extensions(self, options: Settings, uniform: Callable[[], float]) -> Extensions:
+        return Extensions(
+            self._client,
+            self.caches,
+            self.sandboxes,
+            options,
+            clock=self._clock,
+            uniform=uniform,
+            claim_recorder=self._build_recorder(
+                "sandboxclaim-controller", is_off=options.disable_claim_events
+            ),
+            pool_recorder=self._build_recorder("sandboxwarmpool-controller", is_off=False),
+        )
+
+    def _on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
+        self.sandboxes.on_sandbox(notice)
+        if self.extensions is not None:
+            self.extensions.on_sandbox(notice)
 
     def _build_intakes(self, options: Settings) -> Intakes:
         order = kinds.representations(Representation(options.watch_representation))
         services = kinds.services(order, only_tracked=options.cache_label_selectors)
         handlers = self.sandboxes
         return Intakes(
-            sandboxes=Intake(kinds.sandboxes(order), self.caches.sandboxes, handlers.on_sandbox),
+            sandboxes=Intake(kinds.sandboxes(order), self.caches.sandboxes, self._on_sandbox),
             pods=Intake(kinds.pods(order), self.caches.pods, handlers.on_pod),
             services=Intake(services, self.caches.services, handlers.on_service),
             pvcs=Intake(kinds.pvcs(), self.caches.pvcs, lambda _notice: None),
@@ -145,30 +175,40 @@ class Controller:
             self._informers.enter(group)
             for intake in (self.intakes.sandboxes, self.intakes.pods, self.intakes.services):
                 self._informers.start(intake)
-            if self._recorder is not None:
-                group.start_soon(self._record, self._recorder)
+            if self.extensions is not None:
+                for intake in self.extensions.all_intakes:
+                    self._informers.start(intake)
             await self._informers.synced()
             self.synced.set()
             log.info("caches_synced", sandboxes=len(self.caches.sandboxes))
             task_status.started()
-            await self.sandboxes.dispatcher.run()
-            await self._drain_events()
+            await self._work()
             group.cancel_scope.cancel()
 
-    async def _drain_events(self) -> None:
-        """Give the Events of the last passes a moment to be posted."""
-        if self._recorder is None:
-            return
-        self._recorder.close()
-        await self._clock.wait(self._recorder_done, _EVENT_DRAIN_S)
+    async def _work(self) -> None:
+        """Run passes until stopped, and give the last Events a moment to be posted."""
+        async with anyio.create_task_group() as recording:
+            for recorder in self._recorders:
+                recording.start_soon(recorder.run)
+            async with anyio.create_task_group() as passes:
+                passes.start_soon(self.sandboxes.dispatcher.run)
+                if self.extensions is not None:
+                    for dispatcher in self.extensions.dispatchers:
+                        passes.start_soon(dispatcher.run)
+            for recorder in self._recorders:
+                recorder.close()
+            recording.start_soon(self._end_recording, recording)
 
-    async def _record(self, recorder: EventRecorder) -> None:
-        await recorder.run()
-        self._recorder_done.set()
+    async def _end_recording(self, recording: TaskGroup) -> None:
+        await self._clock.sleep(_EVENT_DRAIN_S)
+        recording.cancel_scope.cancel()
 
     def stop(self) -> None:
         """Begin no more passes; running ones may finish within the grace."""
         self.queue.close()
+        if self.extensions is not None:
+            for queue in self.extensions.queues.values():
+                queue.close()
 
     def seen_versions(self) -> dict[str, list[str | None]]:
         """Return up to which resource version each watch has taken everything in, by resource."""

@@ -1,7 +1,7 @@
 """Time as a value that is handed in, so that logic can be tested without waiting.
 
-Nothing below this module reads a clock of its own: every queue, backoff, expiry and deadline takes a
-:class:`Clock`. Production uses :class:`SystemClock`; tests use a clock they move by hand.
+Nothing below this module reads a clock of its own: every queue, backoff, expiry and deadline takes
+a :class:`Clock`. Production uses :class:`SystemClock`; tests use a clock they move by hand.
 """
 
 from __future__ import annotations

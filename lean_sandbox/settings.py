@@ -108,6 +108,61 @@ class Settings:
     disable_sandbox_events: bool = _option(
         default=False, help_text="write no Events about Sandboxes", parse=bool
     )
+    extensions: bool = _option(
+        default=False,
+        help_text="also serve SandboxClaims, SandboxTemplates and SandboxWarmPools",
+        parse=bool,
+    )
+    sandbox_claim_concurrent_workers: int = _option(
+        50, "claims served at the same time", int, metavar="N"
+    )
+    sandbox_warm_pool_concurrent_workers: int = _option(
+        1, "pools looked at at the same time; one pool is always served by one", int, metavar="N"
+    )
+    sandbox_template_concurrent_workers: int = _option(
+        1, "templates looked at at the same time", int, metavar="N"
+    )
+    sandbox_warm_pool_max_batch_size: int = _option(
+        300, "members created or deleted in one pass over a pool at most", int, metavar="N"
+    )
+    sandbox_warm_pool_replenish_delay: float = _option(
+        0.0,
+        "how long a pool waits after losing members before it is refilled; 0: not at all",
+        _duration_s,
+        metavar="DURATION",
+    )
+    sandbox_warm_pool_max_refill_rate: float = _option(
+        0.0, "members created a second in each pool at most; 0: no limit", float, metavar="RATE"
+    )
+    sandbox_warm_pool_readiness_grace_period: float = _option(
+        300.0,
+        "a member that is not ready for so long is replaced, unless it waits for a place",
+        _duration_s,
+        metavar="DURATION",
+    )
+    sandbox_warm_pool_unschedulable_recheck_interval: float = _option(
+        60.0,
+        "how often a pool looks at members that wait for a place",
+        _duration_s,
+        metavar="DURATION",
+    )
+    enable_warm_pool_eviction: bool = _option(
+        default=True, help_text="mark members as safe to evict", parse=bool
+    )
+    disable_claim_events: bool = _option(
+        default=False, help_text="write no Events about claims", parse=bool
+    )
+    disable_claim_observability_annotations: bool = _option(
+        default=False,
+        help_text="do not write when a claim was first observed",
+        parse=bool,
+    )
+    allowed_label_domains: tuple[str, ...] = _option(
+        ("sandbox.users.io",),
+        "comma separated domains of labels that claims may ask for on their Pods",
+        _names,
+        metavar="A,B",
+    )
     reconcile_deadline: float = _option(
         60.0,
         "one pass over an object is given up and retried after this",
@@ -132,6 +187,11 @@ class Settings:
             "max_requests_in_flight",
             "page_size",
             "kube_api_burst",
+            "sandbox_claim_concurrent_workers",
+            "sandbox_warm_pool_concurrent_workers",
+            "sandbox_warm_pool_max_batch_size",
+            "sandbox_warm_pool_readiness_grace_period",
+            "sandbox_warm_pool_unschedulable_recheck_interval",
         )
         for name in positive:
             if getattr(self, name) <= 0:
@@ -144,6 +204,9 @@ class Settings:
                 raise ConfigError(f"{_flag(name)} must be longer than 0s")
         if math.isnan(self.kube_api_qps):
             raise ConfigError("--kube-api-qps must be a number, negative for no limit")
+        rate = self.sandbox_warm_pool_max_refill_rate
+        if not math.isfinite(rate) or rate < 0:
+            raise ConfigError(f"--sandbox-warm-pool-max-refill-rate must be 0 or more, not {rate}")
         choices = {
             "watch_representation": ("table", "metadata", "full"),
             "log_level": ("debug", "info", "warning", "error"),

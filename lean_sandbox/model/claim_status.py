@@ -1,7 +1,6 @@
 """The status of a SandboxClaim, computed from what one pass observed, and the classes of failures.
 
-Pure: the same observation and the same old status always give the same new status. The controller
-is the only writer; name, addresses and conditions always go out in one patch.
+The controller is the only writer; name, addresses and conditions always go out in one patch.
 """
 
 from __future__ import annotations
@@ -42,9 +41,8 @@ __all__ = [
     "template_not_found",
 ]
 
-# A pool or template that is missing is looked for again after this long, watches aside.
+# For a missing pool or template, watches aside; and for a Sandbox that cannot be read yet.
 MISSING_REQUEUE_S: Final = 60.0
-# A Sandbox that exists but cannot be read yet.
 CREATE_PENDING_REQUEUE_S: Final = 0.2
 
 _EXPIRED: Final = "Claim expired. Sandbox cleanup initiated."
@@ -106,6 +104,11 @@ class ClaimError(Exception):
         self.fault = fault
         self.text = text
         self.conflict = conflict
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the pass is to be repeated as a failed one, with exponential backoff."""
+        return self.fault.retry is Retry.BACKOFF
 
     @property
     def message(self) -> str:

@@ -12,10 +12,11 @@ nothing of a pool that has none. After a restart the initial list rebuilds it: i
 list, and with the members again that were in hand, which is why the adopting write must still be
 guarded.
 
-Nothing here waits or talks to the server; one event loop, no locks. On a 2 GHz core, with 100 000
-members on 300 nodes: offer of a new member 1.7 us, of a known one 0.7 us, take 4 us (any number of
-members), give_back 2 us, done and forget 1 us. Beyond the Member itself a free member costs about
-200 bytes.
+Nothing here waits or talks to the server; one event loop, no locks. Measured with 100 000 members
+on 300 nodes, on one core of a small virtual machine: offer of a new member 1.1 us, of an unchanged
+one 0.6 us, of a changed one 2.7 us; take 3.6 us (2.4 us with 1 000 members); give_back 1.4 us, done
+0.7 us, forget 0.4 us. A free member costs about 140 bytes besides the Member itself, and 350 where
+each is alone on its node.
 """
 
 from __future__ import annotations
@@ -112,8 +113,9 @@ class WarmQueue:
     def offer(self, member: Member) -> None:
         """Note a member as it is now: a new one goes to the end, a known one keeps its turn.
 
-        A taken member stays taken. Another uid under the same key is another Sandbox: it takes the
-        place of the former, at the end, even if that was taken. So is a member that changed pools.
+        A taken member stays taken; its new facts count once it is given back. A free one that is
+        now of another pool goes to the end there. Another uid under the same key is another
+        Sandbox: the former is dropped, even if taken. An adopted member stays adopted.
         Raises ValueError when the pool is in another namespace.
         """
         key = member.key

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry, owner_uid
+from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry
 from lean_sandbox.watch.store import Store
 
 __all__ = ["Caches"]
+
+
+def _owner_uid(entry: PodEntry | SandboxEntry) -> str | None:
+    return entry.owner.uid if entry.owner is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
     """One store for each watched kind."""
 
-    sandboxes: Store[SandboxEntry] = field(default_factory=Store)
-    pods: Store[PodEntry] = field(default_factory=lambda: Store(owner_uid))
+    sandboxes: Store[SandboxEntry] = field(default_factory=lambda: Store(_owner_uid))
+    pods: Store[PodEntry] = field(default_factory=lambda: Store(_owner_uid))
     services: Store[ServiceEntry] = field(default_factory=Store)
     pvcs: Store[PvcEntry] = field(default_factory=Store)

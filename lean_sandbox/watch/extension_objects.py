@@ -16,6 +16,12 @@ from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, view_of_claim
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.template import SandboxTemplate, TemplateView, view_of_template
+from lean_sandbox.model.warmpool import (
+    PoolView,
+    SandboxWarmPool,
+    SandboxWarmPoolStatus,
+    view_of_pool,
+)
 from lean_sandbox.watch.objects import chosen
 from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
@@ -24,11 +30,14 @@ __all__ = [
     "ClaimEntry",
     "PolicyEntry",
     "PolicyItem",
+    "PoolEntry",
     "TemplateEntry",
     "claim_from_full",
     "claim_from_row",
     "policy_from_full",
     "policy_from_row",
+    "pool_from_full",
+    "pool_from_row",
     "template_from_full",
     "template_from_row",
 ]
@@ -156,7 +165,7 @@ def claim_from_row(row: MetaRow, old: ClaimEntry | None) -> ClaimEntry:
         version=as_version(row.resource_version),
         generation=row.generation or 0,
         is_deleting=row.deletion_timestamp is not None,
-        created_at=row.creation_timestamp,
+        created_at=row.creation_timestamp or "",
         labels=chosen(row.labels, CLAIM_LABELS),
         annotations=chosen(row.annotations, CLAIM_ANNOTATIONS),
     )
@@ -193,3 +202,38 @@ def compact_claim_status(status: SandboxClaimStatus) -> SandboxClaimStatus:
         for condition in status.conditions
     )
     return msgspec.structs.replace(status, conditions=conditions)
+
+
+class PoolEntry(msgspec.Struct, gc=False):
+    """What is remembered of a pool."""
+
+    key: Key
+    uid: str
+    version: int
+    generation: int
+    is_deleting: bool
+    view: PoolView | None = None
+    status: SandboxWarmPoolStatus | None = None
+    seen: tuple[Hashable, ...] = ()
+
+
+def pool_from_row(row: MetaRow, old: PoolEntry | None) -> PoolEntry:
+    """Build the entry from metadata, keeping the view and status that still hold."""
+    entry = PoolEntry(
+        key=old.key if old is not None else key_of(row.namespace, row.name),
+        uid=row.uid,
+        version=as_version(row.resource_version),
+        generation=row.generation or 0,
+        is_deleting=row.deletion_timestamp is not None,
+    )
+    if old is not None:
+        entry.view, entry.status = old.view, old.status
+    return entry
+
+
+def pool_from_full(item: SandboxWarmPool, row: MetaRow, old: PoolEntry | None) -> PoolEntry:
+    """Build the entry from a whole pool."""
+    entry = pool_from_row(row, old)
+    entry.view = view_of_pool(item)
+    entry.status = item.status
+    return entry

@@ -17,8 +17,8 @@ class LineTooLongError(Exception):
 class LineSplitter:
     """Collects chunks and returns the complete lines among them.
 
-    ``limit_bytes`` bounds what one unfinished line may hold; an object of the API server is at most
-    about 3 MiB, so the default of 16 MiB is only ever reached by a broken peer.
+    ``limit_bytes`` bounds a line, finished or not; an object of the API server is at most about
+    3 MiB, so the default of 16 MiB is only ever reached by a broken peer.
     """
 
     __slots__ = ("_limit_bytes", "_pending", "_pending_bytes")
@@ -31,21 +31,20 @@ class LineSplitter:
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take a chunk and return the lines it completes, without their ends, skipping empty ones.
 
-        Raises :class:`LineTooLongError` when an unfinished line exceeds the limit.
+        Raises :class:`LineTooLongError` when a line exceeds the limit.
         """
-        head, separator, rest = chunk.partition(b"\n")
-        if not separator:
-            self._keep(chunk)
-            return []
-        self._pending.append(head)
-        first = b"".join(self._pending)
-        self._pending.clear()
-        self._pending_bytes = 0
-        lines = rest.split(b"\n")
+        lines = chunk.split(b"\n")
         tail = lines.pop()
+        if lines and self._pending:
+            self._keep(lines[0])
+            lines[0] = b"".join(self._pending)
+            self._pending.clear()
+            self._pending_bytes = 0
         if tail:
             self._keep(tail)
-        lines.insert(0, first)
+        if len(chunk) > self._limit_bytes:
+            for line in lines:
+                self._check(len(line))
         return [line for line in lines if line and not line.isspace()]
 
     @property
@@ -56,5 +55,8 @@ class LineSplitter:
     def _keep(self, piece: bytes) -> None:
         self._pending.append(piece)
         self._pending_bytes += len(piece)
-        if self._pending_bytes > self._limit_bytes:
+        self._check(self._pending_bytes)
+
+    def _check(self, size_bytes: int) -> None:
+        if size_bytes > self._limit_bytes:
             raise LineTooLongError(f"a line of the watch exceeds {self._limit_bytes} bytes")

@@ -92,5 +92,5 @@ def row_of(meta: ObjectMeta) -> MetaRow:
             for owner in meta.ownerReferences
         ),
         deletion_timestamp=meta.deletionTimestamp,
-        creation_timestamp=meta.creationTimestamp or "",
+        creation_timestamp=meta.creationTimestamp,
     )

@@ -38,6 +38,8 @@ SANDBOX_LABELS = frozenset(
         names.WARM_POOL_LABEL,
         names.TEMPLATE_REF_HASH_LABEL,
         names.LAUNCH_TYPE_LABEL,
+        names.TEMPLATE_HASH_LABEL,
+        names.POD_TEMPLATE_HASH_LABEL,
     }
 )
 _NOTES = frozenset({names.TRACE_CONTEXT_ANNOTATION, names.TEMPLATE_REF_ANNOTATION})
@@ -66,6 +68,7 @@ class SandboxEntry(msgspec.Struct, gc=False):
     view: SandboxView | None = None
     status: SandboxStatus | None = None
     fault: str = ""
+    created_at: str = ""
     seen: tuple[Hashable, ...] = ()
 
     @property
@@ -100,6 +103,7 @@ def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
         labels=shared_map(chosen(row.labels, SANDBOX_LABELS)),
         pod_name=key.name if pod_name == key.name else pod_name,
         notes=notes,
+        created_at=sys.intern(row.creation_timestamp or ""),
     )
     if old is not None:
         entry.view = old.view

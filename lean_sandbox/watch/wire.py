@@ -66,7 +66,7 @@ class MetaRow(msgspec.Struct, rename="camel", gc=False):
     finalizers: tuple[str, ...] = ()
     owners: tuple[OwnerRow, ...] = msgspec.field(default=(), name="ownerReferences")
     deletion_timestamp: str | None = None
-    creation_timestamp: str = ""
+    creation_timestamp: str | None = None
     columns: dict[str, str] | None = msgspec.field(default=None, name="-columns")
 
     @property

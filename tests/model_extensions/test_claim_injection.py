@@ -150,7 +150,7 @@ def test_overriding_gives_every_name_once_and_the_claims_value(
     names = [entry["name"] for entry in result]
     assert names[: len(existing)] == existing
     assert len(set(names)) == len(names)
-    wanted = {name: "old" for name in existing} | {entry.name: entry.value for entry in env}
+    wanted = dict.fromkeys(existing, "old") | {entry.name: entry.value for entry in env}
     assert {entry["name"]: entry["value"] for entry in result} == wanted
 
 
@@ -160,7 +160,7 @@ def test_overriding_gives_every_name_once_and_the_claims_value(
 def volumes(*names: str, mark: str = "") -> tuple[VolumeClaimTemplate, ...]:
     """Return volumeClaimTemplates with these names."""
     entries = [{"metadata": {"name": name}, "spec": {"volumeName": mark}} for name in names]
-    return msgspec.convert(as_json(entries), tuple[VolumeClaimTemplate, ...], strict=False)
+    return msgspec.json.decode(msgspec.json.encode(entries), type=tuple[VolumeClaimTemplate, ...])
 
 
 def described(entries: tuple[VolumeClaimTemplate, ...]) -> list[tuple[str, str]]:
@@ -228,8 +228,10 @@ def test_an_invalid_template_fails_every_claim() -> None:
     fault = ClaimFault.CLAIM_TEMPLATES
     assert merge_fault(volumes("a", ""), (), "Disallowed") == (
         fault,
-        "invalid volume claim templates in template: invalid volume claim templates: "
-        "name at index 1 is empty",
+        (
+            "invalid volume claim templates in template: invalid volume claim templates: name at "
+            "index 1 is empty"
+        ),
     )
     assert merge_fault(volumes("a", "a"), volumes("b"), "Allowed") == (
         fault,

@@ -45,10 +45,12 @@ def fault_of(
     try:
         validate_additional_metadata(labels, annotations, domains)
     except ClaimError as error:
-        assert error.fault is ClaimFault.INVALID_METADATA
-        assert error.message == str(error)
-        return error.text
-    return ""
+        refusal = error
+    else:
+        return ""
+    assert refusal.fault is ClaimFault.INVALID_METADATA
+    assert refusal.message == str(refusal)
+    return refusal.text
 
 
 # --- validation ----------------------------------------------------------------------------------

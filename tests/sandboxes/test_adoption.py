@@ -245,6 +245,27 @@ async def test_a_pod_that_lost_its_tracking_label_gets_it_back() -> None:
         assert ready_of(world)[0] == "False"
 
 
+@pytest.mark.case(59, 108, 109)
+@pytest.mark.parametrize("grace_s", [0, 30])
+async def test_a_pod_without_the_tracking_label_is_suspended_to_its_end(grace_s: int) -> None:
+    """Case 59, 108, 109: the end of a Pod is seen only with the label, so it is put back first."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        store = world.plane.store
+        bare = {"metadata": {"labels": {HASH_LABEL: None}}}
+        store.patch("pods", NS, "sb-1", bare)
+        suspend = {"spec": {"operatingMode": "Suspended"}}
+        if grace_s:
+            store.delete("pods", NS, "sb-1", grace_s=grace_s)
+        await world.patch("sandboxes", "sb-1", suspend)
+        assert world.pod()["metadata"]["labels"] == tracking()
+        assert world.pod()["metadata"]["deletionTimestamp"]
+        assert condition(world.get(), "Suspended")["reason"] == "PodTerminating"
+        await world.delete("pods", "sb-1")
+        assert condition(world.get(), "Suspended")["reason"] == "PodTerminated"
+        assert "podIPs" not in world.get()["status"]
+
+
 @pytest.mark.case(63)
 async def test_a_terminating_pod_is_waited_for() -> None:
     """Case 63: no second Pod while the first one ends; readiness lasts as long as it serves."""

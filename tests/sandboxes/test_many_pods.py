@@ -8,6 +8,7 @@ import pytest
 
 from lean_sandbox.run.workers import Outcome
 from tests.support.world import (
+    HASH_LABEL,
     NS,
     World,
     condition,
@@ -88,6 +89,23 @@ async def test_one_of_two_pods_gone_is_life_as_before_and_a_new_episode_is_told_
         # Equal notes may be folded into one object as a series; both were counted.
         told = [event for event in world.events() if event["reason"] == "MultiplePods"]
         assert sum((event.get("series") or {}).get("count", 1) for event in told) == 2
+
+
+@pytest.mark.case(59, 60)
+async def test_a_pod_without_the_tracking_label_counts_as_one_of_two() -> None:
+    """Case 59, 60: a Pod that drops out of sight while another comes is looked for and counted."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        bare = {"metadata": {"labels": {HASH_LABEL: None}}}
+        world.plane.store.patch("pods", NS, "sb-1", bare)
+        await second_pod(world)
+        assert condition(world.get(), "Ready")["message"] == TEXT
+        await world.poke()
+        assert condition(world.get(), "Ready")["message"] == TEXT
+        assert HASH_LABEL not in world.pod()["metadata"].get("labels", {})
+        await world.delete("pods", "twin")
+        assert world.pod()["metadata"]["labels"] == tracking()
+        assert condition(world.get(), "Ready")["status"] == "True"
 
 
 @pytest.mark.case(61)

@@ -179,6 +179,9 @@ class Act:
                 PODS.plural, key.namespace, key.name, Proof.NOT_FOUND, since=asked
             )
             return None
+        return self._learn_pod(pod, sandbox)
+
+    def _learn_pod(self, pod: Pod, sandbox: Key) -> PodEntry:
         if names.NAME_HASH_LABEL not in (pod.metadata.labels or {}):
             # The watch is filtered by this label and would never tell of this Pod's end.
             return pod_from_full(pod, row_of(pod.metadata), None)
@@ -218,7 +221,7 @@ class Act:
         answer = await self._client.merge_patch(
             PODS, pod.key.namespace, pod.key.name, patch, Pod, **self._options
         )
-        return self._learn_full(self._intakes.pods, answer, sandbox)
+        return self._learn_pod(answer, sandbox)
 
     async def delete_pod(self, pod: PodEntry) -> bool:
         """Delete this very Pod, not one of the same name made since. One DELETE.

@@ -23,10 +23,15 @@ from lean_sandbox.model.meta import (
 from lean_sandbox.model.pod import build_pod, metadata_patch
 from lean_sandbox.model.pvc import build_pvc, pvc_name
 from lean_sandbox.model.sandbox import Sandbox
+from lean_sandbox.reconcile.ownership import reference_of, sandbox_meta
 from lean_sandbox.reconcile.sandbox.act import Act
-from lean_sandbox.reconcile.sandbox.failures import RefusedError, StepError, said
+from lean_sandbox.reconcile.sandbox.failures import (
+    OvertakenError,
+    RefusedError,
+    StepError,
+    said,
+)
 from lean_sandbox.reconcile.sandbox.notes import Notes
-from lean_sandbox.reconcile.sandbox.ownership import reference_of, sandbox_meta
 from lean_sandbox.reconcile.sandbox.pod_plan import (
     AdoptPod,
     CreatePod,
@@ -126,7 +131,10 @@ class Children:
         self._doubtful.add(key)
 
     async def run(self, entry: SandboxEntry, sandbox: Sandbox | None) -> ChildrenOutcome:
-        """Bring all children to the wanted state, as far as this pass can."""
+        """Bring all children to the wanted state, as far as this pass can.
+
+        Raises OvertakenError when the pass has to begin anew.
+        """
         work = _Pass(entry, sandbox, names.name_hash(entry.key.name))
         await self._guarded(work, self._claims(work))
         pod_failure = await self._guarded(work, self._pod(work))
@@ -162,14 +170,22 @@ class Children:
         return None
 
     async def _whole(self, work: _Pass) -> Sandbox:
-        """Return the whole Sandbox, fetched once in a pass at most."""
+        """Return the whole Sandbox, fetched once in a pass at most.
+
+        Raises OvertakenError when it is not the one that the pass was planned for.
+        """
         if work.sandbox is None:
-            work.sandbox = await self._act.get_sandbox(work.key)
-            if work.sandbox is None:
-                raise RefusedError("the Sandbox went away during the pass")
+            sandbox = await self._act.get_sandbox(work.key)
             fresh = self._caches.sandboxes.get(work.key)
-            if fresh is not None:
-                work.entry = fresh
+            if (
+                sandbox is None
+                or fresh is None
+                or fresh.is_deleting
+                or fresh.uid != work.entry.uid
+                or fresh.generation != work.entry.generation
+            ):
+                raise OvertakenError
+            work.sandbox, work.entry = sandbox, fresh
         return work.sandbox
 
     # -- claims for volumes ----------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 
 from lean_sandbox.api.client import Client
 from lean_sandbox.clock import Clock
+from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.reconcile.sandbox.act import Act, Intakes
 from lean_sandbox.reconcile.sandbox.children import Children
 from lean_sandbox.reconcile.sandbox.launch import Launches
@@ -59,6 +60,7 @@ class SandboxController:
         recorder: Recorder | None = None,
         tracing: Tracing | None = None,
         on_pass: Callable[[PassReport[Key]], None] | None = None,
+        on_status: Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None] | None = None,
     ) -> None:
         self._client = client
         self._caches = caches
@@ -67,6 +69,7 @@ class SandboxController:
         self._options = options
         self._tracing = tracing
         self._on_pass = on_pass
+        self.on_status = on_status
         self._notes = Notes(recorder)
         self._absent = KnownAbsent(_ABSENT_ENTRIES, _ABSENT_TTL_S, clock)
         self._launches = Launches(options.status_window_s, options.step_window_s)
@@ -101,6 +104,7 @@ class SandboxController:
             clock=self._clock,
             options=Options(cluster_domain=options.cluster_domain),
             tracing=self._tracing,
+            on_status=self._status_written,
         )
         self.dispatcher = Dispatcher(
             self.queue,
@@ -113,6 +117,10 @@ class SandboxController:
             retry_no_later_than_s=self._reconciler.due_in_s,
             name="sandbox",
         )
+
+    def _status_written(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
+        if self.on_status is not None:
+            self.on_status(entry, old, new)
 
     async def _pass(self, item: Item[Key]) -> Result:
         return await self._reconciler.reconcile(item.key)

@@ -6,7 +6,14 @@ from lean_sandbox.api.errors import ControlPlaneError
 from lean_sandbox.model import messages
 from lean_sandbox.model.messages import Failure
 
-__all__ = ["RefusedError", "StepError", "said"]
+__all__ = ["OvertakenError", "RefusedError", "StepError", "said"]
+
+
+class OvertakenError(Exception):
+    """The Sandbox was changed, replaced or deleted while a pass over it was under way.
+
+    What the pass has planned may not hold any more; nothing failed, it begins anew.
+    """
 
 
 class RefusedError(Exception):

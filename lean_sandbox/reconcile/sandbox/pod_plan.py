@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lean_sandbox.model import messages
 from lean_sandbox.model.meta import Ownership
-from lean_sandbox.reconcile.sandbox.ownership import may_adopt, ownership_of, reference_of
+from lean_sandbox.reconcile.ownership import may_adopt, ownership_of, reference_of
 from lean_sandbox.watch.objects import PodEntry
 
 __all__ = [

@@ -6,7 +6,7 @@ from enum import Enum
 
 from lean_sandbox.model import messages
 from lean_sandbox.model.meta import Ownership
-from lean_sandbox.reconcile.sandbox.ownership import may_adopt, ownership_of, reference_of
+from lean_sandbox.reconcile.ownership import may_adopt, ownership_of, reference_of
 from lean_sandbox.watch.objects import PvcEntry
 
 __all__ = ["PvcStep", "plan_pvc"]

@@ -20,6 +20,7 @@ from lean_sandbox.model import conditions, expiry, names
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.reconcile.sandbox.act import Act
 from lean_sandbox.reconcile.sandbox.children import Children, ChildrenOutcome
+from lean_sandbox.reconcile.sandbox.failures import OvertakenError
 from lean_sandbox.reconcile.sandbox.launch import Launches, is_news, is_on_the_way_up
 from lean_sandbox.reconcile.sandbox.notes import Notes
 from lean_sandbox.reconcile.sandbox.teardown import Teardown
@@ -78,6 +79,7 @@ class SandboxReconciler:
         options: Options,
         tracing: Tracing | None = None,
         on_gone: Callable[[Key], None] = lambda _key: None,
+        on_status: Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None] | None = None,
     ) -> None:
         self._caches = caches
         self._act = act
@@ -89,6 +91,7 @@ class SandboxReconciler:
         self._options = options
         self._tracing = tracing
         self._on_gone = on_gone
+        self._on_status = on_status
 
     async def reconcile(self, key: Key) -> Result:
         """Make one pass over a Sandbox.
@@ -116,7 +119,10 @@ class SandboxReconciler:
             return await self._refuse(entry, old)
         if self._expired(entry):
             return await self._expire(entry, old)
-        outcome = await self._children.run(entry, sandbox)
+        try:
+            outcome = await self._children.run(entry, sandbox)
+        except OvertakenError:
+            return Result(requeue_after_s=0.0)
         return await self._conclude(entry, old, outcome)
 
     def _forget(self, key: Key) -> None:
@@ -206,7 +212,9 @@ class SandboxReconciler:
             requeues.append(wait_s)
         else:
             if is_on_the_way_up(old, new):
-                self._launches.published(entry.key, self._clock.monotonic())
+                # A pass with nothing to tell publishes nothing and must not lengthen the next wait.
+                if conditions.status_patch(old, new) is not None:
+                    self._launches.published(entry.key, self._clock.monotonic())
             else:
                 self._launches.settled(entry.key)
             await self._write_status(entry, old, new)
@@ -235,6 +243,9 @@ class SandboxReconciler:
             log.warning("status_refused", key=str(entry.key), reason=error.message)
             return
         self._notes.status_written(entry, old, new)
+        fresh = self._caches.sandboxes.get(entry.key)
+        if self._on_status is not None and fresh is not None and fresh.uid == entry.uid:
+            self._on_status(fresh, old, new)
 
 
 def _failure(outcome: ChildrenOutcome) -> PassFailedError:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from lean_sandbox.model import messages
 from lean_sandbox.model.meta import Ownership
 from lean_sandbox.model.service import adoption_refusal
-from lean_sandbox.reconcile.sandbox.ownership import may_adopt, ownership_of, reference_of
+from lean_sandbox.reconcile.ownership import may_adopt, ownership_of, reference_of
 from lean_sandbox.watch.objects import ServiceEntry
 
 __all__ = [

@@ -8,9 +8,9 @@ from lean_sandbox.api.errors import AlreadyExists, ControlPlaneError
 from lean_sandbox.model import messages, names
 from lean_sandbox.model.messages import Failure
 from lean_sandbox.model.service import adopted_service, build_service, owned_service_patch
+from lean_sandbox.reconcile.ownership import sandbox_meta
 from lean_sandbox.reconcile.sandbox.act import Act
 from lean_sandbox.reconcile.sandbox.failures import RefusedError, StepError
-from lean_sandbox.reconcile.sandbox.ownership import sandbox_meta
 from lean_sandbox.reconcile.sandbox.service_plan import (
     AdoptService,
     CreateService,

@@ -1,0 +1,177 @@
+"""The wiring of the extension controllers: claims, templates and pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lean_sandbox.api.client import Client
+from lean_sandbox.api.events import EventRecorder
+from lean_sandbox.clock import Clock
+from lean_sandbox.model.sandbox import SandboxStatus
+from lean_sandbox.reconcile.blueprints import Blueprints
+from lean_sandbox.reconcile.claim.binder import Wakes
+from lean_sandbox.reconcile.claim.controller import ClaimController, ClaimOptions
+from lean_sandbox.reconcile.sandbox.controller import SandboxController
+from lean_sandbox.reconcile.template.controller import TemplateController
+from lean_sandbox.reconcile.warmpool.controller import PoolController
+from lean_sandbox.reconcile.warmpool.reconciler import PoolOptions
+from lean_sandbox.run.queue import REFILL, WorkQueue
+from lean_sandbox.run.workers import Dispatcher
+from lean_sandbox.settings import Settings
+from lean_sandbox.watch import extension_kinds as kinds
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
+from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.store import Key
+
+__all__ = ["Extensions"]
+
+
+class Extensions:
+    """The three extension controllers, joined to each other and to the Sandbox controller."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        sandboxes: SandboxController,
+        settings: Settings,
+        *,
+        clock: Clock,
+        uniform: Callable[[], float],
+        claim_recorder: EventRecorder | None,
+        pool_recorder: EventRecorder | None,
+    ) -> None:
+        self.caches = ExtensionCaches()
+        self._sandboxes = sandboxes
+        blueprints = Blueprints(client, self.caches, timeout_s=settings.request_timeout)
+        self._blueprints = blueprints
+        self.claims = ClaimController(
+            client,
+            caches,
+            self.caches,
+            blueprints,
+            Wakes(sandbox=self._launch, pool=self._wake_pool),
+            clock=clock,
+            options=_claim_options(settings),
+            recorder=claim_recorder,
+        )
+        self.pools = PoolController(
+            client,
+            caches,
+            self.caches,
+            blueprints,
+            clock=clock,
+            uniform=uniform,
+            options=_pool_options(settings),
+            claims_are_waiting=lambda: self.claims.is_busy,
+            launch=self._launch,
+            forget_member=self.claims.warm.forget,
+            recorder=pool_recorder,
+        )
+        self.templates = TemplateController(
+            client,
+            self.caches.templates,
+            self.caches.policies,
+            clock=clock,
+            workers=settings.sandbox_template_concurrent_workers,
+            timeout_s=settings.request_timeout,
+        )
+        self.intakes = ExtensionIntakes(
+            claims=Intake(kinds.claims(), self.caches.claims, self.claims.on_claim),
+            pools=Intake(
+                kinds.pools(), self.caches.pools, _both(self.pools.on_pool, self.claims.on_pool)
+            ),
+            templates=Intake(
+                kinds.templates(),
+                self.caches.templates,
+                _both(self.templates.on_template, self.pools.on_template, self.claims.on_template),
+            ),
+            policies=Intake(kinds.policies(), self.caches.policies, self.templates.on_policy),
+        )
+
+    def connect(self, sandboxes: Intake[SandboxEntry]) -> None:
+        """Take the intake of the Sandboxes, which needs this object's handlers to be built."""
+        self._blueprints.connect(self.intakes)
+        self.claims.connect(self.intakes, sandboxes)
+        self.pools.connect(self.intakes, sandboxes)
+        self.templates.connect(self.intakes.templates, self.intakes.policies)
+
+    @property
+    def all_intakes(self) -> tuple[Intake[Any], ...]:
+        """The intakes of the kinds that are watched for the extensions."""
+        own = self.intakes
+        return own.templates, own.pools, own.claims, own.policies
+
+    @property
+    def dispatchers(self) -> tuple[Dispatcher[Key], ...]:
+        """Everything that runs passes."""
+        return (
+            self.claims.dispatcher,
+            self.pools.dispatcher,
+            self.templates.dispatcher,
+            self.claims.annotator.dispatcher,
+        )
+
+    @property
+    def queues(self) -> dict[str, WorkQueue[Key]]:
+        """The work queues by the name of their controller."""
+        return {
+            "sandboxclaim": self.claims.queue,
+            "sandboxwarmpool": self.pools.queue,
+            "sandboxtemplate": self.templates.queue,
+            "claim-annotations": self.claims.annotator.queue,
+        }
+
+    # -- what concerns all three -----------------------------------------------------------------
+
+    def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
+        """Hand a change of a Sandbox on to whom it concerns."""
+        self.claims.on_sandbox(notice)
+        self.pools.on_sandbox(notice)
+
+    def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
+        """Hand on a status that our own Sandbox controller wrote, which comes as no event."""
+        self.claims.on_status(entry, old, new)
+        self.pools.on_status(entry)
+
+    def _launch(self, sandbox: Key) -> None:
+        self._sandboxes.queue.add(sandbox, priority=REFILL, reason="owner")
+
+    def _wake_pool(self, pool: Key) -> None:
+        self.pools.wake(pool)
+
+
+def _both(*handlers: Callable[[Notice[Any]], None]) -> Callable[[Notice[Any]], None]:
+    def notify(notice: Notice[Any]) -> None:
+        for handler in handlers:
+            handler(notice)
+
+    return notify
+
+
+def _claim_options(settings: Settings) -> ClaimOptions:
+    return ClaimOptions(
+        workers=settings.sandbox_claim_concurrent_workers,
+        allowed_label_domains=settings.allowed_label_domains,
+        observes=not settings.disable_claim_observability_annotations,
+        request_timeout_s=settings.request_timeout,
+        pass_deadline_s=settings.reconcile_deadline,
+        shutdown_grace_s=settings.shutdown_grace,
+    )
+
+
+def _pool_options(settings: Settings) -> PoolOptions:
+    return PoolOptions(
+        workers=settings.sandbox_warm_pool_concurrent_workers,
+        max_batch_size=settings.sandbox_warm_pool_max_batch_size,
+        replenish_delay_s=settings.sandbox_warm_pool_replenish_delay,
+        max_refill_rate=settings.sandbox_warm_pool_max_refill_rate,
+        readiness_grace_s=settings.sandbox_warm_pool_readiness_grace_period,
+        unschedulable_recheck_s=settings.sandbox_warm_pool_unschedulable_recheck_interval,
+        eviction=settings.enable_warm_pool_eviction,
+        request_timeout_s=settings.request_timeout,
+    )

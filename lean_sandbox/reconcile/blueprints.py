@@ -1,0 +1,86 @@
+"""Which pool and template a claim or a pool means, as the caches show them.
+
+A pool or template that the cache does not have is looked for once at the server before anybody is
+told that it is missing: clients give up at once on that word, and the watch may only be late.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lean_sandbox.api.client import Client
+from lean_sandbox.api.errors import NotFound
+from lean_sandbox.api.limits import Lane
+from lean_sandbox.api.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS
+from lean_sandbox.model.claim_status import pool_not_found, template_not_found
+from lean_sandbox.model.template import SandboxTemplate, TemplateView
+from lean_sandbox.model.warmpool import PoolView, SandboxWarmPool
+from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
+from lean_sandbox.watch.store import Key
+
+__all__ = ["Blueprints"]
+
+
+class Blueprints:
+    """Resolves names of pools and templates within one namespace."""
+
+    def __init__(self, client: Client, caches: ExtensionCaches, *, timeout_s: float) -> None:
+        self._client = client
+        self._caches = caches
+        self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
+        self._intakes: ExtensionIntakes
+
+    def connect(self, intakes: ExtensionIntakes) -> None:
+        """Take the intakes, which need the controllers' handlers to be built."""
+        self._intakes = intakes
+
+    def known_pool(self, key: Key) -> PoolView | None:
+        """Return the pool if the cache has it."""
+        entry = self._caches.pools.get(key)
+        return entry.view if entry is not None else None
+
+    def known_template(self, key: Key) -> TemplateView | None:
+        """Return the template if the cache has it."""
+        entry = self._caches.templates.get(key)
+        return entry.view if entry is not None else None
+
+    def known_template_of(self, pool: Key) -> TemplateView | None:
+        """Return the template of a pool if the caches have both."""
+        view = self.known_pool(pool)
+        return None if view is None else self.known_template(Key(pool.namespace, view.template))
+
+    async def pool(self, key: Key) -> PoolView:
+        """Return the pool; raises ClaimError (WarmPoolNotFound) after one GET that found none."""
+        view = self.known_pool(key)
+        if view is not None:
+            return view
+        if key.name:
+            try:
+                found = await self._client.get(
+                    SANDBOXWARMPOOLS, key.namespace, key.name, SandboxWarmPool, **self._options
+                )
+            except NotFound:
+                pass
+            else:
+                entry, _ = self._intakes.pools.learn_full(found)
+                if entry.view is not None:
+                    return entry.view
+        raise pool_not_found(key.name)
+
+    async def template(self, key: Key) -> TemplateView:
+        """Return the template; raises ClaimError (TemplateNotFound) after one GET without one."""
+        view = self.known_template(key)
+        if view is not None:
+            return view
+        if key.name:
+            try:
+                found = await self._client.get(
+                    SANDBOXTEMPLATES, key.namespace, key.name, SandboxTemplate, **self._options
+                )
+            except NotFound:
+                pass
+            else:
+                entry, _ = self._intakes.templates.learn_full(found)
+                if entry.view is not None:
+                    return entry.view
+        raise template_not_found(key.name)

@@ -1,0 +1,202 @@
+"""The requests of the claim reconciler, each with what its answer teaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lean_sandbox.api.client import METADATA_ACCEPT, Client
+from lean_sandbox.api.errors import NotFound
+from lean_sandbox.api.limits import Lane
+from lean_sandbox.api.resources import SANDBOXCLAIMS, SANDBOXES
+from lean_sandbox.api.wire import PartialObject
+from lean_sandbox.model.claim import SandboxClaim, SandboxClaimStatus
+from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
+from lean_sandbox.run.queue import WorkQueue
+from lean_sandbox.watch.extension_objects import ClaimEntry
+from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.objects import SandboxEntry, row_of
+from lean_sandbox.watch.store import Key
+
+__all__ = ["ClaimAct"]
+
+
+class ClaimAct:
+    """Carries out what a pass over a claim decides."""
+
+    def __init__(self, client: Client, queue: WorkQueue[Key], *, timeout_s: float) -> None:
+        self._client = client
+        self._queue = queue
+        self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
+        self._behind: dict[str, Any] = {"lane": Lane.BACKGROUND, "timeout_s": timeout_s}
+        self._claims: Intake[ClaimEntry]
+        self._sandboxes: Intake[SandboxEntry]
+
+    def connect(self, claims: Intake[ClaimEntry], sandboxes: Intake[SandboxEntry]) -> None:
+        """Take the intakes, which need the controllers' handlers to be built."""
+        self._claims = claims
+        self._sandboxes = sandboxes
+
+    # -- claims ----------------------------------------------------------------------------------
+
+    async def get_claim(self, key: Key) -> SandboxClaim | None:
+        """Fetch the whole claim; ``None`` when it is gone. One GET."""
+        try:
+            claim = await self._client.get(
+                SANDBOXCLAIMS, key.namespace, key.name, SandboxClaim, **self._options
+            )
+        except NotFound:
+            return None
+        self._claims.learn_full(claim)
+        return claim
+
+    async def patch_status(
+        self, entry: ClaimEntry, patch: dict[str, Any], status: SandboxClaimStatus
+    ) -> bool:
+        """Write the status; false when the claim is gone. One PATCH."""
+        try:
+            answer = await self._client.merge_patch(
+                SANDBOXCLAIMS,
+                entry.key.namespace,
+                entry.key.name,
+                {"status": patch},
+                PartialObject,
+                subresource="status",
+                accept=METADATA_ACCEPT,
+                **self._options,
+            )
+        except NotFound:
+            return False
+        self._learn_claim(entry.key, answer, status)
+        return True
+
+    async def annotate(self, entry: ClaimEntry, changes: dict[str, str | None]) -> None:
+        """Set or remove annotations of the claim, behind everything else. One PATCH."""
+        try:
+            answer = await self._client.merge_patch(
+                SANDBOXCLAIMS,
+                entry.key.namespace,
+                entry.key.name,
+                {"metadata": {"annotations": changes}},
+                PartialObject,
+                accept=METADATA_ACCEPT,
+                **self._behind,
+            )
+        except NotFound:
+            return
+        self._learn_claim(entry.key, answer, entry.status)
+
+    async def delete_claim(self, entry: ClaimEntry, *, foreground: bool) -> None:
+        """Delete this very claim; one that is gone is no error. One DELETE."""
+        try:
+            await self._client.delete(
+                SANDBOXCLAIMS,
+                entry.key.namespace,
+                entry.key.name,
+                uid=entry.uid,
+                propagation="Foreground" if foreground else None,
+                **self._options,
+            )
+        except NotFound:
+            return
+
+    def _learn_claim(
+        self, key: Key, answer: PartialObject, status: SandboxClaimStatus | None
+    ) -> None:
+        row = row_of(answer.metadata)
+        before = self._claims.store.get(key)
+        entry, _ = self._claims.learn_row(row)
+        if entry.uid == row.uid:
+            entry.status = status
+        self._queue.withdraw(key, f"{row.uid}@{row.resource_version}")
+        if before is not None and entry.generation != before.generation:
+            self._queue.add(key, reason="changed meanwhile")
+
+    # -- Sandboxes -------------------------------------------------------------------------------
+
+    async def adopt(
+        self,
+        member: SandboxEntry,
+        operations: list[dict[str, Any]],
+        visible: PodTemplateMetadata | None,
+    ) -> SandboxEntry:
+        """Take a member over; ``visible`` is the Pod template's new metadata if it changes.
+
+        One PATCH. Raises Invalid when the member is another's by now, NotFound when it is gone.
+        """
+        answer = await self._client.json_patch(
+            SANDBOXES,
+            member.key.namespace,
+            member.key.name,
+            operations,
+            PartialObject,
+            accept=METADATA_ACCEPT,
+            **self._options,
+        )
+        entry, _ = self._sandboxes.learn_row(row_of(answer.metadata))
+        self._follow_template(entry, member, visible)
+        return entry
+
+    def _follow_template(
+        self, entry: SandboxEntry, before: SandboxEntry, visible: PodTemplateMetadata | None
+    ) -> None:
+        """Bring the remembered view to what our own patch made of it, which saves a GET."""
+        view = before.view
+        if visible is None or view is None or view.generation != before.generation:
+            return
+        if entry.generation != before.generation + 1:
+            return
+        entry.view = msgspec.structs.replace(
+            view,
+            generation=entry.generation,
+            template_labels=visible.labels,
+            template_annotations=visible.annotations,
+        )
+
+    async def create_sandbox(self, namespace: str, body: dict[str, Any]) -> SandboxEntry:
+        """Create the Sandbox of a cold start. One POST. Raises AlreadyExists."""
+        made = await self._client.create(SANDBOXES, namespace, body, Sandbox, **self._options)
+        entry, _ = self._sandboxes.learn_full(made)
+        return entry
+
+    async def get_sandbox(self, key: Key) -> SandboxEntry | None:
+        """Fetch a Sandbox; ``None`` when there is none. One GET."""
+        try:
+            found = await self._client.get(
+                SANDBOXES, key.namespace, key.name, Sandbox, **self._options
+            )
+        except NotFound:
+            held = self._sandboxes.store.get(key)
+            if held is not None:
+                self._sandboxes.forget(key, held.uid)
+            return None
+        entry, _ = self._sandboxes.learn_full(found)
+        return entry
+
+    async def get_pod_metadata(self, key: Key) -> PodTemplateMetadata | None:
+        """Fetch the metadata of a Sandbox's Pod template, reserved keys and all. One GET."""
+        found = await self._client.get(SANDBOXES, key.namespace, key.name, Sandbox, **self._options)
+        self._sandboxes.learn_full(found)
+        return found.spec.podTemplate.metadata
+
+    async def patch_sandbox(self, entry: SandboxEntry, patch: dict[str, Any]) -> SandboxEntry:
+        """Apply a merge patch to a bound Sandbox. One PATCH."""
+        made = await self._client.merge_patch(
+            SANDBOXES, entry.key.namespace, entry.key.name, patch, Sandbox, **self._options
+        )
+        learned, _ = self._sandboxes.learn_full(made)
+        return learned
+
+    async def delete_sandbox(self, entry: SandboxEntry) -> None:
+        """Delete this very Sandbox; one that is gone is no error. One DELETE."""
+        try:
+            await self._client.delete(
+                SANDBOXES,
+                entry.key.namespace,
+                entry.key.name,
+                uid=entry.uid,
+                **self._options,
+            )
+        except NotFound:
+            self._sandboxes.forget(entry.key, entry.uid)

@@ -1,0 +1,381 @@
+"""From a claim to its Sandbox: the one it has, one of its pool, or a new one (claims, 3.5 to 3.10).
+
+A warm claim costs one request here: the patch that takes the member over. The member is handed out
+in memory to one claim at a time and the patch is guarded by the uid of the pool that owns it, so a
+second adopter always loses and takes another member at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lean_sandbox.api.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    ControlPlaneError,
+    Invalid,
+    NotFound,
+)
+from lean_sandbox.clock import Clock
+from lean_sandbox.model import names
+from lean_sandbox.model.blueprint import Verdict, claim_verdict
+from lean_sandbox.model.claim import ClaimFacts, SandboxClaimSpec
+from lean_sandbox.model.claim_metadata import bound_sync_patch, desired_pod_metadata
+from lean_sandbox.model.claim_sandbox import (
+    PoolMember,
+    adoption_patch,
+    build_cold_sandbox,
+    candidate_refusal,
+    launch_type,
+    launch_type_patch,
+    needs_template_touch,
+)
+from lean_sandbox.model.claim_status import (
+    ClaimError,
+    ClaimFault,
+    not_controlled,
+    sandbox_create_pending,
+)
+from lean_sandbox.model.names import is_reserved_annotation, is_reserved_label
+from lean_sandbox.model.sandbox import PodTemplateMetadata
+from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.reconcile.blueprints import Blueprints
+from lean_sandbox.reconcile.claim.act import ClaimAct
+from lean_sandbox.reconcile.claim.notes import ClaimNotes
+from lean_sandbox.reconcile.ownership import reference_of
+from lean_sandbox.run.warm import WarmQueue
+from lean_sandbox.run.warm_lines import Member
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.extension_objects import ClaimEntry
+from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.store import Key
+
+__all__ = ["Binder", "StillWaitingError", "Wakes"]
+
+# How long a new claim waits for members of its pool that have no address yet, and how often it
+# looks.
+_GRACE_S = 2.0
+_LOOK_AGAIN_S = 0.5
+_MOST_TRIES = 64
+
+
+class StillWaitingError(Exception):
+    """Members of the pool are on their way up: look again after ``after_s``, and write nothing."""
+
+    def __init__(self, after_s: float) -> None:
+        super().__init__(f"waiting {after_s:g} s for members of the pool")
+        self.after_s = after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Wakes:
+    """Whom a binding concerns besides the claim."""
+
+    sandbox: Callable[[Key], None]
+    pool: Callable[[Key], None]
+
+
+class Binder:
+    """Finds, takes or makes the Sandbox of a claim."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        warm: WarmQueue,
+        blueprints: Blueprints,
+        act: ClaimAct,
+        notes: ClaimNotes,
+        wakes: Wakes,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._caches = caches
+        self._warm = warm
+        self._blueprints = blueprints
+        self._act = act
+        self._notes = notes
+        self._wakes = wakes
+        self._clock = clock
+
+    async def find(self, entry: ClaimEntry) -> SandboxEntry | None:
+        """Return the Sandbox that the claim has already. No request in the ordinary case.
+
+        Raises ClaimError when the claim's own name is held by somebody else's Sandbox.
+        """
+        owned = self._caches.sandboxes.owned_by(entry.uid)
+        if owned:
+            bound = entry.status.bound.name if entry.status is not None else ""
+            return next((one for one in owned if one.key.name == bound), owned[0])
+        assigned = (entry.annotations or {}).get(names.SANDBOX_NAME_ANNOTATION) or (
+            entry.labels or {}
+        ).get(names.SANDBOX_NAME_ANNOTATION)
+        if assigned:
+            taken = await self._assigned(entry, assigned)
+            if taken is not None:
+                return taken
+        namesake = self._caches.sandboxes.get(entry.key)
+        if namesake is not None:
+            raise not_controlled(namesake.key.name, entry.key.name)
+        return None
+
+    async def _assigned(self, entry: ClaimEntry, name: str) -> SandboxEntry | None:
+        """Complete an adoption that another process began, or drop what names no member of ours."""
+        held = self._caches.sandboxes.get(Key(entry.key.namespace, name))
+        assert entry.view is not None
+        if held is not None and held.owner is None:
+            return None
+        if held is not None and self._refusal(held, entry.view.pool) is None:
+            member = self._member_of(held, entry.view.pool)
+            taken = await self._adopt(entry, held)
+            if taken is not None:
+                self._warm.done(member)
+                return taken
+        await self._act.annotate(entry, {names.SANDBOX_NAME_ANNOTATION: None})
+        return None
+
+    # -- warm ------------------------------------------------------------------------------------
+
+    async def take(self, entry: ClaimEntry) -> SandboxEntry | None:
+        """Take a member of the claim's pool; ``None`` when there is none to wait for.
+
+        Raises :class:`StillWaitingError` while members come up and the claim is young.
+        """
+        assert entry.view is not None
+        pool = Key(entry.key.namespace, entry.view.pool)
+        accept = self._acceptance(pool)
+        for _ in range(_MOST_TRIES):
+            taken = self._warm.take(pool, accept=accept)
+            member = taken.member
+            if member is None:
+                if taken.waiting:
+                    self._wait(entry)
+                return None
+            held = self._caches.sandboxes.get(member.key)
+            if held is None or held.uid != member.uid or self._refusal(held, pool.name) is not None:
+                self._warm.forget(member.key, member.uid)
+                continue
+            try:
+                adopted = await self._adopt(entry, held)
+            except BaseException:
+                self._warm.give_back(member)
+                raise
+            if adopted is None:
+                self._warm.forget(member.key, member.uid)
+                continue
+            self._warm.done(member)
+            self._notes.adopted(entry, adopted)
+            self._wakes.pool(pool)
+            return adopted
+        return None
+
+    def _wait(self, entry: ClaimEntry) -> None:
+        if not entry.created_at:
+            return
+        age_s = self._clock.now().timestamp() - parse_rfc3339(entry.created_at).timestamp()
+        if age_s < _GRACE_S:
+            raise StillWaitingError(min(_LOOK_AGAIN_S, _GRACE_S - age_s))
+
+    def _acceptance(self, pool: Key) -> Callable[[Member], bool] | None:
+        """Return what judges members of a pool that re-creates stale ones; others take any."""
+        view = self._blueprints.known_pool(pool)
+        template = self._blueprints.known_template_of(pool)
+        if view is None or not view.is_recreate or template is None:
+            return None
+
+        def accept(member: Member) -> bool:
+            stamped = {names.TEMPLATE_HASH_LABEL: member.mark}
+            return claim_verdict(template, stamped) is Verdict.FRESH
+
+        return accept
+
+    @staticmethod
+    def _refusal(held: SandboxEntry, pool: str) -> str | None:
+        return candidate_refusal(
+            is_deleting=held.is_deleting,
+            labels=held.labels,
+            owner=reference_of(held.owner) if held.owner is not None else None,
+            pool=pool,
+        )
+
+    @staticmethod
+    def _member_of(held: SandboxEntry, pool: str) -> Member:
+        return Member(pool=Key(held.key.namespace, pool), key=held.key, uid=held.uid)
+
+    async def _adopt(self, entry: ClaimEntry, held: SandboxEntry) -> SandboxEntry | None:
+        """Take one member over; ``None`` when it is not to be had any more."""
+        assert held.owner is not None
+        assert entry.view is not None
+        facts = facts_of(entry)
+        template = self._blueprints.known_template_of(Key(entry.key.namespace, entry.view.pool))
+        ref_hash = (held.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL, "")
+        current = held.view.template_metadata if held.view is not None else None
+        desired = desired_pod_metadata(template, facts, ref_hash=ref_hash, current=current)
+        touches = needs_template_touch(current, desired)
+        operations = adoption_patch(
+            PoolMember(
+                name=held.key.name,
+                pool_uid=held.owner.uid,
+                labels=held.labels,
+                annotations=held.annotations,
+                template_metadata=current,
+            ),
+            facts,
+            desired,
+            ref_hash=ref_hash,
+            touches_template=touches,
+        )
+        assert operations is not None, "members carry the annotation that names their template"
+        try:
+            adopted = await self._act.adopt(
+                held, operations, _visible(desired) if touches else None
+            )
+        except (Invalid, NotFound, Conflict) as error:
+            if isinstance(error, Invalid) and await self._is_still_a_member(held):
+                # The patch was refused for what it says, not for whom it meets.
+                raise
+            return None
+        self._wakes.sandbox(adopted.key)
+        return adopted
+
+    async def _is_still_a_member(self, held: SandboxEntry) -> bool:
+        """Look at a member whose adoption was refused. One GET."""
+        assert held.owner is not None
+        fresh = await self._act.get_sandbox(held.key)
+        return (
+            fresh is not None
+            and fresh.uid == held.uid
+            and fresh.owner is not None
+            and fresh.owner.uid == held.owner.uid
+            and not fresh.is_deleting
+            and fresh.labels == held.labels
+        )
+
+    # -- cold ------------------------------------------------------------------------------------
+
+    async def make(self, entry: ClaimEntry, spec: SandboxClaimSpec | None) -> SandboxEntry:
+        """Create the claim's own Sandbox from the template of its pool. One POST.
+
+        Raises ClaimError for what the claim asks and cannot have.
+        """
+        assert entry.view is not None
+        pool = await self._blueprints.pool(Key(entry.key.namespace, entry.view.pool))
+        template = await self._blueprints.template(Key(entry.key.namespace, pool.template))
+        body = build_cold_sandbox(facts_of(entry), spec, template)
+        try:
+            made = await self._act.create_sandbox(entry.key.namespace, body)
+        except AlreadyExists:
+            return await self._collided(entry)
+        except ControlPlaneError as error:
+            if isinstance(error, ApiError) and getattr(error, "namespace_terminating", False):
+                raise
+            raise ClaimError(
+                ClaimFault.OTHER,
+                f"sandbox create error: {getattr(error, 'message', '') or error}",
+            ) from error
+        self._notes.provisioned(entry, made)
+        self._wakes.sandbox(made.key)
+        return made
+
+    async def _collided(self, entry: ClaimEntry) -> SandboxEntry:
+        try:
+            found = await self._act.get_sandbox(entry.key)
+        except ControlPlaneError as error:
+            raise sandbox_create_pending(entry.key.name) from error
+        if found is None:
+            raise sandbox_create_pending(entry.key.name)
+        if found.owner is None or found.owner.uid != entry.uid:
+            raise not_controlled(entry.key.name, entry.key.name)
+        return found
+
+    # -- bound -----------------------------------------------------------------------------------
+
+    async def sync(self, entry: ClaimEntry, sandbox: SandboxEntry) -> SandboxEntry:
+        """Bring what the claim and its template say to a bound Sandbox (3.3, 3.6).
+
+        No request when nothing that reaches the Pod differs; else one GET and one PATCH.
+        """
+        assert entry.view is not None
+        assigned = (entry.annotations or {}).get(names.SANDBOX_NAME_ANNOTATION, "")
+        kind = launch_type(
+            status_name=sandbox.key.name, assigned_name=assigned, claim_name=entry.key.name
+        )
+        backfill = launch_type_patch(sandbox.labels, kind)
+        if backfill is not None:
+            sandbox = await self._act.patch_sandbox(sandbox, backfill)
+        try:
+            pool = await self._blueprints.pool(Key(entry.key.namespace, entry.view.pool))
+            template = await self._blueprints.template(Key(entry.key.namespace, pool.template))
+        except ClaimError as error:
+            if entry.view.has_additional_metadata:
+                raise error.prefixed("failed to get template for metadata propagation") from error
+            return sandbox
+        facts = facts_of(entry)
+        desired = desired_pod_metadata(template, facts, ref_hash=template.ref_hash)
+        view = sandbox.view
+        labels = sandbox.labels or {}
+        same_marks = (
+            labels.get(names.TEMPLATE_REF_HASH_LABEL) == template.ref_hash
+            and labels.get(names.CREATED_BY_LABEL, "") == facts.created_by
+        )
+        if (
+            same_marks
+            and view is not None
+            and view.generation == sandbox.generation
+            and not needs_template_touch(view.template_metadata, desired)
+        ):
+            return sandbox
+        return await self._rewrite(entry, sandbox, desired, facts, template.ref_hash)
+
+    async def _rewrite(
+        self,
+        entry: ClaimEntry,
+        sandbox: SandboxEntry,
+        desired: PodTemplateMetadata,
+        facts: ClaimFacts,
+        ref_hash: str,
+    ) -> SandboxEntry:
+        try:
+            current = await self._act.get_pod_metadata(sandbox.key)
+            patch = bound_sync_patch(
+                desired,
+                current or PodTemplateMetadata(),
+                claim=facts,
+                labels=sandbox.labels,
+                ref_hash=ref_hash,
+            )
+            if patch is None:
+                return sandbox
+            synced = await self._act.patch_sandbox(sandbox, patch)
+        except ControlPlaneError as error:
+            raise ClaimError(
+                ClaimFault.OTHER,
+                f'failed to patch sandbox metadata for claim "{entry.key.name}":'
+                f" {getattr(error, 'message', '') or error}",
+            ) from error
+        self._wakes.sandbox(synced.key)
+        return synced
+
+
+def facts_of(entry: ClaimEntry) -> ClaimFacts:
+    """Return what of a claim goes into its Sandbox."""
+    view = entry.view
+    return ClaimFacts(
+        name=entry.key.name,
+        namespace=entry.key.namespace,
+        uid=entry.uid,
+        created_by=(entry.labels or {}).get(names.CREATED_BY_LABEL, ""),
+        trace_context=(entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION, ""),
+        additional_labels=view.additional_labels if view is not None else None,
+        additional_annotations=view.additional_annotations if view is not None else None,
+    )
+
+
+def _visible(metadata: PodTemplateMetadata) -> PodTemplateMetadata:
+    """Return what of a Pod template's metadata reaches the Pod, as views remember it."""
+    labels = {k: v for k, v in (metadata.labels or {}).items() if not is_reserved_label(k)}
+    annotations = {
+        k: v for k, v in (metadata.annotations or {}).items() if not is_reserved_annotation(k)
+    }
+    return PodTemplateMetadata(labels or None, annotations or None)

@@ -1,0 +1,252 @@
+"""The SandboxClaim controller: its queue, what wakes it, and the feeding of the warm queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lean_sandbox.api.client import Client
+from lean_sandbox.clock import Clock
+from lean_sandbox.model import names
+from lean_sandbox.model.conditions import find
+from lean_sandbox.model.sandbox import Condition, SandboxStatus
+from lean_sandbox.reconcile.blueprints import Blueprints
+from lean_sandbox.reconcile.claim.act import ClaimAct
+from lean_sandbox.reconcile.claim.annotator import BackgroundAnnotator
+from lean_sandbox.reconcile.claim.binder import Binder, Wakes
+from lean_sandbox.reconcile.claim.notes import ClaimNotes, ClaimRecorder
+from lean_sandbox.reconcile.claim.reconciler import ClaimReconciler
+from lean_sandbox.run.queue import CLIENT, LOW, Item, WorkQueue
+from lean_sandbox.run.warm import WarmQueue
+from lean_sandbox.run.warm_lines import Member
+from lean_sandbox.run.workers import Dispatcher, Result
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
+from lean_sandbox.watch.extension_objects import ClaimEntry, PoolEntry, TemplateEntry
+from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.store import Key
+
+__all__ = ["ClaimController", "ClaimOptions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimOptions:
+    """What the controller is told from outside; the settings describe each field."""
+
+    workers: int = 50
+    allowed_label_domains: tuple[str, ...] = ("sandbox.users.io",)
+    observes: bool = True
+    request_timeout_s: float = 15.0
+    pass_deadline_s: float = 60.0
+    shutdown_grace_s: float = 20.0
+
+
+class ClaimController:
+    """Serves claims and keeps the warm queue true to the cached Sandboxes."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        extensions: ExtensionCaches,
+        blueprints: Blueprints,
+        wakes: Wakes,
+        *,
+        clock: Clock,
+        options: ClaimOptions,
+        recorder: ClaimRecorder | None = None,
+    ) -> None:
+        self._caches = caches
+        self._extensions = extensions
+        self._pool_wake = wakes.pool
+        # Claims that wait for a member of their pool to come up.
+        self._unserved: dict[Key, set[Key]] = {}
+        self.warm = WarmQueue(on_available=self._available)
+        self.queue: WorkQueue[Key] = WorkQueue(clock)
+        self._act = ClaimAct(client, self.queue, timeout_s=options.request_timeout_s)
+        notes = ClaimNotes(recorder)
+        self.annotator = BackgroundAnnotator(
+            extensions.claims, self._act, clock=clock, observes=options.observes
+        )
+        binder = Binder(caches, self.warm, blueprints, self._act, notes, wakes, clock=clock)
+        self._reconciler = ClaimReconciler(
+            extensions.claims,
+            caches,
+            self._act,
+            binder,
+            notes,
+            self.annotator,
+            clock=clock,
+            allowed_label_domains=options.allowed_label_domains,
+        )
+        self.dispatcher: Dispatcher[Key] = Dispatcher(
+            self.queue,
+            self._pass,
+            count=options.workers,
+            clock=clock,
+            deadline_s=options.pass_deadline_s,
+            grace_s=options.shutdown_grace_s,
+            retry_no_later_than_s=self._reconciler.due_in_s,
+            name="sandboxclaim",
+        )
+
+    def connect(self, intakes: ExtensionIntakes, sandboxes: Intake[SandboxEntry]) -> None:
+        """Take the intakes, which need this controller's handlers to be built."""
+        self._act.connect(intakes.claims, sandboxes)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether claims wait or are being served: refilling then stands back."""
+        return len(self.queue) > 0 or bool(self.queue.statistics().running)
+
+    async def _pass(self, item: Item[Key]) -> Result:
+        result = await self._reconciler.reconcile(item.key)
+        self._note_unserved(item.key)
+        return result
+
+    def _note_unserved(self, key: Key) -> None:
+        entry = self._extensions.claims.get(key)
+        if entry is None or entry.view is None or entry.status is None:
+            return
+        pool = Key(key.namespace, entry.view.pool)
+        if not entry.status.bound.name and not entry.view.needs_cold_start:
+            self._unserved.setdefault(pool, set()).add(key)
+        elif pool in self._unserved:
+            self._unserved[pool].discard(key)
+            if not self._unserved[pool]:
+                del self._unserved[pool]
+
+    def _available(self, pool: Key) -> None:
+        for key in self._unserved.pop(pool, ()):
+            self.queue.add(key, priority=CLIENT, reason="member available")
+
+    # -- what wakes ------------------------------------------------------------------------------
+
+    def on_claim(self, notice: Notice[ClaimEntry]) -> None:
+        """Wake a claim that changed."""
+        if notice.new is None:
+            if notice.old is not None:
+                self.annotator.forget(notice.old.uid)
+            self.queue.forget(notice.key)
+            return
+        self.annotator.saw(notice.new)
+        self.queue.add(
+            notice.key,
+            priority=LOW if notice.initial else CLIENT,
+            changes=int(notice.change),
+            reason="claim",
+            token=notice.token,
+        )
+
+    def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
+        """Keep the warm queue true, and wake the claims that had or have the Sandbox."""
+        self._feed(notice.old, notice.new)
+        if notice.initial:
+            return
+        for entry in (notice.old, notice.new):
+            if entry is not None:
+                self._wake_owner(entry)
+
+    def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
+        """Follow a status that our own Sandbox controller wrote, which comes as no event."""
+        self._feed(None, entry)
+        if _concerns_claims(old, new):
+            self._wake_owner(entry)
+
+    def _wake_owner(self, entry: SandboxEntry) -> None:
+        owner = entry.owner
+        if (
+            owner is not None
+            and owner.kind == names.SANDBOX_CLAIM_KIND
+            and owner.group == names.EXTENSIONS_GROUP
+        ):
+            key = Key(entry.key.namespace, owner.name)
+            if key in self._extensions.claims:
+                self.queue.add(key, priority=CLIENT, reason="sandbox")
+
+    def _feed(self, old: SandboxEntry | None, new: SandboxEntry | None) -> None:
+        if old is not None and (new is None or new.uid != old.uid):
+            self.warm.forget(old.key, old.uid)
+        if new is None:
+            return
+        member = member_of(new)
+        if member is None:
+            self.warm.forget(new.key, new.uid)
+        else:
+            self.warm.offer(member)
+
+    def on_pool(self, notice: Notice[PoolEntry]) -> None:
+        """Forget the members of a pool that is gone; wake the claims that wait for it."""
+        if notice.new is None:
+            self.warm.forget_pool(notice.key)
+        if notice.initial:
+            return
+        for claim in self._extensions.claims:
+            if (
+                claim.key.namespace == notice.key.namespace
+                and claim.view is not None
+                and claim.view.pool == notice.key.name
+                and not claim.is_deleting
+                and (claim.status is None or not claim.status.bound.name)
+            ):
+                self.queue.add(claim.key, priority=CLIENT, reason="pool")
+
+    def on_template(self, notice: Notice[TemplateEntry]) -> None:
+        """Wake the claims of the pools of a template that has come."""
+        if notice.initial or notice.old is not None or notice.new is None:
+            return
+        pools = {
+            pool.key
+            for pool in self._extensions.pools
+            if pool.key.namespace == notice.key.namespace
+            and pool.view is not None
+            and pool.view.template == notice.key.name
+        }
+        for claim in self._extensions.claims:
+            if claim.view is None or claim.is_deleting:
+                continue
+            if Key(claim.key.namespace, claim.view.pool) in pools:
+                self.queue.add(claim.key, priority=CLIENT, reason="template")
+
+
+def member_of(entry: SandboxEntry) -> Member | None:
+    """Return a Sandbox as a member of its pool, ``None`` when it cannot be adopted (3.7.4)."""
+    owner = entry.owner
+    labels = entry.labels or {}
+    if (
+        entry.is_deleting
+        or owner is None
+        or owner.kind != names.SANDBOX_WARM_POOL_KIND
+        or owner.group != names.EXTENSIONS_GROUP
+        or names.WARM_POOL_LABEL not in labels
+        or names.TEMPLATE_REF_HASH_LABEL not in labels
+    ):
+        return None
+    status = entry.status
+    ready = find(status.conditions, names.READY) if status is not None else None
+    return Member(
+        pool=Key(entry.key.namespace, owner.name),
+        key=entry.key,
+        uid=entry.uid,
+        node=status.nodeName if status is not None else "",
+        has_address=status is not None and bool(status.podIPs),
+        is_ready=ready is not None and ready.status == names.TRUE,
+        mark=labels.get(names.TEMPLATE_HASH_LABEL, ""),
+    )
+
+
+def _concerns_claims(old: SandboxStatus, new: SandboxStatus) -> bool:
+    """Tell whether a claim reports anything of what changed (8.1)."""
+    if (old.podIPs, old.serviceFQDN) != (new.podIPs, new.serviceFQDN):
+        return True
+    return any(
+        _shown(find(old.conditions, kind)) != _shown(find(new.conditions, kind))
+        for kind in (names.READY, names.FINISHED)
+    )
+
+
+def _shown(condition: Condition | None) -> tuple[str, str, str] | None:
+    if condition is None:
+        return None
+    return condition.status, condition.reason, condition.message

@@ -1,0 +1,285 @@
+"""One pass over one claim (claims, section 3).
+
+What a waiting client needs comes first: the patch that takes a member over and the status that
+names it. Annotations and Events follow behind, coalesced. A pass over a bound claim whose Sandbox
+says nothing new makes no request.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import structlog
+
+from lean_sandbox.api.errors import ControlPlaneError, Forbidden
+from lean_sandbox.clock import Clock
+from lean_sandbox.model import names
+from lean_sandbox.model.claim import (
+    SandboxClaim,
+    SandboxClaimSpec,
+    SandboxClaimStatus,
+    is_expired,
+    time_left_s,
+)
+from lean_sandbox.model.claim_metadata import validate_additional_metadata
+from lean_sandbox.model.claim_status import (
+    ClaimError,
+    ClaimFault,
+    ClaimObservation,
+    Recording,
+    Retry,
+    claim_status_patch,
+    expired_claim_status,
+    first_ready_recording,
+    is_marked_expired,
+    next_claim_status,
+    requeue_after_s,
+    sandbox_not_owned,
+)
+from lean_sandbox.model.conditions import find
+from lean_sandbox.reconcile.claim.act import ClaimAct
+from lean_sandbox.reconcile.claim.binder import Binder, StillWaitingError
+from lean_sandbox.reconcile.claim.notes import ClaimNotes
+from lean_sandbox.run.workers import Result
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.extension_objects import ClaimEntry
+from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.store import Key, Store
+
+__all__ = ["Annotator", "ClaimFailedError", "ClaimReconciler"]
+
+log = structlog.get_logger("claim")
+
+_EXPIRED_REQUEUE_S = 0.001
+_NAMESPACE_TERMINATING_REQUEUE_S = 30.0
+
+
+class ClaimFailedError(Exception):
+    """A pass that could not serve a claim; it is repeated with backoff."""
+
+    retryable = True
+
+    def __init__(self, text: str, cause: BaseException | None = None) -> None:
+        super().__init__(text)
+        self.retry_after_s: float | None = getattr(cause, "retry_after_s", None)
+
+
+class Annotator(Protocol):
+    """Takes annotations to be written when nothing more urgent is to be done."""
+
+    def bound(self, entry: ClaimEntry, sandbox: str) -> None:
+        """Note which Sandbox the claim has."""
+
+    def ready(self, entry: ClaimEntry, *, is_known: bool) -> None:
+        """Note that the claim is ready for the first time, now or at an unknown time."""
+
+
+class ClaimReconciler:
+    """Serves claims."""
+
+    def __init__(
+        self,
+        claims: Store[ClaimEntry],
+        caches: Caches,
+        act: ClaimAct,
+        binder: Binder,
+        notes: ClaimNotes,
+        annotator: Annotator,
+        *,
+        clock: Clock,
+        allowed_label_domains: tuple[str, ...],
+    ) -> None:
+        self._claims = claims
+        self._caches = caches
+        self._act = act
+        self._binder = binder
+        self._notes = notes
+        self._annotator = annotator
+        self._clock = clock
+        self._allowed_label_domains = allowed_label_domains
+
+    async def reconcile(self, key: Key) -> Result:
+        """Make one pass; raises :class:`ClaimFailedError` when it has to be repeated."""
+        entry = self._claims.get(key)
+        if entry is None or entry.is_deleting:
+            return Result()
+        whole: SandboxClaim | None = None
+        if entry.needs_look:
+            whole = await self._act.get_claim(key)
+            entry = self._claims.get(key)
+            if whole is None or entry is None or entry.is_deleting:
+                return Result()
+        assert entry.view is not None
+        assert entry.status is not None
+        old = entry.status
+        if self._has_expired(entry, old):
+            return await self._expire(entry, old)
+        try:
+            sandbox, error = await self._serve(entry, whole)
+        except StillWaitingError as waiting:
+            return Result(requeue_after_s=waiting.after_s)
+        except Forbidden as forbidden:
+            if forbidden.namespace_terminating:
+                return Result(requeue_after_s=_NAMESPACE_TERMINATING_REQUEUE_S)
+            raise
+        return await self._conclude(entry, old, sandbox, error)
+
+    def due_in_s(self, key: Key) -> float | None:
+        """Return when a claim expires, in seconds: a backoff must not sleep through it."""
+        entry = self._claims.get(key)
+        if entry is None or entry.view is None or entry.status is None:
+            return None
+        finished = find(entry.status.conditions, names.FINISHED)
+        return time_left_s(entry.view, finished, self._clock.now())
+
+    def _has_expired(self, entry: ClaimEntry, status: SandboxClaimStatus) -> bool:
+        assert entry.view is not None
+        finished = find(status.conditions, names.FINISHED)
+        return is_expired(entry.view, finished, self._clock.now())
+
+    # -- serving ---------------------------------------------------------------------------------
+
+    async def _serve(
+        self, entry: ClaimEntry, whole: SandboxClaim | None
+    ) -> tuple[SandboxEntry | None, ClaimError | None]:
+        """Return the claim's Sandbox, or why there is none; both when a bound one has a fault."""
+        sandbox: SandboxEntry | None = None
+        if entry.fault:
+            return None, ClaimError(ClaimFault.OTHER, entry.fault)
+        try:
+            assert entry.view is not None
+            view = entry.view
+            validate_additional_metadata(
+                view.additional_labels, view.additional_annotations, self._allowed_label_domains
+            )
+            sandbox = await self._binder.find(entry)
+            if sandbox is not None:
+                return await self._binder.sync(entry, sandbox), None
+            if not view.needs_cold_start:
+                sandbox = await self._binder.take(entry)
+            if sandbox is None:
+                spec = await self._spec(entry, whole) if view.needs_cold_start else None
+                sandbox = await self._binder.make(entry, spec)
+        except ClaimError as error:
+            return sandbox, error
+        except Forbidden as error:
+            if error.namespace_terminating:
+                raise
+            return sandbox, _other(error)
+        except ControlPlaneError as error:
+            return sandbox, _other(error)
+        return sandbox, None
+
+    async def _spec(self, entry: ClaimEntry, whole: SandboxClaim | None) -> SandboxClaimSpec | None:
+        """Return the whole spec, which env and claim templates need. At most one GET."""
+        if whole is None:
+            whole = await self._act.get_claim(entry.key)
+        return whole.spec if whole is not None else None
+
+    async def _conclude(
+        self,
+        entry: ClaimEntry,
+        old: SandboxClaimStatus,
+        sandbox: SandboxEntry | None,
+        error: ClaimError | None,
+    ) -> Result:
+        assert entry.view is not None
+        now = self._clock.now()
+        seen = ClaimObservation(
+            generation=entry.generation,
+            sandbox_name=sandbox.key.name if sandbox is not None else "",
+            sandbox_status=sandbox.status if sandbox is not None else None,
+            error=error,
+        )
+        new = next_claim_status(old, seen, now)
+        expires_now = error is None and self._has_expired(entry, new)
+        if expires_now:
+            new = expired_claim_status(new, entry.generation, now)
+        written = await self._write(entry, old, new)
+        if expires_now:
+            self._notes.expired(entry)
+            return Result(requeue_after_s=_EXPIRED_REQUEUE_S)
+        if written and sandbox is not None:
+            self._record(entry, old, new, sandbox)
+        left_s = time_left_s(entry.view, find(new.conditions, names.FINISHED), now)
+        if error is not None and error.fault.retry is Retry.BACKOFF:
+            raise ClaimFailedError(str(error), error.__cause__)
+        return Result(requeue_after_s=requeue_after_s(error, left_s))
+
+    async def _write(
+        self, entry: ClaimEntry, old: SandboxClaimStatus, new: SandboxClaimStatus
+    ) -> bool:
+        patch = claim_status_patch(old, new)
+        return patch is None or await self._act.patch_status(entry, patch, new)
+
+    def _record(
+        self,
+        entry: ClaimEntry,
+        old: SandboxClaimStatus,
+        new: SandboxClaimStatus,
+        sandbox: SandboxEntry,
+    ) -> None:
+        annotations = entry.annotations or {}
+        if annotations.get(names.SANDBOX_NAME_ANNOTATION) != sandbox.key.name:
+            self._annotator.bound(entry, sandbox.key.name)
+        is_stamped = bool(annotations.get(names.CLAIM_FIRST_READY_AT_ANNOTATION))
+        match first_ready_recording(old, new, is_stamped=is_stamped):
+            case Recording.OBSERVE:
+                self._annotator.ready(entry, is_known=True)
+            case Recording.BACKFILL:
+                self._annotator.ready(entry, is_known=False)
+            case _:
+                pass
+
+    # -- expiry ----------------------------------------------------------------------------------
+
+    async def _expire(self, entry: ClaimEntry, old: SandboxClaimStatus) -> Result:
+        assert entry.view is not None
+        now = self._clock.now()
+        if not is_marked_expired(old):
+            await self._write(entry, old, expired_claim_status(old, entry.generation, now))
+            self._notes.expired(entry)
+            return Result(requeue_after_s=_EXPIRED_REQUEUE_S)
+        policy = entry.view.policy
+        if entry.view.is_deleted_at_expiry:
+            self._notes.deleting(entry, policy)
+            foreground = policy == names.SHUTDOWN_POLICY_DELETE_FOREGROUND
+            await self._act.delete_claim(entry, foreground=foreground)
+            return Result()
+        return await self._retire(entry, old)
+
+    async def _retire(self, entry: ClaimEntry, old: SandboxClaimStatus) -> Result:
+        """Delete the Sandbox of an expired claim that is retained, and report it while it lasts."""
+        named = old.bound.name or entry.key.name
+        owned = self._caches.sandboxes.owned_by(entry.uid)
+        held = owned[0] if owned else self._caches.sandboxes.get(Key(entry.key.namespace, named))
+        error: ClaimError | None = None
+        if held is not None and (held.owner is None or held.owner.uid != entry.uid):
+            error = sandbox_not_owned(held.key.name, entry.key.name) if old.bound.name else None
+            held = None
+        if held is not None and not held.is_deleting:
+            try:
+                await self._act.delete_sandbox(held)
+            except ControlPlaneError as problem:
+                raise ClaimFailedError(
+                    f"failed to delete expired sandbox: {problem}", problem
+                ) from problem
+        seen = ClaimObservation(
+            generation=entry.generation,
+            sandbox_name=held.key.name if held is not None else "",
+            sandbox_status=held.status if held is not None else None,
+            error=error,
+            is_expired=True,
+        )
+        now = self._clock.now()
+        new = next_claim_status(old, seen, now)
+        if error is None:
+            new = expired_claim_status(new, entry.generation, now)
+        await self._write(entry, old, new)
+        return Result()
+
+
+def _other(error: ControlPlaneError) -> ClaimError:
+    fault = ClaimError(ClaimFault.OTHER, getattr(error, "message", "") or str(error))
+    fault.__cause__ = error
+    return fault

@@ -1,0 +1,104 @@
+"""The requests of the pool reconciler, each with what its answer teaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lean_sandbox.api.client import METADATA_ACCEPT, Client
+from lean_sandbox.api.errors import Conflict, NotFound
+from lean_sandbox.api.limits import Lane
+from lean_sandbox.api.resources import SANDBOXES, SANDBOXWARMPOOLS
+from lean_sandbox.api.wire import PartialObject
+from lean_sandbox.model.sandbox import Sandbox
+from lean_sandbox.model.warmpool import SandboxWarmPoolStatus
+from lean_sandbox.watch.extension_objects import PoolEntry
+from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.objects import SandboxEntry, row_of
+from lean_sandbox.watch.store import Key
+
+__all__ = ["PoolAct"]
+
+
+class PoolAct:
+    """Carries out what a pass over a pool decides; everything in the background lane."""
+
+    def __init__(self, client: Client, *, timeout_s: float) -> None:
+        self._client = client
+        self._options: dict[str, Any] = {"lane": Lane.BACKGROUND, "timeout_s": timeout_s}
+        self._pools: Intake[PoolEntry]
+        self._sandboxes: Intake[SandboxEntry]
+
+    def connect(self, pools: Intake[PoolEntry], sandboxes: Intake[SandboxEntry]) -> None:
+        """Take the intakes, which need the controllers' handlers to be built."""
+        self._pools = pools
+        self._sandboxes = sandboxes
+
+    async def create(self, namespace: str, body: bytes) -> SandboxEntry:
+        """Create a member. One POST."""
+        made = await self._client.create(SANDBOXES, namespace, body, Sandbox, **self._options)
+        entry, _ = self._sandboxes.learn_full(made)
+        return entry
+
+    async def get(self, key: Key) -> Sandbox | None:
+        """Fetch a whole Sandbox; ``None`` when it is gone. One GET."""
+        try:
+            found = await self._client.get(
+                SANDBOXES, key.namespace, key.name, Sandbox, **self._options
+            )
+        except NotFound:
+            return None
+        self._sandboxes.learn_full(found)
+        return found
+
+    async def delete(self, entry: SandboxEntry) -> bool:
+        """Delete a member unless it has become another's meanwhile; tell whether it goes.
+
+        Guarded by uid and version: a member that a claim took a moment ago must not be destroyed.
+        One DELETE.
+        """
+        try:
+            await self._client.delete(
+                SANDBOXES,
+                entry.key.namespace,
+                entry.key.name,
+                uid=entry.uid,
+                **self._options,
+            )
+        except NotFound:
+            self._sandboxes.forget(entry.key, entry.uid)
+            return True
+        except Conflict:
+            return False
+        return True
+
+    async def patch(self, entry: SandboxEntry, patch: dict[str, Any]) -> None:
+        """Apply a merge patch to the metadata of a member, guarded by its version. One PATCH."""
+        answer = await self._client.merge_patch(
+            SANDBOXES,
+            entry.key.namespace,
+            entry.key.name,
+            patch,
+            PartialObject,
+            accept=METADATA_ACCEPT,
+            **self._options,
+        )
+        self._sandboxes.learn_row(row_of(answer.metadata))
+
+    async def patch_status(
+        self, entry: PoolEntry, patch: dict[str, Any], status: SandboxWarmPoolStatus
+    ) -> None:
+        """Write the status of a pool. One PATCH."""
+        answer = await self._client.merge_patch(
+            SANDBOXWARMPOOLS,
+            entry.key.namespace,
+            entry.key.name,
+            {"status": patch},
+            PartialObject,
+            subresource="status",
+            accept=METADATA_ACCEPT,
+            **self._options,
+        )
+        row = row_of(answer.metadata)
+        learned, _ = self._pools.learn_row(row)
+        if learned.uid == row.uid:
+            learned.status = status

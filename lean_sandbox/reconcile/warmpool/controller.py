@@ -1,0 +1,125 @@
+"""The SandboxWarmPool controller: its queue and what wakes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lean_sandbox.api.client import Client
+from lean_sandbox.clock import Clock
+from lean_sandbox.model import names
+from lean_sandbox.reconcile.blueprints import Blueprints
+from lean_sandbox.reconcile.warmpool.act import PoolAct
+from lean_sandbox.reconcile.warmpool.notes import PoolNotes, PoolRecorder
+from lean_sandbox.reconcile.warmpool.reconciler import PoolOptions, PoolReconciler
+from lean_sandbox.run.queue import REFILL, Item, WorkQueue
+from lean_sandbox.run.workers import Dispatcher, Result
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
+from lean_sandbox.watch.extension_objects import PoolEntry, TemplateEntry
+from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.store import Key
+
+__all__ = ["PoolController"]
+
+# Changes of members within this time are one reason to look at their pool.
+_GATHERING_S = 0.05
+
+
+class PoolController:
+    """Keeps pools full; see :mod:`.reconciler` for a pass."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        extensions: ExtensionCaches,
+        blueprints: Blueprints,
+        *,
+        clock: Clock,
+        uniform: Callable[[], float],
+        options: PoolOptions,
+        claims_are_waiting: Callable[[], bool],
+        launch: Callable[[Key], None],
+        forget_member: Callable[[Key, str], None],
+        recorder: PoolRecorder | None = None,
+    ) -> None:
+        self._extensions = extensions
+        self._act = PoolAct(client, timeout_s=options.request_timeout_s)
+        self.queue: WorkQueue[Key] = WorkQueue(clock)
+        self._reconciler = PoolReconciler(
+            extensions.pools,
+            caches,
+            blueprints,
+            self._act,
+            PoolNotes(recorder),
+            clock=clock,
+            uniform=uniform,
+            options=options,
+            claims_are_waiting=claims_are_waiting,
+            launch=launch,
+            forget_member=forget_member,
+        )
+        self.dispatcher: Dispatcher[Key] = Dispatcher(
+            self.queue, self._pass, count=options.workers, clock=clock, name="sandboxwarmpool"
+        )
+
+    def connect(self, intakes: ExtensionIntakes, sandboxes: Intake[SandboxEntry]) -> None:
+        """Take the intakes, which need this controller's handlers to be built."""
+        self._act.connect(intakes.pools, sandboxes)
+
+    async def _pass(self, item: Item[Key]) -> Result:
+        return await self._reconciler.reconcile(item.key)
+
+    # -- what wakes ------------------------------------------------------------------------------
+
+    def wake(self, pool: Key) -> None:
+        """Look at a pool soon; many reasons within a moment are one look."""
+        if pool in self._extensions.pools:
+            self.queue.add(pool, priority=REFILL, after_s=_GATHERING_S, reason="member")
+
+    def on_pool(self, notice: Notice[PoolEntry]) -> None:
+        """Wake a pool that changed."""
+        self.queue.add(notice.key, priority=REFILL, reason="pool", token=notice.token)
+
+    def on_template(self, notice: Notice[TemplateEntry]) -> None:
+        """Wake the pools of a template that changed."""
+        if notice.initial:
+            return
+        for pool in self._extensions.pools:
+            if (
+                pool.key.namespace == notice.key.namespace
+                and pool.view is not None
+                and pool.view.template == notice.key.name
+            ):
+                self.queue.add(pool.key, priority=REFILL, reason="template")
+
+    def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
+        """Wake the pool that a Sandbox belonged to or belongs to."""
+        for entry in (notice.old, notice.new):
+            pool = pool_of(entry) if entry is not None else None
+            if pool is None or entry is None:
+                continue
+            if notice.new is None or notice.new.uid != entry.uid:
+                self._reconciler.gone(pool, entry.uid)
+            if not notice.initial:
+                self.wake(pool)
+
+    def on_status(self, entry: SandboxEntry) -> None:
+        """Follow a status that our own Sandbox controller wrote, which comes as no event."""
+        pool = pool_of(entry)
+        if pool is not None:
+            self.wake(pool)
+
+
+def pool_of(entry: SandboxEntry) -> Key | None:
+    """Return the pool that controls a Sandbox, by group, kind and name."""
+    owner = entry.owner
+    if (
+        owner is None
+        or owner.kind != names.SANDBOX_WARM_POOL_KIND
+        or owner.group != names.EXTENSIONS_GROUP
+    ):
+        return None
+    return Key(entry.key.namespace, owner.name)

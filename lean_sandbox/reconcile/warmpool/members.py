@@ -1,0 +1,93 @@
+"""The members of a pool as the cache shows them, and what one pass has to do about them.
+
+Pure, except for reading the cache: from members, template and expectations to a plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lean_sandbox.model import names
+from lean_sandbox.model.pool_members import (
+    Member,
+    Readiness,
+    is_ready,
+    is_waiting_on_scheduling,
+    judge_readiness,
+)
+from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.model.warmpool import PoolView
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.store import Key
+
+__all__ = ["Census", "take_census"]
+
+
+@dataclass(slots=True)
+class Census:
+    """Who belongs to the pool, and how they are."""
+
+    active: list[SandboxEntry] = field(default_factory=list)
+    facts: dict[Key, Member] = field(default_factory=dict)
+    terminating: int = 0
+    held: int = 0
+    stuck: list[SandboxEntry] = field(default_factory=list)
+    # Seconds until the earliest grace of a young member ends.
+    grace_s: float | None = None
+
+    @property
+    def total(self) -> int:
+        """Members that take a place, those on their way out included."""
+        return len(self.active) + self.terminating
+
+    def members(self) -> list[Member]:
+        """Return the facts of the active members."""
+        return [self.facts[entry.key] for entry in self.active]
+
+
+def take_census(
+    caches: Caches,
+    pool: PoolView,
+    deleted: frozenset[str],
+    *,
+    now_s: float,
+    readiness_grace_s: float,
+) -> Census:
+    """Count the members of a pool; ``deleted`` are the uids that this process has deleted."""
+    census = Census()
+    for entry in caches.sandboxes.owned_by(pool.uid):
+        if names.WARM_POOL_LABEL not in (entry.labels or {}):
+            continue
+        if entry.is_deleting or entry.uid in deleted:
+            census.terminating += 1
+            continue
+        facts = facts_of(entry)
+        census.active.append(entry)
+        census.facts[entry.key] = facts
+        judged = judge_readiness(facts, now_s, readiness_grace_s)
+        if judged.readiness is Readiness.YOUNG and judged.remaining_s is not None:
+            soonest = census.grace_s
+            census.grace_s = (
+                judged.remaining_s if soonest is None else min(soonest, judged.remaining_s)
+            )
+        elif judged.readiness is Readiness.HELD:
+            census.held += 1
+        elif judged.readiness is Readiness.STUCK:
+            census.stuck.append(entry)
+    return census
+
+
+def facts_of(entry: SandboxEntry) -> Member:
+    """Return what a pool judges a member by."""
+    conditions = entry.status.conditions if entry.status is not None else ()
+    return Member(
+        name=entry.key.name,
+        uid=entry.uid,
+        created_s=parse_rfc3339(entry.created_at).timestamp() if entry.created_at else None,
+        is_ready=is_ready(conditions),
+        is_waiting=is_waiting_on_scheduling(conditions, is_deleting=entry.is_deleting),
+        is_deleting=entry.is_deleting,
+        owner_uid=entry.owner.uid if entry.owner is not None else "",
+        launch_type=(entry.labels or {}).get(names.LAUNCH_TYPE_LABEL, ""),
+    )

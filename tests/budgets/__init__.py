@@ -1,0 +1,1 @@
+"""What flows cost on the wire, counted in requests."""

@@ -1,0 +1,161 @@
+"""Pods change all the time; only what a Sandbox reports is worth a request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_sandbox.settings import Settings
+from tests.support.world import NS, World, condition, open_world, pod_conditions, sandbox
+
+Json = dict[str, Any]
+
+
+def waiting(reason: str, message: str) -> Json:
+    """Return the status of a Pod whose only container cannot start yet."""
+    return {
+        "phase": "Pending",
+        "conditions": pod_conditions(ready=False),
+        "containerStatuses": [
+            {
+                "name": "main",
+                "image": "busybox",
+                "imageID": "",
+                "ready": False,
+                "restartCount": 0,
+                "state": {"waiting": {"reason": reason, "message": message}},
+            }
+        ],
+    }
+
+
+def heartbeat(world: World, at: str) -> None:
+    """Rewrite the probe time of a condition, as some agents do."""
+    conditions = [{**one, "lastProbeTime": at} for one in pod_conditions(ready=True)]
+    body = {"status": {"conditions": conditions}}
+    world.plane.store.patch("pods", NS, "sb-1", body, subresource="status")
+
+
+def restarts(world: World, count: int) -> None:
+    """Raise the restart count of the running container."""
+    status = world.pod()["status"]["containerStatuses"][0]
+    body = {"status": {"containerStatuses": [{**status, "restartCount": count}]}}
+    world.plane.store.patch("pods", NS, "sb-1", body, subresource="status")
+
+
+def mark(world: World, kind: str, key: str, value: str) -> None:
+    """Set a label or an annotation that is nobody's business here."""
+    world.plane.store.patch("pods", NS, "sb-1", {"metadata": {kind: {key: value}}})
+
+
+def churn(world: World, number: int) -> None:
+    """Change of the Pod what changes nothing that its Sandbox reports."""
+    heartbeat(world, f"2026-01-02T03:04:{number % 60:02}Z")
+    restarts(world, number + 1)
+    mark(world, "annotations", "example.com/heartbeat", str(number))
+    mark(world, "labels", "example.com/wave", str(number))
+
+
+@pytest.mark.parametrize("form", ["table"])
+async def test_churn_of_a_ready_pod_costs_nothing(form: str) -> None:
+    """Budget: heartbeats, restart counts, foreign labels and annotations: no request, no GET."""
+    settings = Settings(sandbox_status_window=1.0, watch_representation=form)
+    async with open_world(settings) as world:
+        await world.ready_sandbox()
+        world.forget_requests()
+        for number in range(100):
+            churn(world, number)
+        await world.settle()
+        await world.advance(60.0)
+        assert not world.asked(events=True)
+        assert condition(world.get(), "Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize("form", ["metadata", "full"])
+async def test_churn_costs_no_write_in_any_form_of_the_watch(form: str) -> None:
+    """Budget: where a server gives no columns, churn costs reads at worst, and never a write."""
+    settings = Settings(sandbox_status_window=1.0, watch_representation=form)
+    async with open_world(settings) as world:
+        await world.ready_sandbox()
+        world.forget_requests()
+        for number in range(30):
+            churn(world, number)
+            await world.settle()
+        await world.advance(60.0)
+        assert not world.writes(events=True)
+        if form == "full":
+            assert not world.asked()
+
+
+async def test_an_image_that_cannot_be_pulled_is_told_once() -> None:
+    """Budget: flapping between ErrImagePull and ImagePullBackOff costs nothing once it is told."""
+    async with open_world() as world:
+        await world.create(sandbox())
+        await world.bind()
+        await world.pod_status(**waiting("ContainerCreating", ""))
+        await world.advance(5.0)
+        assert condition(world.get(), "Ready")["message"] == "Pod exists with phase: Pending"
+        world.forget_requests()
+        for number in range(50):
+            reason = ("ErrImagePull", "ImagePullBackOff")[number % 2]
+            await world.pod_status(**waiting(reason, f"attempt {number}"))
+            await world.advance(10.0)
+        assert not world.asked(events=True)
+
+
+async def test_a_slow_launch_costs_two_status_writes_whatever_the_pod_goes_through() -> None:
+    """Budget: one unready status after the window, one when it is Ready, for any number of events.
+
+    Scheduling alone is told with the next of the two, unless it becomes known before the first.
+    """
+    async with open_world() as world:
+        world.forget_requests()
+        await world.create(sandbox())
+        await world.bind()
+        for number in range(40):
+            reason = ("PodInitializing", "ErrImagePull", "ImagePullBackOff")[number % 3]
+            await world.pod_status(**waiting(reason, f"attempt {number}"))
+            await world.advance(1.0)
+        await world.run_pod()
+        await world.advance(60.0)
+        assert condition(world.get(), "Ready")["status"] == "True"
+        assert world.writes() == {"create pods": 1, "patch sandboxes/status": 2}
+        assert world.asked()["get sandboxes"] == 1
+        assert world.asked()["get pods"] <= 2
+        assert not world.conflicts()
+
+
+async def test_ten_thousand_deletes_of_what_is_not_there_cost_one_delete_at_most() -> None:
+    """Budget: what is known to be gone is not deleted again, however often a pass comes by."""
+    async with open_world() as world:
+        await world.ready_sandbox(sandbox(spec={"service": True}))
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await world.delete("pods", "sb-1")
+        await world.patch("sandboxes", "sb-1", {"spec": {"service": False}})
+        assert condition(world.get(), "Suspended")["status"] == "True"
+        world.forget_requests()
+        key = next(iter(world.controller.caches.sandboxes.keys()))
+        for _ in range(100):
+            # A hundred passes, each merged from a hundred causes.
+            for _ in range(100):
+                world.controller.queue.add(key, reason="again")
+            await world.until(lambda: not len(world.controller.queue))
+        await world.settle()
+        assert len(world.reports) >= 100
+        assert not world.asked(events=True)
+
+
+async def test_deletes_that_find_nothing_are_not_repeated() -> None:
+    """Budget: a Pod that vanished while its DELETE was on the way costs that one DELETE."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        gone = [lambda: world.plane.store.delete("pods", NS, "sb-1", grace_s=0)]
+        world.meanwhile("delete", "pods", gone[0])
+        world.forget_requests()
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        for _ in range(20):
+            await world.poke()
+        await world.advance(600.0)
+        assert world.asked()["delete pods"] == 1
+        assert condition(world.get(), "Suspended")["status"] == "True"

@@ -1,0 +1,389 @@
+"""Taking a pool member over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.model.claim import ClaimFacts
+from lean_sandbox.model.claim_metadata import bound_sync_patch, desired_pod_metadata
+from lean_sandbox.model.claim_sandbox import (
+    adoption_merge_patch,
+    adoption_patch,
+    candidate_refusal,
+    controller_index,
+    needs_template_touch,
+)
+from lean_sandbox.model.meta import OwnerReference, controller_reference
+from lean_sandbox.model.names import name_hash
+from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec, view_of
+from lean_sandbox.model.template import TemplateView
+from lean_sandbox.model.warmpool import build_member
+from tests.model.support import merged, sandbox
+from tests.model_extensions.support import (
+    CLAIM_UID,
+    CREATED_BY,
+    LAUNCH_TYPE,
+    POD_TEMPLATE_HASH,
+    REF_HASH,
+    SAFE,
+    TEMPLATE_HASH,
+    TEMPLATE_REF,
+    TRACE,
+    WARM_POOL,
+    additional,
+    as_json,
+    facts,
+    known,
+    patched,
+    pod_metadata,
+    pool,
+    stored_member,
+    template,
+)
+
+H = name_hash("tpl")
+OWNER = {
+    "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+    "kind": "SandboxClaim",
+    "name": "c",
+    "uid": "u1",
+    "controller": True,
+    "blockOwnerDeletion": True,
+}
+
+
+def member(view: TemplateView | None = None, *, eviction: bool = True) -> dict[str, Any]:
+    """Return a stored member."""
+    return stored_member(build_member(pool(), view or template(), eviction=eviction))
+
+
+def adopted(
+    stored: dict[str, Any],
+    claim: ClaimFacts | None = None,
+    view: TemplateView | None = None,
+    *,
+    touches_template: bool = True,
+    **facts_known: Any,
+) -> dict[str, Any]:
+    """Return the member after its adoption."""
+    claim = claim or facts()
+    what = known(stored, **facts_known)
+    desired = desired_pod_metadata(
+        view, claim, ref_hash=H, current=what.template_metadata or pod_metadata()
+    )
+    operations = adoption_patch(what, claim, desired, ref_hash=H, touches_template=touches_template)
+    assert operations is not None
+    return patched(stored, operations)
+
+
+@pytest.mark.claim_case(52)
+def test_adoption_of_a_plain_member() -> None:
+    """Claim case 52: pool labels gone, identity on both levels, one owner; the rest untouched."""
+    before = member()
+
+    after = adopted(before, view=template())
+
+    assert after["metadata"]["labels"] == {REF_HASH: H, LAUNCH_TYPE: "warm", CLAIM_UID: "u1"}
+    assert after["metadata"]["ownerReferences"] == [OWNER]
+    assert after["metadata"]["annotations"] == {TEMPLATE_REF: "tpl"}
+    inner = after["spec"]["podTemplate"]
+    assert inner["metadata"] == {"labels": {CLAIM_UID: "u1", REF_HASH: H}}
+    assert inner["spec"] == before["spec"]["podTemplate"]["spec"]
+
+
+@pytest.mark.claim_case(52)
+def test_the_spec_need_not_be_touched() -> None:
+    """Claim case 52: without the template the same happens to the Sandbox's own metadata only."""
+    before = member()
+
+    after = adopted(before, view=template(), touches_template=False)
+
+    assert after["spec"] == before["spec"]
+    assert after["metadata"] == adopted(before, view=template())["metadata"]
+
+
+@pytest.mark.claim_case(78, 84)
+def test_the_second_adopter_always_loses() -> None:
+    """Claim cases 78, 84: the guard is the pool's uid; other writes in between are no matter."""
+    before = member()
+    before["metadata"]["resourceVersion"] = "99"
+    operations = adoption_patch(
+        known(before), facts(), pod_metadata(), ref_hash=H, touches_template=False
+    )
+    assert operations is not None
+    after = patched(before, operations)
+
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        patched(after, operations)
+
+
+@pytest.mark.claim_case(68)
+def test_foreign_annotations_are_kept_and_the_pod_name_is_nobodys_business() -> None:
+    """Claim case 68: unrelated keys stay; the Sandbox's own controller looks after the Pod name."""
+    before = member()
+    before["metadata"]["annotations"].update({"x": "y", "agents.x-k8s.io/pod-name": "stale"})
+
+    assert adopted(before)["metadata"]["annotations"] == before["metadata"]["annotations"]
+
+
+@pytest.mark.claim_case(14, 69)
+def test_origin_and_trace_are_the_claims() -> None:
+    """Claim cases 14, 69: overwritten on both levels, removed where the claim has none."""
+    claim = facts(labels={CREATED_BY: "go-client"}, annotations={TRACE: "{}"})
+
+    after = adopted(member(), claim, template())
+
+    assert after["metadata"]["labels"][CREATED_BY] == "go-client"
+    assert after["spec"]["podTemplate"]["metadata"]["labels"][CREATED_BY] == "go-client"
+    assert after["metadata"]["annotations"] == {TEMPLATE_REF: "tpl", TRACE: "{}"}
+    again = adopted(member(), facts(), template())
+    assert CREATED_BY not in again["metadata"]["labels"]
+
+
+def test_an_annotation_is_never_set_over_ones_that_may_exist() -> None:
+    """Not knowing any annotation, no JSON Patch is safe; the merge patch always is."""
+    claim = facts(annotations={TRACE: "{}"})
+    blind = known(member(), annotations=None)
+
+    assert adoption_patch(blind, claim, pod_metadata(), ref_hash=H, touches_template=False) is None
+    patch = adoption_merge_patch(
+        blind,
+        claim,
+        pod_metadata(),
+        ref_hash=H,
+        resource_version="41",
+        touches_template=False,
+    )
+    after = merged(member(), as_json(patch))
+    assert after["metadata"]["annotations"] == {TEMPLATE_REF: "tpl", TRACE: "{}"}
+
+
+@pytest.mark.claim_case(52, 89)
+def test_the_merge_patch_of_a_typical_member() -> None:
+    """Claim cases 52, 89: the body guarded by a version, nulls where keys go."""
+    what = known(member())
+    desired = desired_pod_metadata(template(), facts(), ref_hash=H)
+
+    patch = adoption_merge_patch(
+        what, facts(), desired, ref_hash=H, resource_version="41", touches_template=True
+    )
+
+    gone = dict.fromkeys((WARM_POOL, TEMPLATE_HASH, POD_TEMPLATE_HASH, CREATED_BY))
+    assert patch == {
+        "metadata": {
+            "resourceVersion": "41",
+            "labels": {**gone, CLAIM_UID: "u1"},
+            "ownerReferences": [OWNER],
+        },
+        "spec": {
+            "podTemplate": {
+                "metadata": {"labels": {**gone, CLAIM_UID: "u1"}, "annotations": {SAFE: None}}
+            }
+        },
+    }
+
+
+@pytest.mark.claim_case(71)
+def test_an_empty_template_hash_is_filled_and_another_is_kept() -> None:
+    """Claim case 71: the old template's hash survives adoption; the bound pass rewrites it."""
+    before = member()
+    before["metadata"]["labels"][REF_HASH] = ""
+    assert adopted(before)["metadata"]["labels"][REF_HASH] == H
+    before["metadata"]["labels"][REF_HASH] = "old"
+    after = adopted(before)["metadata"]["labels"]
+    assert after[REF_HASH] == "old"
+
+    new = template(name="tpl2")
+    desired = desired_pod_metadata(new, facts(), ref_hash=new.ref_hash)
+    patch = bound_sync_patch(
+        desired, pod_metadata(), claim=facts(), labels=after, ref_hash=new.ref_hash
+    )
+    assert patch is not None
+    assert patch["metadata"] == {"labels": {REF_HASH: name_hash("tpl2")}}
+
+
+# --- touching the spec ---------------------------------------------------------------------------
+
+
+def remembered(stored: dict[str, Any]) -> PodTemplateMetadata:
+    """Return the template metadata as the cache remembers it: without reserved keys."""
+    return view_of(sandbox(stored["spec"])).template_metadata
+
+
+@pytest.mark.claim_case(67)
+@pytest.mark.parametrize(
+    ("view", "eviction", "wanted", "expected"),
+    [
+        (template(), False, {}, False),
+        (template(), True, {}, True),
+        (template(metadata={"annotations": {SAFE: "true"}}), True, {}, False),
+        (template(metadata={"annotations": {SAFE: "false"}}), True, {}, False),
+        (template(metadata={"labels": {"a": "b"}}), False, {}, False),
+        (template(), True, additional(None, {SAFE: "true"}), False),
+        (template(), False, additional({"sandbox.users.io/l": "v"}), True),
+        (template(), False, additional(None, {"a": "b"}), True),
+    ],
+)
+def test_the_spec_is_touched_only_for_what_reaches_the_pod(
+    view: TemplateView,
+    eviction: bool,  # noqa: FBT001
+    wanted: dict[str, Any],
+    expected: bool,  # noqa: FBT001
+) -> None:
+    """Claim case 67: identity alone is no reason; the pool's mark and the claim's wishes are."""
+    stored = member(view, eviction=eviction)
+    desired = desired_pod_metadata(view, facts(wanted), ref_hash=H)
+
+    assert needs_template_touch(remembered(stored), desired) is expected
+
+
+def test_a_template_never_seen_is_touched() -> None:
+    """Not knowing the member's metadata is no reason to leave it."""
+    assert needs_template_touch(None, pod_metadata())
+    assert not needs_template_touch(pod_metadata(), pod_metadata({CLAIM_UID: "u1"}))
+
+
+# --- who can be taken ----------------------------------------------------------------------------
+
+
+def refusal(**fields: Any) -> str | None:
+    """Return why a member cannot be taken."""
+    defaults: dict[str, Any] = {
+        "is_deleting": False,
+        "labels": {WARM_POOL: "", REF_HASH: ""},
+        "owner": controller_reference(
+            "extensions.agents.x-k8s.io/v1", "SandboxWarmPool", "pool", "x"
+        ),
+        "pool": "pool",
+    }
+    return candidate_refusal(**{**defaults, **fields})
+
+
+@pytest.mark.claim_case(61, 62, 91)
+def test_only_healthy_members_of_the_pool_can_be_taken() -> None:
+    """Claim cases 61, 62, 91: version, uid and label values do not matter; the rest does."""
+    group = "extensions.agents.x-k8s.io"
+    old = OwnerReference(f"{group}/v1alpha1", "SandboxWarmPool", "pool", "other", controller=True)
+
+    assert refusal() is None
+    assert refusal(owner=old) is None
+    assert refusal(is_deleting=True)
+    assert refusal(owner=None)
+    for api_version, kind in (("apps/v1", "ReplicaSet"), ("apps/v1", "SandboxWarmPool")):
+        assert refusal(owner=controller_reference(api_version, kind, "pool", "x"))
+    assert refusal(owner=controller_reference(f"{group}/v1beta1", "SandboxClaim", "pool", "x"))
+    assert refusal(labels={WARM_POOL: "x"})
+    assert refusal(labels={REF_HASH: "x"})
+    assert refusal(labels=None)
+    assert refusal(pool="other") == 'it belongs to the warm pool "pool"'
+
+
+def test_the_controller_is_found_among_the_owners() -> None:
+    """The guard of the patch points at the controller, wherever it stands."""
+    plain = OwnerReference("v1", "ConfigMap", "x", "y")
+    controller = controller_reference("a/v1", "B", "c", "d")
+    assert controller_index((plain, controller)) == 1
+    assert controller_index((plain,)) is None
+
+
+# --- laws ----------------------------------------------------------------------------------------
+
+KEYS = ["foreign", "other/key", "til~de", CREATED_BY, TRACE, WARM_POOL, TEMPLATE_HASH, LAUNCH_TYPE]
+VALUES = st.sampled_from(["", "1", "warm"])
+MAPS = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6)
+POOL_KEYS = {WARM_POOL, TEMPLATE_HASH, POD_TEMPLATE_HASH, CREATED_BY}
+
+
+@st.composite
+def members(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str], int]:
+    """Draw a member, what of its labels is known, and where its controller stands."""
+    stored = member(eviction=draw(st.booleans()))
+    for key in draw(st.sets(st.sampled_from(sorted(POOL_KEYS)))):
+        stored["metadata"]["labels"].pop(key, None)
+    stored["metadata"]["labels"].update(draw(MAPS))
+    stored["metadata"]["annotations"].update(draw(MAPS))
+    others = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": f"o{n}", "uid": f"o{n}"}
+        for n in range(draw(st.integers(0, 2)))
+    ]
+    index = draw(st.integers(0, len(others)))
+    owners = stored["metadata"]["ownerReferences"]
+    stored["metadata"]["ownerReferences"] = [*others[:index], *owners, *others[index:]]
+    labels = stored["metadata"]["labels"]
+    kept = draw(st.sets(st.sampled_from(sorted(labels)))) if labels else set()
+    return stored, {key: labels[key] for key in kept}, index
+
+
+CLAIMS = st.sampled_from(
+    [
+        facts(),
+        facts(labels={CREATED_BY: "go-client"}),
+        facts(annotations={TRACE: "{}"}),
+        facts(additional({"sandbox.users.io/l": "v"}, {"a": "b"})),
+    ]
+)
+
+
+@given(members(), CLAIMS, st.booleans())
+def test_any_member_ends_with_one_owner_and_all_foreign_keys(
+    drawn: tuple[dict[str, Any], dict[str, str], int],
+    claim: ClaimFacts,
+    touches: bool,  # noqa: FBT001
+) -> None:
+    """However little is known of a member: one owner, no mark of the pool, no foreign key lost."""
+    stored, labels, index = drawn
+
+    after = adopted(
+        stored, claim, template(), touches_template=touches, labels=labels, owner_index=index
+    )
+
+    assert after["metadata"]["ownerReferences"] == [OWNER]
+    result = after["metadata"]["labels"]
+    assert not result.keys() & (POOL_KEYS - {CREATED_BY})
+    assert result.get(CREATED_BY, "") == claim.created_by
+    assert (result[CLAIM_UID], result[LAUNCH_TYPE]) == ("u1", "warm")
+    foreign = stored["metadata"]["labels"].keys() - POOL_KEYS - {LAUNCH_TYPE, REF_HASH}
+    assert all(result[key] == stored["metadata"]["labels"][key] for key in foreign)
+    before = stored["metadata"]["annotations"]
+    trace = {TRACE: claim.trace_context} if claim.trace_context else {}
+    assert after["metadata"]["annotations"] == {**before, **trace}
+    assert (after["spec"] == stored["spec"]) or touches
+
+
+@given(members(), CLAIMS)
+def test_both_patches_have_one_outcome(
+    drawn: tuple[dict[str, Any], dict[str, str], int], claim: ClaimFacts
+) -> None:
+    """Knowing the whole member, the JSON Patch and the merge patch give the same object."""
+    stored, _, index = drawn
+    desired = desired_pod_metadata(template(), claim, ref_hash=H)
+    what = known(stored, owner_index=index)
+    operations = adoption_patch(what, claim, desired, ref_hash=H, touches_template=True)
+    assert operations is not None
+
+    by_ownership = patched(stored, operations)
+    by_version = merged(
+        stored,
+        as_json(
+            adoption_merge_patch(
+                what, claim, desired, ref_hash=H, resource_version="41", touches_template=True
+            )
+        ),
+    )
+
+    for result in (by_ownership, by_version):
+        metadata = result["spec"]["podTemplate"]["metadata"]
+        # An empty map left behind by a merge patch means the same as none.
+        result["spec"]["podTemplate"]["metadata"] = {k: v for k, v in metadata.items() if v}
+    assert by_ownership == by_version
+
+
+def test_the_adopted_spec_still_decodes() -> None:
+    """What adoption leaves behind is a Sandbox's spec."""
+    spec = adopted(member(), view=template())["spec"]
+    assert isinstance(sandbox(spec).spec, SandboxSpec)

@@ -1,0 +1,456 @@
+"""The status of a claim, row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.model.claim import EMPTY_CLAIM_STATUS, SandboxClaimStatus
+from lean_sandbox.model.claim_status import (
+    ClaimError,
+    ClaimFault,
+    ClaimObservation,
+    Recording,
+    Retry,
+    adoption_conflict,
+    claim_status_patch,
+    expired_claim_status,
+    first_ready_recording,
+    is_marked_expired,
+    next_claim_status,
+    not_controlled,
+    pool_not_found,
+    requeue_after_s,
+    sandbox_create_pending,
+    sandbox_not_owned,
+    template_not_found,
+)
+from lean_sandbox.model.conditions import find
+from lean_sandbox.model.sandbox import Condition, SandboxStatus
+from tests.model.support import merged
+from tests.model_extensions.support import EARLIER, NOW, as_json, claim_status, condition
+
+NOW_TEXT = "2026-10-22T12:00:00Z"
+READY = condition("Ready", "True", "DependenciesReady", "Pod is Ready")
+FINISHED = condition("Finished", "True", "PodSucceeded", "Pod completed successfully")
+BOUND = claim_status({"sandbox": {"name": "m1", "podIPs": ["10.0.0.1"], "serviceFQDN": "f"}})
+
+
+def mirrored(*conditions: Condition, **fields: Any) -> SandboxStatus:
+    """Return a Sandbox's status."""
+    return SandboxStatus(conditions=conditions, **fields)
+
+
+def after(old: SandboxClaimStatus = EMPTY_CLAIM_STATUS, **seen: Any) -> SandboxClaimStatus:
+    """Return the status after a pass over generation 7."""
+    return next_claim_status(old, ClaimObservation(generation=7, **seen), NOW)
+
+
+def ready(status: SandboxClaimStatus) -> tuple[str, str, str]:
+    """Return status, reason and message of Ready."""
+    found = find(status.conditions, "Ready")
+    assert found is not None
+    assert found.observedGeneration == 7
+    return found.status, found.reason, found.message
+
+
+# --- Ready ---------------------------------------------------------------------------------------
+
+INVALID = ClaimError(ClaimFault.INVALID_METADATA, "invalid additionalPodMetadata: x")
+PREFIX = "failed to get template for metadata propagation"
+ROWS: list[tuple[ClaimError, str, str]] = [
+    (template_not_found("tpl"), "TemplateNotFound", 'SandboxTemplate "tpl" not found'),
+    (
+        template_not_found("tpl").prefixed(PREFIX),
+        "TemplateNotFound",
+        f'{PREFIX}: SandboxTemplate "tpl" not found',
+    ),
+    (pool_not_found("pool"), "WarmPoolNotFound", 'SandboxWarmPool "pool" not found'),
+    (pool_not_found(""), "WarmPoolNotFound", 'SandboxWarmPool "" not found'),
+    (
+        adoption_conflict("sandbox m1 deleted before adoption completed"),
+        "AdoptionConflict",
+        (
+            "adoption write conflict: sandbox m1 deleted before adoption completed; "
+            "the next pass retries from a converged view"
+        ),
+    ),
+    (
+        adoption_conflict("completing adoption of m1 for claim c", "Operation cannot be fulfilled"),
+        "AdoptionConflict",
+        (
+            "adoption write conflict: completing adoption of m1 for claim c "
+            "(conflicting concurrent write); the next pass retries from a converged view"
+        ),
+    ),
+    (
+        sandbox_create_pending("c"),
+        "SandboxCreatePending",
+        "Sandbox already created; waiting for cache to converge",
+    ),
+    (INVALID, "InvalidMetadata", INVALID.text),
+    (ClaimError(ClaimFault.ENV_VARS_REJECTED, "t"), "EnvVarsInjectionRejected", "t"),
+    (
+        sandbox_not_owned("m1", "c"),
+        "ClaimExpired",
+        (
+            'Claim expired. sandbox not owned by this claim: sandbox "m1" is not owned '
+            'by claim "c"; deletion skipped.'
+        ),
+    ),
+    (ClaimError(ClaimFault.CLAIM_TEMPLATES, "t"), "VolumeClaimTemplatesError", "t"),
+    (
+        not_controlled("c", "c"),
+        "ReconcilerError",
+        (
+            'Error seen: sandbox "c" is not controlled by claim "c". '
+            "Please use a different claim name or delete the sandbox manually"
+        ),
+    ),
+    (
+        ClaimError(ClaimFault.OTHER, "sandbox create error: boom"),
+        "ReconcilerError",
+        "Error seen: sandbox create error: boom",
+    ),
+]
+
+
+@pytest.mark.claim_case(4, 5, 6, 8, 11, 13, 21, 37, 45, 80, 99)
+@pytest.mark.parametrize(("error", "reason", "message"), ROWS)
+def test_failures_of_every_class(error: ClaimError, reason: str, message: str) -> None:
+    """Claim cases 4, 5, 6, 8, 11, 13, 21, 37, 45, 80, 99: rows 1 to 9, word for word."""
+    assert ready(after(error=error)) == ("False", reason, message)
+    # A failure outweighs expiry and whatever the Sandbox says.
+    bad = after(error=error, is_expired=True, sandbox_name="m1", sandbox_status=mirrored(READY))
+    assert ready(bad) == ("False", reason, message)
+
+
+@pytest.mark.claim_case(4, 7, 11, 13, 21, 36, 37, 45, 80)
+@pytest.mark.parametrize(
+    ("fault", "retry", "requeue_s"),
+    [
+        (ClaimFault.TEMPLATE_NOT_FOUND, Retry.REQUEUE, 60),
+        (ClaimFault.WARM_POOL_NOT_FOUND, Retry.REQUEUE, 60),
+        (ClaimFault.CREATE_PENDING, Retry.REQUEUE, 0.2),
+        (ClaimFault.ADOPTION_CONFLICT, Retry.BACKOFF, None),
+        (ClaimFault.INVALID_METADATA, Retry.SUPPRESSED, None),
+        (ClaimFault.ENV_VARS_REJECTED, Retry.SUPPRESSED, None),
+        (ClaimFault.CLAIM_TEMPLATES, Retry.SUPPRESSED, None),
+        (ClaimFault.SANDBOX_NOT_OWNED, Retry.SUPPRESSED, None),
+        (ClaimFault.OTHER, Retry.BACKOFF, None),
+    ],
+)
+def test_every_class_has_its_retry(
+    fault: ClaimFault, retry: Retry, requeue_s: float | None
+) -> None:
+    """Claim cases 4, 7, 11, 13, 21, 36, 37, 45, 80: fixed time, none, or backoff."""
+    error = ClaimError(fault, "t")
+    assert (fault.retry, requeue_after_s(error, None)) == (retry, requeue_s)
+    assert error.retryable is (retry is Retry.BACKOFF)
+    # The expiry timer is the only other one, and backoff knows none.
+    assert requeue_after_s(error, 0.1) == (None if retry is Retry.BACKOFF else 0.1)
+    assert requeue_after_s(None, 5.0) == 5.0
+    assert requeue_after_s(None, None) is None
+
+
+def test_a_conflict_is_logged_in_full_and_shown_without_the_servers_words() -> None:
+    """The API's text is for logs only."""
+    error = adoption_conflict("claim c", "Operation cannot be fulfilled")
+    assert str(error) == "claim c: Operation cannot be fulfilled"
+    assert "Operation" not in error.message
+    assert "Operation" in str(error.prefixed("x"))
+
+
+@pytest.mark.claim_case(97)
+def test_expired_without_failure() -> None:
+    """Claim case 97: row 10, also while the Sandbox is still there."""
+    expected = ("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
+    assert ready(after(is_expired=True)) == expected
+    gone = after(is_expired=True, sandbox_name="m1", sandbox_status=mirrored(READY))
+    assert ready(gone) == expected
+
+
+@pytest.mark.claim_case(1)
+def test_a_new_sandbox_is_not_ready() -> None:
+    """Claim case 1: row 14, and its name in the same write; row 11 without any."""
+    status = after(sandbox_name="c", sandbox_status=SandboxStatus())
+    assert ready(status) == ("False", "SandboxNotReady", "Sandbox is not ready")
+    assert status.bound.name == "c"
+    assert ready(after()) == ("False", "SandboxMissing", "Sandbox does not exist")
+
+
+@pytest.mark.claim_case(10)
+def test_ready_is_forwarded_with_the_claims_generation() -> None:
+    """Claim case 10: status, reason, message copied; name, IPs and FQDN in the same status."""
+    seen = mirrored(READY, podIPs=("10.0.0.1",), serviceFQDN="m1.default.svc.cluster.local")
+    status = after(sandbox_name="m1", sandbox_status=seen)
+    assert ready(status) == ("True", "DependenciesReady", "Pod is Ready")
+    assert as_json(status)["sandbox"] == {
+        "name": "m1",
+        "podIPs": ["10.0.0.1"],
+        "serviceFQDN": "m1.default.svc.cluster.local",
+    }
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["DependenciesNotReady", "SandboxSuspended", "PodSucceeded", "PodFailed", "MultiplePods"],
+)
+def test_every_reason_of_the_sandbox_is_forwarded(reason: str) -> None:
+    """Clients stop on some of them, so they arrive unchanged."""
+    seen = mirrored(condition("Ready", "False", reason, "why"))
+    assert ready(after(sandbox_name="m1", sandbox_status=seen)) == ("False", reason, "why")
+
+
+@pytest.mark.claim_case(108)
+def test_a_sandbox_that_expired_by_itself() -> None:
+    """Claim case 108: row 12, the fixed message."""
+    seen = mirrored(condition("Ready", "False", "SandboxExpired", "Sandbox has expired"))
+    assert ready(after(sandbox_name="m1", sandbox_status=seen)) == (
+        "False",
+        "SandboxExpired",
+        "Underlying Sandbox resource has expired independently of the Claim.",
+    )
+
+
+def test_a_message_fits_the_schema() -> None:
+    """An endless error does not make the status invalid."""
+    message = ready(after(error=ClaimError(ClaimFault.OTHER, "x" * 40000)))[2]
+    assert len(message) == 32768
+
+
+# --- times ---------------------------------------------------------------------------------------
+
+
+def moment(status: SandboxClaimStatus, kind: str) -> str:
+    """Return the transition time of a condition."""
+    found = find(status.conditions, kind)
+    assert found is not None
+    return found.lastTransitionTime
+
+
+def test_a_transition_takes_the_sandboxes_time_else_now() -> None:
+    """A warm claim may be ready since before it existed; own conditions take the moment."""
+    warm = after(sandbox_name="m1", sandbox_status=mirrored(READY))
+    assert moment(warm, "Ready") == EARLIER
+    failed = after(warm, error=INVALID)
+    assert moment(failed, "Ready") == NOW_TEXT
+    timeless = msgspec.structs.replace(READY, lastTransitionTime="")
+    status = after(sandbox_name="m1", sandbox_status=mirrored(timeless))
+    assert moment(status, "Ready") == NOW_TEXT
+
+
+def test_without_a_transition_the_time_stays() -> None:
+    """Another reason of the same status is no transition."""
+    first = after(sandbox_name="m1", sandbox_status=mirrored(condition("Ready", "False")))
+    assert moment(after(first, error=INVALID), "Ready") == EARLIER
+
+
+# --- Finished ------------------------------------------------------------------------------------
+
+
+@pytest.mark.claim_case(102)
+def test_finished_is_copied_verbatim_and_sorted_first() -> None:
+    """Claim case 102: the Sandbox's generation and time; Finished precedes Ready."""
+    status = after(sandbox_name="m1", sandbox_status=mirrored(READY, FINISHED))
+    assert [entry.type for entry in status.conditions] == ["Finished", "Ready"]
+    assert status.conditions[0] == FINISHED
+
+
+@pytest.mark.claim_case(32, 97, 103)
+def test_finished_leaves_with_its_sandbox_unless_the_claim_expired() -> None:
+    """Claim cases 32, 97, 103: a failing pass removes it, a retained claim keeps it."""
+    old = after(sandbox_name="m1", sandbox_status=mirrored(READY, FINISHED))
+
+    assert find(after(old, error=INVALID).conditions, "Finished") is None
+    assert find(after(old, is_expired=True).conditions, "Finished") == FINISHED
+    resumed = after(old, sandbox_name="m1", sandbox_status=mirrored(READY))
+    assert find(resumed.conditions, "Finished") is None
+    still = after(old, is_expired=True, sandbox_name="m1", sandbox_status=mirrored(READY))
+    assert find(still.conditions, "Finished") is None
+
+
+# --- status.sandbox ------------------------------------------------------------------------------
+
+
+@pytest.mark.claim_case(18, 19, 20, 32)
+def test_a_binding_survives_failures() -> None:
+    """Claim cases 18, 19, 20, 32: with or without the Sandbox in hand."""
+    for error in (INVALID, pool_not_found("pool"), ClaimError(ClaimFault.OTHER, "500")):
+        assert after(BOUND, error=error).sandbox == BOUND.sandbox
+    held = after(BOUND, error=INVALID, sandbox_name="m1", sandbox_status=mirrored(READY))
+    assert held.bound.name == "m1"
+    assert held.bound.podIPs == ()
+
+
+@pytest.mark.claim_case(97, 99)
+def test_a_binding_ends_with_its_sandbox() -> None:
+    """Claim cases 97, 99: gone, or somebody else's; name, IPs and FQDN go together."""
+    for gone in (after(BOUND, is_expired=True), after(BOUND, error=sandbox_not_owned("m1", "c"))):
+        assert as_json(gone)["sandbox"] == {}
+        patch = claim_status_patch(BOUND, gone)
+        assert patch is not None
+        assert patch["sandbox"] == {"name": None, "podIPs": None, "serviceFQDN": None}
+
+
+@pytest.mark.claim_case(11, 12)
+def test_waiting_for_the_cache_changes_nothing_that_is_bound() -> None:
+    """Claim cases 11, 12: with a name the status is left as it is, without one row 4 applies."""
+    assert after(BOUND, error=sandbox_create_pending("c")) is BOUND
+    assert claim_status_patch(BOUND, after(BOUND, error=sandbox_create_pending("c"))) is None
+    assert ready(after(error=sandbox_create_pending("c")))[1] == "SandboxCreatePending"
+
+
+# --- expiry --------------------------------------------------------------------------------------
+
+
+@pytest.mark.claim_case(97, 103)
+def test_the_mark_of_expiry_changes_ready_only() -> None:
+    """Claim cases 97, 103: Sandbox and Finished stay; the mark is recognised."""
+    status = after(sandbox_name="m1", sandbox_status=mirrored(READY, FINISHED))
+    marked = expired_claim_status(status, 7, NOW)
+
+    assert ready(marked) == ("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
+    assert moment(marked, "Ready") == NOW_TEXT
+    assert (marked.conditions[0], marked.sandbox) == (FINISHED, status.sandbox)
+    assert is_marked_expired(marked)
+    assert not is_marked_expired(status)
+    assert is_marked_expired(after(error=sandbox_not_owned("m1", "c")))
+
+
+# --- patches -------------------------------------------------------------------------------------
+
+
+def test_a_first_status_carries_an_empty_sandbox() -> None:
+    """With the first conditions the key comes; alone it is not worth a request."""
+    patch = claim_status_patch(EMPTY_CLAIM_STATUS, after(error=pool_not_found("pool")))
+    assert patch is not None
+    assert patch["sandbox"] == {}
+    assert claim_status_patch(EMPTY_CLAIM_STATUS, claim_status({"sandbox": {}})) is None
+    again = after(claim_status({"sandbox": {}}), error=pool_not_found("pool"))
+    assert "sandbox" not in (claim_status_patch(claim_status({"sandbox": {}}), again) or {})
+
+
+def test_everything_goes_out_in_one_patch() -> None:
+    """Name, addresses, FQDN and the forwarded Ready are one write."""
+    seen = mirrored(READY, podIPs=("10.0.0.1",), serviceFQDN="f")
+    patch = claim_status_patch(EMPTY_CLAIM_STATUS, after(sandbox_name="m1", sandbox_status=seen))
+    assert patch == {
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "DependenciesReady",
+                "message": "Pod is Ready",
+                "lastTransitionTime": EARLIER,
+                "observedGeneration": 7,
+            }
+        ],
+        "sandbox": {"name": "m1", "podIPs": ["10.0.0.1"], "serviceFQDN": "f"},
+    }
+
+
+def test_order_and_notation_of_time_are_no_change() -> None:
+    """Conditions stored unsorted, or with a fraction of a second, are not rewritten."""
+    status = after(sandbox_name="m1", sandbox_status=mirrored(READY, FINISHED))
+    entries = reversed(status.conditions)
+    stored = tuple(
+        msgspec.structs.replace(entry, lastTransitionTime="2026-10-22T11:00:00.000Z")
+        for entry in entries
+    )
+    old = msgspec.structs.replace(status, conditions=stored)
+    assert claim_status_patch(old, status) is None
+
+
+CONDITIONS = st.lists(
+    st.builds(
+        condition,
+        st.sampled_from(["Ready", "Finished", "Other"]),
+        st.sampled_from(["True", "False"]),
+        st.sampled_from(["A", "SandboxExpired"]),
+        st.sampled_from(["", "m"]),
+    ),
+    max_size=3,
+    unique_by=lambda entry: entry.type,
+).map(tuple)
+STATUSES = st.builds(
+    lambda conditions, bound: msgspec.structs.replace(
+        claim_status({"sandbox": bound} if bound is not None else {}), conditions=conditions
+    ),
+    CONDITIONS,
+    st.none()
+    | st.fixed_dictionaries(
+        {},
+        optional={
+            "name": st.sampled_from(["", "m1", "m2"]),
+            "podIPs": st.lists(st.sampled_from(["1", "2"]), max_size=2),
+            "serviceFQDN": st.sampled_from(["", "f"]),
+        },
+    ),
+)
+OBSERVATIONS = st.builds(
+    ClaimObservation,
+    generation=st.integers(1, 3),
+    sandbox_name=st.sampled_from(["", "m1"]),
+    sandbox_status=st.builds(SandboxStatus, conditions=CONDITIONS),
+    error=st.sampled_from([None, INVALID, *(row[0] for row in ROWS)]),
+    is_expired=st.booleans(),
+)
+
+
+@given(STATUSES, OBSERVATIONS)
+def test_a_patch_leads_to_the_new_status_and_then_to_rest(
+    old: SandboxClaimStatus, seen: ClaimObservation
+) -> None:
+    """Applied to the old status the patch gives the new one; the next equal pass writes nothing."""
+    new = next_claim_status(old, seen, NOW)
+    patch = claim_status_patch(old, new)
+
+    stored = merged(as_json(old), as_json(patch or {}))
+    reached = claim_status(stored)
+
+    assert claim_status_patch(reached, new) is None
+    if patch is not None and "conditions" in patch:
+        assert reached.conditions == new.conditions
+    assert reached.bound == new.bound
+    assert claim_status_patch(reached, next_claim_status(reached, seen, NOW)) is None
+    assert list(reached.conditions) == sorted(reached.conditions, key=lambda c: c.type) or not patch
+
+
+# --- latency -------------------------------------------------------------------------------------
+
+
+@pytest.mark.claim_case(114, 115, 116, 117)
+@pytest.mark.parametrize(
+    ("old", "new", "is_stamped", "expected"),
+    [
+        (True, True, False, Recording.BACKFILL),
+        (True, False, False, Recording.BACKFILL),
+        (True, True, True, Recording.DRAIN),
+        (True, False, True, Recording.DRAIN),
+        (False, False, False, Recording.NOTHING),
+        (False, False, True, Recording.NOTHING),
+        (False, True, True, Recording.DRAIN),
+        (False, True, False, Recording.OBSERVE),
+    ],
+)
+def test_only_the_first_ready_is_measured(
+    old: bool,  # noqa: FBT001
+    new: bool,  # noqa: FBT001
+    is_stamped: bool,  # noqa: FBT001
+    expected: Recording,
+) -> None:
+    """Claim cases 114, 115, 116, 117: flaps and old controllers' claims are never measured."""
+
+    def status(*, is_ready: bool) -> SandboxClaimStatus:
+        entry = condition("Ready", "True" if is_ready else "False")
+        return SandboxClaimStatus(conditions=(entry,))
+
+    recording = first_ready_recording(
+        status(is_ready=old), status(is_ready=new), is_stamped=is_stamped
+    )
+    assert recording is expected

@@ -1,0 +1,247 @@
+"""Pools: their members as they are made, and their status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.model.names import name_hash
+from lean_sandbox.model.template import TemplateView
+from lean_sandbox.model.warmpool import (
+    EMPTY_POOL_STATUS,
+    Member,
+    SandboxWarmPool,
+    SandboxWarmPoolStatus,
+    build_member,
+    next_pool_status,
+    pool_status_patch,
+    template_missing_note,
+    unschedulable_note,
+    view_of_pool,
+)
+from tests.model.support import merged
+from tests.model_extensions.support import (
+    CREATED_BY,
+    LAUNCH_TYPE,
+    MAIN,
+    POD_TEMPLATE_HASH,
+    POOL_UID,
+    REF_HASH,
+    SAFE,
+    TEMPLATE_HASH,
+    TEMPLATE_REF,
+    WARM_POOL,
+    as_json,
+    pool,
+    pool_object,
+    template,
+)
+
+
+def made(view: TemplateView | None = None, *, eviction: bool = True) -> dict[str, Any]:
+    """Return a member's body as the server would read it."""
+    body: dict[str, Any] = as_json(build_member(pool(), view or template(), eviction=eviction))
+    return body
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+@pytest.mark.pool_case(2)
+@pytest.mark.parametrize("spec", [{}, {"replicas": None}])
+def test_absent_replicas_are_one(spec: dict[str, Any]) -> None:
+    """Pool case 2: objects that were never defaulted want one member; zero is zero."""
+    assert pool(spec).replicas == 1
+    assert pool({"replicas": 0}).replicas == 0
+
+
+@pytest.mark.pool_case(5)
+def test_an_empty_template_name_is_tolerated() -> None:
+    """Pool case 5: it reads as the name of a template that does not exist."""
+    for reference in ({"name": ""}, {"name": None}, None):
+        assert pool({"sandboxTemplateRef": reference}).template == ""
+    nothing = msgspec.json.decode(b'{"spec":null,"status":null}', type=SandboxWarmPool)
+    assert view_of_pool(nothing).template == ""
+
+
+@pytest.mark.pool_case(6, 76, 77)
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        (None, False),
+        ({}, False),
+        ({"type": ""}, False),
+        ({"type": None}, False),
+        ({"type": "OnReplenish"}, False),
+        ({"type": "Rolling"}, False),
+        ({"type": "Recreate"}, True),
+    ],
+)
+def test_only_recreate_recreates(
+    strategy: dict[str, Any] | None,
+    expected: bool,  # noqa: FBT001
+) -> None:
+    """Pool cases 6, 76, 77: everything else acts like OnReplenish."""
+    assert pool({"updateStrategy": strategy}).is_recreate is expected
+    if strategy is None or not strategy.get("type"):
+        assert pool_object({"updateStrategy": strategy}).spec.strategy == "OnReplenish"
+
+
+# --- members -------------------------------------------------------------------------------------
+
+
+@pytest.mark.pool_case(10)
+def test_a_member_word_for_word() -> None:
+    """Pool case 10: generated name, six labels, one annotation, one owner, no mode."""
+    view = template()
+    stamps = {
+        WARM_POOL: "91dd7983",
+        REF_HASH: name_hash("tpl"),
+        POD_TEMPLATE_HASH: view.pod_template_hash,
+        TEMPLATE_HASH: view.blueprint_hash,
+    }
+    assert made(view) == {
+        "apiVersion": "agents.x-k8s.io/v1beta1",
+        "kind": "Sandbox",
+        "metadata": {
+            "generateName": "pool-",
+            "namespace": "default",
+            "labels": {**stamps, LAUNCH_TYPE: "warm", CREATED_BY: "controller"},
+            "annotations": {TEMPLATE_REF: "tpl"},
+            "ownerReferences": [
+                {
+                    "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+                    "kind": "SandboxWarmPool",
+                    "name": "pool",
+                    "uid": POOL_UID,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "podTemplate": {
+                "metadata": {"labels": stamps, "annotations": {SAFE: "true"}},
+                "spec": {
+                    "containers": [MAIN],
+                    "automountServiceAccountToken": False,
+                    "dnsPolicy": "None",
+                    "dnsConfig": {"nameservers": ["8.8.8.8", "1.1.1.1"]},
+                },
+            }
+        },
+    }
+
+
+@pytest.mark.pool_case(11)
+@pytest.mark.template_case(32)
+def test_template_metadata_is_kept_under_the_stamps() -> None:
+    """Pool case 11, Template case 32: own keys stay, forged ones are overwritten."""
+    view = template(metadata={"labels": {"a": "b", REF_HASH: "other"}, "annotations": {"c": "d"}})
+    metadata = made(view)["spec"]["podTemplate"]["metadata"]
+    assert metadata["labels"]["a"] == "b"
+    assert metadata["labels"][REF_HASH] == name_hash("tpl")
+    assert len(metadata["labels"]) == 5
+    assert metadata["annotations"] == {"c": "d", SAFE: "true"}
+    assert view.pod_labels == {"a": "b", REF_HASH: "other"}
+
+
+@pytest.mark.pool_case(12)
+def test_volumes_and_service_come_along() -> None:
+    """Pool case 12: both are copied."""
+    volumes = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
+    spec = made(template(volumeClaimTemplates=volumes, service=True))["spec"]
+    assert (spec["volumeClaimTemplates"], spec["service"]) == (volumes, True)
+
+
+@pytest.mark.pool_case(17)
+@pytest.mark.parametrize(
+    ("eviction", "own", "expected"),
+    [
+        (True, None, "true"),
+        (True, "false", "false"),
+        (True, "true", "true"),
+        (False, None, None),
+        (False, "false", "false"),
+    ],
+)
+def test_the_eviction_mark_yields_to_the_template(
+    eviction: bool,  # noqa: FBT001
+    own: str | None,
+    expected: str | None,
+) -> None:
+    """Pool case 17: added only where the template says nothing and the flag is on."""
+    view = template(metadata={"annotations": {SAFE: own}} if own else None)
+    metadata = made(view, eviction=eviction)["spec"]["podTemplate"]["metadata"]
+    assert metadata.get("annotations", {}).get(SAFE) == expected
+
+
+# --- status --------------------------------------------------------------------------------------
+
+
+@pytest.mark.pool_case(8, 22, 26)
+def test_the_status_counts_active_members() -> None:
+    """Pool cases 8, 22, 26: replicas, ready ones, selector and generation."""
+    members = [Member("a", is_ready=True), Member("b"), Member("c")]
+    status = next_pool_status(pool(), members)
+    assert as_json(status) == {
+        "replicas": 3,
+        "readyReplicas": 1,
+        "selector": f"{WARM_POOL}=91dd7983",
+        "observedGeneration": 3,
+    }
+
+
+@pytest.mark.pool_case(23)
+def test_a_zero_is_removed() -> None:
+    """Pool case 23: null for both counts, and the stored fields are gone."""
+    full = next_pool_status(pool(), [Member("a", is_ready=True)])
+    patch = pool_status_patch(full, next_pool_status(pool(), []))
+    assert patch == {"replicas": None, "readyReplicas": None}
+    assert merged(as_json(full), patch).keys() == {"selector", "observedGeneration"}
+
+
+@pytest.mark.pool_case(24, 25, 89)
+def test_only_changes_are_written() -> None:
+    """Pool cases 24, 25, 89: nothing for nothing; the generation with the counts."""
+    status = next_pool_status(pool(), [])
+    assert pool_status_patch(status, status) is None
+    assert pool_status_patch(EMPTY_POOL_STATUS, status) == {
+        "selector": f"{WARM_POOL}=91dd7983",
+        "observedGeneration": 3,
+    }
+    old = msgspec.structs.replace(status, observedGeneration=2)
+    grown = next_pool_status(pool(), [Member("a")])
+    assert pool_status_patch(old, grown) == {"replicas": 1, "observedGeneration": 3}
+
+
+STATUSES = st.builds(
+    SandboxWarmPoolStatus,
+    replicas=st.integers(0, 2),
+    readyReplicas=st.integers(0, 2),
+    selector=st.sampled_from(["", "s"]),
+    observedGeneration=st.integers(0, 2),
+)
+
+
+@given(STATUSES, STATUSES)
+def test_a_patch_leads_from_any_status_to_any_other(
+    old: SandboxWarmPoolStatus, new: SandboxWarmPoolStatus
+) -> None:
+    """Applied to the old status the patch gives the new one, and no zero is stored."""
+    stored = merged(as_json(old), pool_status_patch(old, new) or {})
+    assert stored == as_json(new)
+    assert 0 not in stored.values()
+
+
+@pytest.mark.pool_case(65, 69, 90)
+def test_notes_of_events() -> None:
+    """Pool cases 65, 69, 90: the grace as a Go duration, the missing template by its words."""
+    expected = "2/3 sandboxes are unschedulable past the 10m0s readiness grace period"
+    assert unschedulable_note(2, 3, 600) == expected
+    assert "5m0s" in unschedulable_note(1, 1, 300)
+    assert "SandboxTemplate not found" in template_missing_note("tpl")

@@ -1,0 +1,170 @@
+"""How fast a pool is refilled."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.model.warmpool import (
+    Grant,
+    ReplenishHold,
+    TokenBucket,
+    creation_deficit,
+    slow_start_groups,
+)
+
+
+@pytest.mark.pool_case(19)
+def test_groups_double() -> None:
+    """Pool case 19: 14 requests go as 1, 2, 4, 7."""
+    assert list(slow_start_groups(14)) == [1, 2, 4, 7]
+    assert list(slow_start_groups(0)) == []
+
+
+@given(st.integers(0, 2000))
+def test_groups_cover_everything(total: int) -> None:
+    """Groups add up, and each but the last is twice the one before."""
+    groups = list(slow_start_groups(total))
+    assert sum(groups) == total
+    assert groups[:-1] == [2**n for n in range(len(groups[:-1]))]
+
+
+@pytest.mark.pool_case(9, 18, 21, 52)
+@pytest.mark.parametrize(
+    ("desired", "total", "expected"),
+    [(3, 1, 2), (1000, 0, 300), (2147483647, 0, 300), (2, 2, 0), (0, 5, 0)],
+)
+def test_the_deficit_is_what_is_missing_up_to_a_batch(
+    desired: int, total: int, expected: int
+) -> None:
+    """Pool cases 9, 18, 21, 52: terminating members fill their place until they are gone."""
+    assert creation_deficit(desired, total, 300) == expected
+
+
+# --- the hold ------------------------------------------------------------------------------------
+
+
+@pytest.mark.pool_case(93)
+def test_no_delay_no_hold() -> None:
+    """Pool case 93: with the delay off a drop is refilled at once."""
+    for delay_s in (0, -1):
+        hold = ReplenishHold(delay_s)
+        assert [hold.observe(n, 5, 0) for n in (5, 3)] == [0, 0]
+
+
+@pytest.mark.pool_case(94)
+def test_a_drop_is_held_for_the_delay() -> None:
+    """Pool case 94: 10 s, at +4 s still 6, then free until the next drop."""
+    hold = ReplenishHold(10)
+    hold.observe(5, 5, 100)
+    assert hold.observe(3, 5, 100) == 10
+    assert hold.observe(3, 5, 104) == 6
+    assert hold.observe(3, 5, 110) == 0
+    hold.created(2)
+    assert hold.observe(5, 5, 111) == 0
+
+
+@pytest.mark.pool_case(95)
+def test_another_drop_starts_the_hold_again() -> None:
+    """Pool case 95: at +3 s it is 10 s once more."""
+    hold = ReplenishHold(10)
+    hold.observe(5, 5, 100)
+    hold.observe(4, 5, 100)
+    assert hold.observe(3, 5, 103) == 10
+
+
+@pytest.mark.pool_case(97)
+def test_first_fill_restart_and_a_full_pool_are_not_held() -> None:
+    """Pool case 97: the first look is no drop, and a full pool ends a hold."""
+    hold = ReplenishHold(10)
+    hold.created(3)
+    assert hold.observe(0, 5, 100) == 0
+    hold.created(5)
+    assert hold.observe(5, 5, 101) == 0
+    assert hold.observe(4, 5, 102) == 10
+    assert hold.observe(4, 4, 103) == 0
+    assert hold.observe(4, 5, 104) == 0
+
+
+def test_losing_what_was_just_created_is_a_drop() -> None:
+    """Members that were created and claimed before they were ever counted still count."""
+    hold = ReplenishHold(10)
+    hold.observe(2, 5, 100)
+    hold.created(3)
+    assert hold.observe(4, 5, 101) == 10
+
+
+# --- the bucket ----------------------------------------------------------------------------------
+
+
+@pytest.mark.pool_case(98)
+def test_tokens_at_two_a_second() -> None:
+    """Pool case 98: 2, none for half a second, then 1, and after two seconds 2."""
+    bucket = TokenBucket(2)
+    assert bucket.take(5, 100) == Grant(2)
+    assert bucket.take(3, 100) == Grant(0, 0.5)
+    assert bucket.take(3, 100.5) == Grant(1)
+    assert bucket.take(2, 102.5) == Grant(2)
+
+
+@pytest.mark.pool_case(99)
+def test_very_slow_and_very_fast() -> None:
+    """Pool case 99: half a token a second, and more than any integer holds."""
+    slow = TokenBucket(0.5)
+    assert slow.take(2, 0) == Grant(1)
+    assert slow.take(2, 0) == Grant(0, 2)
+    assert slow.take(2, 2) == Grant(1)
+    assert TokenBucket(1e12).take(2**31, 0) == Grant(2**31)
+    assert TokenBucket(0).take(700, 0) == Grant(700)
+
+
+@pytest.mark.pool_case(100)
+def test_tokens_come_back_from_a_refused_pass() -> None:
+    """Pool case 100: what was not tried is spendable, never beyond the capacity."""
+    bucket = TokenBucket(2)
+    bucket.take(2, 0)
+    bucket.give_back(2)
+    assert bucket.take(5, 0) == Grant(2)
+    bucket.give_back(50)
+    assert bucket.take(5, 0) == Grant(2)
+
+
+@pytest.mark.pool_case(101)
+def test_a_hold_leaves_the_bucket_alone() -> None:
+    """Pool case 101: after the hold the tokens are all there."""
+    hold, bucket = ReplenishHold(10), TokenBucket(2)
+    hold.observe(5, 5, 0)
+    assert hold.observe(2, 5, 0) == 10
+    assert hold.observe(2, 5, 10) == 0
+    assert bucket.take(3, 10) == Grant(2)
+
+
+@pytest.mark.parametrize("rate", [-1, math.nan, math.inf])
+def test_a_rate_is_a_number(rate: float) -> None:
+    """What is not finite, or negative, is refused."""
+    with pytest.raises(ValueError, match="refill rate"):
+        TokenBucket(rate)
+
+
+@given(
+    st.floats(0.01, 50),
+    st.lists(st.tuples(st.integers(1, 20), st.floats(0, 5)), min_size=1, max_size=30),
+)
+def test_a_bucket_never_gives_more_than_its_rate(
+    rate: float, steps: list[tuple[int, float]]
+) -> None:
+    """Over any time: at most the capacity plus what flowed in; and the wait it names is enough."""
+    bucket, now_s, total = TokenBucket(rate), 0.0, 0
+    for wanted, pause_s in steps:
+        now_s += pause_s
+        grant = bucket.take(wanted, now_s)
+        total += grant.granted
+        assert grant.granted <= wanted
+        if not grant.granted:
+            now_s += grant.wait_s
+            assert bucket.take(1, now_s + 1e-6).granted == 1
+            total += 1
+    assert total <= max(1.0, rate) + rate * now_s + 1e-3

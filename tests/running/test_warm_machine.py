@@ -1,0 +1,282 @@
+"""The warm queue against a list, under any order of operations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from lean_sandbox.run import warm_lines
+from lean_sandbox.run.warm import Counts, Member, WarmQueue
+from lean_sandbox.watch.store import Key
+
+POOLS = (Key("a", "p"), Key("a", "q"), Key("b", "p"))
+NAMES = ("m1", "m2", "m3", "m4", "m5", "m6")
+MEMBERS = st.builds(
+    lambda pool, name, uid, node, facts, mark: Member(
+        pool, Key(pool.namespace, name), f"{name}-{uid}", node, facts[0], facts[1], mark
+    ),
+    # Most in one pool, for its lines to grow long.
+    st.sampled_from((POOLS[0],) * 4 + POOLS),
+    st.sampled_from(NAMES),
+    st.sampled_from((1, 1, 1, 1, 1, 2)),
+    st.sampled_from(("", "n1", "n2", "n3")),
+    st.sampled_from(((True, True), (True, True), (True, False), (False, False), (False, True))),
+    st.sampled_from(("new", "new", "old")),
+)
+
+
+# Few, so that the short runs here sweep leftovers out as the long lives of real queues do.
+TOLERATED = 1
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _sweep_often() -> Iterator[None]:
+    """Sweep leftovers out of the lines after almost every change."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warm_lines, "_LEFTOVERS_TOLERATED", TOLERATED)
+        yield
+
+
+def stage(member: Member) -> int:
+    """Return 0 for Ready, 1 for networked, 2 for waiting."""
+    return 2 if not member.has_address else 0 if member.is_ready else 1
+
+
+def pick(line: list[Member]) -> Member | None:
+    """Choose by the letter of the rule."""
+    if len(line) < 2:
+        return line[0] if line else None
+    nodes = Counter(member.node for member in line if member.node)
+    if not nodes:
+        return line[0]
+    most = max(nodes.values())
+    return next(member for member in line if member.node and nodes[member.node] == most)
+
+
+class WarmMachine(RuleBasedStateMachine):
+    """Handed out once, never lost, the right one, whatever happens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Key] = []
+        self.expected_told: list[Key] = []
+        self.queue = WarmQueue(on_available=self.told.append)
+        # Free members in order of arrival, all pools in one list.
+        self.free: list[Member] = []
+        self.taken: dict[Key, Member] = {}
+        self.adopted: dict[Key, str] = {}
+        # Takes whose claim does not know what became of them.
+        self.in_hand: list[Member] = []
+        self.operations = 0
+
+    # -- the model ---------------------------------------------------------------------------
+
+    def at(self, pool: Key, *stages: int) -> list[Member]:
+        """Return the free members of a pool at some stages, in order."""
+        return [member for member in self.free if member.pool == pool and stage(member) in stages]
+
+    def find(self, key: Key) -> int | None:
+        """Return where in the list the key is."""
+        return next((n for n, member in enumerate(self.free) if member.key == key), None)
+
+    def append(self, member: Member) -> None:
+        """Put a member at the end."""
+        self.free.append(member)
+        if member.has_address:
+            self.expected_told.append(member.pool)
+
+    def expect_offer(self, member: Member) -> None:
+        """Merge a sight into the model."""
+        key, uid = member.key, member.uid
+        if self.adopted.get(key) == uid:
+            return
+        self.adopted.pop(key, None)
+        taken = self.taken.get(key)
+        if taken is not None:
+            if taken.uid == uid:
+                self.taken[key] = member
+                return
+            del self.taken[key]
+        place = self.find(key)
+        if place is None:
+            self.append(member)
+            return
+        known = self.free[place]
+        if (known.uid, known.pool) == (uid, member.pool):
+            self.free[place] = member
+            if member.has_address and not known.has_address:
+                self.expected_told.append(member.pool)
+        else:
+            del self.free[place]
+            self.append(member)
+
+    # -- the operations ----------------------------------------------------------------------
+
+    @rule(members=st.lists(MEMBERS, min_size=1, max_size=4))
+    def offer(self, members: list[Member]) -> None:
+        """See members, new or known, as they were or changed."""
+        for member in members:
+            self.queue.offer(member)
+            self.expect_offer(member)
+            self.operations += 1
+
+    @precondition(lambda self: self.free)
+    @rule(
+        data=st.data(),
+        node=st.sampled_from(("", "n1", "n2", "n3")),
+        has_address=st.booleans(),
+        is_ready=st.booleans(),
+    )
+    def change(self, data: st.DataObject, node: str, *, has_address: bool, is_ready: bool) -> None:
+        """Change the facts of a free member."""
+        old = data.draw(st.sampled_from(self.free))
+        self.offer([Member(old.pool, old.key, old.uid, node, has_address, is_ready, old.mark)])
+
+    @rule(pool=st.sampled_from(POOLS), judges=st.booleans())
+    def take(self, pool: Key, *, judges: bool) -> None:
+        """Take what the rule says comes next; drop the stale ones met before it, and only those."""
+        taken = self.queue.take(pool, accept=(lambda m: m.mark == "new") if judges else None)
+        self.operations += 1
+        expected: Member | None = None
+        for stages in (0, 1):
+            while (expected := pick(self.at(pool, stages))) is not None:
+                if not judges or expected.mark == "new":
+                    break
+                self.free.remove(expected)
+                self.operations += 1
+            if expected is not None:
+                break
+        if expected is None and judges:
+            for member in self.at(pool, 2):
+                if member.mark == "new":
+                    break
+                self.free.remove(member)
+                self.operations += 1
+        assert taken.member == expected
+        assert taken.waiting == len(self.at(pool, 2))
+        if expected is None:
+            return
+        assert expected.pool == pool
+        assert expected.key.namespace == pool.namespace
+        assert expected.key not in self.taken, "never two claims for one member"
+        self.free.remove(expected)
+        self.taken[expected.key] = expected
+        self.in_hand.append(expected)
+
+    @precondition(lambda self: self.in_hand)
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        """Return a take, which may have been forgotten, replaced or ended meanwhile."""
+        member = data.draw(st.sampled_from(self.in_hand))
+        self.queue.give_back(member)
+        self.operations += 1
+        known = self.taken.get(member.key)
+        if known is not None and known.uid == member.uid:
+            self.append(self.taken.pop(member.key))
+
+    @precondition(lambda self: self.in_hand or self.free)
+    @rule(data=st.data())
+    def done(self, data: st.DataObject) -> None:
+        """End a take, or adopt without one."""
+        self.end(data.draw(st.sampled_from(self.in_hand + self.free)))
+
+    def end(self, member: Member) -> None:
+        """End one take, and compare."""
+        self.queue.done(member)
+        self.operations += 1
+        known = [m for m in [*self.taken.values(), *self.free] if m.key == member.key]
+        if known and known[0].uid == member.uid:
+            self.drop(member.key)
+            self.adopted[member.key] = member.uid
+
+    def drop(self, key: Key) -> None:
+        """Drop what the model has of a key."""
+        self.taken.pop(key, None)
+        place = self.find(key)
+        if place is not None:
+            del self.free[place]
+
+    @rule(member=MEMBERS)
+    def forget(self, member: Member) -> None:
+        """Drop a Sandbox, known or not."""
+        self.queue.forget(member.key, member.uid)
+        self.operations += 1
+        known = [m for m in [*self.taken.values(), *self.free] if m.key == member.key]
+        if known and known[0].uid == member.uid:
+            self.drop(member.key)
+        if self.adopted.get(member.key) == member.uid:
+            del self.adopted[member.key]
+
+    @rule(pool=st.sampled_from(POOLS))
+    def forget_pool(self, pool: Key) -> None:
+        """Delete a pool."""
+        self.queue.forget_pool(pool)
+        self.free = [member for member in self.free if member.pool != pool]
+        self.taken = {key: m for key, m in self.taken.items() if m.pool != pool}
+
+    @rule()
+    def restart(self) -> None:
+        """Rebuild from what the server has: the same members, all of them free again."""
+        members = sorted([*self.free, *self.taken.values()], key=lambda m: m.key)
+        self.queue = WarmQueue(on_available=self.told.append)
+        self.free, self.taken, self.adopted, self.in_hand = [], {}, {}, []
+        self.operations = 0
+        for member in members:
+            self.queue.offer(member)
+            self.expect_offer(member)
+            self.operations += 1
+        assert self.free == members
+
+    # -- what holds at any time --------------------------------------------------------------
+
+    @invariant()
+    def counters_agree(self) -> None:
+        """Every member is counted once, in its pool; a pool without members is not kept."""
+        everyone = [*self.free, *self.taken.values()]
+        assert set(self.queue.pools()) == {member.pool for member in everyone}
+        for pool in POOLS:
+            expected = Counts(
+                ready=len(self.at(pool, 0)),
+                networked=len(self.at(pool, 1)),
+                waiting=len(self.at(pool, 2)),
+                taken=sum(member.pool == pool for member in self.taken.values()),
+            )
+            assert self.queue.counts(pool) == expected
+        seen = self.queue.statistics()
+        assert seen.members.taken == len(self.taken)
+        assert seen.members.ready + seen.members.networked + seen.members.waiting == len(self.free)
+        assert seen.adopted == len(self.adopted)
+        assert seen.inspected <= 4 * self.operations
+
+    @invariant()
+    def lines_agree(self) -> None:
+        """Each node has the count it should, and no line is longer than twice what it holds."""
+        for pool, held in self.queue._pools.items():
+            for number, kept in enumerate(held._stages):
+                wanted = Counter(m.node if number < 2 else "" for m in self.at(pool, number))
+                lines = {} if kept is None else kept._lines
+                assert {node: line.size for node, line in lines.items()} == wanted
+                assert all(len(line.heap) <= 2 * line.size + TOLERATED for line in lines.values())
+
+    @invariant()
+    def waiters_were_told(self) -> None:
+        """Exactly when a member became available."""
+        assert self.told == self.expected_told
+
+    def teardown(self) -> None:
+        """Nothing is lost: every member that is free comes out, each once, in order."""
+        for pool in POOLS:
+            while self.at(pool, 0, 1):
+                self.take(pool, judges=False)
+            assert self.queue.take(pool).member is None
+
+
+class TestWarmMachine(WarmMachine.TestCase):  # type: ignore[misc,valid-type]
+    """Any order of operations keeps the laws of the list."""
+
+    settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

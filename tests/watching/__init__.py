@@ -1,0 +1,1 @@
+"""How lists and watches become a cache and notices."""

@@ -1,0 +1,67 @@
+"""An intake that is fed by hand: decoded events in, notices out."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from filters import Change
+from lean_sandbox.watch.feed import Feed, WatchStatistics
+from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.kind import Kind, Notice
+from lean_sandbox.watch.rows import row_of
+from lean_sandbox.watch.store import Entry, Key, Store
+from lean_sandbox.watch.wire import MetaRow
+
+E = TypeVar("E", bound=Entry)
+
+
+class Hand(Generic[E]):
+    """A store, its intake and the decoder before it, without any network."""
+
+    def __init__(self, kind: Kind[E]) -> None:
+        """Start empty."""
+        self.kind = kind
+        self.store: Store[E] = Store(kind.owner_of)
+        self.notices: list[Notice[E]] = []
+        self.intake: Intake[E] = Intake(kind, self.store, self.notices.append)
+        self.feed: Feed[E] = Feed(kind, self.intake, WatchStatistics())
+
+    def listed(self, *items: Any) -> None:
+        """Take a complete list at the version of its newest object."""
+        versions = [int(item["metadata"]["resourceVersion"]) for item in items]
+        body = {"metadata": {"resourceVersion": str(max(versions, default=1))}, "items": items}
+        self.intake.begin_list(None)
+        metadata = self.feed.page(msgspec.json.encode(body), initial=True)
+        self.intake.end_list(None, metadata.resource_version)
+        self.notices.clear()
+
+    def saw(self, *events: Any) -> list[Change]:
+        """Take watch events and return the changes that were told."""
+        self.notices.clear()
+        for event in events:
+            self.feed.line(msgspec.json.encode(event))
+        return [notice.change for notice in self.notices]
+
+    def learn(self, obj: Any) -> tuple[E, Change]:
+        """Take a whole object for the answer to a request of our own."""
+        item = msgspec.json.decode(msgspec.json.encode(obj), type=self.kind.item_type)
+        return self.intake.learn_full(item)
+
+    def learn_metadata(self, obj: Any, columns: dict[str, str] | None = None) -> tuple[E, Change]:
+        """Take an object's metadata for the answer to a request of our own."""
+        item = msgspec.json.decode(msgspec.json.encode(obj), type=self.kind.item_type)
+        row: MetaRow = row_of(item.metadata)
+        row.columns = columns
+        return self.intake.learn_row(row)
+
+    def find(self, name: str) -> E | None:
+        """Return what is remembered of an object."""
+        return self.store.get(Key("ns", name))
+
+    def get(self, name: str) -> E:
+        """Return what is remembered of an object; fails when there is nothing."""
+        entry = self.find(name)
+        assert entry is not None, f"{name} is not remembered"
+        return entry

@@ -1,0 +1,132 @@
+"""An informer between a scripted server and a list of notices, on a clock moved by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Generic, TypeVar
+
+import anyio
+import msgspec
+
+from filters import Change
+from lean_sandbox.api.client import Client
+from lean_sandbox.api.connection import Connection
+from lean_sandbox.api.transport import Transport
+from lean_sandbox.watch import kinds
+from lean_sandbox.watch.informer import Informer, WatchOptions
+from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.kind import Kind, Notice
+from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.store import Entry, Key, Store
+from tests.support.clock import FakeClock, settle
+from tests.support.scripted import Exchange, Scripted, open_scripted, until
+from tests.watching.objects import page
+
+__all__ = ["Rig", "open_rig", "open_sandboxes", "until"]
+
+E = TypeVar("E", bound=Entry)
+
+
+class Rig(Generic[E]):
+    """The parts, and short words for what tests do with them."""
+
+    def __init__(self, server: Scripted, client: Client, kind: Kind[E], clock: FakeClock) -> None:
+        """Build the parts; nothing runs yet."""
+        self.server = server
+        self.client = client
+        self.clock = clock
+        self.kind = kind
+        self.notices: list[Notice[E]] = []
+        self.store: Store[E] = Store(kind.owner_of)
+        self.intake: Intake[E] = Intake(kind, self.store, self.notices.append)
+        self.informers: list[Informer[E]] = []
+        self._failures = 0
+
+    @property
+    def informer(self) -> Informer[E]:
+        """The only informer."""
+        (only,) = self.informers
+        return only
+
+    def get(self, name: str, namespace: str = "ns") -> E:
+        """Return what is remembered of an object; fails when there is nothing."""
+        entry = self.store.get(Key(namespace, name))
+        assert entry is not None, f"{name} is not remembered"
+        return entry
+
+    def names(self) -> list[str]:
+        """Return what is remembered, by name."""
+        return sorted(key.name for key in self.store.keys(None))
+
+    def news(self) -> list[tuple[str, Change]]:
+        """Return name and change of the notices since the last call."""
+        found = [(notice.key.name, notice.change) for notice in self.notices]
+        self.notices.clear()
+        return found
+
+    def learn(self, obj: Any) -> tuple[E, Change]:
+        """Take an object for the answer to a request of our own."""
+        item = msgspec.json.decode(msgspec.json.encode(obj), type=self.kind.item_type)
+        return self.intake.learn_full(item)
+
+    async def at(self, version: str | int) -> None:
+        """Wait until the informer has taken in everything up to this version."""
+        await until(lambda: self.informer.version == str(version))
+
+    async def listed(self, *items: Any, version: int = 100) -> Exchange:
+        """Answer the list and return the watch that follows."""
+        exchange = await self.server.next(watch=False)
+        await exchange.reply(200, page(items, version))
+        return await self.server.next(watch=True)
+
+    async def failing(self) -> str:
+        """Wait until the informer pauses after one more failure; return the problem."""
+        await until(lambda: self.informer.statistics.failures > self._failures)
+        self._failures = self.informer.statistics.failures
+        await settle()
+        assert self.informer.problem is not None
+        return self.informer.problem
+
+
+@asynccontextmanager
+async def open_rig(
+    kind: Kind[E],
+    options: WatchOptions | None = None,
+    *,
+    namespaces: tuple[str | None, ...] = (None,),
+    responder: Callable[[Exchange], Awaitable[None]] | None = None,
+    uniform: Callable[[], float] = lambda: 0.0,
+) -> AsyncIterator[Rig[E]]:
+    """Run the informers for the body of the ``async with``."""
+    clock = FakeClock()
+    async with open_scripted(responder) as server:
+        transport = Transport(Connection(server=server.url), clock=clock)
+        rig = Rig(server, Client(transport), kind, clock)
+        for namespace in namespaces:
+            rig.informers.append(
+                Informer(
+                    rig.client,
+                    kind,
+                    rig.intake,
+                    clock=clock,
+                    uniform=uniform,
+                    options=options,
+                    namespace=namespace,
+                )
+            )
+        async with anyio.create_task_group() as group:
+            for informer in rig.informers:
+                group.start_soon(informer.run)
+            yield rig
+            group.cancel_scope.cancel()
+        await transport.aclose()
+
+
+@asynccontextmanager
+async def open_sandboxes(
+    options: WatchOptions | None = None, **rest: Any
+) -> AsyncIterator[Rig[SandboxEntry]]:
+    """Run an informer of Sandboxes."""
+    async with open_rig(kinds.sandboxes(), options, **rest) as rig:
+        yield rig

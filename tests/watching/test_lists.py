@@ -1,0 +1,311 @@
+"""How a store is filled: pages, the same as a stream, and what a second list means."""
+
+from __future__ import annotations
+
+import msgspec
+from structlog.testing import capture_logs
+
+from filters import Change
+from lean_sandbox.watch import kinds
+from lean_sandbox.watch.informer import WatchOptions
+from lean_sandbox.watch.representation import Representation
+from tests.support.clock import settle
+from tests.watching.objects import (
+    bookmark,
+    event,
+    page,
+    partial,
+    pod,
+    problem,
+    sandbox,
+    sandbox_row,
+)
+from tests.watching.rig import open_rig, open_sandboxes, until
+
+STREAMED = WatchOptions(streams_initial_list=True)
+END = {"k8s.io/initial-events-end": "true"}
+
+
+async def test_the_first_list_is_read_page_by_page() -> None:
+    """Each page asks for the next by its token; synced only with the last; all marked initial."""
+    async with open_sandboxes(WatchOptions(page_size=2)) as rig:
+        first = await rig.server.next(watch=False)
+        assert first.path == "/apis/agents.x-k8s.io/v1beta1/sandboxes"
+        assert first.query == {"limit": "2"}
+        await first.reply(200, page([sandbox("a", 1), sandbox("b", 2)], 90, "token"))
+        second = await rig.server.next(watch=False)
+        assert second.query == {"limit": "2", "continue": "token"}
+        assert not rig.informer.synced.is_set()
+        assert rig.informer.version is None
+        await second.reply(200, page([sandbox("c", 3)], 90))
+        watch = await rig.server.next(watch=True)
+        assert watch.query["resourceVersion"] == "90"
+        assert rig.informer.synced.is_set()
+        assert rig.names() == ["a", "b", "c"]
+        assert all(notice.initial for notice in rig.notices)
+        assert {change for _, change in rig.news()} == {Change.FIRST_SEEN}
+        assert rig.informer.statistics.pages == 2
+
+
+async def test_items_are_pruned_while_they_are_decoded() -> None:
+    """What is kept is the small entry: nothing of managedFields or the containers survives."""
+    async with open_sandboxes() as rig:
+        await rig.listed(sandbox("a", 1))
+        entry = rig.get("a")
+        assert entry.view is not None
+        assert not entry.needs_look
+        assert "managedFields" not in repr(entry)
+        assert "main" not in repr(entry)
+
+
+async def test_selector_and_namespace_go_to_the_server() -> None:
+    """Pods are asked for by their tracking label, in the namespace alone, in list and watch."""
+    async with open_rig(kinds.pods(), namespaces=("ns",)) as rig:
+        listing = await rig.server.next(watch=False)
+        assert listing.path == "/api/v1/namespaces/ns/pods"
+        assert listing.query["labelSelector"] == "agents.x-k8s.io/sandbox-name-hash"
+        await listing.reply(200, page([pod("a", 1)], 5))
+        watch = await rig.server.next(watch=True)
+        assert watch.path == listing.path
+        assert watch.query["labelSelector"] == listing.query["labelSelector"]
+        assert watch.query["allowWatchBookmarks"] == "true"
+        assert int(watch.query["timeoutSeconds"]) >= 290
+
+
+async def test_one_object_that_does_not_decode_is_skipped_alone() -> None:
+    """Wrong types or bytes that are no text lose that object, not its page; it is counted."""
+    odd = sandbox("odd", 2)
+    odd["spec"]["service"] = "perhaps"
+    dirty = sandbox("dirty", 3)
+    dirty["metadata"]["labels"] = {"x": "DIRTY"}
+    async with open_sandboxes() as rig:
+        listing = await rig.server.next(watch=False)
+        body = msgspec.json.encode(page([sandbox("a", 1), odd, dirty, sandbox("b", 4)], 9))
+        with capture_logs() as logs:
+            await listing.reply(200, body.replace(b"DIRTY", b"\xff\xfe"))
+            await rig.server.next(watch=True)
+        assert rig.names() == ["a", "b"]
+        assert rig.informer.statistics.undecodable == 2
+        assert [entry["event"] for entry in logs].count("object_not_understood") == 2
+        assert rig.informer.problem is None
+
+
+async def test_an_object_that_no_longer_decodes_is_not_taken_for_deleted() -> None:
+    """A relist that shows it, in a shape that is not understood, keeps what was known of it."""
+    odd = sandbox("a", 20)
+    odd["spec"]["service"] = "perhaps"
+    async with open_sandboxes() as rig:
+        watch = await rig.listed(sandbox("a", 1), sandbox("b", 2))
+        rig.news()
+        await rig.clock.advance(60)
+        await watch.lines(problem(410, "Expired"))
+        await rig.listed(odd, version=200)
+        assert rig.news() == [("b", Change.GONE)]
+        assert rig.names() == ["a"]
+
+
+async def test_a_page_that_is_no_list_is_a_problem_and_is_asked_for_again() -> None:
+    """HTML of a proxy, or a list without its head, never ends the informer."""
+    async with open_sandboxes() as rig:
+        for body in (b"<html>", b'{"metadata":7,"items":[]}', b'{"items":"\xff"}'):
+            listing = await rig.server.next(watch=False)
+            await listing.reply(200, body)
+            assert "list page of sandboxes" in await rig.failing()
+            await rig.clock.advance(60)
+        await rig.listed(sandbox("a", 1))
+        assert rig.names() == ["a"]
+
+
+async def test_an_expired_token_starts_the_list_over() -> None:
+    """410 between two pages: from the first page again, and nothing is told twice or deleted."""
+    async with open_sandboxes() as rig:
+        first = await rig.server.next(watch=False)
+        await first.reply(200, page([sandbox("a", 1), sandbox("b", 2)], 50, "token"))
+        second = await rig.server.next(watch=False)
+        await second.refuse(410, "Expired", "the continue token is too old")
+        assert "too old" in await rig.failing()
+        assert not rig.informer.synced.is_set()
+        await rig.clock.advance(1)
+        again = await rig.server.next(watch=False)
+        assert "continue" not in again.query
+        await again.reply(200, page([sandbox("b", 2), sandbox("c", 60)], 70))
+        await rig.server.next(watch=True)
+        assert sorted(rig.news()) == [
+            ("a", Change.FIRST_SEEN),
+            ("a", Change.GONE),
+            ("b", Change.FIRST_SEEN),
+            ("c", Change.FIRST_SEEN),
+        ]
+
+
+async def test_metadata_lists_name_whole_objects_as_the_alternative() -> None:
+    """Claims for volumes are listed as metadata; a server that cannot may send them whole."""
+    async with open_rig(kinds.pvcs()) as rig:
+        listing = await rig.server.next(watch=False)
+        assert "PartialObjectMetadataList" in listing.accept
+        assert listing.accept.endswith("application/json")
+        await listing.reply(200, page([sandbox("data-a", 3)], 9))
+        await rig.server.next(watch=True)
+        assert rig.names() == ["data-a"]
+
+
+async def test_the_initial_list_may_come_as_a_stream() -> None:
+    """Objects until the marked bookmark, then a watch in the lean form from its version."""
+    async with open_sandboxes(STREAMED) as rig:
+        stream = await rig.server.next(watch=True)
+        assert stream.query["sendInitialEvents"] == "true"
+        assert stream.query["resourceVersionMatch"] == "NotOlderThan"
+        assert "resourceVersion" not in stream.query
+        assert stream.accept == "application/json"
+        odd = sandbox("odd", 3)
+        odd["spec"]["service"] = "perhaps"
+        await stream.lines(
+            event("ADDED", sandbox("a", 1)),
+            bookmark(40),
+            event("ADDED", odd),
+            event("ADDED", sandbox("b", 2)),
+        )
+        await until(lambda: rig.names() == ["a", "b"])
+        assert not rig.informer.synced.is_set()
+        await stream.line(bookmark(50, annotations=END))
+        watch = await rig.server.next(watch=True)
+        assert watch.query["resourceVersion"] == "50"
+        assert "as=Table" in watch.accept
+        assert rig.informer.synced.is_set()
+        assert all(notice.initial for notice in rig.notices)
+        assert rig.informer.statistics.undecodable == 1
+        assert rig.informer.statistics.pages == 0
+
+
+async def test_a_server_that_refuses_to_stream_is_asked_for_pages() -> None:
+    """422, 400 and 406 lead to pages at once, and the stream is not tried again."""
+    for status, reason in ((422, "Invalid"), (400, "BadRequest"), (406, "NotAcceptable")):
+        async with open_sandboxes(STREAMED) as rig:
+            with capture_logs() as logs:
+                await (await rig.server.next(watch=True)).refuse(status, reason)
+                watch = await rig.listed(sandbox("a", 1))
+            assert "as=Table" in watch.accept
+            assert rig.informer.problem is None
+            await rig.clock.advance(60)
+            await watch.lines(problem(410, "Expired"))
+            await rig.listed(sandbox("a", 1), version=200)
+            refusals = [entry for entry in logs if entry["event"] == "streaming_list_refused"]
+            assert len(refusals) == 1
+
+
+async def test_a_server_that_never_heard_of_streamed_lists_is_found_out() -> None:
+    """It begins an ordinary watch, which ends without the mark: then pages."""
+    async with open_sandboxes(STREAMED) as rig:
+        stream = await rig.server.next(watch=True)
+        await stream.lines(event("ADDED", sandbox("a", 1)))
+        await stream.end()
+        await rig.listed(sandbox("a", 1), sandbox("b", 2))
+        assert sorted(name for name, _ in rig.news()) == ["a", "b"]
+
+
+async def test_a_stream_that_breaks_off_is_tried_again_as_a_stream() -> None:
+    """A lost connection says nothing about what the server can."""
+    async with open_sandboxes(STREAMED) as rig:
+        stream = await rig.server.next(watch=True)
+        await stream.lines(event("ADDED", sandbox("a", 1)))
+        stream.cut()
+        await rig.failing()
+        await rig.clock.advance(1)
+        stream = await rig.server.next(watch=True)
+        assert stream.query["sendInitialEvents"] == "true"
+        await stream.lines(bookmark(50, annotations=END))
+        await rig.server.next(watch=True)
+        assert rig.news() == [("a", Change.FIRST_SEEN), ("a", Change.GONE)]
+
+
+async def test_a_streamed_list_of_metadata_is_asked_for_as_metadata() -> None:
+    """The kind's own form of list is kept when it comes as a stream."""
+    async with open_rig(kinds.pvcs(), STREAMED) as rig:
+        stream = await rig.server.next(watch=True)
+        assert "PartialObjectMetadata;" in stream.accept
+        await stream.lines(
+            partial("ADDED", sandbox("data-a", 1)["metadata"]), bookmark(9, annotations=END)
+        )
+        watch = await rig.server.next(watch=True)
+        assert rig.names() == ["data-a"]
+        assert watch.accept == Representation.METADATA.watch_accept
+
+
+async def test_a_relist_tells_what_the_gap_hid_and_nothing_else() -> None:
+    """Gone, re-created, changed and new are told; what is as it was is not told again."""
+    async with open_sandboxes() as rig:
+        watch = await rig.listed(*[sandbox(name, at) for at, name in enumerate("abcd", 1)])
+        rig.news()
+        await rig.clock.advance(60)
+        await watch.lines(problem(410, "Expired"))
+        await rig.listed(
+            sandbox("a", 1),
+            sandbox("b", 120, uid="another"),
+            sandbox("c", 121, generation=2),
+            sandbox("e", 122),
+            sandbox("f", 123, ready="False"),
+            version=200,
+        )
+        assert sorted(rig.news()) == [
+            ("b", Change.RECREATED),
+            ("c", Change.GENERATION),
+            ("d", Change.GONE),
+            ("e", Change.FIRST_SEEN),
+            ("f", Change.FIRST_SEEN),
+        ]
+        assert rig.get("b").uid == "another"
+        assert rig.intake.statistics.deletes_synthesised == 1
+        assert not any(notice.initial for notice in rig.notices)
+
+
+async def test_a_relist_does_not_touch_what_is_newer_than_itself() -> None:
+    """What an answer to our own request showed after the list's version is not taken for gone."""
+    async with open_sandboxes() as rig:
+        watch = await rig.listed(sandbox("a", 1))
+        await rig.clock.advance(60)
+        await watch.lines(problem(410, "Expired"))
+        listing = await rig.server.next(watch=False)
+        rig.learn(sandbox("ours", 300))
+        rig.learn(sandbox("a", 310, uid="reborn"))
+        rig.news()
+        await listing.reply(200, page([sandbox("a", 1)], 200))
+        await rig.server.next(watch=True)
+        assert rig.news() == []
+        assert rig.names() == ["a", "ours"]
+        assert rig.get("a").uid == "reborn"
+
+
+async def test_namespaces_share_a_store_and_a_relist_minds_its_own() -> None:
+    """Each namespace lists and watches for itself; what one misses says nothing of the other."""
+    async with open_rig(kinds.sandboxes(), namespaces=("one", "two")) as rig:
+        listings = [await rig.server.next(watch=False) for _ in range(2)]
+        listings.sort(key=lambda exchange: exchange.path)
+        assert "/namespaces/one/" in listings[0].path
+        for listing, namespace in zip(listings, ("one", "two"), strict=True):
+            await listing.reply(200, page([sandbox("a", 5, namespace=namespace)], 9))
+        watches = [await rig.server.next(watch=True) for _ in range(2)]
+        watches.sort(key=lambda exchange: exchange.path)
+        assert len(rig.store) == 2
+        rig.news()
+        await rig.clock.advance(60)
+        await watches[0].lines(problem(410, "Expired"))
+        relist = await rig.server.next(watch=False)
+        await watches[1].lines(
+            sandbox_row("MODIFIED", "a", 90, namespace="two", generation=2, first=True)
+        )
+        await until(lambda: rig.notices)
+        await relist.reply(200, page([], 100))
+        await rig.server.next(watch=True)
+        await settle()
+        assert [(notice.key.namespace, notice.change) for notice in rig.notices] == [
+            ("two", Change.GENERATION),
+            ("one", Change.GONE),
+        ]
+
+
+async def test_a_list_without_a_version_is_refused() -> None:
+    """There is nothing to resume from, and a watch from anywhere would hide deletes."""
+    async with open_sandboxes() as rig:
+        await (await rig.server.next()).reply(200, {"metadata": {}, "items": None})
+        assert "no version" in await rig.failing()
+        assert not rig.informer.synced.is_set()

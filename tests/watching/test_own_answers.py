@@ -1,0 +1,247 @@
+"""Two ways to learn of an object, its watch and our own answers, never lead backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from filters import Change
+from lean_sandbox.watch import kinds
+from lean_sandbox.watch.objects import PodEntry, SandboxEntry
+from tests.watching.hand import Hand
+from tests.watching.objects import pod, pod_row, sandbox, sandbox_row
+
+READY = {"Ready": "True", "Reason": "DependenciesReady"}
+
+
+@pytest.fixture
+def boxes() -> Hand[SandboxEntry]:
+    """Sandboxes fed by hand; the columns are known already."""
+    hand = Hand(kinds.sandboxes())
+    hand.listed(sandbox("a", 10))
+    assert hand.saw(sandbox_row("MODIFIED", "a", 11, first=True)) == []
+    return hand
+
+
+def test_the_event_of_our_own_write_is_dropped(boxes: Hand[SandboxEntry]) -> None:
+    """The version that an answer returned is known when its event comes."""
+    _, change = boxes.learn_metadata(
+        sandbox("a", 20), {"Ready": "False", "Reason": "DependenciesNotReady"}
+    )
+    assert change == Change.COLUMNS
+    echo = sandbox_row("MODIFIED", "a", 20, ready="False", reason="DependenciesNotReady")
+    assert boxes.saw(echo) == []
+    assert boxes.intake.statistics.dropped_known == 1
+    later = sandbox_row("MODIFIED", "a", 21, ready="False", reason="DependenciesNotReady")
+    assert boxes.saw(later) == []
+
+
+def test_learning_never_notifies(boxes: Hand[SandboxEntry]) -> None:
+    """Who asked knows the answer already, also of an object never seen."""
+    boxes.learn(sandbox("a", 20, generation=4))
+    entry, change = boxes.learn(sandbox("new", 21))
+    assert change == Change.FIRST_SEEN
+    assert boxes.get("new") is entry
+    assert boxes.notices == []
+
+
+def test_learning_tells_what_others_changed_meanwhile(boxes: Hand[SandboxEntry]) -> None:
+    """Between what was known and our answer somebody changed the spec: the answer shows it."""
+    _, change = boxes.learn(sandbox("a", 20, generation=2))
+    assert change == Change.GENERATION
+    _, change = boxes.learn(sandbox("a", 21, generation=2))
+    assert change == Change(0)
+
+
+def test_an_answer_older_than_an_event_does_not_lead_back(boxes: Hand[SandboxEntry]) -> None:
+    """The watch was faster: what it showed stays, and the answer says nothing changed."""
+    boxes.saw(sandbox_row("MODIFIED", "a", 30, generation=3))
+    entry, change = boxes.learn(sandbox("a", 20, generation=2))
+    assert (entry.version, entry.generation, change) == (30, 3, Change(0))
+    assert boxes.get("a") is entry
+
+
+def test_an_answer_of_a_predecessor_does_not_replace_its_successor(
+    boxes: Hand[SandboxEntry],
+) -> None:
+    """A GET that was under way while the object was replaced."""
+    boxes.saw(
+        sandbox_row("DELETED", "a", 30),
+        sandbox_row("ADDED", "a", 31, uid="reborn"),
+    )
+    entry, change = boxes.learn(sandbox("a", 20))
+    assert (entry.uid, change) == ("reborn", Change(0))
+    assert boxes.get("a").uid == "reborn"
+
+
+def test_an_event_of_a_predecessor_does_not_replace_what_an_answer_showed(
+    boxes: Hand[SandboxEntry],
+) -> None:
+    """We created a successor; the watch is still telling of the one before."""
+    boxes.learn(sandbox("a", 40, uid="ours"))
+    assert (
+        boxes.saw(
+            sandbox_row("MODIFIED", "a", 30, generation=9),
+            sandbox_row("DELETED", "a", 31),
+            sandbox_row("ADDED", "a", 40, uid="ours"),
+        )
+        == []
+    )
+    assert boxes.get("a").uid == "ours"
+    assert boxes.saw(sandbox_row("DELETED", "a", 50, uid="ours")) == [Change.GONE]
+
+
+def test_an_answer_does_not_bring_back_what_has_ended(boxes: Hand[SandboxEntry]) -> None:
+    """The end overtook the answer: nothing would ever remove the object again."""
+    boxes.saw(sandbox_row("DELETED", "a", 30))
+    entry, change = boxes.learn(sandbox("a", 29))
+    assert change == Change.GONE
+    assert entry.version == 29
+    assert boxes.find("a") is None
+
+
+def test_nor_what_a_relist_or_a_request_has_shown_to_be_gone(boxes: Hand[SandboxEntry]) -> None:
+    """A synthesised delete and a 404 count like a seen one."""
+    boxes.listed(sandbox("b", 50))
+    assert boxes.learn(sandbox("a", 29))[1] == Change.GONE
+    boxes.intake.forget(boxes.get("b").key, "uid-of-b")
+    assert boxes.learn(sandbox("b", 50))[1] == Change.GONE
+    assert len(boxes.store) == 0
+
+
+def test_an_answer_later_than_the_end_shows_that_it_was_none(boxes: Hand[SandboxEntry]) -> None:
+    """An object that lost and got back what the selector asks for is remembered again."""
+    boxes.saw(sandbox_row("DELETED", "a", 30))
+    assert boxes.learn(sandbox("a", 31))[1] == Change.FIRST_SEEN
+    assert boxes.get("a").version == 31
+    assert boxes.saw(sandbox_row("ADDED", "a", 31)) == []
+
+
+def test_an_end_that_an_answer_has_disproved_is_ignored(boxes: Hand[SandboxEntry]) -> None:
+    """The watch is late with a DELETED that was only the selector's."""
+    boxes.learn(sandbox("a", 40))
+    assert boxes.saw(sandbox_row("DELETED", "a", 30)) == []
+    assert boxes.get("a").version == 40
+
+
+def test_the_watch_may_show_an_object_again_after_its_end(boxes: Hand[SandboxEntry]) -> None:
+    """Events come in order: what is added after it was deleted is there."""
+    assert boxes.saw(
+        sandbox_row("DELETED", "a", 30), sandbox_row("ADDED", "a", 31, first=True)
+    ) == [Change.GONE, Change.FIRST_SEEN]
+    boxes.learn(sandbox("a", 32))
+    assert boxes.get("a").version == 32
+
+
+def test_forgetting_names_the_very_object(boxes: Hand[SandboxEntry]) -> None:
+    """A 404 speaks of the object that was asked for, not of one that took its name since."""
+    boxes.intake.forget(boxes.get("a").key, "another")
+    assert boxes.find("a") is not None
+    boxes.intake.forget(boxes.get("a").key, "uid-of-a")
+    assert boxes.find("a") is None
+    assert boxes.notices == []
+    assert boxes.saw(sandbox_row("MODIFIED", "a", 40)) == [Change.FIRST_SEEN]
+
+
+def test_deleted_and_created_again_is_two_notices(boxes: Hand[SandboxEntry]) -> None:
+    """Each with what was known and what is known; nothing of the old one clings to the new."""
+    boxes.saw(
+        sandbox_row("DELETED", "a", 30, deletionTimestamp="2026-01-02T03:04:05Z"),
+        sandbox_row("ADDED", "a", 31, uid="reborn"),
+    )
+    gone, made = boxes.notices
+    assert (gone.change, gone.new, gone.saw_deletion) == (Change.GONE, None, True)
+    assert gone.old is not None
+    assert gone.old.uid == "uid-of-a"
+    assert (made.change, made.old) == (Change.FIRST_SEEN, None)
+    assert made.new is not None
+    assert made.new.needs_look
+    assert made.token == "reborn@31"
+
+
+def test_a_successor_without_a_seen_end_is_a_re_creation(boxes: Hand[SandboxEntry]) -> None:
+    """The notice holds both, and the status of the old one is not the new one's."""
+    assert boxes.saw(sandbox_row("ADDED", "a", 31, uid="reborn")) == [Change.RECREATED]
+    (notice,) = boxes.notices
+    assert notice.old is not None
+    assert notice.new is not None
+    assert (notice.old.uid, notice.new.uid) == ("uid-of-a", "reborn")
+    assert notice.new.status is None
+    assert boxes.learn(sandbox("a", 20))[0].uid == "reborn"
+
+
+def test_the_end_of_an_object_never_seen_is_told(boxes: Hand[SandboxEntry]) -> None:
+    """Its name is free now; what is known of it is what the event showed."""
+    assert boxes.saw(sandbox_row("DELETED", "stranger", 30)) == [Change.GONE]
+    (notice,) = boxes.notices
+    assert notice.old is not None
+    assert notice.old.uid == "uid-of-stranger"
+    assert not notice.saw_deletion
+
+
+def test_a_foreign_status_contradicts_and_asks_for_a_look(boxes: Hand[SandboxEntry]) -> None:
+    """Somebody else wrote the status: the entry admits that it no longer knows it."""
+    assert not boxes.get("a").needs_look
+    changes = boxes.saw(sandbox_row("MODIFIED", "a", 30, ready="True", reason="Forged"))
+    assert changes == [Change.COLUMNS]
+    assert boxes.get("a").status is None
+    assert boxes.get("a").needs_look
+    boxes.learn(sandbox("a", 30, reason="Forged"))
+    assert not boxes.get("a").needs_look
+
+
+def test_a_contradiction_passes_whatever_the_predicate_remembers(
+    boxes: Hand[SandboxEntry],
+) -> None:
+    """Our write was undone before its event came: the row repeats what the predicate saw last."""
+    boxes.saw(sandbox_row("MODIFIED", "a", 12, ready="False", reason="Later"))
+    entry, _ = boxes.learn(sandbox("a", 13))
+    assert entry.status is not None
+    row = sandbox_row("MODIFIED", "a", 14, ready="False", reason="Later")
+    assert boxes.saw(row) == [Change.COLUMNS]
+
+
+def test_only_so_many_ends_are_remembered(boxes: Hand[SandboxEntry]) -> None:
+    """Protection against late answers is bounded in memory."""
+    boxes.saw(*[sandbox_row("DELETED", f"x{number}", number) for number in range(100, 2000)])
+    assert len(boxes.intake._ended._versions) == 1024
+    assert boxes.learn(sandbox("x1999", 50))[1] == Change.GONE
+    assert boxes.learn(sandbox("x100", 50))[1] == Change.FIRST_SEEN
+
+
+HISTORY: list[tuple[str, str, int]] = [
+    ("ADDED", "first", 10),
+    ("MODIFIED", "first", 20),
+    ("DELETED", "first", 30),
+    ("ADDED", "second", 40),
+    ("MODIFIED", "second", 50),
+]
+
+
+@given(st.data())
+def test_events_and_answers_in_any_interleaving_end_at_the_truth(data: st.DataObject) -> None:
+    """Each answer may come as early as the state it shows or later; the last state wins."""
+    hand = Hand(kinds.pods())
+    states = [entry for entry in HISTORY if entry[0] != "DELETED"]
+    answers = data.draw(st.lists(st.sampled_from(states), max_size=6))
+    steps: list[Callable[[], Any]] = []
+
+    def event(kind: str, uid: str, version: int) -> Callable[[], Any]:
+        return lambda: hand.saw(pod_row(kind, "a", version, uid=uid, first=True))
+
+    def answer(uid: str, version: int) -> Callable[[], Any]:
+        return lambda: hand.learn(pod("a", version, uid=uid))
+
+    steps += [event(*entry) for entry in HISTORY]
+    for _, uid, version in answers:
+        # Answers are known to us in any order, and before or after any event.
+        steps.insert(data.draw(st.integers(0, len(steps))), answer(uid, version))
+    for step in steps:
+        step()
+    entry: PodEntry = hand.get("a")
+    assert (entry.uid, entry.version) == ("second", 50)
+    assert [held.uid for held in hand.store.owned_by("uid-of-a")] == ["second"]

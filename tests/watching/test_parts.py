@@ -1,0 +1,110 @@
+"""Laws of the small parts: lines, pauses, shared texts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.watch.backoff import Backoff
+from lean_sandbox.watch.lines import LineSplitter, LineTooLongError
+from lean_sandbox.watch.rows import shared_map, shared_owner
+from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.wire import OwnerRow, as_version
+
+PIECES = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b" ", "\u2028".encode(), b"\x85"]))
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    """Cut bytes at the given places."""
+    bounds = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    return [data[begin:end] for begin, end in pairwise(bounds)]
+
+
+@given(PIECES, st.lists(st.integers(0, 1000)))
+def test_any_chunking_gives_the_same_lines(pieces: list[bytes], places: list[int]) -> None:
+    """Where the network cuts the bytes changes nothing; only a line feed ends a line."""
+    data = b"".join(pieces)
+    splitter = LineSplitter()
+    found = [line for chunk in cut(data, places) for line in splitter.feed(chunk)]
+    whole, _, rest = data.rpartition(b"\n")
+    assert found == [line for line in whole.split(b"\n") if line.strip()]
+    assert splitter.pending_bytes == len(rest)
+
+
+@given(st.integers(0, 12), st.lists(st.integers(0, 1000)))
+def test_the_limit_holds_for_any_chunking(size: int, places: list[int]) -> None:
+    """A line of exactly the limit passes, one byte more does not, finished or not."""
+    splitter = LineSplitter(limit_bytes=8)
+    chunks = cut(b"x\n" + b"y" * size + b"\nz\n", places)
+    if size <= 8:
+        found = [line for chunk in chunks for line in splitter.feed(chunk)]
+        assert found == [b"x", *([b"y" * size] if size else []), b"z"]
+    else:
+        with pytest.raises(LineTooLongError, match="exceeds 8 bytes"):
+            list(map(splitter.feed, chunks))
+
+
+def test_a_backoff_doubles_to_its_cap() -> None:
+    """0.8 s, twice as long each time, never above 30 s."""
+    backoff = Backoff(lambda: 1.0)
+    assert [backoff.after(0) for _ in range(8)] == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]
+    assert backoff.failures == 8
+
+
+@given(st.floats(0, 1, exclude_max=True), st.integers(0, 40))
+def test_jitter_takes_away_up_to_half(uniform: float, failures: int) -> None:
+    """The pause lies between half and all of what the failures in a row call for."""
+    backoff = Backoff(lambda: uniform)
+    for _ in range(failures):
+        backoff.after(0)
+    whole_s = min(30.0, 0.8 * 2.0**failures)
+    assert whole_s / 2 <= backoff.after(0) <= whole_s
+
+
+def test_a_healthy_while_starts_the_backoff_over() -> None:
+    """Two minutes of life count as health; less does not."""
+    backoff = Backoff(lambda: 1.0)
+    assert [backoff.after(lived_s) for lived_s in (0, 0, 119, 120, 0)] == [0.8, 1.6, 3.2, 0.8, 1.6]
+    backoff.reset()
+    assert backoff.after(0) == 0.8
+
+
+def test_what_the_server_asks_for_is_the_least() -> None:
+    """Retry-After lengthens a pause and never shortens it."""
+    backoff = Backoff(lambda: 1.0)
+    assert backoff.after(0, at_least_s=7) == 7
+    assert backoff.after(0, at_least_s=0.1) == 1.6
+
+
+def test_equal_maps_are_shared_and_empty_ones_are_none() -> None:
+    """Two objects with the same labels hold one mapping between them."""
+    one, other = {"app": "web", "team": "a"}, {"app": "web", "team": "a"}
+    assert shared_map(one) == one
+    assert shared_map(one) is shared_map(other)
+    assert shared_map({}) is None
+    assert shared_map(None) is None
+
+
+def test_an_owner_keeps_its_meaning_and_shares_its_texts() -> None:
+    """The owner remembered stays when nothing changed; a namesake shares the object's name."""
+    key = Key("ns", "box")
+    owner = OwnerRow(kind="Sandbox", name="box", uid="u", api_version="g/v1", controller=True)
+    held = shared_owner(owner, key, None)
+    assert held == owner
+    assert held is not None
+    assert held.name is key.name
+    again = OwnerRow(kind="Sandbox", name="box", uid="u", api_version="g/v1", controller=True)
+    assert shared_owner(again, key, held) is held
+    assert shared_owner(None, key, held) is None
+    pool = OwnerRow(kind="Pool", name="pool", uid="p", api_version="g/v1", controller=True)
+    assert shared_owner(pool, key, held) is shared_owner(pool, Key("ns", "other"), None)
+
+
+@given(st.integers(0, 2**63))
+def test_versions_are_compared_as_numbers(number: int) -> None:
+    """A version that is no number is 0, which is older than nothing and newer than nothing."""
+    assert as_version(str(number)) == number
+    assert as_version(f"v{number}") == as_version("") == 0

@@ -1,0 +1,101 @@
+"""Laws of the store: whatever happens to it, its index says what a full scan would."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from lean_sandbox.watch.store import Key, Store, key_of
+
+
+class Thing(msgspec.Struct):
+    """A small entry."""
+
+    key: Key
+    uid: str = ""
+    version: int = 0
+    seen: tuple[Hashable, ...] = ()
+    owner: str | None = None
+
+
+KEYS = st.builds(Key, st.sampled_from(["one", "two"]), st.sampled_from("abcd"))
+OWNERS = st.sampled_from(["u1", "u2", "u3", None])
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Put, replace, move between owners and remove, in any order, beside a plain dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store: Store[Thing] = Store(lambda thing: thing.owner)
+        self.model: dict[Key, Thing] = {}
+
+    @rule(key=KEYS, owner=OWNERS)
+    def put(self, key: Key, owner: str | None) -> None:
+        """Insert or replace."""
+        thing = Thing(key=key, owner=owner)
+        self.store.put(thing)
+        self.model[key] = thing
+
+    @rule(key=KEYS)
+    def put_again(self, key: Key) -> None:
+        """Put an entry that is there already, changed in place in what is not indexed."""
+        thing = self.model.get(key)
+        if thing is not None:
+            thing.version += 1
+            self.store.put(thing)
+
+    @rule(key=KEYS)
+    def remove(self, key: Key) -> None:
+        """Remove, also what is not there."""
+        assert self.store.remove(key) is self.model.pop(key, None)
+
+    @invariant()
+    def the_index_equals_a_full_scan(self) -> None:
+        """For every owner, in the order of the keys."""
+        for owner in ("u1", "u2", "u3", "nobody"):
+            scanned = [
+                self.model[key] for key in sorted(self.model) if self.model[key].owner == owner
+            ]
+            assert self.store.owned_by(owner) == scanned
+
+    @invariant()
+    def look_ups_agree(self) -> None:
+        """Length, membership, iteration and keys by namespace."""
+        assert len(self.store) == len(self.model)
+        assert list(self.store) == list(self.model.values())
+        assert self.store.keys() == list(self.model)
+        for namespace in ("one", "two", "three"):
+            expected = [key for key in self.model if key.namespace == namespace]
+            assert self.store.keys(namespace) == expected
+        for key in self.model:
+            assert key in self.store
+            assert self.store.get(key) is self.model[key]
+
+    @invariant()
+    def the_index_holds_nothing_of_the_dead(self) -> None:
+        """An owner without entries costs nothing."""
+        owners = {thing.owner for thing in self.model.values() if thing.owner is not None}
+        assert set(self.store._by_owner) == owners
+
+
+TestStore = StoreMachine.TestCase
+TestStore.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_a_store_without_owners_has_no_index() -> None:
+    """By default nothing is indexed."""
+    store: Store[Thing] = Store()
+    store.put(Thing(key=Key("one", "a"), owner="u1"))
+    assert store.owned_by("u1") == []
+
+
+def test_keys_share_the_text_of_their_namespace() -> None:
+    """Thousands of keys hold one text between them, and read well."""
+    one, two = (key_of(f"team-{letter}", name) for letter, name in ("ax", "ay"))
+    assert one.namespace is two.namespace
+    assert str(one) == "team-a/x"
