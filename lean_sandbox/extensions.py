@@ -17,6 +17,7 @@ from lean_sandbox.reconcile.template.controller import TemplateController
 from lean_sandbox.reconcile.warmpool.controller import PoolController
 from lean_sandbox.reconcile.warmpool.reconciler import PoolOptions
 from lean_sandbox.run.queue import REFILL, WorkQueue
+from lean_sandbox.run.standback import StandBack
 from lean_sandbox.run.workers import Dispatcher
 from lean_sandbox.settings import Settings
 from lean_sandbox.watch import extension_kinds as kinds
@@ -28,6 +29,9 @@ from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.store import Key
 
 __all__ = ["Extensions"]
+
+# How long refilling and housekeeping stand back for claims at most.
+_LONGEST_STAND_BACK_S = 2.0
 
 
 class Extensions:
@@ -47,6 +51,9 @@ class Extensions:
     ) -> None:
         self.caches = ExtensionCaches()
         self._sandboxes = sandboxes
+        sandboxes.stand_back = StandBack(
+            lambda: self.claims.is_busy, clock, longest_s=_LONGEST_STAND_BACK_S
+        )
         blueprints = Blueprints(client, self.caches, timeout_s=settings.request_timeout)
         self._blueprints = blueprints
         self.claims = ClaimController(

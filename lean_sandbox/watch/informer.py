@@ -47,6 +47,10 @@ __all__ = ["Informer", "WatchOptions", "WatchStatistics"]
 E = TypeVar("E", bound=Entry)
 
 log = structlog.get_logger("watch")
+# By how much of it the asked for life of a watch varies, so that not all of them end together.
+_TIMEOUT_SPREAD = 0.1
+# How much later than asked for the end of a watch may arrive.
+_END_SLACK_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +59,10 @@ class WatchOptions:
 
     ``page_size``: objects a list page; larger pages cost memory while decoding.
     ``streams_initial_list``: ask for the initial list as a stream first. ``server_timeout_s``:
-    after how long the server ends a watch. ``silence_s``: a watch that has sent nothing for this
-    long, not even a bookmark (the server sends one about every minute), is taken for dead; it is
-    noticed within a third more. ``hasty_end_s``: a watch that ends cleanly before this age, or a
+    after how long the server ends a watch. ``silence_s``: a watch that sent bookmarks (the server
+    sends one about every minute) and then nothing for this long is taken for dead; it is noticed
+    within a third more. One without any, as of a kind of which nothing ever happened, is taken for
+    dead when the server has not ended it in time. ``hasty_end_s``: a watch that ends cleanly before this age, or a
     version that expires this soon after a list, is treated as a failure, so that a server that
     closes at once is not asked in a loop. ``request_timeout_s``: for a page of a list, and for a
     watch to begin.
@@ -103,6 +108,7 @@ class Informer(Generic[E]):
         self._scope: anyio.CancelScope | None = None
         self._group: TaskGroup | None = None
         self._heard_at = 0.0
+        self._bookmarks_before = 0
         self._listed_at: float | None = None
         self._label = Label("watch", kind.resource.qualified)
         self._log = log.bind(kind=kind.resource.plural, namespace=namespace or "*")
@@ -273,6 +279,7 @@ class Informer(Generic[E]):
         target = self._target(query)
         self.statistics.watches += 1
         self._heard_at = self._clock.monotonic()
+        self._bookmarks_before = self.statistics.bookmarks
         with anyio.CancelScope() as scope:
             self._scope = scope
             try:
@@ -282,7 +289,7 @@ class Informer(Generic[E]):
         if scope.cancelled_caught:
             raise RequestTimeout(
                 f"the watch of {self._kind.resource.plural} was silent for"
-                f" {self._options.silence_s:g} s"
+                f" {self._longest_silence_s:g} s"
             )
 
     async def _receive(
@@ -330,7 +337,7 @@ class Informer(Generic[E]):
             self._recovered()
 
     def _target(self, query: dict[str, str]) -> str:
-        timeout_s = int(self._options.server_timeout_s * (1.0 + 0.1 * self._uniform()))
+        timeout_s = int(self._options.server_timeout_s * (1.0 + _TIMEOUT_SPREAD * self._uniform()))
         parameters = {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -348,5 +355,12 @@ class Informer(Generic[E]):
         while True:
             await self._clock.sleep(self._options.silence_s / 3)
             silent_s = self._clock.monotonic() - self._heard_at
-            if self._scope is not None and silent_s >= self._options.silence_s:
+            if self._scope is not None and silent_s >= self._longest_silence_s:
                 self._scope.cancel()
+
+    @property
+    def _longest_silence_s(self) -> float:
+        """How long the open watch may be silent; between bookmarks, if it has sent any."""
+        if self.statistics.bookmarks > self._bookmarks_before:
+            return self._options.silence_s
+        return (1.0 + _TIMEOUT_SPREAD) * self._options.server_timeout_s + _END_SLACK_S

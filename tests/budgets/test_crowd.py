@@ -14,6 +14,11 @@ Json = dict[str, Any]
 MANY = 200
 
 
+def placed(name: str) -> Json:
+    """Return a Sandbox whose Pod needs no scheduler."""
+    return sandbox(name, pod_spec={"nodeName": "node-1"})
+
+
 def start(world: World, name: str) -> None:
     """Let a Pod run, as a kubelet does, without waiting for anybody."""
     status = {
@@ -21,6 +26,16 @@ def start(world: World, name: str) -> None:
         "podIP": "10.244.0.5",
         "podIPs": [{"ip": "10.244.0.5"}],
         "conditions": pod_conditions(ready=True),
+        "containerStatuses": [
+            {
+                "name": "main",
+                "image": "busybox",
+                "imageID": "",
+                "ready": True,
+                "restartCount": 0,
+                "state": {"running": {}},
+            }
+        ],
     }
     world.plane.store.patch("pods", NS, name, {"status": status}, subresource="status")
 
@@ -36,7 +51,7 @@ async def test_two_hundred_cold_sandboxes_cost_two_writes_each_and_no_conflict()
     async with open_world() as world:
         world.forget_requests()
         for number in range(MANY):
-            world.plane.store.create(sandbox(f"sb-{number}"))
+            world.plane.store.create(placed(f"sb-{number}"))
         await world.settle()
         assert world.asked() == {"get sandboxes": MANY, "create pods": MANY}
         for number in range(MANY):
@@ -62,7 +77,7 @@ async def test_pods_that_start_while_their_create_is_answered_cost_no_more() -> 
         world.forget_requests()
         names = [f"sb-{number}" for number in range(100)]
         for name in names:
-            world.plane.store.create(sandbox(name))
+            world.plane.store.create(placed(name))
         left = set(names)
 
         def kubelet() -> bool:
@@ -87,7 +102,7 @@ async def crowd_gets_ready(world: World) -> None:
     """Create fifty Sandboxes, let their Pods run, and see them Ready without the clock moving."""
     names = [f"good-{number}" for number in range(50)]
     for name in names:
-        world.plane.store.create(sandbox(name))
+        world.plane.store.create(placed(name))
     await world.settle()
     for name in names:
         start(world, name)

@@ -8,6 +8,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.model import names
 from lean_sandbox.reconcile.claim.act import ClaimAct
 from lean_sandbox.run.queue import LOW, Item, WorkQueue
+from lean_sandbox.run.standback import StandBack
 from lean_sandbox.run.workers import Dispatcher, Result
 from lean_sandbox.watch.extension_objects import ClaimEntry
 from lean_sandbox.watch.store import Key, Store
@@ -17,6 +18,7 @@ __all__ = ["BackgroundAnnotator"]
 # What becomes known of a claim within this time goes into the same patch.
 _GATHERING_S = 1.0
 _UNKNOWN = "unknown"
+_STAND_BACK_S = 0.1
 
 
 class BackgroundAnnotator:
@@ -32,12 +34,14 @@ class BackgroundAnnotator:
         *,
         clock: Clock,
         observes: bool,
+        stand_back: StandBack[Key],
         workers: int = 4,
     ) -> None:
         self._claims = claims
         self._act = act
         self._clock = clock
         self._observes = observes
+        self._stand_back = stand_back
         self._pending: dict[Key, tuple[str, dict[str, str | None]]] = {}
         self._first_seen: dict[str, str] = {}
         self.queue: WorkQueue[Key] = WorkQueue(clock)
@@ -84,6 +88,8 @@ class BackgroundAnnotator:
         self.queue.add(entry.key, priority=LOW, after_s=_GATHERING_S)
 
     async def _pass(self, item: Item[Key]) -> Result:
+        if self._stand_back.must_wait(item.key):
+            return Result(requeue_after_s=_STAND_BACK_S, priority=LOW)
         uid, changes = self._pending.pop(item.key, ("", {}))
         entry = self._claims.get(item.key)
         if entry is None or entry.uid != uid or entry.is_deleting or not changes:

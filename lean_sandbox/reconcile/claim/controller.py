@@ -16,6 +16,7 @@ from lean_sandbox.reconcile.claim.binder import Binder, Wakes
 from lean_sandbox.reconcile.claim.notes import ClaimNotes, ClaimRecorder
 from lean_sandbox.reconcile.claim.reconciler import ClaimReconciler
 from lean_sandbox.run.queue import CLIENT, LOW, Item, WorkQueue
+from lean_sandbox.run.standback import StandBack
 from lean_sandbox.run.warm import WarmQueue
 from lean_sandbox.run.warm_lines import Member
 from lean_sandbox.run.workers import Dispatcher, Result
@@ -28,6 +29,8 @@ from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.store import Key
 
 __all__ = ["ClaimController", "ClaimOptions"]
+
+_LONGEST_ANNOTATION_WAIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,11 @@ class ClaimController:
         self._act = ClaimAct(client, self.queue, timeout_s=options.request_timeout_s)
         notes = ClaimNotes(recorder)
         self.annotator = BackgroundAnnotator(
-            extensions.claims, self._act, clock=clock, observes=options.observes
+            extensions.claims,
+            self._act,
+            clock=clock,
+            observes=options.observes,
+            stand_back=StandBack(lambda: self.is_busy, clock, longest_s=_LONGEST_ANNOTATION_WAIT_S),
         )
         binder = Binder(caches, self.warm, blueprints, self._act, notes, wakes, clock=clock)
         self._reconciler = ClaimReconciler(

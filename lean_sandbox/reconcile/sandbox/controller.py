@@ -8,6 +8,8 @@ from typing import Any
 
 from lean_sandbox.api.client import Client
 from lean_sandbox.clock import Clock
+from lean_sandbox.model import names
+from lean_sandbox.model.conditions import find
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.reconcile.sandbox.act import Act, Intakes
 from lean_sandbox.reconcile.sandbox.children import Children
@@ -18,6 +20,7 @@ from lean_sandbox.reconcile.sandbox.teardown import Teardown
 from lean_sandbox.reconcile.sandbox.wake import Wake, pod_wakes, service_wakes
 from lean_sandbox.run.absent import KnownAbsent, Proof
 from lean_sandbox.run.queue import LOW, NORMAL, Item, WorkQueue
+from lean_sandbox.run.standback import StandBack
 from lean_sandbox.run.workers import Dispatcher, PassReport, Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.group import InformerGroup
@@ -28,6 +31,8 @@ from lean_sandbox.watch.store import Key
 __all__ = ["SandboxController", "SandboxOptions"]
 
 _ABSENT_ENTRIES = 100_000
+# How soon a Sandbox that stands back for claims asks again.
+_STAND_BACK_S = 0.1
 _ABSENT_TTL_S = 600.0
 _PVC_LIST_PATIENCE_S = 5.0
 
@@ -70,6 +75,7 @@ class SandboxController:
         self._tracing = tracing
         self._on_pass = on_pass
         self.on_status = on_status
+        self.stand_back: StandBack[Key] | None = None
         self._notes = Notes(recorder)
         self._absent = KnownAbsent(_ABSENT_ENTRIES, _ABSENT_TTL_S, clock)
         self._launches = Launches(options.status_window_s, options.step_window_s)
@@ -122,7 +128,24 @@ class SandboxController:
         if self.on_status is not None:
             self.on_status(entry, old, new)
 
+    def _must_wait(self, key: Key) -> bool:
+        """Tell whether a Sandbox that nobody waits for has to let claims go first."""
+        if self.stand_back is None:
+            return False
+        entry = self._caches.sandboxes.get(key)
+        if entry is None or entry.owner is None or entry.owner.group != names.EXTENSIONS_GROUP:
+            return False
+        is_member = entry.owner.kind == names.SANDBOX_WARM_POOL_KIND
+        if not is_member:
+            # A claim's Sandbox that is ready already has only its housekeeping left.
+            ready = find(entry.status.conditions, names.READY) if entry.status else None
+            if ready is None or ready.status != names.TRUE:
+                return False
+        return self.stand_back.must_wait(key)
+
     async def _pass(self, item: Item[Key]) -> Result:
+        if self._must_wait(item.key):
+            return Result(requeue_after_s=_STAND_BACK_S, priority=item.priority)
         return await self._reconciler.reconcile(item.key)
 
     async def _pvcs_ready(self) -> str | None:

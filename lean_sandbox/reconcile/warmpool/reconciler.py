@@ -39,6 +39,7 @@ from lean_sandbox.reconcile.blueprints import Blueprints
 from lean_sandbox.reconcile.warmpool.act import PoolAct
 from lean_sandbox.reconcile.warmpool.members import Census, take_census
 from lean_sandbox.reconcile.warmpool.notes import PoolNotes
+from lean_sandbox.run.standback import StandBack
 from lean_sandbox.run.workers import Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.extension_objects import PoolEntry
@@ -93,7 +94,6 @@ class _PoolState:
     bucket: TokenBucket
     deleted: set[str] = field(default_factory=set)
     status_at: float | None = None
-    stood_back_since: float | None = None
     is_stuck: bool = False
 
 
@@ -124,6 +124,9 @@ class PoolReconciler:
         self._uniform = uniform
         self._options = options
         self._claims_are_waiting = claims_are_waiting
+        self._stand_back: StandBack[Key] = StandBack(
+            claims_are_waiting, clock, longest_s=_LONGEST_STAND_BACK_S
+        )
         self._launch = launch
         self._forget_member = forget_member
         self._states: dict[Key, _PoolState] = {}
@@ -260,11 +263,10 @@ class PoolReconciler:
         hold_s = state.hold.observe(current, view.replicas, now)
         wanted = creation_deficit(view.replicas, census.total, self._options.max_batch_size)
         if template is None or wanted <= 0:
-            state.stood_back_since = None
             return []
         if hold_s > 0:
             return [hold_s]
-        if self._stands_back(state, now):
+        if self._stand_back.must_wait(Key(view.namespace, view.name)):
             return [_STAND_BACK_S]
         grant = state.bucket.take(wanted, now)
         if grant.granted == 0:
@@ -286,17 +288,6 @@ class PoolReconciler:
         state.hold.created(created)
         more = view.replicas - census.total - created
         return [_STAND_BACK_S] if more > 0 and not errors else []
-
-    def _stands_back(self, state: _PoolState, now: float) -> bool:
-        if not self._claims_are_waiting():
-            state.stood_back_since = None
-            return False
-        if state.stood_back_since is None:
-            state.stood_back_since = now
-        if now - state.stood_back_since < _LONGEST_STAND_BACK_S:
-            return True
-        state.stood_back_since = None
-        return False
 
     async def _create(self, namespace: str, body: bytes, errors: list[ControlPlaneError]) -> None:
         try:
