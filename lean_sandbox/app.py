@@ -22,6 +22,7 @@ from lean_sandbox.api.telemetry import Observer
 from lean_sandbox.api.transport import Transport, TransportStatistics
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.extensions import Extensions
+from lean_sandbox.footprint import trim_when_idle
 from lean_sandbox.reconcile.sandbox.act import Intakes
 from lean_sandbox.reconcile.sandbox.controller import SandboxController, SandboxOptions
 from lean_sandbox.reconcile.sandbox.reconciler import Tracing
@@ -187,21 +188,29 @@ class Controller:
 
     async def _work(self) -> None:
         """Run passes until stopped, and give the last Events a moment to be posted."""
-        async with anyio.create_task_group() as recording:
-            for recorder in self._recorders:
-                recording.start_soon(recorder.run)
-            async with anyio.create_task_group() as passes:
-                passes.start_soon(self.sandboxes.dispatcher.run)
-                if self.extensions is not None:
-                    for dispatcher in self.extensions.dispatchers:
-                        passes.start_soon(dispatcher.run)
-            for recorder in self._recorders:
-                recorder.close()
-            recording.start_soon(self._end_recording, recording)
+        async with anyio.create_task_group() as guard:
+            async with anyio.create_task_group() as recording:
+                for recorder in self._recorders:
+                    recording.start_soon(recorder.run)
+                async with anyio.create_task_group() as passes:
+                    passes.start_soon(self.sandboxes.dispatcher.run)
+                    if self.extensions is not None:
+                        for dispatcher in self.extensions.dispatchers:
+                            passes.start_soon(dispatcher.run)
+                for recorder in self._recorders:
+                    recorder.close()
+                guard.start_soon(self._end_recording, recording.cancel_scope)
+            guard.cancel_scope.cancel()
 
-    async def _end_recording(self, recording: TaskGroup) -> None:
+    async def _end_recording(self, recording: anyio.CancelScope) -> None:
         await self._clock.sleep(_EVENT_DRAIN_S)
-        recording.cancel_scope.cancel()
+        recording.cancel()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the caches are in sync and no pass runs or waits to run."""
+        counted = self.queue.statistics()
+        return self.synced.is_set() and not (counted.running or sum(counted.depth.values()))
 
     def stop(self) -> None:
         """Begin no more passes; running ones may finish within the grace."""
@@ -305,6 +314,7 @@ async def run_until_signalled(settings: Settings) -> None:
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(_stop_on_signal, controller, group)
+            group.start_soon(trim_when_idle, lambda: controller.is_idle, clock)
             await controller.run()
             group.cancel_scope.cancel()
     finally:

@@ -66,7 +66,7 @@ class Settings:
     )
     kube_api_burst: int = _option(10, "requests above the rate before it holds", int, metavar="N")
     page_size: int = _option(
-        500, "objects a list page; larger pages need more memory at start", int, metavar="N"
+        250, "objects a list page; larger pages need more memory at start", int, metavar="N"
     )
     streams_initial_list: bool = _option(
         default=False,

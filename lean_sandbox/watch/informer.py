@@ -68,7 +68,7 @@ class WatchOptions:
     watch to begin.
     """
 
-    page_size: int = 500
+    page_size: int = 250
     streams_initial_list: bool = False
     server_timeout_s: int = 290
     silence_s: float = 90.0

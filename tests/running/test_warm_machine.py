@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator
 
@@ -15,6 +16,7 @@ from lean_sandbox.run.warm import Counts, Member, WarmQueue
 from lean_sandbox.watch.store import Key
 
 POOLS = (Key("a", "p"), Key("a", "q"), Key("b", "p"))
+NODES = ("", "n1", "n2", "n3", "n4", "n5")
 NAMES = ("m1", "m2", "m3", "m4", "m5", "m6")
 MEMBERS = st.builds(
     lambda pool, name, uid, node, facts, mark: Member(
@@ -24,7 +26,7 @@ MEMBERS = st.builds(
     st.sampled_from((POOLS[0],) * 4 + POOLS),
     st.sampled_from(NAMES),
     st.sampled_from((1, 1, 1, 1, 1, 2)),
-    st.sampled_from(("", "n1", "n2", "n3")),
+    st.sampled_from(NODES[:4]),
     st.sampled_from(((True, True), (True, True), (True, False), (False, False), (False, True))),
     st.sampled_from(("new", "new", "old")),
 )
@@ -128,7 +130,7 @@ class WarmMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.free)
     @rule(
         data=st.data(),
-        node=st.sampled_from(("", "n1", "n2", "n3")),
+        node=st.sampled_from(NODES[:4]),
         has_address=st.booleans(),
         is_ready=st.booleans(),
     )
@@ -172,7 +174,10 @@ class WarmMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
         """Return a take, which may have been forgotten, replaced or ended meanwhile."""
-        member = data.draw(st.sampled_from(self.in_hand))
+        self.return_(data.draw(st.sampled_from(self.in_hand)))
+
+    def return_(self, member: Member) -> None:
+        """Return one take, and compare."""
         self.queue.give_back(member)
         self.operations += 1
         known = self.taken.get(member.key)
@@ -262,6 +267,8 @@ class WarmMachine(RuleBasedStateMachine):
                 lines = {} if kept is None else kept._lines
                 assert {node: line.size for node, line in lines.items()} == wanted
                 assert all(len(line.heap) <= 2 * line.size + TOLERATED for line in lines.values())
+                # Between two looks each node is ranked once more, at most.
+                assert kept is None or len(kept._ranking) <= 4 * len(NODES) + TOLERATED
 
     @invariant()
     def waiters_were_told(self) -> None:
@@ -280,3 +287,34 @@ class TestWarmMachine(WarmMachine.TestCase):  # type: ignore[misc,valid-type]
     """Any order of operations keeps the laws of the list."""
 
     settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_laws_hold_over_a_long_life(seed: int) -> None:
+    """Fifty members on five nodes, thousands of changes: everything is swept many times."""
+    rng = random.Random(seed)  # noqa: S311
+    machine = WarmMachine()
+
+    def some() -> Member:
+        pool = POOLS[0] if rng.random() < 0.9 else rng.choice(POOLS)
+        name = f"m{rng.randrange(50)}"
+        facts = rng.random() < 0.9, rng.random() < 0.6
+        mark = "old" if rng.random() < 0.05 else "new"
+        return Member(pool, Key(pool.namespace, name), name, rng.choice(NODES), *facts, mark=mark)
+
+    for step in range(1_500):
+        machine.offer([some(), some()])
+        machine.take(POOLS[0], judges=rng.random() < 0.5)
+        # Nearly all come back, so that the pool stays full.
+        while len(machine.in_hand) > 5:
+            taken = machine.in_hand.pop(rng.randrange(5))
+            if rng.random() < 0.1:
+                machine.end(taken)
+            else:
+                machine.return_(taken)
+        machine.forget(some())
+        if step % 10 == 0:
+            machine.counters_agree()
+            machine.lines_agree()
+    machine.waiters_were_told()
+    machine.teardown()
