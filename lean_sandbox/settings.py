@@ -14,7 +14,7 @@ from typing import Any
 from lean_sandbox.api.errors import ConfigError
 from lean_sandbox.model.times import parse_duration
 
-__all__ = ["Settings", "add_arguments", "from_arguments"]
+__all__ = ["Settings", "add_arguments", "flag_of", "from_arguments", "shown_default"]
 
 
 def _option(
@@ -195,13 +195,13 @@ class Settings:
         )
         for name in positive:
             if getattr(self, name) <= 0:
-                raise ConfigError(f"{_flag(name)} must be at least 1, not {getattr(self, name)}")
+                raise ConfigError(f"{flag_of(name)} must be at least 1, not {getattr(self, name)}")
         for name in ("sandbox_write_behind_window", "sandbox_status_window", "shutdown_grace"):
             if getattr(self, name) < 0:
-                raise ConfigError(f"{_flag(name)} must not be negative")
+                raise ConfigError(f"{flag_of(name)} must not be negative")
         for name in ("reconcile_deadline", "request_timeout"):
             if getattr(self, name) <= 0:
-                raise ConfigError(f"{_flag(name)} must be longer than 0s")
+                raise ConfigError(f"{flag_of(name)} must be longer than 0s")
         if math.isnan(self.kube_api_qps):
             raise ConfigError("--kube-api-qps must be a number, negative for no limit")
         rate = self.sandbox_warm_pool_max_refill_rate
@@ -216,15 +216,17 @@ class Settings:
             value = getattr(self, name)
             if value not in allowed:
                 raise ConfigError(
-                    f"{_flag(name)} must be one of {', '.join(allowed)}, not {value!r}"
+                    f"{flag_of(name)} must be one of {', '.join(allowed)}, not {value!r}"
                 )
 
 
-def _flag(name: str) -> str:
+def flag_of(name: str) -> str:
+    """Return the flag of a setting."""
     return "--" + name.replace("_", "-")
 
 
-def _shown(option: Field[Any]) -> str:
+def shown_default(option: Field[Any]) -> str:
+    """Return the default of a setting as help and README show it."""
     default = option.default
     if default in ("", ()):
         return "none"
@@ -238,10 +240,10 @@ def add_arguments(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> 
     for option in fields(Settings):
         if only and option.name not in only:
             continue
-        help_text = f"{option.metadata['help']} (default: {_shown(option)})"
+        help_text = f"{option.metadata['help']} (default: {shown_default(option)})"
         if option.metadata["parse"] is bool:
             parser.add_argument(
-                _flag(option.name),
+                flag_of(option.name),
                 dest=option.name,
                 action=argparse.BooleanOptionalAction,
                 default=None,
@@ -249,7 +251,7 @@ def add_arguments(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> 
             )
         else:
             parser.add_argument(
-                _flag(option.name),
+                flag_of(option.name),
                 dest=option.name,
                 default=None,
                 metavar=option.metadata["metavar"],
@@ -270,5 +272,5 @@ def from_arguments(arguments: argparse.Namespace) -> Settings:
         try:
             values[option.name] = option.metadata["parse"](given)
         except ValueError as error:
-            raise ConfigError(f"{_flag(option.name)}: {given!r} is not valid: {error}") from error
+            raise ConfigError(f"{flag_of(option.name)}: {given!r} is not valid: {error}") from error
     return Settings(**values)

@@ -187,10 +187,12 @@ class World:
         )
 
     def _is_busy(self) -> bool:
-        queue = self.controller.queue.statistics()
+        extensions = self.controller.extensions
+        queues = [self.controller.queue, *(extensions.queues.values() if extensions else ())]
         transport = self.controller.statistics().transport
-        return bool(
-            queue.running or queue.locked or sum(queue.depth.values()) or transport.in_flight
+        return bool(transport.in_flight) or any(
+            counted.running or counted.locked or sum(counted.depth.values())
+            for counted in (queue.statistics() for queue in queues)
         )
 
     # -- objects ---------------------------------------------------------------------------------
