@@ -11,7 +11,11 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.reconcile.blueprints import Blueprints
 from lean_sandbox.reconcile.claim.binder import Wakes
-from lean_sandbox.reconcile.claim.controller import ClaimController, ClaimOptions
+from lean_sandbox.reconcile.claim.controller import (
+    ClaimController,
+    ClaimOptions,
+    member_of,
+)
 from lean_sandbox.reconcile.sandbox.controller import SandboxController
 from lean_sandbox.reconcile.template.controller import TemplateController
 from lean_sandbox.reconcile.warmpool.controller import PoolController
@@ -61,7 +65,7 @@ class Extensions:
             caches,
             self.caches,
             blueprints,
-            Wakes(sandbox=self._launch, pool=self._wake_pool),
+            Wakes(sandbox=self.launch, pool=self._wake_pool),
             clock=clock,
             options=_claim_options(settings),
             recorder=claim_recorder,
@@ -75,8 +79,7 @@ class Extensions:
             uniform=uniform,
             options=_pool_options(settings),
             claims_are_waiting=lambda: self.claims.is_busy,
-            launch=self._launch,
-            forget_member=self.claims.warm.forget,
+            neighbours=self,
             recorder=pool_recorder,
         )
         self.templates = TemplateController(
@@ -145,8 +148,19 @@ class Extensions:
         self.claims.on_status(entry, old, new)
         self.pools.on_status(entry)
 
-    def _launch(self, sandbox: Key) -> None:
+    def launch(self, sandbox: Key) -> None:
+        """Have the Sandbox controller look at a Sandbox that an extension made or changed."""
         self._sandboxes.queue.add(sandbox, priority=REFILL, reason="owner")
+
+    def withhold(self, key: Key, uid: str) -> None:
+        """Let no claim take a member that its pool is about to delete."""
+        self.claims.warm.forget(key, uid)
+
+    def offer(self, entry: SandboxEntry) -> None:
+        """Let claims take a member, if it is one that can be taken."""
+        member = member_of(entry)
+        if member is not None:
+            self.claims.warm.offer(member)
 
     def _wake_pool(self, pool: Key) -> None:
         self.pools.wake(pool)

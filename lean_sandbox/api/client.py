@@ -282,17 +282,21 @@ class Client:
         name: str,
         *,
         uid: str | None = None,
+        resource_version: str | None = None,
         propagation: Propagation | None = None,
         grace_s: int | None = None,
         **options: Unpack[WriteOptions],
     ) -> None:
         """Delete an object.
 
-        With ``uid`` only that very object: one of the same name made later is a Conflict.
+        With ``uid`` only that very object: one of the same name made later is a Conflict. With
+        ``resource_version`` only as it was then: any write since is a Conflict.
         """
         wanted: dict[str, Any] = {}
-        if uid is not None:
-            wanted["preconditions"] = {"uid": uid}
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        held = {field: value for field, value in preconditions.items() if value is not None}
+        if held:
+            wanted["preconditions"] = held
         if propagation is not None:
             wanted["propagationPolicy"] = propagation
         if grace_s is not None:

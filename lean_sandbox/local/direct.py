@@ -89,10 +89,11 @@ class DirectAccess:
         patch: Mapping[str, Any],
         *,
         subresource: str = "",
+        manager: str = "direct",
     ) -> Json:
-        """Apply a JSON merge patch."""
+        """Apply a JSON merge patch, in the name of ``manager``."""
         kind = self._kind(resource)
-        options = WriteOptions(manager="direct", subresource=subresource)
+        options = WriteOptions(manager=manager, subresource=subresource)
         home = namespace if kind.namespaced else ""
         entry = self._verbs.update(kind, home, name, lambda obj: merge_patch(obj, patch), options)
         return self._shown(kind, entry)

@@ -32,6 +32,7 @@ __all__ = [
     "policy_name",
     "refusal",
     "replaced_policy",
+    "template_of",
 ]
 
 Json = dict[str, Any]
@@ -39,6 +40,7 @@ Json = dict[str, Any]
 # Private and link-local ranges that the default egress rule leaves out.
 _PRIVATE_IPV4: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16")
 _PRIVATE_IPV6: Final = ("fc00::/7", "fe80::/10")
+_SUFFIX: Final = "-network-policy"
 # Held by value in selectors: empty and absent are the same there, unlike selectors themselves.
 _SAME_WHEN_EMPTY: Final = frozenset({"matchLabels"})
 
@@ -56,7 +58,12 @@ class PolicyAction(Enum):
 
 def policy_name(template_name: str) -> str:
     """Return the name of the policy of a template."""
-    return f"{template_name}-network-policy"
+    return template_name + _SUFFIX
+
+
+def template_of(name: str) -> str | None:
+    """Return the template whose policy would bear ``name``, ``None`` for any other name."""
+    return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else None
 
 
 def desired_spec(template: TemplateView) -> Json:

@@ -159,6 +159,11 @@ class WorkQueue(Generic[K]):
         return len(self._slots)
 
     @property
+    def is_busy(self) -> bool:
+        """Whether a key runs or may run now; one that is due only later does not count."""
+        return len(self._ready) > 0 or bool(self._running)
+
+    @property
     def is_closed(self) -> bool:
         """Whether :meth:`close` was called."""
         return self._is_closed

@@ -62,10 +62,10 @@ class WatchOptions:
     after how long the server ends a watch. ``silence_s``: a watch that sent bookmarks (the server
     sends one about every minute) and then nothing for this long is taken for dead; it is noticed
     within a third more. One without any, as of a kind of which nothing ever happened, is taken for
-    dead when the server has not ended it in time. ``hasty_end_s``: a watch that ends cleanly before this age, or a
-    version that expires this soon after a list, is treated as a failure, so that a server that
-    closes at once is not asked in a loop. ``request_timeout_s``: for a page of a list, and for a
-    watch to begin.
+    dead when the server has not ended it in time. ``hasty_end_s``: a watch that ends cleanly
+    before this age, or a version that expires this soon after a list, is treated as a failure, so
+    that a server that closes at once is not asked in a loop. ``request_timeout_s``: for a page of
+    a list, and for a watch to begin.
     """
 
     page_size: int = 250

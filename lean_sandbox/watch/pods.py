@@ -75,9 +75,10 @@ class PodEntry(msgspec.Struct, gc=False):
 
     ``state`` is what the last look showed; ``is_stale`` says that an event has since hinted at a
     change of it. ``is_delete_sent`` keeps a second DELETE from being sent while the first is on its
-    way. ``others`` are the references of owners that do not control it, kept only when none does.
-    ``template_labels`` are shared by the Pods of a template, ``tracking`` is the one label in which
-    they differ. ``seen`` are the fingerprints of the last event.
+    way. ``foreign`` is a digest of the status writes of others than the kubelet, ``None`` while
+    unknown. ``others`` are the references of owners that do not control it, kept only when none
+    does. ``template_labels`` are shared by the Pods of a template, ``tracking`` is the one label in
+    which they differ. ``seen`` are the fingerprints of the last event.
     """
 
     key: Key
@@ -92,6 +93,7 @@ class PodEntry(msgspec.Struct, gc=False):
     is_stale: bool = True
     is_delete_sent: bool = False
     hint: str = ""
+    foreign: int | None = None
     others: tuple[OwnerRow, ...] = ()
     seen: tuple[Hashable, ...] = ()
 
@@ -152,6 +154,9 @@ NEW_POD_COLUMNS = {"hint": WAITING, "IP": "<none>", "Node": "<none>"}
 """The columns of a Pod that was just created."""
 
 
+_KUBELET = "kubelet"
+
+
 @lru_cache(maxsize=256)
 def _shared(condition: PodCondition) -> PodCondition:
     """Return an equal condition that all Pods share: nearly all of them say the same."""
@@ -210,7 +215,24 @@ def pod_from_row(row: MetaRow, old: PodEntry | None) -> PodEntry:
         entry.state = old.state
         entry.is_delete_sent = old.is_delete_sent
         entry.is_stale = old.is_stale or _shows_another_state(row, entry.hint, old)
+    entry.foreign = _foreign_writes(row, old)
     return entry
+
+
+def _foreign_writes(row: MetaRow, old: PodEntry | None) -> int | None:
+    """Return a digest of who besides the kubelet wrote the status, and when; 0 for nobody.
+
+    A node that is lost, or a readiness gate, turns the Ready condition without a trace in any
+    column: the containers of the Pod stay what they were. What tells is the writer.
+    """
+    if row.writers is None:
+        return old.foreign if old is not None else None
+    foreign = [
+        (writer.manager, writer.time)
+        for writer in row.writers
+        if writer.subresource == "status" and writer.manager != _KUBELET
+    ]
+    return hash(tuple(foreign)) if foreign else 0
 
 
 def _shows_another_state(row: MetaRow, hint: str, old: PodEntry) -> bool:
@@ -220,6 +242,8 @@ def _shows_another_state(row: MetaRow, hint: str, old: PodEntry) -> bool:
     """
     state = old.state
     if row.columns is None or state is None or hint != old.hint:
+        return True
+    if _is_another_writer(row, old):
         return True
     node = row.columns.get("Node", "")
     address = row.columns.get("IP", "")
@@ -239,11 +263,18 @@ def pod_from_full(item: Pod, row: MetaRow, old: PodEntry | None) -> PodEntry:
     return entry
 
 
+def _is_another_writer(row: MetaRow, entry: PodEntry) -> bool:
+    foreign = _foreign_writes(row, entry)
+    return foreign != entry.foreign and bool(foreign or entry.foreign)
+
+
 def pod_row_contradicts(row: MetaRow, entry: PodEntry) -> bool:
-    """Tell whether the columns show another readiness than the last look did."""
+    """Tell whether a row shows, or may hide, another readiness than the last look did."""
     hint = pod_hint(row.columns)
     if hint is None or entry.state is None or entry.is_stale:
         return False
+    if _is_another_writer(row, entry):
+        return True
     return (hint == READY) != (entry.state.is_ready and entry.state.phase == "Running")
 
 

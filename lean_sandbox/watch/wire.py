@@ -1,7 +1,7 @@
 """What a list or a watch sends, decoded into as little as possible.
 
 One decoder pass over the bytes of a line gives exactly the fields a decision may read;
-``managedFields``, which is most of what a metadata watch carries, is skipped without being
+of ``managedFields``, which is most of what a metadata watch carries, only who wrote and when is
 allocated. Three forms of the same kind share :class:`MetaRow`:
 
 * a Table with metadata rows (``as=Table``): the row's metadata plus the printer columns,
@@ -28,6 +28,7 @@ __all__ = [
     "TableRow",
     "WatchLine",
     "WatchObject",
+    "WriterRow",
     "as_version",
     "column_positions",
 ]
@@ -49,6 +50,14 @@ class OwnerRow(msgspec.Struct, frozen=True, gc=False, rename="camel"):
         return self.api_version.rpartition("/")[0]
 
 
+class WriterRow(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One entry of ``managedFields``: who wrote what part when; which fields is skipped."""
+
+    manager: str = ""
+    subresource: str = ""
+    time: str = ""
+
+
 class MetaRow(msgspec.Struct, rename="camel", gc=False):
     """The metadata of an object as seen by predicates.
 
@@ -67,6 +76,7 @@ class MetaRow(msgspec.Struct, rename="camel", gc=False):
     owners: tuple[OwnerRow, ...] = msgspec.field(default=(), name="ownerReferences")
     deletion_timestamp: str | None = None
     creation_timestamp: str | None = None
+    writers: tuple[WriterRow, ...] | None = msgspec.field(default=None, name="managedFields")
     columns: dict[str, str] | None = msgspec.field(default=None, name="-columns")
 
     @property

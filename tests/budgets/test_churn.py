@@ -31,17 +31,17 @@ def waiting(reason: str, message: str) -> Json:
 
 
 def heartbeat(world: World, at: str) -> None:
-    """Rewrite the probe time of a condition, as some agents do."""
+    """Rewrite the probe time of a condition, as a kubelet does."""
     conditions = [{**one, "lastProbeTime": at} for one in pod_conditions(ready=True)]
     body = {"status": {"conditions": conditions}}
-    world.plane.store.patch("pods", NS, "sb-1", body, subresource="status")
+    world.plane.store.patch("pods", NS, "sb-1", body, subresource="status", manager="kubelet")
 
 
 def restarts(world: World, count: int) -> None:
     """Raise the restart count of the running container."""
     status = world.pod()["status"]["containerStatuses"][0]
     body = {"status": {"containerStatuses": [{**status, "restartCount": count}]}}
-    world.plane.store.patch("pods", NS, "sb-1", body, subresource="status")
+    world.plane.store.patch("pods", NS, "sb-1", body, subresource="status", manager="kubelet")
 
 
 def mark(world: World, kind: str, key: str, value: str) -> None:

@@ -168,4 +168,4 @@ async def test_a_failed_look_at_a_finished_pod_takes_finished_back_for_that_pass
         assert again["reason"] == "PodFailed"
         assert again["lastTransitionTime"] > first["lastTransitionTime"]
         assert condition(world.get(), "Ready")["reason"] == "PodFailed"
-        assert NS == world.get()["metadata"]["namespace"]
+        assert world.get()["metadata"]["namespace"] == NS

@@ -8,7 +8,7 @@ import pytest
 
 from lean_sandbox.local.controlplane import LocalSettings
 from lean_sandbox.run.workers import Outcome
-from tests.support.world import World, condition, open_world, pod_conditions, sandbox
+from tests.support.world import NS, World, condition, open_world, pod_conditions, sandbox
 
 Json = dict[str, Any]
 
@@ -335,3 +335,33 @@ async def test_lost_readiness_and_a_new_address_are_written_at_once() -> None:
         assert world.get()["status"]["podIPs"] == ["10.244.0.6"]
         await world.run_pod(ips=("10.244.0.7",))
         assert world.get()["status"]["podIPs"] == ["10.244.0.7"]
+
+
+@pytest.mark.case(30)
+async def test_a_lost_node_makes_the_sandbox_unready_although_no_column_shows_it() -> None:
+    """Case 30: Ready turned by another than the kubelet is seen; the kubelet's own beat is not.
+
+    The containers of a Pod on a lost node stay ready as far as anybody knows, so its printed row
+    does not change. Who wrote the status does.
+    """
+    async with open_world() as world:
+        await world.ready_sandbox()
+        world.forget_requests()
+        conditions = world.pod()["status"]["conditions"]
+        await world.pod_status(conditions=[*conditions, {"type": "Heartbeat", "status": "True"}])
+        assert not world.asked()
+        for one in conditions:
+            if one["type"] == "Ready":
+                one["status"] = "False"
+        world.plane.store.patch(
+            "pods",
+            NS,
+            "sb-1",
+            {"status": {"conditions": conditions}},
+            subresource="status",
+            manager="kube-controller-manager",
+        )
+        await world.settle()
+        ready = condition(world.get(), "Ready")
+        assert (ready["status"], ready["message"]) == ("False", "Pod is Running but not Ready")
+        assert world.asked() == {"get pods": 1, "patch sandboxes/status": 1}

@@ -245,7 +245,10 @@ class World:
 
     async def pod_status(self, name: str = "sb-1", **status: Any) -> None:
         """Merge fields into a Pod's status, as a kubelet does."""
-        await self.patch("pods", name, {"status": status}, subresource="status")
+        self.plane.store.patch(
+            "pods", NS, name, {"status": status}, subresource="status", manager="kubelet"
+        )
+        await self.settle()
 
     async def run_pod(
         self,
@@ -275,7 +278,7 @@ class World:
                 }
             ],
         }
-        store.patch("pods", NS, name, {"status": status}, subresource="status")
+        store.patch("pods", NS, name, {"status": status}, subresource="status", manager="kubelet")
         await self.settle()
 
     async def ready_sandbox(self, body: Json | None = None) -> Json:

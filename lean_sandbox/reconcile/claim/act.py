@@ -68,7 +68,7 @@ class ClaimAct:
             )
         except NotFound:
             return False
-        self._learn_claim(entry.key, answer, status)
+        self._learn_claim(entry.key, answer).status = status
         return True
 
     async def annotate(self, entry: ClaimEntry, changes: dict[str, str | None]) -> None:
@@ -85,7 +85,7 @@ class ClaimAct:
             )
         except NotFound:
             return
-        self._learn_claim(entry.key, answer, entry.status)
+        self._learn_claim(entry.key, answer)
 
     async def delete_claim(self, entry: ClaimEntry, *, foreground: bool) -> None:
         """Delete this very claim; one that is gone is no error. One DELETE."""
@@ -101,17 +101,14 @@ class ClaimAct:
         except NotFound:
             return
 
-    def _learn_claim(
-        self, key: Key, answer: PartialObject, status: SandboxClaimStatus | None
-    ) -> None:
+    def _learn_claim(self, key: Key, answer: PartialObject) -> ClaimEntry:
         row = row_of(answer.metadata)
         before = self._claims.store.get(key)
         entry, _ = self._claims.learn_row(row)
-        if entry.uid == row.uid:
-            entry.status = status
         self._queue.withdraw(key, f"{row.uid}@{row.resource_version}")
         if before is not None and entry.generation != before.generation:
             self._queue.add(key, reason="changed meanwhile")
+        return entry
 
     # -- Sandboxes -------------------------------------------------------------------------------
 

@@ -104,8 +104,8 @@ class ClaimController:
 
     @property
     def is_busy(self) -> bool:
-        """Whether claims wait or are being served: refilling then stands back."""
-        return len(self.queue) > 0 or bool(self.queue.statistics().running)
+        """Whether claims are due or being served: refilling then stands back."""
+        return self.queue.is_busy
 
     async def _pass(self, item: Item[Key]) -> Result:
         result = await self._reconciler.reconcile(item.key)

@@ -83,9 +83,16 @@ class TemplateController:
             )
 
     def on_policy(self, notice: Notice[PolicyEntry]) -> None:
-        """Wake the template that controls a policy, or did before the change."""
+        """Wake the template that controls a policy, or did before the change.
+
+        One that is gone frees its name, whoever it was controlled by.
+        """
         if notice.initial:
             return
+        if notice.new is None:
+            name = networkpolicy.template_of(notice.key.name)
+            if name is not None and Key(notice.key.namespace, name) in self._templates:
+                self.queue.add(Key(notice.key.namespace, name), reason="name is free")
         for entry in (notice.old, notice.new):
             owner = entry.owner if entry is not None else None
             if (
@@ -102,18 +109,19 @@ class TemplateController:
         if entry is None or entry.is_deleting or entry.view is None:
             return Result()
         try:
-            await self._label(entry)
-            await self._policy(entry, entry.view)
+            if await self._label(entry):
+                await self._policy(entry, entry.view)
         except Forbidden as error:
             if error.namespace_terminating:
                 return Result(requeue_after_s=_NAMESPACE_TERMINATING_REQUEUE_S)
             raise
         return Result()
 
-    async def _label(self, entry: TemplateEntry) -> None:
+    async def _label(self, entry: TemplateEntry) -> bool:
+        """Label the template with its hash; false when it is gone. At most one PATCH."""
         patch = ref_hash_patch(entry.key.name, entry.labels)
         if patch is None:
-            return
+            return True
         try:
             answer = await self._client.merge_patch(
                 SANDBOXTEMPLATES,
@@ -125,15 +133,19 @@ class TemplateController:
                 **self._options,
             )
         except NotFound:
-            return
+            return False
         except ControlPlaneError as error:
             raise TemplateFailedError(
                 f'failed to label sandbox template "{entry.key}" with template ref hash:'
-                f" {getattr(error, 'message', '') or error}",
+                f" {_words(error)}",
                 error,
             ) from error
-        self._template_intake.learn_row(row_of(answer.metadata))
-        self._withdraw(entry.key, answer)
+        row = row_of(answer.metadata)
+        if row.generation == entry.generation:
+            # Else it shows a spec that the watch has yet to tell of, to the pools as well.
+            self._template_intake.learn_row(row)
+            self._withdraw(entry.key, answer)
+        return True
 
     async def _policy(self, entry: TemplateEntry, view: TemplateView) -> None:
         key = key_of(entry.key.namespace, networkpolicy.policy_name(entry.key.name))
@@ -173,13 +185,18 @@ class TemplateController:
             if held is not None:
                 self._policy_intake.forget(key, held.uid)
             return None
+        except ControlPlaneError as error:
+            raise _unread(error) from error
         entry, _ = self._policy_intake.learn_full(item)
         return entry
 
     async def _replace(self, template: Key, key: Key, view: TemplateView) -> None:
-        whole = await self._client.get(
-            NETWORKPOLICIES, key.namespace, key.name, dict, **self._options
-        )
+        try:
+            whole = await self._client.get(
+                NETWORKPOLICIES, key.namespace, key.name, dict, **self._options
+            )
+        except ControlPlaneError as error:
+            raise _unread(error) from error
         body = networkpolicy.replaced_policy(view, whole)
         await self._write(template, self._client.replace, key.namespace, key.name, body)
 
@@ -201,3 +218,11 @@ class TemplateController:
 
     def _withdraw(self, key: Key, item: PartialObject | PolicyItem) -> None:
         self.queue.withdraw(key, f"{item.metadata.uid}@{item.metadata.resourceVersion}")
+
+
+def _words(error: ControlPlaneError) -> str:
+    return getattr(error, "message", "") or str(error)
+
+
+def _unread(error: ControlPlaneError) -> TemplateFailedError:
+    return TemplateFailedError(f"failed to get NetworkPolicy: {_words(error)}", error)

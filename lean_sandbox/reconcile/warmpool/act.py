@@ -40,20 +40,22 @@ class PoolAct:
         return entry
 
     async def get(self, key: Key) -> Sandbox | None:
-        """Fetch a whole Sandbox; ``None`` when it is gone. One GET."""
+        """Fetch a whole Sandbox; ``None`` when it is gone. One GET.
+
+        It only serves to judge the spec and is not remembered: what it shows newly is for the watch
+        to tell, and to everybody.
+        """
         try:
-            found = await self._client.get(
+            return await self._client.get(
                 SANDBOXES, key.namespace, key.name, Sandbox, **self._options
             )
         except NotFound:
             return None
-        self._sandboxes.learn_full(found)
-        return found
 
     async def delete(self, entry: SandboxEntry) -> bool:
-        """Delete a member unless it has become another's meanwhile; tell whether it goes.
+        """Delete a Sandbox unless it was written to meanwhile; tell whether it goes.
 
-        Guarded by uid and version: a member that a claim took a moment ago must not be destroyed.
+        Guarded by uid and version: one that a claim took a moment ago must not be destroyed.
         One DELETE.
         """
         try:
@@ -62,6 +64,7 @@ class PoolAct:
                 entry.key.namespace,
                 entry.key.name,
                 uid=entry.uid,
+                resource_version=str(entry.version) if entry.version else None,
                 **self._options,
             )
         except NotFound:
@@ -71,23 +74,30 @@ class PoolAct:
             return False
         return True
 
-    async def patch(self, entry: SandboxEntry, patch: dict[str, Any]) -> None:
-        """Apply a merge patch to the metadata of a member, guarded by its version. One PATCH."""
+    async def patch(self, key: Key, metadata: dict[str, Any]) -> SandboxEntry:
+        """Apply a merge patch to the metadata of a Sandbox; return what is known of it then.
+
+        With a resourceVersion in it, a lost race is a Conflict. One PATCH.
+        """
         answer = await self._client.merge_patch(
             SANDBOXES,
-            entry.key.namespace,
-            entry.key.name,
-            patch,
+            key.namespace,
+            key.name,
+            {"metadata": metadata},
             PartialObject,
             accept=METADATA_ACCEPT,
             **self._options,
         )
-        self._sandboxes.learn_row(row_of(answer.metadata))
+        entry, _ = self._sandboxes.learn_row(row_of(answer.metadata))
+        return entry
 
     async def patch_status(
         self, entry: PoolEntry, patch: dict[str, Any], status: SandboxWarmPoolStatus
     ) -> None:
-        """Write the status of a pool. One PATCH."""
+        """Write the status of a pool. One PATCH.
+
+        An answer that shows another spec is not learnt: the watch has yet to tell of it.
+        """
         answer = await self._client.merge_patch(
             SANDBOXWARMPOOLS,
             entry.key.namespace,
@@ -99,6 +109,8 @@ class PoolAct:
             **self._options,
         )
         row = row_of(answer.metadata)
+        if row.generation != entry.generation:
+            return
         learned, _ = self._pools.learn_row(row)
         if learned.uid == row.uid:
             learned.status = status

@@ -10,7 +10,9 @@ from lean_sandbox.model import names
 from lean_sandbox.reconcile.blueprints import Blueprints
 from lean_sandbox.reconcile.warmpool.act import PoolAct
 from lean_sandbox.reconcile.warmpool.notes import PoolNotes, PoolRecorder
+from lean_sandbox.reconcile.warmpool.orphans import Orphans
 from lean_sandbox.reconcile.warmpool.reconciler import PoolOptions, PoolReconciler
+from lean_sandbox.reconcile.warmpool.upkeep import Neighbours, Upkeep
 from lean_sandbox.run.queue import REFILL, Item, WorkQueue
 from lean_sandbox.run.workers import Dispatcher, Result
 from lean_sandbox.watch.caches import Caches
@@ -41,11 +43,11 @@ class PoolController:
         uniform: Callable[[], float],
         options: PoolOptions,
         claims_are_waiting: Callable[[], bool],
-        launch: Callable[[Key], None],
-        forget_member: Callable[[Key, str], None],
+        neighbours: Neighbours,
         recorder: PoolRecorder | None = None,
     ) -> None:
         self._extensions = extensions
+        self._orphans = Orphans(caches)
         self._act = PoolAct(client, timeout_s=options.request_timeout_s)
         self.queue: WorkQueue[Key] = WorkQueue(clock)
         self._reconciler = PoolReconciler(
@@ -53,13 +55,12 @@ class PoolController:
             caches,
             blueprints,
             self._act,
+            Upkeep(caches, self._act, self._orphans, neighbours),
             PoolNotes(recorder),
             clock=clock,
             uniform=uniform,
             options=options,
             claims_are_waiting=claims_are_waiting,
-            launch=launch,
-            forget_member=forget_member,
         )
         self.dispatcher: Dispatcher[Key] = Dispatcher(
             self.queue, self._pass, count=options.workers, clock=clock, name="sandboxwarmpool"
@@ -96,21 +97,33 @@ class PoolController:
                 self.queue.add(pool.key, priority=REFILL, reason="template")
 
     def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
-        """Wake the pool that a Sandbox belonged to or belongs to."""
+        """Wake the pool that a Sandbox belonged to or belongs to, or that it could belong to."""
         for entry in (notice.old, notice.new):
             pool = pool_of(entry) if entry is not None else None
-            if pool is None or entry is None:
-                continue
-            if notice.new is None or notice.new.uid != entry.uid:
-                self._reconciler.gone(pool, entry.uid)
-            if not notice.initial:
+            if pool is not None and not notice.initial:
                 self.wake(pool)
+        if notice.old is not None:
+            self._orphans.forget(notice.old)
+        if notice.new is not None:
+            self._saw(notice.new, wakes=not notice.initial)
 
     def on_status(self, entry: SandboxEntry) -> None:
         """Follow a status that our own Sandbox controller wrote, which comes as no event."""
         pool = pool_of(entry)
         if pool is not None:
             self.wake(pool)
+
+    def _saw(self, entry: SandboxEntry, *, wakes: bool) -> None:
+        label = self._orphans.saw(entry)
+        if label is None or not wakes:
+            return
+        for pool in self._extensions.pools:
+            if (
+                pool.key.namespace == entry.key.namespace
+                and pool.view is not None
+                and pool.view.pool_hash == label
+            ):
+                self.wake(pool.key)
 
 
 def pool_of(entry: SandboxEntry) -> Key | None:

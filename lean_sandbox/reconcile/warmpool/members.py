@@ -57,7 +57,7 @@ def take_census(
     """Count the members of a pool; ``deleted`` are the uids that this process has deleted."""
     census = Census()
     for entry in caches.sandboxes.owned_by(pool.uid):
-        if names.WARM_POOL_LABEL not in (entry.labels or {}):
+        if (entry.labels or {}).get(names.WARM_POOL_LABEL) != pool.pool_hash:
             continue
         if entry.is_deleting or entry.uid in deleted:
             census.terminating += 1

@@ -1,22 +1,21 @@
 """One pass over one pool (pools, section 5).
 
-Creates what is missing, deletes what is too much, stale or stuck, and writes the counts, at most
-once a second. Claims go first: while any wait, refilling stands back, but never longer than a
-bound.
+Creates what is missing, deletes what is too much, stale or stuck, takes in orphans, and writes the
+counts, at most once a second. Claims go first: while any wait, refilling stands back, but never
+longer than a bound. Own creations and deletions are learnt from their answers (see
+:mod:`.state`), where the reference controller expects events and waits for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import anyio
 import msgspec
-import structlog
 
 from lean_sandbox.api.errors import ControlPlaneError, Forbidden
 from lean_sandbox.clock import Clock
-from lean_sandbox.model.blueprint import Staleness, Verdict
 from lean_sandbox.model.pool_members import jittered_requeue_s, victims
 from lean_sandbox.model.refill import (
     ReplenishHold,
@@ -28,7 +27,6 @@ from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import (
     EMPTY_POOL_STATUS,
     MISSING_TEMPLATE_REQUEUE_S,
-    PoolView,
     build_member,
     next_pool_status,
     pool_status_patch,
@@ -39,20 +37,21 @@ from lean_sandbox.reconcile.blueprints import Blueprints
 from lean_sandbox.reconcile.warmpool.act import PoolAct
 from lean_sandbox.reconcile.warmpool.members import Census, take_census
 from lean_sandbox.reconcile.warmpool.notes import PoolNotes
+from lean_sandbox.reconcile.warmpool.state import PoolState, Visit
+from lean_sandbox.reconcile.warmpool.upkeep import Upkeep
 from lean_sandbox.run.standback import StandBack
 from lean_sandbox.run.workers import Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.extension_objects import PoolEntry
-from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.store import Key, Store
 
 __all__ = ["PoolFailedError", "PoolOptions", "PoolReconciler"]
 
-log = structlog.get_logger("warmpool")
-
 # Refilling stands back for claims in steps of the first, and never longer than the second.
 _STAND_BACK_S = 0.05
 _LONGEST_STAND_BACK_S = 2.0
+# What a pass could not do within its batch or rate is tried again this soon.
+_NEXT_BATCH_S = 0.05
 _NAMESPACE_TERMINATING_REQUEUE_S = 30.0
 
 
@@ -86,17 +85,6 @@ class PoolOptions:
     request_timeout_s: float = 15.0
 
 
-@dataclass(slots=True)
-class _PoolState:
-    """What is remembered of a pool between passes."""
-
-    hold: ReplenishHold
-    bucket: TokenBucket
-    deleted: set[str] = field(default_factory=set)
-    status_at: float | None = None
-    is_stuck: bool = False
-
-
 class PoolReconciler:
     """Keeps pools as their specs say."""
 
@@ -106,19 +94,19 @@ class PoolReconciler:
         caches: Caches,
         blueprints: Blueprints,
         act: PoolAct,
+        upkeep: Upkeep,
         notes: PoolNotes,
         *,
         clock: Clock,
         uniform: Callable[[], float],
         options: PoolOptions,
         claims_are_waiting: Callable[[], bool],
-        launch: Callable[[Key], None],
-        forget_member: Callable[[Key, str], None],
     ) -> None:
         self._pools = pools
         self._caches = caches
         self._blueprints = blueprints
         self._act = act
+        self._upkeep = upkeep
         self._notes = notes
         self._clock = clock
         self._uniform = uniform
@@ -127,223 +115,180 @@ class PoolReconciler:
         self._stand_back: StandBack[Key] = StandBack(
             claims_are_waiting, clock, longest_s=_LONGEST_STAND_BACK_S
         )
-        self._launch = launch
-        self._forget_member = forget_member
-        self._states: dict[Key, _PoolState] = {}
-
-    def gone(self, pool: Key, uid: str) -> None:
-        """Take note that a member this process deleted is gone."""
-        state = self._states.get(pool)
-        if state is not None:
-            state.deleted.discard(uid)
+        self._states: dict[Key, PoolState] = {}
 
     async def reconcile(self, key: Key) -> Result:
         """Make one pass; raises :class:`PoolFailedError` when it has to be repeated."""
         entry = self._pools.get(key)
         if entry is None or entry.is_deleting or entry.view is None:
             self._states.pop(key, None)
+            self._stand_back.forget(key)
             return Result()
         view = entry.view
-        state = self._states.setdefault(
-            key,
-            _PoolState(
+        template = self._blueprints.known_template(Key(key.namespace, view.template))
+        visit = Visit(view, template, self._state_of(entry))
+        await self._put_in_order(visit)
+        census = self._census(visit)
+        await self._refill(visit, census)
+        await self._shrink(visit, census)
+        census = self._census(visit)
+        self._signal(visit, entry, census)
+        if census.grace_s is not None:
+            visit.requeues.append(jittered_requeue_s(census.grace_s, self._uniform()))
+        await self._report(visit, entry, census)
+        return self._outcome(visit)
+
+    def _state_of(self, entry: PoolEntry) -> PoolState:
+        state = self._states.get(entry.key)
+        if state is None or state.uid != entry.uid:
+            state = self._states[entry.key] = PoolState(
+                entry.uid,
                 ReplenishHold(self._options.replenish_delay_s),
                 TokenBucket(self._options.max_refill_rate),
-            ),
-        )
-        template = self._blueprints.known_template(Key(key.namespace, view.template))
-        errors: list[ControlPlaneError] = []
-        requeues: list[float] = []
-        if template is not None and view.is_recreate:
-            await self._drop_stale(state, view, template, errors)
-        census = self._census(state, view)
-        for stuck in census.stuck:
-            await self._delete(state, stuck, errors)
-        if census.stuck:
-            census = self._census(state, view)
-        before = census
-        requeues += await self._refill(state, view, template, census, errors)
-        await self._shrink(state, view, census, errors)
-        requeues += self._signals(entry, state, view, template, census)
-        if census.grace_s is not None:
-            requeues.append(jittered_requeue_s(census.grace_s, self._uniform()))
-        requeues += await self._report(entry, state, before, errors)
-        if errors:
-            if all(
-                isinstance(error, Forbidden) and error.namespace_terminating for error in errors
-            ):
-                return Result(requeue_after_s=_NAMESPACE_TERMINATING_REQUEUE_S)
+            )
+        return state
+
+    @staticmethod
+    def _outcome(visit: Visit) -> Result:
+        errors = visit.errors
+        if errors and not all(
+            isinstance(error, Forbidden) and error.namespace_terminating for error in errors
+        ):
             raise PoolFailedError(errors)
-        due = [seconds for seconds in requeues if seconds > 0]
+        if errors:
+            return Result(requeue_after_s=_NAMESPACE_TERMINATING_REQUEUE_S)
+        due = [seconds for seconds in visit.requeues if seconds > 0]
         return Result(requeue_after_s=min(due) if due else None)
 
-    def _census(self, state: _PoolState, view: PoolView) -> Census:
+    def _census(self, visit: Visit) -> Census:
         return take_census(
             self._caches,
-            view,
-            frozenset(state.deleted),
+            visit.view,
+            visit.state.going(self._caches.sandboxes),
             now_s=self._clock.now().timestamp(),
             readiness_grace_s=self._options.readiness_grace_s,
         )
 
     # -- what has to go --------------------------------------------------------------------------
 
-    async def _delete(
-        self, state: _PoolState, entry: SandboxEntry, errors: list[ControlPlaneError]
-    ) -> bool:
-        # Out of the warm queue first: no claim may take what is about to go.
-        self._forget_member(entry.key, entry.uid)
-        state.deleted.add(entry.uid)
-        try:
-            goes = await self._act.delete(entry)
-        except ControlPlaneError as error:
-            state.deleted.discard(entry.uid)
-            errors.append(error)
-            return False
-        if not goes or self._caches.sandboxes.get(entry.key) is None:
-            state.deleted.discard(entry.uid)
-        return goes
+    async def _put_in_order(self, visit: Visit) -> None:
+        """Settle who belongs to the pool, and delete who is stale or stuck."""
+        await self._upkeep.take_in_orphans(visit)
+        if visit.template is not None and visit.view.is_recreate:
+            await self._upkeep.drop_stale(visit, visit.template, self._census(visit))
+        census = self._census(visit)
+        await self._upkeep.complete_labels(visit, census)
+        for stuck in census.stuck:
+            await self._upkeep.delete(visit, stuck)
 
-    async def _drop_stale(
-        self,
-        state: _PoolState,
-        view: PoolView,
-        template: TemplateView,
-        errors: list[ControlPlaneError],
-    ) -> None:
-        judge = Staleness(template)
-        for entry in self._census(state, view).active:
-            verdict = judge.by_labels(entry.labels, is_orphan=False)
-            if verdict is Verdict.UNDECIDED:
-                try:
-                    whole = await self._act.get(entry.key)
-                except ControlPlaneError as error:
-                    errors.append(error)
-                    continue
-                if whole is None:
-                    continue
-                verdict = judge.by_spec(entry.labels, whole.spec, is_orphan=False)
-            if verdict is Verdict.STALE:
-                await self._delete(state, entry, errors)
-
-    async def _shrink(
-        self,
-        state: _PoolState,
-        view: PoolView,
-        census: Census,
-        errors: list[ControlPlaneError],
-    ) -> None:
-        surplus = min(len(census.active) - view.replicas, self._options.max_batch_size)
+    async def _shrink(self, visit: Visit, census: Census) -> None:
+        """Delete the members that are too many, those of least use first."""
+        surplus = min(len(census.active) - visit.view.replicas, self._options.max_batch_size)
         if surplus <= 0:
             return
         by_name = {entry.key.name: entry for entry in census.active}
         chosen = iter(victims(census.members(), surplus))
         for size in slow_start_groups(surplus):
-            failed = len(errors)
+            failed = len(visit.errors)
             async with anyio.create_task_group() as group:
                 for _ in range(size):
                     victim = by_name[next(chosen).name]
-                    group.start_soon(self._delete, state, victim, errors)
-            if len(errors) > failed:
+                    group.start_soon(self._upkeep.delete, visit, victim)
+            if len(visit.errors) > failed:
                 return
+        if len(census.active) - surplus > visit.view.replicas:
+            visit.requeues.append(_NEXT_BATCH_S)
 
     # -- what is missing -------------------------------------------------------------------------
 
-    async def _refill(
-        self,
-        state: _PoolState,
-        view: PoolView,
-        template: TemplateView | None,
-        census: Census,
-        errors: list[ControlPlaneError],
-    ) -> list[float]:
-        """Create members; return when to come back for more."""
-        current = len(census.active)
+    async def _refill(self, visit: Visit, census: Census) -> None:
+        """Create members, as many as are missing and may be created now."""
+        view, state = visit.view, visit.state
         now = self._clock.monotonic()
-        hold_s = state.hold.observe(current, view.replicas, now)
+        hold_s = state.hold.observe(len(census.active), view.replicas, now)
         wanted = creation_deficit(view.replicas, census.total, self._options.max_batch_size)
-        if template is None or wanted <= 0:
-            return []
+        if visit.template is None:
+            return
         if hold_s > 0:
-            return [hold_s]
+            visit.requeues.append(hold_s)
+            return
+        if wanted <= 0:
+            return
         if self._stand_back.must_wait(Key(view.namespace, view.name)):
-            return [_STAND_BACK_S]
+            visit.requeues.append(_STAND_BACK_S)
+            return
         grant = state.bucket.take(wanted, now)
         if grant.granted == 0:
-            return [grant.wait_s]
-        body = msgspec.json.encode(build_member(view, template, eviction=self._options.eviction))
+            visit.requeues.append(grant.wait_s)
+            return
+        created = await self._create_all(visit, visit.template, grant.granted)
+        state.hold.created(created)
+        if view.replicas > census.total + created:
+            visit.requeues.append(_NEXT_BATCH_S)
+
+    async def _create_all(self, visit: Visit, template: TemplateView, granted: int) -> int:
+        """Create members in growing groups until one has an error; return how many were made."""
+        body = msgspec.json.encode(
+            build_member(visit.view, template, eviction=self._options.eviction)
+        )
         created = 0
-        for size in slow_start_groups(grant.granted):
-            failed = len(errors)
+        for size in slow_start_groups(granted):
+            failed = len(visit.errors)
             async with anyio.create_task_group() as group:
                 for _ in range(size):
-                    group.start_soon(self._create, view.namespace, body, errors)
-            created += size - (len(errors) - failed)
-            if len(errors) > failed:
+                    group.start_soon(self._create, visit, body)
+            created += size - (len(visit.errors) - failed)
+            if len(visit.errors) > failed:
                 break
-            if self._claims_are_waiting() and created < grant.granted:
+            if self._claims_are_waiting() and created < granted:
                 # The rest of the batch waits for its turn like any other refill.
-                state.bucket.give_back(grant.granted - created)
+                visit.state.bucket.give_back(granted - created)
                 break
-        state.hold.created(created)
-        more = view.replicas - census.total - created
-        return [_STAND_BACK_S] if more > 0 and not errors else []
+        return created
 
-    async def _create(self, namespace: str, body: bytes, errors: list[ControlPlaneError]) -> None:
+    async def _create(self, visit: Visit, body: bytes) -> None:
         try:
-            made = await self._act.create(namespace, body)
+            made = await self._act.create(visit.view.namespace, body)
         except ControlPlaneError as error:
-            errors.append(error)
+            visit.errors.append(error)
             return
-        self._launch(made.key)
+        self._upkeep.neighbours.launch(made.key)
 
     # -- what is told ----------------------------------------------------------------------------
 
-    def _signals(
-        self,
-        entry: PoolEntry,
-        state: _PoolState,
-        view: PoolView,
-        template: TemplateView | None,
-        census: Census,
-    ) -> list[float]:
+    def _signal(self, visit: Visit, entry: PoolEntry, census: Census) -> None:
+        """Say when the pool stops and starts to make progress, and come back while it does not."""
+        view, state = visit.view, visit.state
         note = ""
         requeue_s = 0.0
-        if template is None and view.replicas > 0:
+        if visit.template is None and view.replicas > 0:
             note, requeue_s = template_missing_note(view.template), MISSING_TEMPLATE_REQUEUE_S
         elif census.held:
             grace_s = self._options.readiness_grace_s
             note = unschedulable_note(census.held, view.replicas, grace_s)
             requeue_s = self._options.unschedulable_recheck_s
+        if note:
+            visit.requeues.append(requeue_s)
         if note and not state.is_stuck:
             self._notes.not_progressing(entry, note)
         elif not note and state.is_stuck:
             self._notes.progressing(entry)
         state.is_stuck = bool(note)
-        return [requeue_s] if note else []
 
-    async def _report(
-        self,
-        entry: PoolEntry,
-        state: _PoolState,
-        census: Census,
-        errors: list[ControlPlaneError],
-    ) -> list[float]:
-        """Write the counts if they changed; return when to come back if it is too early."""
-        assert entry.view is not None
-        old = entry.status or EMPTY_POOL_STATUS
-        new = next_pool_status(entry.view, census.members())
-        patch = pool_status_patch(old, new)
+    async def _report(self, visit: Visit, entry: PoolEntry, census: Census) -> None:
+        """Write the counts if they changed, or come back when it is too early for that."""
+        new = next_pool_status(visit.view, census.members())
+        patch = pool_status_patch(entry.status or EMPTY_POOL_STATUS, new)
         if patch is None:
-            return []
-        now = self._clock.monotonic()
+            return
+        state, now = visit.state, self._clock.monotonic()
         if state.status_at is not None:
             early_s = state.status_at + self._options.status_interval_s - now
             if early_s > 0:
-                return [early_s]
+                visit.requeues.append(early_s)
+                return
         state.status_at = now
         try:
             await self._act.patch_status(entry, patch, new)
         except ControlPlaneError as error:
-            errors.append(error)
-        return []
+            visit.errors.append(error)

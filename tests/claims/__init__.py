@@ -1,0 +1,1 @@
+"""How SandboxClaims behave, over the wire."""

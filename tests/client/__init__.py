@@ -1,0 +1,1 @@
+"""Laws about what the official Python client sees, run with that client."""

@@ -1,0 +1,61 @@
+"""One cluster for the folder, a namespace for each test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+from k8s_agent_sandbox import SandboxClient
+from k8s_agent_sandbox.async_sandbox_client import AsyncSandboxClient
+from k8s_agent_sandbox.models import SandboxDirectConnectionConfig
+from k8s_agent_sandbox.sandbox import Sandbox
+from kubernetes.client import ApiClient
+from kubernetes.config import new_client_from_config
+from kubernetes_asyncio import config as asyncio_config
+
+from tests.client.cluster import Cluster, Room, open_cluster
+
+# Nothing is ever sent to a Sandbox: there is none behind a simulated Pod.
+_NOWHERE = SandboxDirectConnectionConfig(api_url="http://127.0.0.1:9")
+
+
+@pytest.fixture(scope="package")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Give the running cluster."""
+    with open_cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest.fixture
+def room(cluster: Cluster) -> Room:
+    """Give a namespace of this test's own, with a template in it and no pool."""
+    made = cluster.room()
+    made.template()
+    return made
+
+
+@pytest.fixture
+def api(cluster: Cluster) -> Iterator[ApiClient]:
+    """Give the connection of the official clients."""
+    client = new_client_from_config(config_file=cluster.kubeconfig)
+    yield client
+    client.close()
+    # Its pool keeps sockets that only an explicit clear closes.
+    client.rest_client.pool_manager.clear()
+
+
+@pytest.fixture
+def client(api: ApiClient) -> SandboxClient[Sandbox]:
+    """Give the official client."""
+    return SandboxClient(_NOWHERE, api_client=api)
+
+
+@pytest_asyncio.fixture
+async def async_client(cluster: Cluster) -> AsyncIterator[AsyncSandboxClient]:
+    """Give the official client for asyncio."""
+    api = await asyncio_config.new_client_from_config(config_file=cluster.kubeconfig)
+    client = AsyncSandboxClient(_NOWHERE, cleanup=False, api_client=api)
+    yield client
+    await client.close()
+    await api.close()

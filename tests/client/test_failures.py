@@ -1,0 +1,86 @@
+"""Laws of what the official client is told when a claim cannot be served: promptly, and what."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from k8s_agent_sandbox import SandboxClient
+from k8s_agent_sandbox.exceptions import (
+    SandboxClaimFailedError,
+    SandboxTemplateNotFoundError,
+    SandboxWarmPoolNotFoundError,
+)
+from k8s_agent_sandbox.sandbox import Sandbox
+
+from tests.client.cluster import Room
+
+Client = SandboxClient[Sandbox]
+# The client would wait three minutes; what can be known at once has to come at once.
+_PROMPTLY_S = 5
+
+
+def test_variables_are_refused_where_the_template_forbids_them(client: Client, room: Room) -> None:
+    """The client fails with the reason and a message that speaks of the template's policy."""
+    room.pool()
+    with pytest.raises(SandboxClaimFailedError, match="EnvVarsInjectionRejected") as caught:
+        client.create_sandbox("pool", room.name, _PROMPTLY_S, env={"TASK": "count"})
+    assert "environment variable" in str(caught.value)
+
+
+def test_a_reserved_label_for_the_pod_is_refused(client: Client, room: Room) -> None:
+    """A label of the controllers' own domain fails the claim, and nothing is made for it."""
+    room.pool()
+    with pytest.raises(SandboxClaimFailedError, match="InvalidMetadata"):
+        client.create_sandbox(
+            "pool", room.name, _PROMPTLY_S, pod_labels={"agents.x-k8s.io/claim-uid": "forged"}
+        )
+
+
+def test_a_missing_pool_is_named(client: Client, room: Room) -> None:
+    """The client's own error for a missing pool, before its patience ends."""
+    with pytest.raises(SandboxWarmPoolNotFoundError, match="nowhere"):
+        client.create_sandbox("nowhere", room.name, _PROMPTLY_S)
+
+
+def test_a_missing_template_is_named(client: Client, room: Room) -> None:
+    """The client's own error for a missing template, before its patience ends."""
+    room.pool("orphan", replicas=0, template="lost")
+    with pytest.raises(SandboxTemplateNotFoundError, match="lost"):
+        client.create_sandbox("orphan", room.name, _PROMPTLY_S)
+
+
+def test_a_failed_claim_leaves_nothing_behind(client: Client, room: Room) -> None:
+    """The client takes a claim back that failed, and the namespace is empty again."""
+    with pytest.raises(SandboxWarmPoolNotFoundError):
+        client.create_sandbox("nowhere", room.name, _PROMPTLY_S)
+    assert client.list_all_sandboxes(room.name) == []
+    assert room.members() == set()
+
+
+def test_a_pool_made_just_before_its_claim_is_found(client: Client, room: Room) -> None:
+    """No watch has to have seen pool and template for a claim to be served."""
+    for number in range(5):
+        room.template(f"fresh-{number}")
+        room.pool(f"fresh-{number}", replicas=0, template=f"fresh-{number}")
+        client.create_sandbox(f"fresh-{number}", room.name, _PROMPTLY_S)
+
+
+def test_a_named_claim_recovers_when_its_pool_comes(client: Client, room: Room) -> None:
+    """A claim that failed for want of a pool is served once there is one."""
+    began = time.monotonic()
+    with pytest.raises(SandboxWarmPoolNotFoundError):
+        client.create_sandbox("late", room.name, _PROMPTLY_S, claim_name="patient")
+    room.pool("late", replicas=1)
+    # The client judges what it reads first, so it is asked once the old failure is overwritten.
+    room.cluster.until_object(
+        "sandboxclaims.extensions.agents.x-k8s.io",
+        room.name,
+        "patient",
+        lambda claim: claim["status"].get("sandbox", {}).get("name"),
+    )
+    sandbox = client.create_sandbox(
+        "late", room.name, _PROMPTLY_S, claim_name="patient", adopt_existing=True
+    )
+    assert sandbox.status()[0] == "SandboxReady"
+    assert time.monotonic() - began < 2 * _PROMPTLY_S
