@@ -27,7 +27,6 @@ from tests.support.world import NS, World
 
 async def replace(world: World) -> None:
     """Let the pool make a new member and take it to Ready, and all that follows."""
-    await world.advance(1.0)
     for name in members(world):
         if world.get(name).get("status", {}).get("nodeName") is None:
             await run_members(world, name)

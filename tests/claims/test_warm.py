@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.model.names import name_hash
+from lean_sandbox.model.times import format_rfc3339
 from tests.support.claims import (
     ANNOTATION,
-    BIND,
     CLAIM_UID,
+    CLAIMS,
     LAUNCH_TYPE,
+    POOLS,
     REF_HASH,
+    TEMPLATES,
     WARM_POOL,
     add_member,
     bound_name,
     claim,
     events_of,
-    failed,
     get_claim,
     members,
     open_claims,
     owner_of,
     passes,
-    pool,
     ready_of,
     run_members,
     template,
     writes_in_order,
 )
+from tests.support.clock import EPOCH
 from tests.support.world import condition
 
 Json = dict[str, Any]
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+# The worlds of these tests begin two seconds after the epoch.
+EPOCH_PLUS_2 = format_rfc3339(EPOCH + timedelta(seconds=2))
 
 
 @pytest.mark.claim_case(52)
@@ -133,39 +142,222 @@ async def test_an_empty_pool_means_a_cold_start_at_once() -> None:
         assert bound_name(world) == "c"
 
 
-@pytest.mark.claim_case(61, 62, 64)
-async def test_only_true_members_are_taken() -> None:
-    """Claim case 61: not one that is deleted, a ReplicaSet's or nobody's; 62: of any API version.
+def _owned_by(**changes: str) -> Callable[[Json], None]:
+    def change(body: Json) -> None:
+        body["metadata"]["ownerReferences"][0].update(changes)
 
-    64: nor one of a pool of the same name in another namespace, which is another pool.
-    """
+    return change
 
-    def foreign(body: Json) -> None:
-        body["metadata"]["ownerReferences"][0].update(apiVersion="apps/v1", kind="ReplicaSet")
 
-    def other_group(body: Json) -> None:
-        body["metadata"]["ownerReferences"][0].update(apiVersion="apps/v1")
+@pytest.mark.claim_case(61)
+async def test_a_members_look_alike_of_another_owner_is_never_taken() -> None:
+    """Claim case 61: one of a ReplicaSet, one of nobody: the claim starts cold."""
 
     def unowned(body: Json) -> None:
         del body["metadata"]["ownerReferences"]
 
-    def leaving(body: Json) -> None:
-        body["metadata"]["finalizers"] = ["example.com/wait"]
+    def more(plane: ControlPlane) -> None:
+        add_member(plane, "a", change=_owned_by(apiVersion="apps/v1", kind="ReplicaSet"))
+        add_member(plane, "b", change=unowned)
 
-    def old(body: Json) -> None:
-        group = "extensions.agents.x-k8s.io"
-        body["metadata"]["ownerReferences"][0].update(apiVersion=f"{group}/v1alpha1")
+    async with open_claims(prepare=more, ready=False) as world:
+        await run_members(world, "a", "b")
+        await world.create(claim())
+        assert bound_name(world) == "c"
+        assert owner_of(world, "a") == "ReplicaSet/pool"
 
-    def more(plane: Any) -> None:
-        add_member(plane, "a-leaving", change=leaving)
-        add_member(plane, "b-foreign", change=foreign)
-        add_member(plane, "c-group", change=other_group)
-        add_member(plane, "d-old", change=old)
 
-    names = ("a-leaving", "b-foreign", "c-group", "d-old")
-    async with open_claims(replicas=0, prepare=more, ready=False) as world:
-        world.plane.store.patch(
-            "sandboxwarmpools.extensions.agents.x-k8s.io", "ns", "pool", {"spec": {"replicas": 2}}
-        )
+@pytest.mark.claim_case(61)
+async def test_a_member_on_its_way_out_is_never_taken() -> None:
+    """Claim case 61: a deletionTimestamp is enough."""
+    async with open_claims("m1", replicas=0, ready=False) as world:
+        await world.patch("sandboxes", "m1", {"metadata": {"finalizers": ["example.com/wait"]}})
+        await world.create(claim())
+        await world.advance(3.0)
+        assert bound_name(world) == "c"
+
+
+@pytest.mark.claim_case(62)
+@pytest.mark.parametrize(
+    ("api", "expected"),
+    [("extensions.agents.x-k8s.io/v1alpha1", "m1"), ("apps/v1", "c")],
+)
+async def test_the_group_of_the_owner_counts_and_its_version_does_not(
+    api: str, expected: str
+) -> None:
+    """Claim case 62: an owner reference of older days is as good; the same kind of another not."""
+
+    def more(plane: ControlPlane) -> None:
+        add_member(plane, "m1", change=_owned_by(apiVersion=api))
+
+    async with open_claims(replicas=1, prepare=more, ready=False) as world:
+        await run_members(world, "m1")
+        await world.create(claim())
+        await world.advance(3.0)
+        assert bound_name(world) == expected
+
+
+@pytest.mark.claim_case(65)
+@pytest.mark.parametrize(("strategy", "expected"), [("OnReplenish", "m1"), ("Recreate", "c")])
+async def test_a_stale_member_is_taken_unless_the_pool_re_creates(
+    strategy: str, expected: str
+) -> None:
+    """Claim case 65: the template's image changed; only Recreate makes m1 useless for claims."""
+    spec = {"updateStrategy": {"type": strategy}}
+    async with open_claims("m1", pool_spec=spec) as world:
+        newer = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "newer"}]}}}
+        await world.patch(TEMPLATES, "tpl", {"spec": newer})
+        await world.create(claim())
+        await world.advance(3.0)
+        assert bound_name(world) == expected
+
+
+@pytest.mark.claim_case(44, 51)
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"env": [{"name": "A", "value": "1"}]},
+        {
+            "volumeClaimTemplates": [
+                {"metadata": {"name": "d"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+            ]
+        },
+    ],
+    ids=["env", "volumes"],
+)
+async def test_what_a_member_cannot_have_means_a_cold_start(wish: Json) -> None:
+    """Claim case 44: env, and 51: volumes: m1 stays where it is, for the next claim."""
+    open_to_all = template(envVarsInjectionPolicy="Allowed", volumeClaimTemplatesPolicy="Allowed")
+    async with open_claims("m1", templates=(open_to_all,)) as world:
+        await world.create(claim(**wish))
+        assert bound_name(world) == "c"
+        assert world.get("c")["metadata"]["labels"][LAUNCH_TYPE] == "cold"
+        assert members(world) == ["m1"]
+        await world.create(claim("d"))
+        assert bound_name(world, "d") == "m1"
+
+
+@pytest.mark.claim_case(67)
+async def test_the_pools_leave_to_evict_ends_with_adoption() -> None:
+    """Claim case 67: the annotation that the pool added is gone from the Pod template."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        held = world.get("m1")["spec"]["podTemplate"].get("metadata", {}).get("annotations", {})
+        assert SAFE_TO_EVICT not in held
+
+
+@pytest.mark.claim_case(67)
+async def test_the_templates_word_on_eviction_stays() -> None:
+    """Claim case 67: what the template says is kept through adoption."""
+    kept = template(metadata={"annotations": {SAFE_TO_EVICT: "false"}})
+    async with open_claims("m1", templates=(kept,)) as world:
+        await world.create(claim())
+        held = world.get("m1")["spec"]["podTemplate"]["metadata"]["annotations"]
+        assert held[SAFE_TO_EVICT] == "false"
+
+
+@pytest.mark.claim_case(68)
+async def test_foreign_annotations_of_a_member_stay() -> None:
+    """Claim case 68: only what belongs to the pool is taken away."""
+    async with open_claims("m1") as world:
+        await world.patch("sandboxes", "m1", {"metadata": {"annotations": {"x/y": "z"}}})
+        await world.create(claim())
+        assert bound_name(world) == "m1"
+        assert world.get("m1")["metadata"]["annotations"]["x/y"] == "z"
+
+
+@pytest.mark.claim_case(14, 69)
+async def test_the_claims_maker_and_trace_come_along() -> None:
+    """Claim case 69: created-by is the claim's; the trace context is copied as it stands."""
+    metadata = {
+        "labels": {"agents.x-k8s.io/created-by": "go-client"},
+        "annotations": {"opentelemetry.io/trace-context": '{"traceparent":"00-1"}'},
+    }
+    async with open_claims("m1") as world:
+        await world.create(claim(metadata=metadata))
+        held = world.get("m1")["metadata"]
+        assert held["labels"]["agents.x-k8s.io/created-by"] == "go-client"
+        trace = held["annotations"]["opentelemetry.io/trace-context"]
+        assert trace == '{"traceparent":"00-1"}'
+
+
+@pytest.mark.claim_case(70, 121)
+async def test_a_bound_claim_takes_no_second_member() -> None:
+    """Claim case 70: whatever happens to the claim or its pool, m2 stays in the pool."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        await world.patch(CLAIMS, "c", {"metadata": {"labels": {"touched": "1"}}})
+        await world.patch(POOLS, "pool", {"spec": {"replicas": 3}})
+        await world.advance(3.0)
+        assert bound_name(world) == "m1"
+        assert "m2" in members(world)
+
+
+@pytest.mark.claim_case(71)
+async def test_a_member_of_the_former_template_follows_the_pool_to_the_new_one() -> None:
+    """Claim case 71: after adoption the label that policies select by is the new template's."""
+    both = (template(), template("tpl2"))
+    async with open_claims("m1", templates=both) as world:
+        await world.patch(POOLS, "pool", {"spec": {"sandboxTemplateRef": {"name": "tpl2"}}})
+        await world.create(claim())
+        assert bound_name(world) == "m1"
+        assert world.get("m1")["metadata"]["labels"][REF_HASH] == name_hash("tpl2")
+
+
+@pytest.mark.claim_case(72)
+async def test_more_claims_than_members_start_cold_one_owner_each() -> None:
+    """Claim case 72: two members, three claims: two adoptions, one cold start."""
+    async with open_claims("m1", "m2") as world:
+        for name in ("c1", "c2", "c3"):
+            world.plane.store.create(claim(name))
         await world.settle()
-        assert names
+        bound = [bound_name(world, name) for name in ("c1", "c2", "c3")]
+        assert sorted(bound, key=len)[:2] != bound[2:]
+        assert {"m1", "m2"} < set(bound)
+        assert len(set(bound)) == 3
+        for name in ("c1", "c2", "c3"):
+            assert owner_of(world, bound_name(world, name)) == f"SandboxClaim/{name}"
+
+
+@pytest.mark.claim_case(73)
+async def test_without_observability_only_the_time_of_first_observation_is_missing() -> None:
+    """Claim case 73: one annotation patch all the same, and no Event when those are off too."""
+    off = {"disable_claim_observability_annotations": True, "disable_claim_events": True}
+    async with open_claims("m1", **off) as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        held = get_claim(world)["metadata"]["annotations"]
+        assert set(held) == {ANNOTATION, "agents.x-k8s.io/claim-first-ready-at"}
+        assert events_of(world) == []
+
+
+@pytest.mark.claim_case(74, 114)
+async def test_all_annotations_come_in_one_patch_and_leave_others_alone() -> None:
+    """Claim case 74: first observed, first ready, and the Sandbox; the user's survive."""
+    async with open_claims("m1") as world:
+        await world.create(claim(metadata={"annotations": {"x/y": "z"}}))
+        await world.advance(3.0)
+        held = get_claim(world)["metadata"]["annotations"]
+        assert held == {
+            "x/y": "z",
+            ANNOTATION: "m1",
+            "agents.x-k8s.io/claim-first-ready-at": EPOCH_PLUS_2,
+            "agents.x-k8s.io/controller-first-observed-at": EPOCH_PLUS_2,
+        }
+        assert writes_in_order(world).count("patch sandboxclaims") == 1
+
+
+@pytest.mark.claim_case(115)
+async def test_a_claim_that_falters_keeps_the_time_of_its_first_ready() -> None:
+    """Claim case 115: Ready, not Ready, Ready again: each is told, none stamps anew."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        stamped = get_claim(world)["metadata"]["annotations"]
+        await world.run_pod("m1", ready=False, ips=("10.244.0.5",))
+        await world.advance(3.0)
+        assert ready_of(world)[0] == "False"
+        await world.run_pod("m1", ips=("10.244.0.5",))
+        await world.advance(3.0)
+        assert ready_of(world)[0] == "True"
+        assert get_claim(world)["metadata"]["annotations"] == stamped

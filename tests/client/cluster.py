@@ -22,7 +22,16 @@ from lean_sandbox.local.kubelet import Kubelet
 from lean_sandbox.local.kubelet_settings import Delay, KubeletSettings, WritesPerStart
 from lean_sandbox.settings import Settings
 
-__all__ = ["CLAIMS", "CONTROLLER", "POOLS", "SANDBOXES", "Cluster", "Room", "open_cluster"]
+__all__ = [
+    "CLAIMS",
+    "CONTROLLER",
+    "POOLS",
+    "SANDBOXES",
+    "Cluster",
+    "Room",
+    "is_ready",
+    "open_cluster",
+]
 
 Json = dict[str, Any]
 
@@ -30,6 +39,9 @@ CLAIMS = "sandboxclaims.extensions.agents.x-k8s.io"
 POOLS = "sandboxwarmpools.extensions.agents.x-k8s.io"
 SANDBOXES = "sandboxes.agents.x-k8s.io"
 CONTROLLER = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"
+
+# A watch that the blocking client leaves by an error stays open until the collector finds it.
+LEFT_OPEN = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
 
 _EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
 _PATIENCE_S = 15.0
@@ -47,25 +59,28 @@ _KUBELET = KubeletSettings(
 
 
 class Cluster:
-    """What a test may do with the running cluster; every call waits for its answer."""
+    """What a test may do with the running cluster; every call waits for its answer.
+
+    ``plane`` lives in the thread of the cluster and is for functions that are called there.
+    """
 
     def __init__(self, plane: ControlPlane, portal: BlockingPortal, kubeconfig: Path) -> None:
         self.kubeconfig = str(kubeconfig)
-        self._plane = plane
+        self.plane = plane
         self._portal = portal
         self._rooms = itertools.count(1)
 
     def create(self, obj: Mapping[str, Any]) -> Json:
         """Create an object, past HTTP."""
-        return self._portal.call(self._plane.store.create, obj)
+        return self._portal.call(self.plane.store.create, obj)
 
     def find(self, resource: str, namespace: str, name: str) -> Json | None:
         """Return an object, ``None`` when there is none."""
-        return self._portal.call(self._plane.store.find, resource, namespace, name)
+        return self._portal.call(self.plane.store.find, resource, namespace, name)
 
-    def list(self, resource: str, namespace: str) -> list[Json]:
+    def all(self, resource: str, namespace: str) -> list[Json]:
         """Return the objects of a kind."""
-        return self._portal.call(self._plane.store.list, resource, namespace)
+        return self._portal.call(self.plane.store.list, resource, namespace)
 
     def asked(self, user: str, namespace: str) -> list[str]:
         """Return what a user asked of the server in one namespace, in order, watches too."""
@@ -73,7 +88,7 @@ class Cluster:
         return [f"{entry.verb} {entry.resource}" for entry in entries]
 
     def _select(self, user: str, namespace: str) -> list[Any]:
-        return list(self._plane.audit.select(user=user, namespace=namespace))
+        return list(self.plane.audit.select(user=user, namespace=namespace))
 
     def until(self, what: str, holds: Callable[[], object]) -> None:
         """Wait until something holds; ``holds`` runs in the thread of the cluster.
@@ -84,14 +99,15 @@ class Cluster:
 
     async def _wait(self, holds: Callable[[], object]) -> bool:
         with anyio.move_on_after(_PATIENCE_S):
-            while not holds():
+            # The store tells nobody of its changes, and the client under test takes real time.
+            while not holds():  # noqa: ASYNC110
                 await anyio.sleep(_GLANCE_S)
             return True
         return False
 
     def until_gone(self, resource: str, namespace: str, name: str) -> None:
         """Wait until there is no such object."""
-        store = self._plane.store
+        store = self.plane.store
         self.until(
             f"the end of {resource} {name}", lambda: store.find(resource, namespace, name) is None
         )
@@ -103,7 +119,7 @@ class Cluster:
         found: list[Json] = []
 
         def look() -> bool:
-            obj = self._plane.store.find(resource, namespace, name)
+            obj = self.plane.store.find(resource, namespace, name)
             if obj is None or not holds(obj):
                 return False
             found.append(obj)
@@ -141,7 +157,7 @@ class Room:
         )
 
     def pool(self, name: str = "pool", *, replicas: int = 2, template: str = "python") -> None:
-        """Create a pool and wait until all its members are ready."""
+        """Create a pool and wait until all its members are ready, which its status tells later."""
         self.cluster.create(
             {
                 "apiVersion": _EXTENSIONS,
@@ -150,10 +166,18 @@ class Room:
                 "spec": {"replicas": replicas, "sandboxTemplateRef": {"name": template}},
             }
         )
-        if replicas:
-            self.until_filled(name, replicas)
+        self.cluster.until(f"a filled pool {name}", lambda: self._ready(name) == replicas)
 
-    def until_filled(self, name: str = "pool", replicas: int = 2) -> None:
+    def _ready(self, pool: str) -> int:
+        """Count the ready members of a pool; for the thread of the cluster."""
+        members = [
+            one
+            for one in self.cluster.plane.store.list(SANDBOXES, self.name)
+            if one["metadata"]["ownerReferences"][0]["name"] == pool
+        ]
+        return sum(is_ready(one) for one in members)
+
+    def until_reported(self, name: str = "pool", replicas: int = 2) -> None:
         """Wait until a pool reports so many ready members."""
         self.cluster.until_object(
             POOLS,
@@ -164,7 +188,11 @@ class Room:
 
     def members(self) -> set[str]:
         """Return the names of all Sandboxes of the namespace."""
-        return {one["metadata"]["name"] for one in self.cluster.list(SANDBOXES, self.name)}
+        return {one["metadata"]["name"] for one in self.cluster.all(SANDBOXES, self.name)}
+
+    def count(self) -> int:
+        """Count the Sandboxes of the namespace; for the thread of the cluster."""
+        return self.cluster.plane.store.count(SANDBOXES, self.name)
 
     def claim(self, name: str | None) -> Json:
         """Return a claim."""
@@ -183,6 +211,14 @@ class Room:
         found = self.cluster.find("pods", self.name, name)
         assert found is not None
         return found
+
+
+def is_ready(obj: Json) -> bool:
+    """Tell whether an object has the condition Ready with status True."""
+    return any(
+        one["type"] == "Ready" and one["status"] == "True"
+        for one in obj.get("status", {}).get("conditions", [])
+    )
 
 
 @contextmanager

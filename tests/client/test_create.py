@@ -5,14 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
-from k8s_agent_sandbox import SandboxClient
 from k8s_agent_sandbox.exceptions import SandboxNotFoundError
 from k8s_agent_sandbox.sandbox import Sandbox
+from k8s_agent_sandbox.sandbox_client import SandboxClient
 from k8s_agent_sandbox.utils import extract_sandbox_name_hash
 from kubernetes.client import ApiException
 
 from lean_sandbox.model.names import name_hash
-from tests.client.cluster import CLAIMS, CONTROLLER, SANDBOXES, Room
+from tests.client.cluster import CLAIMS, CONTROLLER, LEFT_OPEN, SANDBOXES, Room, is_ready
+
+pytestmark = pytest.mark.filterwarnings(LEFT_OPEN)
+
 
 Client = SandboxClient[Sandbox]
 
@@ -36,10 +39,10 @@ def test_a_pool_is_refilled_after_a_claim(client: Client, room: Room) -> None:
     room.pool()
     before = room.members()
     taken = client.create_sandbox("pool", room.name).sandbox_id
-    room.cluster.until("the refill", lambda: True)
-    room.until_filled()
-    room.cluster.until_object(SANDBOXES, room.name, taken, lambda one: True)
-    assert before <= room.members()
+    room.cluster.until("a third Sandbox", lambda: room.count() == 3)
+    room.until_reported()
+    assert before < room.members()
+    assert is_ready(room.sandbox(taken))
 
 
 def test_the_client_needs_one_write_and_one_watch(client: Client, room: Room) -> None:
@@ -60,9 +63,7 @@ def test_name_addresses_and_readiness_come_in_one_status(client: Client, room: R
     assert claim["status"]["sandbox"]["name"] == sandbox.sandbox_id
     assert claim["status"]["sandbox"]["podIPs"] == [sandbox.get_pod_ip()]
     writes = [
-        what
-        for what in room.cluster.asked(CONTROLLER, room.name)
-        if what == "patch sandboxclaims"
+        what for what in room.cluster.asked(CONTROLLER, room.name) if what == "patch sandboxclaims"
     ]
     # One for the status; one for when it was first seen.
     assert len(writes) <= 2

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 
 import pytest
-from k8s_agent_sandbox import SandboxClient
 from k8s_agent_sandbox.exceptions import (
     SandboxClaimFailedError,
     SandboxTemplateNotFoundError,
     SandboxWarmPoolNotFoundError,
 )
 from k8s_agent_sandbox.sandbox import Sandbox
+from k8s_agent_sandbox.sandbox_client import SandboxClient
 
-from tests.client.cluster import Room
+from tests.client.cluster import LEFT_OPEN, Room
+
+pytestmark = pytest.mark.filterwarnings(LEFT_OPEN)
+
 
 Client = SandboxClient[Sandbox]
 # The client would wait three minutes; what can be known at once has to come at once.

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from k8s_agent_sandbox.gke_extensions.snapshots import PodSnapshotSandboxClient
+from k8s_agent_sandbox.gke_extensions.snapshots.podsnapshot_client import (
+    PodSnapshotSandboxClient,
+)
 from k8s_agent_sandbox.models import SandboxDirectConnectionConfig
 from kubernetes.client import ApiClient
 
-from tests.client.cluster import SANDBOXES, Cluster, Room
+from tests.client.cluster import LEFT_OPEN, SANDBOXES, Cluster, Room
+
+pytestmark = pytest.mark.filterwarnings(LEFT_OPEN)
+
 
 _GROUP = "podsnapshot.gke.io"
 

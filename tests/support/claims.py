@@ -13,15 +13,18 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.template import SandboxTemplate, view_of_template
 from lean_sandbox.model.warmpool import SandboxWarmPool, build_member, view_of_pool
 from lean_sandbox.settings import Settings
-from tests.support.clock import EPOCH, FakeClock
-from tests.support.world import CONTROLLER, NS, World, condition, controlled_by, open_world
+from tests.support.clock import FakeClock
+from tests.support.world import CONTROLLER, NS, World, condition, open_world
 
 __all__ = [
     "ANNOTATION",
     "BIND",
+    "CLAIMS",
     "CLAIM_UID",
     "LAUNCH_TYPE",
+    "POOLS",
     "REF_HASH",
+    "TEMPLATES",
     "WARM_POOL",
     "add_member",
     "bound_name",
@@ -52,10 +55,13 @@ REF_HASH = "agents.x-k8s.io/sandbox-template-ref-hash"
 WARM_POOL = "agents.x-k8s.io/warm-pool-sandbox"
 # What stands between a claim and its client on the warm path.
 BIND = ["patch sandboxes", "patch sandboxclaims/status"]
+CLAIMS = "sandboxclaims.extensions.agents.x-k8s.io"
+TEMPLATES = "sandboxtemplates.extensions.agents.x-k8s.io"
+POOLS = "sandboxwarmpools.extensions.agents.x-k8s.io"
 _GROUPS = {
-    "sandboxclaims": "sandboxclaims.extensions.agents.x-k8s.io",
-    "sandboxtemplates": "sandboxtemplates.extensions.agents.x-k8s.io",
-    "sandboxwarmpools": "sandboxwarmpools.extensions.agents.x-k8s.io",
+    "sandboxclaims": CLAIMS,
+    "sandboxtemplates": TEMPLATES,
+    "sandboxwarmpools": POOLS,
     "sandboxes": "sandboxes.agents.x-k8s.io",
 }
 
@@ -219,11 +225,6 @@ def owner_of(world: World, name: str) -> str:
     return f"{ref['kind']}/{ref['name']}"
 
 
-def owned_by_claim(held: Json) -> Json:
-    """Return the owner reference that adoption by a claim leaves."""
-    return controlled_by(held)
-
-
 def events_of(world: World, reason: str = "") -> list[tuple[str, str, str]]:
     """Return reason, action and note of the Events about claims."""
     return [
@@ -262,6 +263,3 @@ def _requests(world: World) -> list[AuditEntry]:
         for entry in world.plane.audit.select(user=CONTROLLER)
         if entry.resource != "events" and entry.verb != "watch"
     ]
-
-
-EPOCH_TEXT = f"{EPOCH:%Y-%m-%dT%H:%M:%SZ}"

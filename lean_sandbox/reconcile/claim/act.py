@@ -11,6 +11,7 @@ from lean_sandbox.api.errors import NotFound
 from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import SANDBOXCLAIMS, SANDBOXES
 from lean_sandbox.api.wire import PartialObject
+from lean_sandbox.model import names
 from lean_sandbox.model.claim import SandboxClaim, SandboxClaimStatus
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
 from lean_sandbox.run.queue import WorkQueue
@@ -72,13 +73,19 @@ class ClaimAct:
         return True
 
     async def annotate(self, entry: ClaimEntry, changes: dict[str, str | None]) -> None:
-        """Set or remove annotations of the claim, behind everything else. One PATCH."""
+        """Set or remove annotations of the claim, behind everything else. One PATCH.
+
+        The label of older days that named the Sandbox goes with the first of them.
+        """
+        metadata: dict[str, Any] = {"annotations": changes}
+        if names.SANDBOX_NAME_ANNOTATION in (entry.labels or {}):
+            metadata["labels"] = {names.SANDBOX_NAME_ANNOTATION: None}
         try:
             answer = await self._client.merge_patch(
                 SANDBOXCLAIMS,
                 entry.key.namespace,
                 entry.key.name,
-                {"metadata": {"annotations": changes}},
+                {"metadata": metadata},
                 PartialObject,
                 accept=METADATA_ACCEPT,
                 **self._behind,
@@ -86,6 +93,10 @@ class ClaimAct:
         except NotFound:
             return
         self._learn_claim(entry.key, answer)
+
+    async def forget_assignment(self, entry: ClaimEntry) -> None:
+        """Remove the name of a Sandbox that is not the claim's. One PATCH."""
+        await self.annotate(entry, {names.SANDBOX_NAME_ANNOTATION: None})
 
     async def delete_claim(self, entry: ClaimEntry, *, foreground: bool) -> None:
         """Delete this very claim; one that is gone is no error. One DELETE."""

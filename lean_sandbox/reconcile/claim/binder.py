@@ -35,11 +35,13 @@ from lean_sandbox.model.claim_sandbox import (
 from lean_sandbox.model.claim_status import (
     ClaimError,
     ClaimFault,
+    adoption_conflict,
     not_controlled,
     sandbox_create_pending,
 )
 from lean_sandbox.model.names import is_reserved_annotation, is_reserved_label
 from lean_sandbox.model.sandbox import PodTemplateMetadata
+from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.reconcile.blueprints import Blueprints
 from lean_sandbox.reconcile.claim.act import ClaimAct
@@ -59,6 +61,8 @@ __all__ = ["Binder", "StillWaitingError", "Wakes"]
 _GRACE_S = 2.0
 _LOOK_AGAIN_S = 0.5
 _MOST_TRIES = 64
+# How often one member is patched while others keep writing to it.
+_MOST_PATCHES = 5
 
 
 class StillWaitingError(Exception):
@@ -98,6 +102,8 @@ class Binder:
         self._notes = notes
         self._wakes = wakes
         self._clock = clock
+        # By uid of the claim: the member whose adoption ended without a clear answer.
+        self._doubtful: dict[str, Key] = {}
 
     async def find(self, entry: ClaimEntry) -> SandboxEntry | None:
         """Return the Sandbox that the claim has already. No request in the ordinary case.
@@ -108,9 +114,11 @@ class Binder:
         if owned:
             bound = entry.status.bound.name if entry.status is not None else ""
             return next((one for one in owned if one.key.name == bound), owned[0])
-        assigned = (entry.annotations or {}).get(names.SANDBOX_NAME_ANNOTATION) or (
-            entry.labels or {}
-        ).get(names.SANDBOX_NAME_ANNOTATION)
+        if entry.uid in self._doubtful:
+            taken = await self._clear_up(entry)
+            if taken is not None:
+                return taken
+        assigned = assigned_name(entry)
         if assigned:
             taken = await self._assigned(entry, assigned)
             if taken is not None:
@@ -124,7 +132,8 @@ class Binder:
         """Complete an adoption that another process began, or drop what names no member of ours."""
         held = self._caches.sandboxes.get(Key(entry.key.namespace, name))
         assert entry.view is not None
-        if held is not None and held.owner is None:
+        if held is not None and (held.owner is None or held.owner.group != names.EXTENSIONS_GROUP):
+            # Nobody's, or of a kind that is none of our business: who did that may undo it.
             return None
         if held is not None and self._refusal(held, entry.view.pool) is None:
             member = self._member_of(held, entry.view.pool)
@@ -132,8 +141,21 @@ class Binder:
             if taken is not None:
                 self._warm.done(member)
                 return taken
-        await self._act.annotate(entry, {names.SANDBOX_NAME_ANNOTATION: None})
+        await self._act.forget_assignment(entry)
         return None
+
+    async def _clear_up(self, entry: ClaimEntry) -> SandboxEntry | None:
+        """Look whether an adoption that ended without an answer took place. One GET."""
+        fresh = await self._act.get_sandbox(self._doubtful[entry.uid])
+        self._doubtful.pop(entry.uid, None)
+        if fresh is None or fresh.owner is None or fresh.owner.uid != entry.uid:
+            return None
+        self._wakes.sandbox(fresh.key)
+        return fresh
+
+    def forget(self, uid: str) -> None:
+        """Forget a claim that is gone."""
+        self._doubtful.pop(uid, None)
 
     # -- warm ------------------------------------------------------------------------------------
 
@@ -204,7 +226,42 @@ class Binder:
         return Member(pool=Key(held.key.namespace, pool), key=held.key, uid=held.uid)
 
     async def _adopt(self, entry: ClaimEntry, held: SandboxEntry) -> SandboxEntry | None:
-        """Take one member over; ``None`` when it is not to be had any more."""
+        """Take one member over; ``None`` when it is not to be had any more.
+
+        One PATCH; after a refused one a GET tells whether the member has gone to somebody else or
+        has only changed, and then it is patched anew, so that it is not lost to its pool.
+        Raises ClaimError (AdoptionConflict) when others keep writing to it.
+        """
+        assert entry.view is not None
+        refused: Invalid | Conflict | None = None
+        for _ in range(_MOST_PATCHES):
+            try:
+                return await self._patch_over(entry, held)
+            except NotFound:
+                return None
+            except (Invalid, Conflict) as error:
+                refused = error
+            except BaseException:
+                self._doubtful[entry.uid] = held.key
+                raise
+            fresh = await self._act.get_sandbox(held.key)
+            if fresh is None or fresh.uid != held.uid:
+                return None
+            if fresh.owner is not None and fresh.owner.uid == entry.uid:
+                # An earlier patch of ours arrived, only its answer did not.
+                return fresh
+            if self._refusal(fresh, entry.view.pool) is not None:
+                return None
+            if isinstance(refused, Invalid) and _is_same_base(fresh, held):
+                # The patch was refused for what it says, not for whom it meets.
+                raise refused
+            held = fresh
+        assert refused is not None
+        raise adoption_conflict(
+            f"completing adoption of {held.key.name} for claim {entry.key.name}", str(refused)
+        ) from refused
+
+    async def _patch_over(self, entry: ClaimEntry, held: SandboxEntry) -> SandboxEntry:
         assert held.owner is not None
         assert entry.view is not None
         facts = facts_of(entry)
@@ -227,30 +284,9 @@ class Binder:
             touches_template=touches,
         )
         assert operations is not None, "members carry the annotation that names their template"
-        try:
-            adopted = await self._act.adopt(
-                held, operations, _visible(desired) if touches else None
-            )
-        except (Invalid, NotFound, Conflict) as error:
-            if isinstance(error, Invalid) and await self._is_still_a_member(held):
-                # The patch was refused for what it says, not for whom it meets.
-                raise
-            return None
+        adopted = await self._act.adopt(held, operations, _visible(desired) if touches else None)
         self._wakes.sandbox(adopted.key)
         return adopted
-
-    async def _is_still_a_member(self, held: SandboxEntry) -> bool:
-        """Look at a member whose adoption was refused. One GET."""
-        assert held.owner is not None
-        fresh = await self._act.get_sandbox(held.key)
-        return (
-            fresh is not None
-            and fresh.uid == held.uid
-            and fresh.owner is not None
-            and fresh.owner.uid == held.owner.uid
-            and not fresh.is_deleting
-            and fresh.labels == held.labels
-        )
 
     # -- cold ------------------------------------------------------------------------------------
 
@@ -260,8 +296,7 @@ class Binder:
         Raises ClaimError for what the claim asks and cannot have.
         """
         assert entry.view is not None
-        pool = await self._blueprints.pool(Key(entry.key.namespace, entry.view.pool))
-        template = await self._blueprints.template(Key(entry.key.namespace, pool.template))
+        template = await self._template(entry)
         body = build_cold_sandbox(facts_of(entry), spec, template)
         try:
             made = await self._act.create_sandbox(entry.key.namespace, body)
@@ -277,6 +312,12 @@ class Binder:
         self._notes.provisioned(entry, made)
         self._wakes.sandbox(made.key)
         return made
+
+    async def _template(self, entry: ClaimEntry) -> TemplateView:
+        """Return the template of the claim's pool. Raises ClaimError when either is missing."""
+        assert entry.view is not None
+        pool = await self._blueprints.pool(Key(entry.key.namespace, entry.view.pool))
+        return await self._blueprints.template(Key(entry.key.namespace, pool.template))
 
     async def _collided(self, entry: ClaimEntry) -> SandboxEntry:
         try:
@@ -297,20 +338,22 @@ class Binder:
         No request when nothing that reaches the Pod differs; else one GET and one PATCH.
         """
         assert entry.view is not None
-        assigned = (entry.annotations or {}).get(names.SANDBOX_NAME_ANNOTATION, "")
         kind = launch_type(
-            status_name=sandbox.key.name, assigned_name=assigned, claim_name=entry.key.name
+            status_name=sandbox.key.name,
+            assigned_name=assigned_name(entry),
+            claim_name=entry.key.name,
         )
         backfill = launch_type_patch(sandbox.labels, kind)
         if backfill is not None:
             sandbox = await self._act.patch_sandbox(sandbox, backfill)
-        try:
-            pool = await self._blueprints.pool(Key(entry.key.namespace, entry.view.pool))
-            template = await self._blueprints.template(Key(entry.key.namespace, pool.template))
-        except ClaimError as error:
-            if entry.view.has_additional_metadata:
-                raise error.prefixed("failed to get template for metadata propagation") from error
+        template = self._blueprints.known_template_of(Key(entry.key.namespace, entry.view.pool))
+        if template is None and not entry.view.has_additional_metadata:
             return sandbox
+        if template is None:
+            try:
+                template = await self._template(entry)
+            except ClaimError as error:
+                raise error.prefixed("failed to get template for metadata propagation") from error
         facts = facts_of(entry)
         desired = desired_pod_metadata(template, facts, ref_hash=template.ref_hash)
         view = sandbox.view
@@ -356,6 +399,21 @@ class Binder:
             ) from error
         self._wakes.sandbox(synced.key)
         return synced
+
+
+def assigned_name(entry: ClaimEntry) -> str:
+    """Return the Sandbox that a claim's annotation names, or its label of older days."""
+    key = names.SANDBOX_NAME_ANNOTATION
+    return (entry.annotations or {}).get(key) or (entry.labels or {}).get(key, "")
+
+
+def _is_same_base(fresh: SandboxEntry, held: SandboxEntry) -> bool:
+    """Tell whether an adoption patch made from either would be the same."""
+    return (fresh.owner, fresh.labels, fresh.annotations) == (
+        held.owner,
+        held.labels,
+        held.annotations,
+    )
 
 
 def facts_of(entry: ClaimEntry) -> ClaimFacts:

@@ -76,12 +76,12 @@ class ClaimController:
             observes=options.observes,
             stand_back=StandBack(lambda: self.is_busy, clock, longest_s=_LONGEST_ANNOTATION_WAIT_S),
         )
-        binder = Binder(caches, self.warm, blueprints, self._act, notes, wakes, clock=clock)
+        self._binder = Binder(caches, self.warm, blueprints, self._act, notes, wakes, clock=clock)
         self._reconciler = ClaimReconciler(
             extensions.claims,
             caches,
             self._act,
-            binder,
+            self._binder,
             notes,
             self.annotator,
             clock=clock,
@@ -134,9 +134,11 @@ class ClaimController:
         """Wake a claim that changed."""
         if notice.new is None:
             if notice.old is not None:
-                self.annotator.forget(notice.old.uid)
+                self._forget(notice.old)
             self.queue.forget(notice.key)
             return
+        if notice.old is not None and notice.old.uid != notice.new.uid:
+            self._forget(notice.old)
         self.annotator.saw(notice.new)
         self.queue.add(
             notice.key,
@@ -145,6 +147,12 @@ class ClaimController:
             reason="claim",
             token=notice.token,
         )
+
+    def _forget(self, gone: ClaimEntry) -> None:
+        self.annotator.forget(gone.uid)
+        self._binder.forget(gone.uid)
+        for waiting in self._unserved.values():
+            waiting.discard(gone.key)
 
     def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
         """Keep the warm queue true, and wake the claims that had or have the Sandbox."""

@@ -157,9 +157,11 @@ class ClaimReconciler:
                 return await self._binder.sync(entry, sandbox), None
             if not view.needs_cold_start:
                 sandbox = await self._binder.take(entry)
-            if sandbox is None:
-                spec = await self._spec(entry, whole) if view.needs_cold_start else None
-                sandbox = await self._binder.make(entry, spec)
+                if sandbox is not None:
+                    # No request, unless the pool has another template by now than its member.
+                    return await self._binder.sync(entry, sandbox), None
+            spec = await self._spec(entry, whole) if view.needs_cold_start else None
+            sandbox = await self._binder.make(entry, spec)
         except ClaimError as error:
             return sandbox, error
         except Forbidden as error:
@@ -220,7 +222,8 @@ class ClaimReconciler:
         sandbox: SandboxEntry,
     ) -> None:
         annotations = entry.annotations or {}
-        if annotations.get(names.SANDBOX_NAME_ANNOTATION) != sandbox.key.name:
+        is_labelled = names.SANDBOX_NAME_ANNOTATION in (entry.labels or {})
+        if is_labelled or annotations.get(names.SANDBOX_NAME_ANNOTATION) != sandbox.key.name:
             self._annotator.bound(entry, sandbox.key.name)
         is_stamped = bool(annotations.get(names.CLAIM_FIRST_READY_AT_ANNOTATION))
         match first_ready_recording(old, new, is_stamped=is_stamped):

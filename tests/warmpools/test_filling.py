@@ -1,0 +1,286 @@
+"""How a pool is filled: what its members look like, how many there are, what they cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_sandbox.model.names import name_hash
+from tests.support.pools import (
+    LAUNCH_TYPE,
+    POD_TEMPLATE_HASH,
+    POOLS,
+    REF_HASH,
+    TEMPLATE_HASH,
+    TEMPLATE_REF,
+    WARM_POOL,
+    change_pool,
+    claim,
+    fill,
+    members,
+    names_of,
+    open_pools,
+    pool,
+    pool_status,
+    rest,
+    run_all,
+    template,
+)
+from tests.support.world import NS, controlled_by, open_world
+
+Json = dict[str, Any]
+SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DISK = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+POLICY: Json = {"networkPolicy": {}}
+
+
+@pytest.mark.pool_case(1, 10)
+async def test_an_empty_pool_is_filled_with_members_of_its_own() -> None:
+    """Pool case 10: prefix, owner, six labels and one annotation are as agreed."""
+    async with open_pools(template()) as world:
+        made = await world.create(pool(replicas=3))
+        found = members(world)
+        assert len(found) == 3
+        for one in found:
+            metadata = one["metadata"]
+            assert metadata["name"].startswith("p-")
+            assert metadata["ownerReferences"] == [controlled_by(made)]
+            assert metadata["labels"][WARM_POOL] == name_hash("p")
+            assert metadata["labels"][REF_HASH] == name_hash("t")
+            assert metadata["labels"][LAUNCH_TYPE] == "warm"
+            assert metadata["labels"]["agents.x-k8s.io/created-by"] == "controller"
+            assert set(metadata["labels"]) == {
+                WARM_POOL,
+                REF_HASH,
+                LAUNCH_TYPE,
+                POD_TEMPLATE_HASH,
+                TEMPLATE_HASH,
+                "agents.x-k8s.io/created-by",
+            }
+            assert metadata["annotations"] == {TEMPLATE_REF: "t"}
+            assert one["spec"]["operatingMode"] == "Running"
+
+
+@pytest.mark.pool_case(1)
+async def test_a_pool_that_does_not_say_how_many_wants_one() -> None:
+    """Pool case 1: replicas reads 1 and one member is created."""
+    async with open_pools(template()) as world:
+        made = await world.create(pool(replicas=None))
+        assert made["spec"]["replicas"] == 1
+        assert len(members(world)) == 1
+
+
+@pytest.mark.pool_case(11)
+async def test_metadata_of_the_template_comes_along_and_reaches_the_pod() -> None:
+    """Pool case 11: own keys are kept, the four system labels added; the Pod shows the pool."""
+    own = {"labels": {"team": "blue"}, "annotations": {"note": "x"}}
+    async with open_pools(template(metadata=own)) as world:
+        await world.create(pool(replicas=1))
+        (one,) = members(world)
+        metadata = one["spec"]["podTemplate"]["metadata"]
+        system = {WARM_POOL, REF_HASH, POD_TEMPLATE_HASH, TEMPLATE_HASH}
+        assert set(metadata["labels"]) == {"team", *system}
+        assert metadata["annotations"] == {"note": "x", SAFE: "true"}
+        labels = world.pod(one["metadata"]["name"])["metadata"]["labels"]
+        assert labels["team"] == "blue"
+        assert labels[WARM_POOL] == name_hash("p")
+        assert labels[REF_HASH] == name_hash("t")
+        assert TEMPLATE_HASH not in labels
+
+
+@pytest.mark.pool_case(12)
+async def test_volumes_and_service_are_copied_and_made() -> None:
+    """Pool case 12: the Sandbox has both, and so has the cluster."""
+    body = template(spec={"volumeClaimTemplates": [DISK], "service": True})
+    async with open_pools(body) as world:
+        await world.create(pool(replicas=1))
+        (one,) = members(world)
+        assert one["spec"]["volumeClaimTemplates"] == [DISK]
+        assert one["spec"]["service"] is True
+        name = one["metadata"]["name"]
+        assert world.find("persistentvolumeclaims", f"data-{name}") is not None
+        assert world.find("services", name) is not None
+
+
+@pytest.mark.pool_case(13, 14, 15, 16)
+@pytest.mark.template_case(14, 42)
+@pytest.mark.parametrize(
+    ("spec", "pod_spec", "dns", "token"),
+    [
+        ({}, {}, "None", False),
+        ({}, {"automountServiceAccountToken": True}, "None", True),
+        ({}, {"dnsPolicy": "ClusterFirst"}, "ClusterFirst", False),
+        ({"networkPolicyManagement": "Unmanaged"}, {}, None, False),
+        ({"networkPolicyManagement": "Unmanaged", **POLICY}, {}, None, False),
+        (POLICY, {}, None, False),
+        (POLICY, {"dnsPolicy": "Default"}, "Default", False),
+    ],
+)
+async def test_secure_defaults_reach_the_members(
+    spec: Json, pod_spec: Json, dns: str | None, token: object
+) -> None:
+    """Pool case 13, 14, 15, 16, Template case 14, 42: token and resolvers by the rules."""
+    async with open_pools(template(spec=spec, pod_spec=pod_spec)) as world:
+        await world.create(pool(replicas=1))
+        (one,) = members(world)
+        made = one["spec"]["podTemplate"]["spec"]
+        assert made["automountServiceAccountToken"] is token
+        assert made.get("dnsPolicy") == dns
+        public = {"nameservers": ["8.8.8.8", "1.1.1.1"]}
+        assert made.get("dnsConfig") == (public if dns == "None" else None)
+
+
+@pytest.mark.pool_case(17)
+@pytest.mark.parametrize(
+    ("flag", "own", "expected"),
+    [(True, None, "true"), (True, "false", "false"), (False, None, None), (False, "true", "true")],
+)
+async def test_the_eviction_mark_follows_flag_and_template(
+    flag: bool,  # noqa: FBT001
+    own: str | None,
+    expected: str | None,
+) -> None:
+    """Pool case 17: the flag adds it, the template decides."""
+    metadata = {"annotations": {SAFE: own}} if own else None
+    async with open_pools(template(metadata=metadata), enable_warm_pool_eviction=flag) as world:
+        await world.create(pool(replicas=1))
+        (one,) = members(world)
+        found = one["spec"]["podTemplate"]["metadata"].get("annotations") or {}
+        assert found.get(SAFE) == expected
+
+
+@pytest.mark.pool_case(18)
+async def test_only_what_is_missing_is_created() -> None:
+    """Pool case 18: one member there, three wanted: two POSTs."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=1))
+        await change_pool(world, {"replicas": 3})
+        await rest(world)
+        assert world.writes()["create sandboxes"] == 2
+        assert len(members(world)) == 3
+
+
+@pytest.mark.pool_case(20, 27)
+async def test_a_failed_create_ends_the_groups_of_a_pass() -> None:
+    """Pool case 20, 27: groups of 1, 2 and 4 are sent, no more; the status is written; a retry."""
+    async with open_pools(template()) as world:
+        failing = {"left": 5}
+
+        def sixth(_: object) -> bool:
+            failing["left"] -= 1
+            return failing["left"] == -1
+
+        world.plane.fail_next("create", "sandboxes", 500, match=sixth)
+        await world.create(pool(replicas=12))
+        assert len(world.requests("create", "sandboxes")) == 7
+        assert len(members(world)) == 6
+        assert pool_status(world)["replicas"] == 6
+        await rest(world)
+        assert len(members(world)) == 12
+        assert len(world.requests("create", "sandboxes")) == 13
+        assert pool_status(world)["replicas"] == 12
+
+
+@pytest.mark.pool_case(9, 21)
+async def test_one_pass_creates_no_more_than_a_batch() -> None:
+    """Pool case 9, 21: a huge pool grows batch by batch, and can be stopped in between."""
+    async with open_pools(template(), sandbox_warm_pool_max_batch_size=30) as world:
+        await world.create(pool(replicas=2147483647))
+        assert len(members(world)) == 30
+        await world.advance(0.05)
+        assert len(members(world)) == 60
+        await change_pool(world, {"replicas": 60})
+        await rest(world)
+        assert len(members(world)) == 60
+
+
+async def test_filling_costs_three_writes_a_member() -> None:
+    """Budget: Sandbox, Pod and one status for each; the pool's own status a few times."""
+    count = 40
+    async with open_pools(template()) as world:
+        await rest(world)
+        world.forget_requests()
+        await world.create(pool(replicas=count))
+        await run_all(world)
+        assert pool_status(world)["readyReplicas"] == count
+        writes = world.writes()
+        assert writes.pop("patch sandboxwarmpools/status") <= 4
+        assert writes == {
+            "create sandboxes": count,
+            "create pods": count,
+            "patch sandboxes/status": count,
+        }
+        assert world.asked()["get sandboxes"] <= count
+        assert not world.conflicts()
+
+
+async def test_a_full_pool_rests() -> None:
+    """Budget: a hundred Ready members and an hour of the clock: not one request."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=100))
+        assert pool_status(world)["readyReplicas"] == 100
+        await world.advance(3600.0)
+        assert not world.asked()
+
+
+async def test_a_restart_over_a_full_pool_reads_the_lists_and_writes_nothing() -> None:
+    """Budget: lists are all that is asked."""
+    async with open_pools() as first:
+        await fill(first, pool(replicas=20))
+        before = ids_and_versions(first.plane.store.list("sandboxes.agents.x-k8s.io", NS))
+        first.controller.stop()
+        async with open_pools(plane=first.plane, clock=first.clock) as second:
+            await rest(second)
+            assert all(what.startswith("list ") for what in second.asked())
+            assert len(second.asked()) == 8
+            assert before == ids_and_versions(
+                second.plane.store.list("sandboxes.agents.x-k8s.io", NS)
+            )
+
+
+@pytest.mark.pool_case(93)
+async def test_a_claimed_member_is_replaced_by_one_create() -> None:
+    """Pool case 93: no delay is set, so the replacement comes with the next pass."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2))
+        before = names_of(members(world))
+        await world.create(claim())
+        await rest(world)
+        after = names_of(members(world))
+        assert len(after) == 2
+        assert len(set(before) & set(after)) == 1
+        assert world.writes()["create sandboxes"] == 1
+        assert world.writes()["delete sandboxes"] == 0
+
+
+async def test_an_edit_that_meets_a_status_write_is_not_lost() -> None:
+    """The status patch answers with a newer version; what the user wrote before it still counts."""
+    async with open_pools(template()) as world:
+
+        def grow() -> None:
+            world.plane.store.patch(POOLS, NS, "p", {"spec": {"replicas": 4}})
+
+        world.meanwhile("patch", "sandboxwarmpools/status", grow)
+        await world.create(pool(replicas=1))
+        await rest(world)
+        assert len(members(world)) == 4
+        assert pool_status(world)["observedGeneration"] == 2
+
+
+async def test_without_the_extensions_nothing_of_pools_happens() -> None:
+    """The pool controller runs only when it is asked for."""
+    async with open_world() as world:
+        await world.create(template())
+        await world.create(pool())
+        await rest(world)
+        assert not members(world)
+        assert not world.requests("list", "sandboxwarmpools")
+
+
+def ids_and_versions(objects: list[Json]) -> set[tuple[str, str]]:
+    """Return what tells whether anything was written."""
+    return {(one["metadata"]["uid"], one["metadata"]["resourceVersion"]) for one in objects}
