@@ -72,6 +72,8 @@ class ControllerStatistics:
     queue: QueueStatistics
     workers: WorkerStatistics
     transport: TransportStatistics
+    # By the name of the controller; "sandbox" is the same as ``workers``.
+    workers_by_controller: dict[str, WorkerStatistics]
 
 
 class Controller:
@@ -236,6 +238,10 @@ class Controller:
             self.intakes.services,
             self.intakes.pvcs,
         )
+        workers = {"sandbox": self.sandboxes.dispatcher.statistics()}
+        if self.extensions is not None:
+            intakes += self.extensions.all_intakes
+            workers |= self.extensions.worker_statistics()
         return ControllerStatistics(
             kinds={
                 intake.kind.resource.plural: KindStatistics(
@@ -247,8 +253,9 @@ class Controller:
                 for intake in intakes
             },
             queue=self.queue.statistics(),
-            workers=self.sandboxes.dispatcher.statistics(),
+            workers=workers["sandbox"],
             transport=self._client.transport.statistics(),
+            workers_by_controller=workers,
         )
 
 

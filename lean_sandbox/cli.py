@@ -103,8 +103,8 @@ def _add_demo(commands: _Commands) -> None:
         "show the main job on an embedded control plane, and what it costs",
         "Starts an API server and a simulated kubelet in this process, runs the controller\n"
         "against them over HTTP, takes Sandboxes from a manifest to Ready, through suspend,\n"
-        "resume, loss of the Pod and expiry, and prints the requests that took. Needs no\n"
-        "cluster and leaves nothing behind.",
+        "resume, loss of the Pod and expiry, binds a burst of claims from a warm pool, and\n"
+        "prints the requests that took. Needs no cluster and leaves nothing behind.",
     )
     parser.add_argument(
         "--sandboxes",
@@ -112,6 +112,20 @@ def _add_demo(commands: _Commands) -> None:
         default=50,
         metavar="N",
         help="Sandboxes of the launch whose cost is counted (default: 50)",
+    )
+    parser.add_argument(
+        "--pool",
+        type=int,
+        default=20,
+        metavar="N",
+        help="members of the warm pool of the second act (default: 20)",
+    )
+    parser.add_argument(
+        "--claims",
+        type=int,
+        default=10,
+        metavar="N",
+        help="claims bound at once; 0 leaves the second act out (default: 10)",
     )
     parser.add_argument(
         "--output",
@@ -130,7 +144,11 @@ def _run_demo(given: argparse.Namespace) -> int:
     from lean_sandbox.demo.script import run_demo  # noqa: PLC0415
 
     log.configure(given.log_level, "auto")
-    return EXIT_OK if run_demo(given.sandboxes, given.output) else EXIT_FAILED
+    return (
+        EXIT_OK
+        if run_demo(given.sandboxes, given.pool, given.claims, given.output)
+        else EXIT_FAILED
+    )
 
 
 # -- run -------------------------------------------------------------------------------------------
@@ -201,6 +219,12 @@ def _add_local(commands: _Commands) -> None:
     up.add_argument(
         "--no-controller", action="store_true", help="leave the controller to be run by hand"
     )
+    up.add_argument(
+        "--extensions",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="let the controller serve claims, templates and pools as well (default: yes)",
+    )
     up.add_argument("--log-level", default="info", metavar="LEVEL", help="of the controller's log")
     up.set_defaults(run=_run_local_up)
 
@@ -219,7 +243,9 @@ def _run_local_up(given: argparse.Namespace) -> int:
         from lean_sandbox.app import run_controller  # noqa: PLC0415
         from lean_sandbox.settings import Settings as ControllerSettings  # noqa: PLC0415
 
-        await run_controller(ControllerSettings(kubeconfig=str(kubeconfig)))
+        await run_controller(
+            ControllerSettings(kubeconfig=str(kubeconfig), extensions=given.extensions)
+        )
 
     settings = UpSettings(
         server=LocalSettings(port=given.port, tls=given.tls, state_file=given.state),

@@ -22,7 +22,7 @@ from lean_sandbox.reconcile.warmpool.controller import PoolController
 from lean_sandbox.reconcile.warmpool.reconciler import PoolOptions
 from lean_sandbox.run.queue import REFILL, WorkQueue
 from lean_sandbox.run.standback import StandBack
-from lean_sandbox.run.workers import Dispatcher
+from lean_sandbox.run.workers import Dispatcher, WorkerStatistics
 from lean_sandbox.settings import Settings
 from lean_sandbox.watch import extension_kinds as kinds
 from lean_sandbox.watch.caches import Caches
@@ -134,6 +134,15 @@ class Extensions:
             "sandboxwarmpool": self.pools.queue,
             "sandboxtemplate": self.templates.queue,
             "claim-annotations": self.claims.annotator.queue,
+        }
+
+    def worker_statistics(self) -> dict[str, WorkerStatistics]:
+        """Return the counters of the passes by the name of their controller."""
+        return {
+            "sandboxclaim": self.claims.dispatcher.statistics(),
+            "sandboxwarmpool": self.pools.dispatcher.statistics(),
+            "sandboxtemplate": self.templates.dispatcher.statistics(),
+            "claim-annotations": self.claims.annotator.dispatcher.statistics(),
         }
 
     # -- what concerns all three -----------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from lean_sandbox.demo.burst_bill import BurstBill, print_burst
 from lean_sandbox.demo.figures import REFERENCE_COLD
 from lean_sandbox.demo.ledger import Cost, EventCount
 from lean_sandbox.demo.tables import Screen
@@ -58,7 +59,7 @@ class EventRow(msgspec.Struct, frozen=True):
 
 
 class LaunchBill(msgspec.Struct, frozen=True):
-    """What the launch of many Sandboxes cost, and the steps of the one before it."""
+    """What the launch of many Sandboxes cost, the steps before it and the burst after it."""
 
     sandboxes: int
     took_s: float
@@ -72,6 +73,7 @@ class LaunchBill(msgspec.Struct, frozen=True):
     received_bytes: int
     watch_events: dict[str, EventRow]
     steps: list[StepRow]
+    burst: BurstBill | None = None
 
 
 def print_bill(bill: LaunchBill, screen: Screen) -> None:
@@ -125,6 +127,9 @@ def print_bill(bill: LaunchBill, screen: Screen) -> None:
         " real API server."
     )
     screen.say("The worst launch on record took 34 requests and seven passes for one Pod start.")
+    if bill.burst is not None:
+        screen.say()
+        print_burst(bill.burst, screen)
 
 
 def _comparison(bill: LaunchBill) -> list[tuple[str, str, str]]:

@@ -44,7 +44,7 @@ class Cost:
     codes: Counter[int]
     sent_bytes: int
     received_bytes: int
-    passes: int
+    passes_by: Counter[str]
     events: dict[str, EventCount]
 
     def since(self, before: Cost) -> Cost:
@@ -54,7 +54,7 @@ class Cost:
             self.codes - before.codes,
             self.sent_bytes - before.sent_bytes,
             self.received_bytes - before.received_bytes,
-            self.passes - before.passes,
+            self.passes_by - before.passes_by,
             {
                 kind: count.since(before.events.get(kind, EventCount()))
                 for kind, count in self.events.items()
@@ -64,6 +64,13 @@ class Cost:
     def count(self, verb: str, resource: str) -> int:
         """Return how many requests of one kind were made."""
         return self.requests[verb, resource]
+
+    def requests_by_name(self) -> dict[str, int]:
+        """Return the requests as ``verb resource``, in the order of the alphabet."""
+        return {
+            f"{verb} {resource}": number
+            for (verb, resource), number in sorted(self.requests.items())
+        }
 
     @property
     def writes(self) -> int:
@@ -87,6 +94,11 @@ class Cost:
             for (verb, resource), number in self.requests.items()
             if verb in _WRITES and resource.startswith("events")
         )
+
+    @property
+    def passes(self) -> int:
+        """Passes of all controllers."""
+        return self.passes_by.total()
 
     @property
     def conflicts(self) -> int:
@@ -113,13 +125,17 @@ class Ledger:
         """Return what was counted so far."""
         assert self.controller is not None
         counted = self.controller.statistics()
-        workers = counted.workers
         return Cost(
             requests=Counter(self._requests),
             codes=Counter(self._codes),
             sent_bytes=counted.transport.sent_bytes,
             received_bytes=counted.transport.received_bytes,
-            passes=workers.success + workers.requeue + workers.requeue_after + workers.errors,
+            passes_by=Counter(
+                {
+                    name: workers.success + workers.requeue + workers.requeue_after + workers.errors
+                    for name, workers in counted.workers_by_controller.items()
+                }
+            ),
             events={
                 kind: EventCount(
                     seen=one.intake.seen,

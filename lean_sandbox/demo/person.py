@@ -86,6 +86,10 @@ class Person:
         """Return a Sandbox as the watch last showed it."""
         return self._seen.get(name)
 
+    def count(self, is_counted: Callable[[Sandbox], bool]) -> int:
+        """Count Sandboxes as the watch last showed them."""
+        return sum(is_counted(sandbox) for sandbox in self._seen.values())
+
     async def apply(self, name: str) -> None:
         """Create the Sandbox of the manifest."""
         import yaml  # noqa: PLC0415

@@ -19,6 +19,7 @@ from lean_sandbox.api.transport import Transport
 from lean_sandbox.app import Controller
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.demo.bill import EventRow, LaunchBill, StepRow, print_bill
+from lean_sandbox.demo.burst import Burst, Claimant
 from lean_sandbox.demo.ledger import Cost, Ledger
 from lean_sandbox.demo.person import NotReachedError, Person, manifest, reason_of
 from lean_sandbox.demo.tables import Screen
@@ -35,12 +36,12 @@ _CONTROLLER = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controll
 _SETTLE_S = 0.4
 
 
-def run_demo(sandboxes: int, output: str) -> bool:
+def run_demo(sandboxes: int, pool: int, claims: int, output: str) -> bool:
     """Run the demo and print its bill; return whether everything was reached."""
     screen = Screen(quiet=output == "json")
     bill: LaunchBill | None = None
     try:
-        bill = anyio.run(_run, sandboxes, screen)
+        bill = anyio.run(_run, sandboxes, pool, claims, screen)
     except* NotReachedError as failures:
         for failure in failures.exceptions:
             print(f"demo: {failure}", file=sys.stderr)  # noqa: T201
@@ -53,16 +54,18 @@ def run_demo(sandboxes: int, output: str) -> bool:
     return True
 
 
-async def _run(sandboxes: int, screen: Screen) -> LaunchBill:
+async def _run(sandboxes: int, pool: int, claims: int, screen: Screen) -> LaunchBill:
     clock = SystemClock()
     screen.step("Starting an embedded control plane, simulated nodes and the controller")
     with TemporaryDirectory(prefix="lean-sandbox-demo-") as folder:
         async with ControlPlane() as plane, anyio.create_task_group() as group:
             ledger = Ledger()
+            transports: list[Transport] = []
 
             def client(user: str, observer: Observer | None = None) -> Client:
                 path = plane.kubeconfig(Path(folder) / f"{len(user)}.kubeconfig", user)
-                return Client(Transport(load(str(path)), clock=clock, observer=observer))
+                transports.append(Transport(load(str(path)), clock=clock, observer=observer))
+                return Client(transports[-1])
 
             plane.store.create(_cluster_admin(_CONTROLLER))
             kubelet = Kubelet(
@@ -73,16 +76,26 @@ async def _run(sandboxes: int, screen: Screen) -> LaunchBill:
             )
             plane.store.create(_cluster_admin("kubelet-admin"))
             person = Person(client("admin"), clock)
-            controller = Controller(client(_CONTROLLER, ledger.observe), Settings(), clock=clock)
+            claimant = Claimant(client("admin"), clock)
+            controller = Controller(
+                client(_CONTROLLER, ledger.observe), Settings(extensions=True), clock=clock
+            )
             ledger.controller = controller
             group.start_soon(kubelet.run)
             group.start_soon(person.watch)
+            group.start_soon(claimant.watch)
             await person.ready()
             await group.start(controller.run)
             screen.progress(f"listening on {plane.url}")
             story = Story(person, controller, ledger, screen, clock)
             bill = await story.tell(sandboxes)
+            if claims > 0:
+                burst = Burst(person, claimant, ledger, screen, clock)
+                bill = msgspec.structs.replace(bill, burst=await burst.tell(pool, claims))
             group.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                for transport in transports:
+                    await transport.aclose()
         return bill
 
 
@@ -206,10 +219,7 @@ def _bill(sandboxes: int, took_s: float, cost: Cost, steps: list[StepRow]) -> La
     return LaunchBill(
         sandboxes=sandboxes,
         took_s=round(took_s, 3),
-        requests={
-            f"{verb} {resource}": number
-            for (verb, resource), number in sorted(cost.requests.items())
-        },
+        requests=cost.requests_by_name(),
         writes=cost.writes,
         reads=cost.reads,
         event_posts=cost.event_posts,

@@ -43,7 +43,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     """A Sandbox of a pool that no claim has: what a claim needs to know to choose it.
 
     ``mark`` is for whoever takes it to judge, such as the label with the hash of its blueprint.
-    It takes 88 bytes; let ``pool``, ``node`` and ``mark`` be the same object for all members that
+    It takes 72 bytes; let ``pool``, ``node`` and ``mark`` be the same object for all members that
     agree in them, and ``key`` and ``uid`` those of the cache, for else they cost 400 more.
     """
 

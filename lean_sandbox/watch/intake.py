@@ -26,7 +26,7 @@ __all__ = ["Intake", "IntakeStatistics"]
 E = TypeVar("E", bound=Entry)
 
 _NOTHING = Change(0)
-_ENDED_REMEMBERED = 1024
+_ENDED_REMEMBERED = 512
 
 
 @dataclass(slots=True)

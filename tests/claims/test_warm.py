@@ -35,7 +35,7 @@ from tests.support.claims import (
     writes_in_order,
 )
 from tests.support.clock import EPOCH
-from tests.support.world import condition
+from tests.support.world import NS, condition
 
 Json = dict[str, Any]
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -151,17 +151,19 @@ def _owned_by(**changes: str) -> Callable[[Json], None]:
 
 @pytest.mark.claim_case(61)
 async def test_a_members_look_alike_of_another_owner_is_never_taken() -> None:
-    """Claim case 61: one of a ReplicaSet, one of nobody: the claim starts cold."""
-
-    def unowned(body: Json) -> None:
-        del body["metadata"]["ownerReferences"]
+    """Claim case 61: with all labels of a member but a ReplicaSet's: the claim starts cold."""
 
     def more(plane: ControlPlane) -> None:
-        add_member(plane, "a", change=_owned_by(apiVersion="apps/v1", kind="ReplicaSet"))
-        add_member(plane, "b", change=unowned)
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "pool", "namespace": NS},
+        }
+        uid = plane.store.create(body)["metadata"]["uid"]
+        add_member(plane, "a", change=_owned_by(apiVersion="apps/v1", kind="ReplicaSet", uid=uid))
 
     async with open_claims(prepare=more, ready=False) as world:
-        await run_members(world, "a", "b")
+        await run_members(world, "a")
         await world.create(claim())
         assert bound_name(world) == "c"
         assert owner_of(world, "a") == "ReplicaSet/pool"
@@ -170,11 +172,20 @@ async def test_a_members_look_alike_of_another_owner_is_never_taken() -> None:
 @pytest.mark.claim_case(61)
 async def test_a_member_on_its_way_out_is_never_taken() -> None:
     """Claim case 61: a deletionTimestamp is enough."""
-    async with open_claims("m1", replicas=0, ready=False) as world:
-        await world.patch("sandboxes", "m1", {"metadata": {"finalizers": ["example.com/wait"]}})
+
+    def held_back(body: Json) -> None:
+        body["metadata"]["finalizers"] = ["example.com/wait"]
+
+    def more(plane: ControlPlane) -> None:
+        add_member(plane, "m1", change=held_back)
+
+    async with open_claims(replicas=1, prepare=more, ready=False) as world:
+        await run_members(world, "m1")
+        await world.delete("sandboxes", "m1")
         await world.create(claim())
         await world.advance(3.0)
         assert bound_name(world) == "c"
+        assert owner_of(world, "m1") == "SandboxWarmPool/pool"
 
 
 @pytest.mark.claim_case(62)
@@ -322,7 +333,7 @@ async def test_more_claims_than_members_start_cold_one_owner_each() -> None:
 @pytest.mark.claim_case(73)
 async def test_without_observability_only_the_time_of_first_observation_is_missing() -> None:
     """Claim case 73: one annotation patch all the same, and no Event when those are off too."""
-    off = {"disable_claim_observability_annotations": True, "disable_claim_events": True}
+    off: Json = {"disable_claim_observability_annotations": True, "disable_claim_events": True}
     async with open_claims("m1", **off) as world:
         await world.create(claim())
         await world.advance(3.0)

@@ -25,8 +25,10 @@ from lean_sandbox.settings import Settings
 __all__ = [
     "CLAIMS",
     "CONTROLLER",
+    "LEFT_OPEN",
     "POOLS",
     "SANDBOXES",
+    "VOLUME",
     "Cluster",
     "Room",
     "is_ready",
@@ -39,6 +41,11 @@ CLAIMS = "sandboxclaims.extensions.agents.x-k8s.io"
 POOLS = "sandboxwarmpools.extensions.agents.x-k8s.io"
 SANDBOXES = "sandboxes.agents.x-k8s.io"
 CONTROLLER = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"
+
+VOLUME: Json = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
 
 # A watch that the blocking client leaves by an error stays open until the collector finds it.
 LEFT_OPEN = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"

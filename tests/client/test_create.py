@@ -12,7 +12,7 @@ from k8s_agent_sandbox.utils import extract_sandbox_name_hash
 from kubernetes.client import ApiException
 
 from lean_sandbox.model.names import name_hash
-from tests.client.cluster import CLAIMS, CONTROLLER, LEFT_OPEN, SANDBOXES, Room, is_ready
+from tests.client.cluster import CLAIMS, CONTROLLER, LEFT_OPEN, SANDBOXES, VOLUME, Room, is_ready
 
 pytestmark = pytest.mark.filterwarnings(LEFT_OPEN)
 
@@ -174,6 +174,17 @@ def test_variables_reach_the_container_where_the_template_allows(
     assert sandbox.sandbox_id not in before
     container = room.pod(sandbox.sandbox_id)["spec"]["containers"][0]
     assert {"name": "TASK", "value": "count"} in container["env"]
+
+
+def test_volumes_are_made_where_the_template_allows(client: Client, room: Room) -> None:
+    """The Sandbox is made for the claim and has a claim on a volume of its own."""
+    room.template("open", volumeClaimTemplatesPolicy="Allowed")
+    room.pool(template="open")
+    before = room.members()
+    sandbox = client.create_sandbox("pool", room.name, volume_claim_templates=[VOLUME])
+    assert sandbox.sandbox_id not in before
+    name = f"data-{sandbox.sandbox_id}"
+    assert room.cluster.find("persistentvolumeclaims", room.name, name) is not None
 
 
 def test_a_claim_is_taken_up_again_by_its_name(client: Client, room: Room) -> None:

@@ -13,7 +13,7 @@ from k8s_agent_sandbox.exceptions import (
 from k8s_agent_sandbox.sandbox import Sandbox
 from k8s_agent_sandbox.sandbox_client import SandboxClient
 
-from tests.client.cluster import LEFT_OPEN, Room
+from tests.client.cluster import LEFT_OPEN, VOLUME, Room
 
 pytestmark = pytest.mark.filterwarnings(LEFT_OPEN)
 
@@ -29,6 +29,13 @@ def test_variables_are_refused_where_the_template_forbids_them(client: Client, r
     with pytest.raises(SandboxClaimFailedError, match="EnvVarsInjectionRejected") as caught:
         client.create_sandbox("pool", room.name, _PROMPTLY_S, env={"TASK": "count"})
     assert "environment variable" in str(caught.value)
+
+
+def test_volumes_are_refused_where_the_template_forbids_them(client: Client, room: Room) -> None:
+    """The client fails with the reason, as for variables."""
+    room.pool()
+    with pytest.raises(SandboxClaimFailedError, match="VolumeClaimTemplatesError"):
+        client.create_sandbox("pool", room.name, _PROMPTLY_S, volume_claim_templates=[VOLUME])
 
 
 def test_a_reserved_label_for_the_pod_is_refused(client: Client, room: Room) -> None:

@@ -416,6 +416,27 @@ def test_leftovers_stay_few() -> None:
     assert queue.counts(POOL) == Counts(taken=50)
 
 
+def test_a_member_that_comes_back_again_and_again_stands_in_line_once() -> None:
+    """Each return leaves a copy behind that looks valid; it is handed out and dropped only once."""
+    queue = filled(member("m1"), member("m2"), member("m3", is_ready=False))
+    for turn in range(101):
+        queue.offer(member("m2", is_ready=turn % 2 == 0))
+    lines = [
+        line
+        for stage in queue._pools[POOL]._stages
+        if stage is not None
+        for line in stage._lines.values()
+    ]
+    assert all(len(line.heap) <= 2 * line.size + 16 for line in lines)
+    assert list(drain(queue)) == ["m1", "m2", "m3"]
+    for name in ("m1", "m2", "m3"):
+        queue.give_back(member(name))
+    for turn in range(11):
+        queue.offer(member("m2", is_ready=turn % 2 == 0))
+    queue.forget_pool(POOL)
+    assert queue.pools() == []
+
+
 @pytest.mark.parametrize(("nodes", "limit"), [(100, 200), (20_000, 450)])
 def test_a_free_member_costs_a_few_hundred_bytes(nodes: int, limit: int) -> None:
     """Besides the Member: about 140 bytes, and 350 where each is alone on its node."""

@@ -6,8 +6,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.model.names import name_hash
+from lean_sandbox.model.template import SandboxTemplate, view_of_template
+from lean_sandbox.model.warmpool import SandboxWarmPool, build_member, view_of_pool
 from lean_sandbox.settings import Settings
 from tests.support.clock import FakeClock
 from tests.support.world import NS, World, open_world, pod_conditions
@@ -33,6 +37,7 @@ __all__ = [
     "members",
     "names_of",
     "open_pools",
+    "orphan",
     "pool",
     "pool_events",
     "pool_status",
@@ -238,3 +243,26 @@ async def change_pool(world: World, spec: Json, name: str = "p") -> None:
 async def change_template(world: World, spec: Json, name: str = "t") -> None:
     """Change the spec of a template as a user."""
     await world.patch(TEMPLATES, name, {"spec": spec})
+
+
+def orphan(
+    name: str,
+    *,
+    template_body: Json | None = None,
+    pool_name: str = "p",
+    owner: Json | None = None,
+    namespace: str = NS,
+) -> Json:
+    """Return a Sandbox as the pool makes them, with another owner or none at all."""
+    view = view_of_pool(msgspec.convert(pool(pool_name), SandboxWarmPool))
+    source = msgspec.json.encode(template_body or template())
+    blueprint = view_of_template(msgspec.json.decode(source, type=SandboxTemplate))
+    made: Json = msgspec.json.decode(
+        msgspec.json.encode(build_member(view, blueprint, eviction=True))
+    )
+    metadata = made["metadata"]
+    del metadata["generateName"], metadata["ownerReferences"]
+    metadata.update(name=name, namespace=namespace)
+    if owner is not None:
+        metadata["ownerReferences"] = [owner]
+    return made

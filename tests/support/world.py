@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from itertools import chain
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -151,14 +152,13 @@ class World:
         Returns how long that took by the clock; fails when it takes longer than ``within_s``.
         """
         began = self.clock.monotonic()
-        wanted = sum(len(versions) for versions in self.controller.seen_versions().values())
         with anyio.fail_after(_PATIENCE_S):
             while True:
                 for _ in range(50):
                     await anyio.lowlevel.checkpoint()
                 while self._is_busy() or self._streams() != self.plane.open_watches:
                     await anyio.lowlevel.checkpoint()
-                if self._streams() == wanted:
+                if self._streams() == len(list(chain(*self.controller.seen_versions().values()))):
                     break
                 took_s = self.clock.monotonic() - began
                 assert took_s <= within_s, self.controller.problems

@@ -208,7 +208,7 @@ def test_a_contradiction_passes_whatever_the_predicate_remembers(
 def test_only_so_many_ends_are_remembered(boxes: Hand[SandboxEntry]) -> None:
     """Protection against late answers is bounded in memory."""
     boxes.saw(*[sandbox_row("DELETED", f"x{number}", number) for number in range(100, 2000)])
-    assert len(boxes.intake._ended._versions) == 1024
+    assert len(boxes.intake._ended._versions) == 512
     assert boxes.learn(sandbox("x1999", 50))[1] == Change.GONE
     assert boxes.learn(sandbox("x100", 50))[1] == Change.FIRST_SEEN
 

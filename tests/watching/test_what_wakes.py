@@ -279,7 +279,7 @@ def test_rows_of_a_sandbox_that_are_dropped(boxes: Hand[SandboxEntry], row: dict
 def test_a_sandbox_keeps_the_annotations_that_are_read(boxes: Hand[SandboxEntry]) -> None:
     """With and without the Pod's name, empty as distinct from absent."""
     pod_name, trace = names.POD_NAME_ANNOTATION, names.TRACE_CONTEXT_ANNOTATION
-    for version, annotations in enumerate(
+    for version, noted in enumerate(
         (
             {pod_name: "a"},
             {pod_name: "other", trace: "t"},
@@ -289,8 +289,8 @@ def test_a_sandbox_keeps_the_annotations_that_are_read(boxes: Hand[SandboxEntry]
         ),
         start=20,
     ):
-        boxes.saw(sandbox_row("MODIFIED", "a", version, annotations={**annotations, "z": "z"}))
-        assert boxes.get("a").annotations == annotations
+        boxes.saw(sandbox_row("MODIFIED", "a", version, annotations={**noted, "z": "z"}))
+        assert boxes.get("a").annotations == noted
     boxes.saw(sandbox_row("MODIFIED", "a", 30))
     assert boxes.get("a").annotations is None
 

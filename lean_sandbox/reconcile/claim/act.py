@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -9,13 +10,14 @@ import msgspec
 from lean_sandbox.api.client import METADATA_ACCEPT, Client
 from lean_sandbox.api.errors import NotFound
 from lean_sandbox.api.limits import Lane
-from lean_sandbox.api.resources import SANDBOXCLAIMS, SANDBOXES
+from lean_sandbox.api.resources import NETWORKPOLICIES, SANDBOXCLAIMS, SANDBOXES
 from lean_sandbox.api.wire import PartialObject
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import SandboxClaim, SandboxClaimStatus
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
 from lean_sandbox.run.queue import WorkQueue
-from lean_sandbox.watch.extension_objects import ClaimEntry
+from lean_sandbox.watch.extension_caches import ExtensionIntakes
+from lean_sandbox.watch.extension_objects import ClaimEntry, PolicyEntry
 from lean_sandbox.watch.intake import Intake
 from lean_sandbox.watch.objects import SandboxEntry, row_of
 from lean_sandbox.watch.store import Key
@@ -32,11 +34,13 @@ class ClaimAct:
         self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
         self._behind: dict[str, Any] = {"lane": Lane.BACKGROUND, "timeout_s": timeout_s}
         self._claims: Intake[ClaimEntry]
+        self._policies: Intake[PolicyEntry]
         self._sandboxes: Intake[SandboxEntry]
 
-    def connect(self, claims: Intake[ClaimEntry], sandboxes: Intake[SandboxEntry]) -> None:
+    def connect(self, intakes: ExtensionIntakes, sandboxes: Intake[SandboxEntry]) -> None:
         """Take the intakes, which need the controllers' handlers to be built."""
-        self._claims = claims
+        self._claims = intakes.claims
+        self._policies = intakes.policies
         self._sandboxes = sandboxes
 
     # -- claims ----------------------------------------------------------------------------------
@@ -111,6 +115,18 @@ class ClaimAct:
             )
         except NotFound:
             return
+
+    async def delete_policy(self, entry: PolicyEntry) -> None:
+        """Delete this very NetworkPolicy; one that is gone is no error. One DELETE."""
+        with suppress(NotFound):
+            await self._client.delete(
+                NETWORKPOLICIES,
+                entry.key.namespace,
+                entry.key.name,
+                uid=entry.uid,
+                **self._behind,
+            )
+        self._policies.forget(entry.key, entry.uid)
 
     def _learn_claim(self, key: Key, answer: PartialObject) -> ClaimEntry:
         row = row_of(answer.metadata)

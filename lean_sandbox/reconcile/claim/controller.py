@@ -78,7 +78,7 @@ class ClaimController:
         )
         self._binder = Binder(caches, self.warm, blueprints, self._act, notes, wakes, clock=clock)
         self._reconciler = ClaimReconciler(
-            extensions.claims,
+            extensions,
             caches,
             self._act,
             self._binder,
@@ -100,7 +100,7 @@ class ClaimController:
 
     def connect(self, intakes: ExtensionIntakes, sandboxes: Intake[SandboxEntry]) -> None:
         """Take the intakes, which need this controller's handlers to be built."""
-        self._act.connect(intakes.claims, sandboxes)
+        self._act.connect(intakes, sandboxes)
 
     @property
     def is_busy(self) -> bool:

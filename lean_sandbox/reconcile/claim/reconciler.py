@@ -42,9 +42,10 @@ from lean_sandbox.reconcile.claim.binder import Binder, StillWaitingError
 from lean_sandbox.reconcile.claim.notes import ClaimNotes
 from lean_sandbox.run.workers import Result
 from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.extension_caches import ExtensionCaches
 from lean_sandbox.watch.extension_objects import ClaimEntry
 from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.store import Key, Store
+from lean_sandbox.watch.store import Key
 
 __all__ = ["Annotator", "ClaimFailedError", "ClaimReconciler"]
 
@@ -79,7 +80,7 @@ class ClaimReconciler:
 
     def __init__(
         self,
-        claims: Store[ClaimEntry],
+        extensions: ExtensionCaches,
         caches: Caches,
         act: ClaimAct,
         binder: Binder,
@@ -89,7 +90,8 @@ class ClaimReconciler:
         clock: Clock,
         allowed_label_domains: tuple[str, ...],
     ) -> None:
-        self._claims = claims
+        self._claims = extensions.claims
+        self._policies = extensions.policies
         self._caches = caches
         self._act = act
         self._binder = binder
@@ -101,7 +103,10 @@ class ClaimReconciler:
     async def reconcile(self, key: Key) -> Result:
         """Make one pass; raises :class:`ClaimFailedError` when it has to be repeated."""
         entry = self._claims.get(key)
-        if entry is None or entry.is_deleting:
+        if entry is None:
+            return Result()
+        await self._drop_policy(entry)
+        if entry.is_deleting:
             return Result()
         whole: SandboxClaim | None = None
         if entry.needs_look:
@@ -123,6 +128,22 @@ class ClaimReconciler:
                 return Result(requeue_after_s=_NAMESPACE_TERMINATING_REQUEUE_S)
             raise
         return await self._conclude(entry, old, sandbox, error)
+
+    async def _drop_policy(self, entry: ClaimEntry) -> None:
+        """Delete the NetworkPolicy that releases of older days made for each claim (3.12)."""
+        held = self._policies.get(Key(entry.key.namespace, f"{entry.key.name}-network-policy"))
+        if held is None or held.owner is None or held.owner.uid != entry.uid:
+            return
+        if (held.owner.group, held.owner.kind) != (
+            names.EXTENSIONS_GROUP,
+            names.SANDBOX_CLAIM_KIND,
+        ):
+            return
+        try:
+            await self._act.delete_policy(held)
+        except ControlPlaneError as error:
+            # The claim is served all the same, and the next pass tries again.
+            log.warning("policy_not_deleted", policy=str(held.key), error=str(error))
 
     def due_in_s(self, key: Key) -> float | None:
         """Return when a claim expires, in seconds: a backoff must not sleep through it."""

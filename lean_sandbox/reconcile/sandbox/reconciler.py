@@ -211,13 +211,13 @@ class SandboxReconciler:
         if wait_s > 0:
             requeues.append(wait_s)
         else:
-            if is_on_the_way_up(old, new):
-                # A pass with nothing to tell publishes nothing and must not lengthen the next wait.
-                if conditions.status_patch(old, new) is not None:
-                    self._launches.published(entry.key, self._clock.monotonic())
-            else:
-                self._launches.settled(entry.key)
             await self._write_status(entry, old, new)
+            if not is_on_the_way_up(old, new):
+                self._launches.settled(entry.key)
+            elif conditions.status_patch(old, new) is not None:
+                # Only what was told lengthens the next wait: neither a pass with nothing to tell
+                # nor a write that failed, which is repeated as soon as the backoff allows.
+                self._launches.published(entry.key, self._clock.monotonic())
         if outcome.failures and not has_expired:
             raise _failure(outcome)
         due = [seconds for seconds in requeues if seconds is not None]

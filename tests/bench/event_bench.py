@@ -1,0 +1,511 @@
+"""What one watch event of a Pod costs the client, step by step and form by form.
+
+Run as ``python -m tests.bench.event_bench [rounds]``. The Pod is an ordinary running one of about
+3 kB with the managedFields of three writers. Three tables: microseconds of each step for one event
+in each form; full objects pruned while decoding, pruned afterwards, and not pruned, in microseconds
+and in KiB of heap for each object kept; and partial metadata as JSON beside the same as protobuf,
+read by a small decoder that skips managedFields by their length.
+
+Times are CPU time of this process, the least of the rounds; memory is counted by tracemalloc.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import struct
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from filters import EventType, Examiner
+from lean_sandbox.model import names
+from lean_sandbox.model.pod import Pod
+from lean_sandbox.watch import kinds
+from lean_sandbox.watch.feed import Feed, WatchStatistics
+from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.lines import LineSplitter
+from lean_sandbox.watch.objects import PodEntry, pod_columns, row_of
+from lean_sandbox.watch.store import Store
+from lean_sandbox.watch.wire import MetaRow, OwnerRow, WatchLine
+
+Json = dict[str, Any]
+
+OBJECTS = 500
+COLUMNS = ("Name", "Ready", "Status", "Restarts", "Age", "IP", "Node", "Nominated Node", "Gates")
+AT = "2026-01-02T03:04:05Z"
+
+
+# -- the objects -----------------------------------------------------------------------------------
+
+
+def metadata(number: int, version: int) -> Json:
+    """Return the metadata of a Pod, most of which is managedFields, as on a real server."""
+    name = f"sandbox-{number:06d}"
+    spec: Json = {
+        f"f:{field}": {}
+        for field in ("dnsPolicy", "enableServiceLinks", "restartPolicy", "schedulerName")
+    }
+    container: Json = {
+        f"f:{field}": {} for field in ("image", "imagePullPolicy", "name", "resources")
+    }
+    conditions: Json = {
+        f'k:{{"type":"{kind}"}}': {
+            f"f:{field}": {} for field in ("lastProbeTime", "lastTransitionTime", "status", "type")
+        }
+        for kind in ("ContainersReady", "Initialized", "Ready")
+    }
+    fields: list[tuple[str, str, Json]] = [
+        (
+            "agent-sandbox-controller",
+            "",
+            {
+                "f:metadata": {"f:labels": {".": {}, "f:app": {}}, "f:ownerReferences": {".": {}}},
+                "f:spec": {"f:containers": {'k:{"name":"main"}': container}, **spec},
+            },
+        ),
+        ("kube-scheduler", "binding", {"f:spec": {"f:nodeName": {}}}),
+        ("kubelet", "status", {"f:status": {"f:conditions": conditions, "f:podIPs": {".": {}}}}),
+    ]
+    managed = [
+        {
+            "manager": manager,
+            "operation": "Update",
+            "apiVersion": "v1",
+            "time": AT,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": owned,
+            **({"subresource": subresource} if subresource else {}),
+        }
+        for manager, subresource, owned in fields
+    ]
+    return {
+        "name": name,
+        "namespace": "team-a",
+        "uid": f"{number:08x}-2222-4000-8000-000000000000",
+        "resourceVersion": str(version),
+        "generation": 1,
+        "creationTimestamp": AT,
+        "labels": {"app": "agents", names.NAME_HASH_LABEL: names.name_hash(name)},
+        "annotations": {
+            names.PROPAGATED_LABELS_ANNOTATION: "app",
+            names.PROPAGATED_ANNOTATIONS_ANNOTATION: "note",
+            "note": "x",
+        },
+        "ownerReferences": [
+            {
+                "apiVersion": "agents.x-k8s.io/v1beta1",
+                "kind": "Sandbox",
+                "name": name,
+                "uid": f"{number:08x}-1111-4000-8000-000000000000",
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+        "managedFields": managed,
+    }
+
+
+def address(number: int) -> str:
+    """Return the address of a Pod."""
+    return f"10.1.{number >> 8}.{number & 255}"
+
+
+def full(number: int, version: int) -> Json:
+    """Return a whole running Pod."""
+    conditions = [
+        {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": AT}
+        for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata(number, version),
+        "spec": {
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.local/agents/runtime:1.2.3",
+                    "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+                    "ports": [{"containerPort": 8080, "protocol": "TCP"}],
+                    "imagePullPolicy": "IfNotPresent",
+                }
+            ],
+            "nodeName": f"node-{number % 50}",
+            "restartPolicy": "Always",
+            "serviceAccountName": "default",
+            "tolerations": [
+                {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "tolerationSeconds": 300}
+                for key in ("not-ready", "unreachable")
+            ],
+        },
+        "status": {
+            "phase": "Running",
+            "conditions": conditions,
+            "hostIP": "192.168.0.1",
+            "podIP": address(number),
+            "podIPs": [{"ip": address(number)}],
+            "startTime": AT,
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "ready": True,
+                    "started": True,
+                    "restartCount": 0,
+                    "state": {"running": {"startedAt": AT}},
+                }
+            ],
+            "qosClass": "Burstable",
+        },
+    }
+
+
+def partial(number: int, version: int) -> Json:
+    """Return the same Pod as PartialObjectMetadata."""
+    kind = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+    return {**kind, "metadata": metadata(number, version)}
+
+
+def table(number: int, version: int) -> Json:
+    """Return the same Pod as a Table of one row; the columns are told by the first of all."""
+    first = [{"name": name, "type": "string"} for name in COLUMNS]
+    cells = [
+        f"sandbox-{number:06d}",
+        "1/1",
+        "Running",
+        0,
+        "5m",
+        address(number),
+        f"node-{number % 50}",
+        "<none>",
+        "<none>",
+    ]
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"resourceVersion": str(version)},
+        "columnDefinitions": first if number == 0 and version < OBJECTS else None,
+        "rows": [{"cells": cells, "object": partial(number, version)}],
+    }
+
+
+def lines_of(form: Callable[[int, int], Json], rounds: int = 2) -> list[bytes]:
+    """Return the lines of a watch: every object once a round, each time at a later version."""
+    return [
+        msgspec.json.encode({"type": "MODIFIED", "object": form(number, OBJECTS * turn + number)})
+        for turn in range(rounds)
+        for number in range(OBJECTS)
+    ]
+
+
+# -- measuring -------------------------------------------------------------------------------------
+
+
+def cheapest_us(rounds: int, make: Callable[[], Callable[[], object]], count: int) -> float:
+    """Return microseconds an item; ``make`` prepares a round, what it returns is timed."""
+    best = float("inf")
+    for _ in range(rounds):
+        act = make()
+        gc.collect()
+        gc.disable()
+        began = time.process_time()
+        act()
+        took = time.process_time() - began
+        gc.enable()
+        best = min(best, took)
+    return best / count * 1e6
+
+
+def each(act: Callable[[Any], object], items: list[Any]) -> Callable[[], None]:
+    """Return a function that does something with each item."""
+
+    def run() -> None:
+        for item in items:
+            act(item)
+
+    return run
+
+
+def kept_kib(decode: Callable[[bytes], object], lines: list[bytes]) -> float:
+    """Return the heap that each decoded object holds."""
+    decode(lines[0])
+    gc.collect()
+    tracemalloc.start()
+    kept = [decode(line) for line in lines]
+    gc.collect()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return held / 1024 / len(kept)
+
+
+class FullLine(msgspec.Struct):
+    """A line of a watch of whole Pods."""
+
+    type: str
+    object: Pod
+
+
+def fed(lines: list[bytes], *, is_full: bool) -> tuple[Feed[PodEntry], list[MetaRow]]:
+    """Return a feed that has taken the first round, and the rows of all lines."""
+    kind = kinds.pods()
+    intake = Intake(kind, Store(kind.owner_of), lambda _notice: None)
+    feed = Feed(kind, intake, WatchStatistics())
+    rows = []
+    decode_full = msgspec.json.Decoder(FullLine).decode
+    decode_row = msgspec.json.Decoder(WatchLine).decode
+    for at, line in enumerate(lines):
+        if at < OBJECTS:
+            (feed.full_line if is_full else feed.line)(line)
+        if is_full:
+            item = decode_full(line).object
+            row = row_of(item.metadata)
+            row.columns = pod_columns(item)
+        else:
+            received = decode_row(line).object
+            if received.rows is None:
+                row = received.metadata
+            else:
+                assert received.rows[0].object is not None
+                row = received.rows[0].object.metadata
+                row.columns = feed._columns(received.rows[0])
+        rows.append(row)
+    return feed, rows
+
+
+def steps(rounds: int, title: str, form: Callable[[int, int], Json]) -> str:
+    """Return one line of the first table."""
+    lines = lines_of(form)
+    is_full = form is full
+    stream = b"".join(line + b"\n" for line in lines)
+    chunks = [stream[at : at + 65536] for at in range(0, len(stream), 65536)]
+    feed, rows = fed(lines, is_full=is_full)
+    decoder: Any = msgspec.json.Decoder(FullLine if is_full else WatchLine)
+    kind = kinds.pods()
+
+    def judging() -> Callable[[], None]:
+        bare = Examiner(kind.predicate)
+        seen = [bare.read(row) for row in rows[:OBJECTS]]
+        pairs = list(zip(seen, rows[OBJECTS:], strict=True))
+        return each(lambda pair: bare.examine(*pair), pairs)
+
+    def caching() -> Callable[[], None]:
+        store: Store[PodEntry] = Store(kind.owner_of)
+        for row in rows[:OBJECTS]:
+            store.put(kind.from_row(row, None))
+        held = [(row, old) for row, old in zip(rows[OBJECTS:], store, strict=True)]
+        return each(lambda pair: store.put(kind.from_row(*pair)), held)
+
+    def whole() -> Callable[[], None]:
+        feed, _ = fed(lines, is_full=is_full)
+        return each(feed.full_line if is_full else feed.line, lines[OBJECTS:])
+
+    costs = [
+        cheapest_us(rounds, lambda: each(LineSplitter().feed, chunks), len(lines)),
+        cheapest_us(rounds, lambda: each(decoder.decode, lines), len(lines)),
+        cheapest_us(rounds, judging, OBJECTS),
+        cheapest_us(rounds, caching, OBJECTS),
+        cheapest_us(rounds, whole, OBJECTS),
+    ]
+    assert feed.version == str(OBJECTS - 1)
+    cells = "".join(f"{cost:9.1f}" for cost in costs)
+    return f"{title:26}{len(stream) // len(lines):7}{cells}"
+
+
+# -- ways to prune ---------------------------------------------------------------------------------
+
+
+def pruned(line: bytes) -> Json:
+    """Decode everything and keep what the cache needs."""
+    obj = json.loads(line)["object"]
+    meta, status = obj["metadata"], obj["status"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "labels", "annotations")
+    return {
+        **{key: meta[key] for key in kept},
+        "ownerReferences": meta["ownerReferences"],
+        "nodeName": obj["spec"]["nodeName"],
+        "phase": status["phase"],
+        "podIPs": status["podIPs"],
+        "conditions": [
+            {key: one[key] for key in ("type", "status")} for one in status["conditions"]
+        ],
+    }
+
+
+def entries(lines: list[bytes]) -> Callable[[bytes], object]:
+    """Return what makes the cache entry of a whole Pod, as the controller does."""
+    kind = kinds.pods()
+    intake = Intake(kind, Store(kind.owner_of), lambda _notice: None)
+    decode = msgspec.json.Decoder(FullLine).decode
+    assert lines
+    return lambda line: intake.full(EventType.ADDED, decode(line).object, initial=True)
+
+
+# -- protobuf --------------------------------------------------------------------------------------
+
+
+def varint(value: int) -> bytes:
+    """Encode a number."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def field(number: int, value: str | bytes | int) -> bytes:
+    """Encode a field: a number, or text or bytes with their length."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    raw = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(raw)) + raw
+
+
+def frame(number: int, version: int) -> bytes:
+    """Return one frame of a protobuf watch of partial metadata, without its length."""
+    meta = metadata(number, version)
+    parts = [field(1, meta["name"]), field(2, ""), field(3, meta["namespace"]), field(4, "")]
+    parts += [field(5, meta["uid"]), field(6, meta["resourceVersion"]), field(7, 1)]
+    parts.append(field(8, field(1, 1767323045)))
+    for position, group in ((11, meta["labels"]), (12, meta["annotations"])):
+        parts += [field(position, field(1, key) + field(2, group[key])) for key in group]
+    for owner in meta["ownerReferences"]:
+        names_of = ((1, "kind"), (3, "name"), (4, "uid"), (5, "apiVersion"))
+        texts = b"".join(field(at, owner[key]) for at, key in names_of)
+        parts.append(field(13, texts + field(6, 1) + field(7, 1)))
+    for entry in meta["managedFields"]:
+        raw = field(1, msgspec.json.encode(entry["fieldsV1"]))
+        keys = ((1, "manager"), (2, "operation"), (3, "apiVersion"), (6, "fieldsType"))
+        texts = b"".join(field(at, entry[key]) for at, key in keys)
+        parts.append(field(17, texts + field(7, raw)))
+    obj = field(1, b"".join(parts))
+    kind = field(1, "meta.k8s.io/v1") + field(2, "PartialObjectMetadata")
+    unknown = b"k8s\x00" + field(1, kind) + field(2, obj) + field(3, "") + field(4, "")
+    return field(1, "MODIFIED") + field(2, field(1, unknown))
+
+
+def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield number, begin and end of each field; a plain number has its value in place of both."""
+    while at < end:
+        tag = data[at]
+        at += 1
+        if tag > 127:
+            tag, at = tag & 127 | data[at] << 7, at + 1
+        size = data[at]
+        at += 1
+        if size > 127:
+            size &= 127
+            shift = 7
+            while data[at] > 127:
+                size |= (data[at] & 127) << shift
+                at, shift = at + 1, shift + 7
+            size |= data[at] << shift
+            at += 1
+        if tag & 7:
+            yield tag >> 3, at, at + size
+            at += size
+        else:
+            yield tag >> 3, size, size
+
+
+def protobuf_row(data: bytes) -> MetaRow:
+    """Decode a frame into what predicates read; managedFields are stepped over."""
+    at, end = 0, len(data)
+    for wanted in (2, 1):
+        at, end = next((a, e) for number, a, e in fields(data, at, end) if number == wanted)
+    at += 4
+    for wanted in (2, 1):
+        at, end = next((a, e) for number, a, e in fields(data, at, end) if number == wanted)
+    row = MetaRow()
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    for number, begin, stop in fields(data, at, end):
+        if number == 1:
+            row.name = data[begin:stop].decode()
+        elif number == 3:
+            row.namespace = data[begin:stop].decode()
+        elif number == 5:
+            row.uid = data[begin:stop].decode()
+        elif number == 6:
+            row.resource_version = data[begin:stop].decode()
+        elif number == 7:
+            row.generation = begin
+        elif number in (11, 12):
+            (_, key, key_end), (_, value, value_end) = fields(data, begin, stop)
+            into = labels if number == 11 else annotations
+            into[data[key:key_end].decode()] = data[value:value_end].decode()
+        elif number == 13:
+            row.owners = (*row.owners, _owner(data, begin, stop))
+    row.labels, row.annotations = labels or None, annotations or None
+    return row
+
+
+def _owner(data: bytes, at: int, end: int) -> OwnerRow:
+    found = {number: (begin, stop) for number, begin, stop in fields(data, at, end)}
+
+    def text(number: int) -> str:
+        begin, stop = found[number]
+        return data[begin:stop].decode()
+
+    return OwnerRow(
+        kind=text(1),
+        name=text(3),
+        uid=text(4),
+        api_version=text(5),
+        controller=found.get(6, (0, 0))[0] == 1,
+        block_owner_deletion=found.get(7, (0, 0))[0] == 1,
+    )
+
+
+# -- the tables ------------------------------------------------------------------------------------
+
+
+def tables(rounds: int) -> Iterator[str]:
+    """Yield the lines of all three tables."""
+    head = ("bytes", "lines", "decode", "judge", "cache", "dropped")
+    yield f"{'us for one event':26}{head[0]:>7}" + "".join(f"{title:>9}" for title in head[1:])
+    for title, form in (("Table", table), ("partial metadata", partial), ("full object", full)):
+        yield steps(rounds, title, form)
+    yield ""
+    lines = lines_of(full, rounds=1)
+    ways: list[tuple[str, Callable[[], Callable[[bytes], object]]]] = [
+        ("pruned while decoding", lambda: msgspec.json.Decoder(FullLine).decode),
+        ("... and made an entry", lambda: entries(lines)),
+        ("decoded, then pruned", lambda: pruned),
+        ("msgspec to dicts, all kept", lambda: msgspec.json.decode),
+        ("json.loads, all kept", lambda: json.loads),
+    ]
+    yield f"{'full object':26}{'us':>9}{'KiB':>9}"
+    for title, way in ways:
+        cost = cheapest_us(rounds, lambda way=way: each(way(), lines), len(lines))  # type: ignore[misc]
+        yield f"{title:26}{cost:9.1f}{kept_kib(way(), lines):9.2f}"
+    yield ""
+    plain = lines_of(partial, rounds=1)
+    frames = [frame(number, number) for number in range(OBJECTS)]
+    decode = msgspec.json.Decoder(WatchLine).decode
+    for line, packed in zip(plain, frames, strict=True):
+        row = decode(line).object.metadata
+        row.creation_timestamp = None  # Like the writers, not read from protobuf here.
+        row.writers = None
+        assert row == protobuf_row(packed), (row, protobuf_row(packed))
+    yield f"{'partial metadata':26}{'bytes':>9}{'us':>9}"
+    in_json = cheapest_us(rounds, lambda: each(decode, plain), OBJECTS)
+    in_protobuf = cheapest_us(rounds, lambda: each(protobuf_row, frames), OBJECTS)
+    yield f"{'JSON':26}{len(plain[0]):9}{in_json:9.1f}"
+    size = len(struct.pack(">I", 0)) + len(frames[0])
+    yield f"{'protobuf, plain Python':26}{size:9}{in_protobuf:9.1f}"
+
+
+def main() -> None:
+    """Measure and print."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+    for line in tables(rounds):
+        print(line)  # noqa: T201 -- it is a script
+
+
+if __name__ == "__main__":
+    main()

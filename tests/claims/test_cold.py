@@ -1,0 +1,373 @@
+"""A claim whose pool has nothing to give gets a Sandbox of its own; and what stands in the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.claims import (
+    CLAIM_UID,
+    CLAIMS,
+    LAUNCH_TYPE,
+    POOLS,
+    REF_HASH,
+    TEMPLATES,
+    bound_name,
+    claim,
+    events_of,
+    get_claim,
+    open_claims,
+    owner_of,
+    passes,
+    pool,
+    ready_of,
+    run_members,
+    template,
+    writes_in_order,
+)
+from tests.support.world import NS, condition, controlled_by, sandbox
+
+Json = dict[str, Any]
+SANDBOXES = "sandboxes.agents.x-k8s.io"
+
+
+@pytest.mark.claim_case(1)
+async def test_an_empty_pool_gives_a_new_sandbox_of_the_claims_name() -> None:
+    """Claim case 1: marked as cold, owned by the claim, told with an Event."""
+    async with open_claims() as world:
+        made = await world.create(claim())
+        held = world.get("c")["metadata"]
+        assert held["labels"] == {
+            CLAIM_UID: made["metadata"]["uid"],
+            LAUNCH_TYPE: "cold",
+            REF_HASH: held["labels"][REF_HASH],
+        }
+        assert held["annotations"] == {"agents.x-k8s.io/sandbox-template-ref": "tpl"}
+        assert owner_of(world, "c") == "SandboxClaim/c"
+        assert ready_of(world) == ("False", "SandboxNotReady", "Sandbox is not ready")
+        assert get_claim(world)["status"]["sandbox"] == {"name": "c"}
+        await world.advance(1.0)
+        assert events_of(world) == [("SandboxProvisioned", "Provisioning", 'Created Sandbox "c"')]
+
+
+@pytest.mark.claim_case(2)
+@pytest.mark.parametrize(("said", "expected"), [(None, False), (True, True)])
+async def test_tokens_are_mounted_only_where_the_template_asks(
+    said: object, expected: object
+) -> None:
+    """Claim case 2: unset becomes false, true stays true."""
+    pod_spec = {} if said is None else {"automountServiceAccountToken": said}
+    async with open_claims(templates=(template(pod_spec=pod_spec),)) as world:
+        await world.create(claim())
+        made = world.get("c")["spec"]["podTemplate"]["spec"]
+        assert made["automountServiceAccountToken"] is expected
+
+
+@pytest.mark.claim_case(3)
+@pytest.mark.parametrize("management", ["Managed", "Unmanaged"])
+async def test_names_are_resolved_outside_only_under_the_secure_default(management: str) -> None:
+    """Claim case 3: public name servers when the policy is ours, untouched otherwise."""
+    made = template(networkPolicyManagement=management)
+    async with open_claims(templates=(made,)) as world:
+        await world.create(claim())
+        spec = world.get("c")["spec"]["podTemplate"]["spec"]
+        if management == "Managed":
+            assert spec["dnsPolicy"] == "None"
+            assert spec["dnsConfig"]["nameservers"] == ["8.8.8.8", "1.1.1.1"]
+        else:
+            assert "dnsConfig" not in spec
+
+
+@pytest.mark.claim_case(4)
+async def test_a_missing_pool_is_told_after_a_live_look_and_tried_each_minute() -> None:
+    """Claim case 4: WarmPoolNotFound, nothing is created; a pool that comes is used at once."""
+    async with open_claims() as world:
+        await world.create(claim(pool="later"))
+        assert ready_of(world) == (
+            "False",
+            "WarmPoolNotFound",
+            'SandboxWarmPool "later" not found',
+        )
+        assert len(world.requests("get", "sandboxwarmpools")) == 1
+        assert world.find("sandboxes", "c") is None
+        world.forget_requests()
+        await world.advance(59.0)
+        assert not world.asked(events=True)
+        await world.advance(2.0)
+        assert dict(world.asked()) == {"get sandboxwarmpools": 1}
+        await world.create(pool("later"))
+        assert bound_name(world) == "c"
+
+
+@pytest.mark.claim_case(5)
+async def test_a_missing_template_is_told_and_its_creation_wakes_the_claim() -> None:
+    """Claim case 5: TemplateNotFound; the Sandbox appears as soon as the template does."""
+    async with open_claims(templates=()) as world:
+        await world.create(claim())
+        assert ready_of(world) == (
+            "False",
+            "TemplateNotFound",
+            'SandboxTemplate "tpl" not found',
+        )
+        await world.create(template())
+        assert bound_name(world) == "c"
+        assert ready_of(world)[1] == "SandboxNotReady"
+
+
+@pytest.mark.claim_case(6)
+async def test_an_empty_name_of_a_pool_is_a_missing_pool() -> None:
+    """Claim case 6: and no list is asked for by mistake."""
+    async with open_claims() as world:
+        await world.create(claim(pool=""))
+        assert ready_of(world)[1:] == ("WarmPoolNotFound", 'SandboxWarmPool "" not found')
+        assert not [one for one in world.asked() if one.startswith(("list", "get"))]
+
+
+@pytest.mark.claim_case(7)
+async def test_the_end_of_a_claim_comes_before_the_next_try() -> None:
+    """Claim case 7: ten seconds to live, a missing pool: expired after ten seconds, not sixty."""
+    lifecycle = {"shutdownTime": "2026-01-02T03:04:17Z"}
+    async with open_claims() as world:
+        await world.create(claim(pool="missing", lifecycle=lifecycle))
+        await world.advance(9.0)
+        assert ready_of(world)[1] == "WarmPoolNotFound"
+        await world.advance(1.5)
+        assert ready_of(world)[1] == "ClaimExpired"
+
+
+@pytest.mark.claim_case(8)
+async def test_a_sandbox_of_the_claims_name_is_not_taken_from_nobody() -> None:
+    """Claim case 8: ReconcilerError with the way out, and the Sandbox is left as it is."""
+    async with open_claims(before=(sandbox("c"),)) as world:
+        await world.create(claim())
+        assert ready_of(world)[1] == "ReconcilerError"
+        assert ready_of(world)[2] == (
+            'Error seen: sandbox "c" is not controlled by claim "c". Please use a different'
+            " claim name or delete the sandbox manually"
+        )
+        assert "ownerReferences" not in world.get("c")["metadata"]
+        await world.delete("sandboxes", "c")
+        await world.advance(10.0)
+        assert owner_of(world, "c") == "SandboxClaim/c"
+
+
+@pytest.mark.claim_case(9)
+async def test_a_sandbox_that_is_the_claims_already_gets_its_missing_marks() -> None:
+    """Claim case 9: bound; launch-type cold and the template's hash are added."""
+    async with open_claims() as world:
+        held = world.plane.store.create(claim(pool="later"))
+        await world.settle()
+        body = sandbox("c", metadata={"ownerReferences": [controlled_by(held)]})
+        world.plane.store.create(body)
+        await world.create(pool("later"))
+        assert bound_name(world) == "c"
+        labels = world.get("c")["metadata"]["labels"]
+        assert labels[LAUNCH_TYPE] == "cold"
+        assert REF_HASH in labels
+
+
+@pytest.mark.claim_case(10)
+async def test_ready_is_mirrored_with_the_claims_generation() -> None:
+    """Claim case 10: podIPs copied, observedGeneration is the claim's."""
+    async with open_claims() as world:
+        await world.create(claim())
+        await world.patch(CLAIMS, "c", {"spec": {"lifecycle": {"shutdownPolicy": "Delete"}}})
+        await run_members(world, "c")
+        await world.advance(2.0)
+        assert ready_of(world)[0] == "True"
+        status = get_claim(world)["status"]
+        assert status["sandbox"]["podIPs"] == world.get("c")["status"]["podIPs"] != []
+        assert condition(get_claim(world), "Ready")["observedGeneration"] == 2
+
+
+@pytest.mark.claim_case(11)
+async def test_a_create_that_collides_with_our_own_is_used_in_the_same_pass() -> None:
+    """Claim case 11: AlreadyExists, a live look shows the claim's own Sandbox: bound."""
+    async with open_claims() as world:
+
+        def somebody() -> None:
+            owner = controlled_by(get_claim(world))
+            world.plane.store.create(sandbox("c", metadata={"ownerReferences": [owner]}))
+
+        world.meanwhile("create", "sandboxes", somebody)
+        await world.create(claim())
+        assert bound_name(world) == "c"
+        assert passes(world) <= 2
+
+
+@pytest.mark.claim_case(11, 12)
+async def test_a_collision_that_cannot_be_looked_at_waits_a_moment() -> None:
+    """Claim case 11: SandboxCreatePending, again after 200 ms, and no error is counted."""
+    async with open_claims() as world:
+        world.plane.fail_next("create", "sandboxes", 409, body=ALREADY_EXISTS)
+        world.plane.fail_next("get", "sandboxes", 500, times=9)
+        await world.create(claim())
+        assert ready_of(world) == (
+            "False",
+            "SandboxCreatePending",
+            "Sandbox already created; waiting for cache to converge",
+        )
+        await world.advance(0.3)
+        assert bound_name(world) == "c"
+
+
+@pytest.mark.claim_case(13)
+async def test_a_create_that_fails_is_an_error_and_is_tried_again() -> None:
+    """Claim case 13: ReconcilerError with the server's words, then backoff."""
+    async with open_claims() as world:
+        world.plane.fail_next("create", "sandboxes", 500)
+        await world.create(claim())
+        status, reason, message = ready_of(world)
+        assert (status, reason) == ("False", "ReconcilerError")
+        assert message.startswith("Error seen: sandbox create error: ")
+        await world.advance(1.0)
+        assert bound_name(world) == "c"
+
+
+@pytest.mark.claim_case(14, 15)
+@pytest.mark.parametrize("maker", ["go-client", ""])
+async def test_trace_and_maker_are_copied(maker: str) -> None:
+    """Claim case 14: the trace as it stands; 15: created-by on both levels, or on neither."""
+    labels = {"agents.x-k8s.io/created-by": maker} if maker else {}
+    annotations = {"opentelemetry.io/trace-context": "{}"}
+    async with open_claims() as world:
+        await world.create(claim(metadata={"labels": labels, "annotations": annotations}))
+        made = world.get("c")
+        inner = made["spec"]["podTemplate"]["metadata"]["labels"]
+        for held in (made["metadata"]["labels"], inner):
+            assert held.get("agents.x-k8s.io/created-by", "") == maker
+        assert made["metadata"]["annotations"]["opentelemetry.io/trace-context"] == "{}"
+
+
+@pytest.mark.claim_case(17)
+async def test_a_templates_new_metadata_reaches_a_bound_sandbox_with_the_next_pass() -> None:
+    """Claim case 17: the template alone causes no pass; the next one brings the label along."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        before = passes(world)
+        newer = {"podTemplate": {"metadata": {"labels": {"x/y": "1"}}}}
+        await world.patch(TEMPLATES, "tpl", {"spec": newer})
+        assert passes(world) == before
+        await world.patch(CLAIMS, "c", {"spec": {"lifecycle": {"shutdownPolicy": "Delete"}}})
+        assert world.get("m1")["spec"]["podTemplate"]["metadata"]["labels"]["x/y"] == "1"
+        await world.advance(2.0)
+        assert world.pod("m1")["metadata"]["labels"]["x/y"] == "1"
+
+
+@pytest.mark.claim_case(18)
+async def test_a_deleted_pool_does_not_concern_a_bound_claim() -> None:
+    """Claim case 18: Ready stays mirrored, and nobody looks for the pool."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        await world.delete(POOLS, "pool")
+        world.forget_requests()
+        await world.patch(CLAIMS, "c", {"spec": {"lifecycle": {"shutdownPolicy": "Delete"}}})
+        assert ready_of(world)[0] == "True"
+        assert not world.requests("get", "sandboxwarmpools")
+        assert writes_in_order(world) == ["patch sandboxclaims/status"]
+
+
+@pytest.mark.claim_case(18)
+async def test_a_deleted_pool_is_told_where_metadata_has_to_be_propagated() -> None:
+    """Claim case 18: WarmPoolNotFound; the Sandbox stays bound."""
+    extra = {"annotations": {"mine": "1"}}
+    async with open_claims("m1") as world:
+        await world.create(claim(additionalPodMetadata=extra))
+        await world.advance(3.0)
+        await world.delete(POOLS, "pool")
+        await world.patch(CLAIMS, "c", {"spec": {"lifecycle": {"shutdownPolicy": "Delete"}}})
+        assert ready_of(world) == (
+            "False",
+            "WarmPoolNotFound",
+            'failed to get template for metadata propagation: SandboxWarmPool "pool" not found',
+        )
+        assert bound_name(world) == "m1"
+
+
+@pytest.mark.claim_case(19)
+async def test_metadata_that_cannot_be_written_is_an_error_of_a_bound_claim() -> None:
+    """Claim case 19: ReconcilerError, the name is kept; the next pass makes good."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        world.plane.fail_next("patch", "sandboxes", 500)
+        extra = {"annotations": {"mine": "1"}}
+        await world.patch(CLAIMS, "c", {"spec": {"additionalPodMetadata": extra}})
+        status, reason, message = ready_of(world)
+        assert (status, reason) == ("False", "ReconcilerError")
+        assert message.startswith('Error seen: failed to patch sandbox metadata for claim "c": ')
+        assert bound_name(world) == "m1"
+        await world.advance(1.0)
+        assert ready_of(world)[0] == "True"
+        assert world.get("m1")["spec"]["podTemplate"]["metadata"]["annotations"]["mine"] == "1"
+
+
+@pytest.mark.claim_case(111)
+async def test_a_pools_status_wakes_no_claim_and_its_spec_only_unbound_ones() -> None:
+    """Claim case 111: one pass for the claim that has no Sandbox, none for the other."""
+    closed = template(envVarsInjectionPolicy="Disallowed")
+    async with open_claims(templates=(closed,)) as world:
+        await world.create(claim("bound"))
+        await world.create(claim("open", env=[{"name": "A", "value": "1"}]))
+        await world.advance(3.0)
+        before = passes(world)
+        await world.patch(POOLS, "pool", {"status": {"replicas": 7}}, subresource="status")
+        await world.advance(2.0)
+        assert passes(world) == before
+        await world.patch(POOLS, "pool", {"spec": {"updateStrategy": {"type": "Recreate"}}})
+        assert passes(world) == before + 1
+
+
+@pytest.mark.claim_case(113)
+async def test_only_what_a_claim_reports_of_its_sandbox_wakes_it() -> None:
+    """Claim case 113: labels and other conditions of the Sandbox cost no pass."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        world.forget_requests()
+        await world.patch("sandboxes", "m1", {"metadata": {"labels": {"mine": "1"}}})
+        await world.advance(2.0)
+        assert not [one for one in world.asked() if "claims" in one]
+
+
+@pytest.mark.claim_case(109, 110)
+async def test_policies_of_older_days_go_with_the_first_pass() -> None:
+    """Claim case 110: one that the claim controls is deleted, even without a template.
+
+    One of the same name that nobody controls, is kept.
+    """
+    spec: Json = {"podSelector": {}}
+    async with open_claims(templates=()) as world:
+        for name, is_ours in (("c", True), ("d", False)):
+            held = world.plane.store.create(claim(name, pool="missing"))
+            owners = [controlled_by(held)] if is_ours else []
+            world.plane.store.create(
+                {
+                    "apiVersion": "networking.k8s.io/v1",
+                    "kind": "NetworkPolicy",
+                    "metadata": {
+                        "name": f"{name}-network-policy",
+                        "namespace": NS,
+                        "ownerReferences": owners,
+                    },
+                    "spec": spec,
+                }
+            )
+        await world.settle()
+        await world.advance(61.0)
+        assert world.find("networkpolicies.networking.k8s.io", "c-network-policy") is None
+        assert world.find("networkpolicies.networking.k8s.io", "d-network-policy") is not None
+        assert len(world.requests("delete", "networkpolicies")) == 1
+
+
+ALREADY_EXISTS: Json = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "status": "Failure",
+    "reason": "AlreadyExists",
+    "message": 'sandboxes.agents.x-k8s.io "c" already exists',
+    "code": 409,
+}

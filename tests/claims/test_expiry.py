@@ -1,0 +1,215 @@
+"""The end of a claim: told first, then carried out as its policy says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lean_sandbox.model.times import format_rfc3339
+from tests.support.claims import (
+    CLAIMS,
+    bound_name,
+    claim,
+    events_of,
+    get_claim,
+    open_claims,
+    owner_of,
+    ready_of,
+    run_members,
+    writes_in_order,
+)
+from tests.support.clock import EPOCH
+from tests.support.world import World, condition
+
+Json = dict[str, Any]
+EXPIRED = ("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
+
+
+def at(seconds: float) -> str:
+    """Return a moment after the epoch."""
+    return format_rfc3339(EPOCH + timedelta(seconds=seconds))
+
+
+def ends(seconds: float, policy: str = "Retain", **more: Any) -> Json:
+    """Return a claim that ends so many seconds after the epoch; the worlds begin at two."""
+    return claim(lifecycle={"shutdownTime": at(seconds), "shutdownPolicy": policy, **more})
+
+
+async def finish(world: World, name: str) -> None:
+    """Let the Pod of a Sandbox end well."""
+    await world.pod_status(name, phase="Succeeded")
+    await world.advance(2.0)
+
+
+@pytest.mark.claim_case(97, 98)
+async def test_a_retained_claim_is_marked_before_its_sandbox_goes() -> None:
+    """Claim case 97: status, then DELETE; 98: of the adopted Sandbox; the claim stays, unbound."""
+    async with open_claims("m1") as world:
+        await world.create(ends(10.0))
+        assert bound_name(world) == "m1"
+        await world.advance(5.0)
+        world.forget_requests()
+        await world.advance(5.0)
+        writes = [one for one in writes_in_order(world) if "pool" not in one and "pods" not in one]
+        assert writes.index("patch sandboxclaims/status") < writes.index("delete sandboxes")
+        assert world.find("sandboxes", "m1") is None
+        assert ready_of(world) == EXPIRED
+        assert get_claim(world)["status"]["sandbox"] == {}
+        assert events_of(world, "ClaimExpired") == [
+            ("ClaimExpired", "Claim Expired", "Claim expired")
+        ]
+        world.forget_requests()
+        await world.advance(60.0)
+        assert not [one for one in world.asked() if "claims" in one]
+
+
+@pytest.mark.claim_case(99)
+async def test_a_sandbox_of_another_claim_outlives_the_expired_one() -> None:
+    """Claim case 99: ClaimExpired says that nothing was deleted, and names nothing any more."""
+    async with open_claims("m1") as world:
+        await world.create(claim("other"))
+        assert bound_name(world, "other") == "m1"
+        await world.create(ends(30.0))
+        status = {"sandbox": {"name": "m1"}}
+        await world.delete("sandboxes", "c")
+        world.plane.store.patch(CLAIMS, "ns", "c", {"status": status}, subresource="status")
+        past = {"lifecycle": {"shutdownTime": at(0.0)}}
+        world.plane.store.patch(CLAIMS, "ns", "c", {"spec": past})
+        await world.settle()
+        await world.advance(3.0)
+        assert owner_of(world, "m1") == "SandboxClaim/other"
+        assert ready_of(world)[1] == "ClaimExpired"
+
+
+@pytest.mark.claim_case(100)
+async def test_delete_takes_the_claim_itself() -> None:
+    """Claim case 100: the status first, then one DELETE of the claim; the rest is collected."""
+    async with open_claims("m1") as world:
+        await world.create(ends(10.0, "Delete"))
+        await world.advance(9.0)
+        assert world.find(CLAIMS, "c") is None
+        assert world.find("sandboxes", "m1") is None
+        assert not world.requests("delete", "sandboxes")
+        assert len(world.requests("delete", "sandboxclaims")) == 1
+        assert ("ClaimExpired", "Deleting", "Deleting Claim (ShutdownPolicy=Delete)") in events_of(
+            world
+        )
+
+
+@pytest.mark.claim_case(101)
+async def test_delete_foreground_keeps_the_claim_until_its_sandbox_is_gone() -> None:
+    """Claim case 101: the claim waits with a deletionTimestamp."""
+    async with open_claims("m1") as world:
+        await world.patch("sandboxes", "m1", {"metadata": {"finalizers": ["example.com/wait"]}})
+        await world.create(ends(10.0, "DeleteForeground"))
+        await world.advance(9.0)
+        assert get_claim(world)["metadata"]["deletionTimestamp"]
+        await world.patch("sandboxes", "m1", {"metadata": {"finalizers": None}})
+        await world.advance(5.0)
+        assert world.find(CLAIMS, "c") is None
+
+
+@pytest.mark.claim_case(102)
+async def test_the_time_to_live_counts_from_the_end_of_the_pod() -> None:
+    """Claim case 102: Finished is mirrored at once; 120 s later the claim expires."""
+    async with open_claims("m1") as world:
+        await world.create(claim(lifecycle={"ttlSecondsAfterFinished": 120}))
+        await finish(world, "m1")
+        finished = condition(get_claim(world), "Finished")
+        assert (finished["status"], finished["reason"]) == ("True", "PodSucceeded")
+        assert ready_of(world)[1] == "PodSucceeded"
+        await world.advance(110.0)
+        assert ready_of(world)[1] == "PodSucceeded"
+        await world.advance(12.0)
+        assert ready_of(world)[1] == "ClaimExpired"
+
+
+@pytest.mark.claim_case(103)
+async def test_no_time_to_live_ends_the_claim_with_its_pod() -> None:
+    """Claim case 103: one write tells Finished and ClaimExpired; Finished outlives the Sandbox."""
+    async with open_claims("m1") as world:
+        await world.create(claim(lifecycle={"ttlSecondsAfterFinished": 0}))
+        await world.advance(3.0)
+        world.forget_requests()
+        await finish(world, "m1")
+        assert world.find("sandboxes", "m1") is None
+        assert ready_of(world) == EXPIRED
+        assert condition(get_claim(world), "Finished")["reason"] == "PodSucceeded"
+        # One for both conditions, one when the Sandbox is gone.
+        assert len(world.requests("patch", "sandboxclaims")) == 2
+
+
+@pytest.mark.claim_case(104)
+@pytest.mark.parametrize(("shutdown_s", "ttl_s"), [(20.0, 600), (600.0, 15)])
+async def test_the_earlier_end_counts(shutdown_s: float, ttl_s: int) -> None:
+    """Claim case 104: shutdownTime and time to live, in both directions."""
+    async with open_claims("m1") as world:
+        await world.create(ends(shutdown_s, ttlSecondsAfterFinished=ttl_s))
+        await finish(world, "m1")
+        assert ready_of(world)[1] == "PodSucceeded"
+        await world.advance(20.0)
+        assert ready_of(world)[1] == "ClaimExpired"
+
+
+@pytest.mark.claim_case(105)
+async def test_a_finished_claim_without_a_time_to_live_stays() -> None:
+    """Claim case 105: nothing expires."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await finish(world, "m1")
+        await world.advance(200.0)
+        assert ready_of(world)[1] == "PodSucceeded"
+        assert bound_name(world) == "m1"
+
+
+@pytest.mark.claim_case(106)
+async def test_a_claim_born_expired_gets_nothing() -> None:
+    """Claim case 106: no Sandbox is made or taken."""
+    async with open_claims("m1") as world:
+        await world.create(ends(0.0))
+        await world.advance(1.0)
+        assert ready_of(world) == EXPIRED
+        assert world.find("sandboxes", "c") is None
+        assert owner_of(world, "m1") == "SandboxWarmPool/pool"
+
+
+@pytest.mark.claim_case(107)
+async def test_an_expired_claim_with_a_new_future_is_served_again() -> None:
+    """Claim case 107: expiry is not latched."""
+    async with open_claims("m1") as world:
+        await world.create(ends(0.0))
+        await world.advance(1.0)
+        await world.patch(CLAIMS, "c", {"spec": {"lifecycle": {"shutdownTime": at(600.0)}}})
+        assert bound_name(world) == "m1"
+        assert ready_of(world)[0] == "True"
+
+
+@pytest.mark.claim_case(108)
+async def test_a_sandbox_that_expires_on_its_own_is_only_told() -> None:
+    """Claim case 108: SandboxExpired with fixed words; the claim deletes nothing."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.patch("sandboxes", "m1", {"spec": {"shutdownTime": at(5.0)}})
+        await world.advance(6.0)
+        assert ready_of(world) == (
+            "False",
+            "SandboxExpired",
+            "Underlying Sandbox resource has expired independently of the Claim.",
+        )
+        assert not world.requests("delete", "sandboxes")
+
+
+@pytest.mark.claim_case(109)
+async def test_a_claim_on_its_way_out_is_left_alone() -> None:
+    """Claim case 109: no writes."""
+    async with open_claims("m1") as world:
+        body = claim(metadata={"finalizers": ["example.com/wait"]})
+        await world.create(body)
+        await world.advance(3.0)
+        world.forget_requests()
+        await world.delete(CLAIMS, "c")
+        await run_members(world, "m1")
+        await world.advance(3.0)
+        assert not [one for one in world.asked() if "claims" in one]

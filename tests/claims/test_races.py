@@ -1,0 +1,337 @@
+"""What happens between two requests of a binding, and what a restart finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.claims import (
+    ANNOTATION,
+    CLAIMS,
+    add_member,
+    bound_name,
+    claim,
+    events_of,
+    failed,
+    get_claim,
+    members,
+    open_claims,
+    owner_of,
+    passes,
+    pool,
+    ready_of,
+    run_members,
+)
+from tests.support.world import NS, World, controlled_by
+
+Json = dict[str, Any]
+SANDBOXES = "sandboxes.agents.x-k8s.io"
+
+
+def adoptions(world: World, name: str) -> int:
+    """Return how often a member was patched."""
+    return len([one for one in world.requests("patch", "sandboxes") if one.name == name])
+
+
+def give(world: World, name: str, owner: Json) -> None:
+    """Hand a Sandbox to another owner, as an adopter does."""
+    references = [controlled_by(owner)]
+    world.plane.store.patch(SANDBOXES, NS, name, {"metadata": {"ownerReferences": references}})
+
+
+@pytest.mark.claim_case(63, 81, 92)
+async def test_a_member_deleted_at_the_last_moment_costs_one_write_more() -> None:
+    """Claim case 81: the patch meets nothing; m2 is taken in the same pass, m1 never again."""
+    async with open_claims("m1", "m2") as world:
+        world.meanwhile(
+            "patch", "sandboxes", lambda: world.plane.store.delete(SANDBOXES, NS, "m1", grace_s=0)
+        )
+        await world.create(claim())
+        assert bound_name(world) == "m2"
+        assert (adoptions(world, "m1"), adoptions(world, "m2")) == (1, 1)
+        assert ready_of(world)[0] == "True"
+        assert passes(world) == 1
+
+
+@pytest.mark.claim_case(84, 90)
+async def test_a_member_another_claim_got_first_is_left_to_it() -> None:
+    """Claim case 84: two controllers adopt m1: the second patch is refused, and takes m2."""
+    async with open_claims("m1", "m2") as world:
+        other = world.plane.store.create(claim("other", pool="elsewhere"))
+        await world.settle()
+        world.meanwhile("patch", "sandboxes", lambda: give(world, "m1", other))
+        await world.create(claim())
+        assert bound_name(world) == "m2"
+        assert owner_of(world, "m1") == "SandboxClaim/other"
+        assert owner_of(world, "m2") == "SandboxClaim/c"
+        assert bound_name(world, "other") == "m1"
+
+
+@pytest.mark.claim_case(78, 79)
+async def test_a_conflict_is_resolved_on_the_same_member() -> None:
+    """Claim case 78: a 409 sends us to look, and the same member is patched again."""
+    async with open_claims("m1", "m2") as world:
+        world.plane.fail_next("patch", "sandboxes", 409)
+        await world.create(claim())
+        assert bound_name(world) == "m1"
+        assert (adoptions(world, "m1"), adoptions(world, "m2")) == (2, 0)
+        assert ready_of(world)[0] == "True"
+
+
+@pytest.mark.claim_case(80)
+async def test_endless_conflicts_end_the_pass_and_not_the_member() -> None:
+    """Claim case 80: AdoptionConflict, without the API's own words; the next pass succeeds."""
+    async with open_claims("m1") as world:
+        world.plane.fail_next("patch", "sandboxes", 409, times=5)
+        await world.create(claim())
+        assert ready_of(world)[1] == "AdoptionConflict"
+        assert ready_of(world)[2] == (
+            "adoption write conflict: completing adoption of m1 for claim c"
+            " (conflicting concurrent write); the next pass retries from a converged view"
+        )
+        await world.advance(1.0)
+        assert bound_name(world) == "m1"
+        assert ready_of(world)[0] == "True"
+
+
+async def test_a_member_relabelled_meanwhile_is_still_taken() -> None:
+    """Law: a patch refused because the member changed is made anew; the member is not lost."""
+    gone = {"metadata": {"labels": {"agents.x-k8s.io/sandbox-pod-template-hash": None}}}
+    async with open_claims("m1", "m2") as world:
+        world.meanwhile(
+            "patch", "sandboxes", lambda: world.plane.store.patch(SANDBOXES, NS, "m1", gone)
+        )
+        await world.create(claim())
+        assert bound_name(world) == "m1"
+        assert "m2" in members(world)
+
+
+@pytest.mark.claim_case(94)
+async def test_a_patch_refused_for_what_it_says_is_an_error_and_frees_the_member() -> None:
+    """Claim case 94: 422 leads to ReconcilerError and backoff; m1 stays free."""
+    async with open_claims("m1") as world:
+        world.plane.fail_next("patch", "sandboxes", 422)
+        await world.create(claim())
+        assert ready_of(world)[1] == "ReconcilerError"
+        assert owner_of(world, "m1") == "SandboxWarmPool/pool"
+        await world.advance(1.0)
+        assert bound_name(world) == "m1"
+        assert world.find("sandboxes", "c") is None
+
+
+@pytest.mark.claim_case(85)
+async def test_a_server_error_frees_the_member_for_the_next_pass() -> None:
+    """Claim case 85: nothing was adopted, one look shows it, and the claim gets a member."""
+    async with open_claims("m1", "m2") as world:
+        world.plane.fail_next("patch", "sandboxes", 500)
+        await world.create(claim())
+        assert ready_of(world)[1] == "ReconcilerError"
+        await world.advance(1.0)
+        assert ready_of(world)[0] == "True"
+        owners = [owner_of(world, name) for name in ("m1", "m2")]
+        assert sorted(owners) == ["SandboxClaim/c", "SandboxWarmPool/pool"]
+
+
+async def test_an_adoption_whose_answer_was_lost_is_found_again() -> None:
+    """Law: after an error in place of an answer the claim keeps the member, and takes no second."""
+    async with open_claims("m1", "m2") as world:
+
+        def applied_but_unanswered(_target: Any) -> bool:
+            give(world, "m1", get_claim(world))
+            return True
+
+        world.plane.fail_next("patch", "sandboxes", 500, match=applied_but_unanswered)
+        await world.create(claim())
+        await world.advance(1.0)
+        assert bound_name(world) == "m1"
+        assert adoptions(world, "m2") == 0
+        assert owner_of(world, "m2") == "SandboxWarmPool/pool"
+
+
+@pytest.mark.claim_case(86)
+async def test_a_restart_after_adoption_completes_the_binding() -> None:
+    """Claim case 86: m1 is the claim's, its status is empty: one pass binds, nobody else moves."""
+    async with open_claims("m1", "m2") as world:
+        world.plane.fail_next("patch", "sandboxclaims/status", 500, times=1000)
+        await world.create(claim())
+        assert owner_of(world, "m1") == "SandboxClaim/c"
+        assert not get_claim(world).get("status")
+        plane = world.plane
+        world.controller.stop()
+        await world.settle()
+        plane.faults.clear()
+        async with open_claims(plane=plane, clock=world.clock, ready=False) as second:
+            assert bound_name(second) == "m1"
+            assert ready_of(second)[0] == "True"
+            assert "m2" in members(second)
+            await second.advance(3.0)
+            held = get_claim(second)["metadata"]["annotations"]
+            assert held[ANNOTATION] == "m1"
+
+
+@pytest.mark.claim_case(85, 116, 117)
+async def test_a_restart_after_the_status_stamps_the_time_as_unknown() -> None:
+    """Claim case 117: the claim was Ready before this process began: nobody knows since when."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        plane = world.plane
+        world.controller.stop()
+        assert not get_claim(world)["metadata"].get("annotations")
+        async with open_claims(plane=plane, clock=world.clock, ready=False) as second:
+            await second.advance(12.0)
+            held = get_claim(second)["metadata"]["annotations"]
+            assert held["agents.x-k8s.io/claim-first-ready-at"] == "unknown"
+            assert held[ANNOTATION] == "m1"
+
+
+@pytest.mark.claim_case(85)
+async def test_an_annotation_without_adoption_is_completed_even_without_an_address() -> None:
+    """Claim case 85: another process wrote the annotation and died: m1 is taken, and no Event."""
+    async with open_claims("m1", "m2", ready=False) as world:
+        await world.create(claim(metadata={"annotations": {ANNOTATION: "m1"}}))
+        assert bound_name(world) == "m1"
+        assert owner_of(world, "m1") == "SandboxClaim/c"
+        await world.advance(3.0)
+        assert events_of(world) == []
+
+
+@pytest.mark.claim_case(84, 90)
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+async def test_a_reference_to_another_claims_sandbox_is_removed(where: str) -> None:
+    """Claim case 90: annotation or label of older days: the other owner stays, m2 is taken."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim("first"))
+        assert bound_name(world, "first") == "m1"
+        await world.create(claim(metadata={where: {ANNOTATION: "m1"}}))
+        assert bound_name(world) == "m2"
+        assert owner_of(world, "m1") == "SandboxClaim/first"
+        await world.advance(3.0)
+        held = get_claim(world)["metadata"]
+        assert held["annotations"][ANNOTATION] == "m2"
+        assert ANNOTATION not in held.get("labels", {})
+
+
+@pytest.mark.claim_case(91)
+async def test_a_reference_to_a_member_of_another_pool_is_removed() -> None:
+    """Claim case 91: the member is not touched; the claim starts cold."""
+
+    def more(plane: Any) -> None:
+        plane.store.create(pool("other", 1))
+        add_member(plane, "o1", pool="other")
+
+    async with open_claims(prepare=more, ready=False) as world:
+        await run_members(world, "o1")
+        await world.create(claim(metadata={"annotations": {ANNOTATION: "o1"}}))
+        assert bound_name(world) == "c"
+        assert owner_of(world, "o1") == "SandboxWarmPool/other"
+        await world.advance(3.0)
+        assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "c"
+
+
+@pytest.mark.claim_case(92)
+async def test_a_reference_to_nothing_is_removed_and_a_member_taken() -> None:
+    """Claim case 92: in the same pass."""
+    async with open_claims("m1") as world:
+        await world.create(claim(metadata={"annotations": {ANNOTATION: "gone"}}))
+        assert bound_name(world) == "m1"
+        assert passes(world) == 1
+
+
+@pytest.mark.claim_case(93)
+async def test_a_label_of_older_days_becomes_the_annotation() -> None:
+    """Claim case 93: it names the claim's own Sandbox: annotation set, label removed, one patch."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        old = {"labels": {ANNOTATION: "m1"}, "annotations": {ANNOTATION: None}}
+        world.forget_requests()
+        await world.patch(CLAIMS, "c", {"metadata": old})
+        await world.advance(3.0)
+        held = get_claim(world)["metadata"]
+        assert held["annotations"][ANNOTATION] == "m1"
+        assert ANNOTATION not in held.get("labels", {})
+        assert len(world.requests("patch", "sandboxclaims")) == 1
+
+
+async def test_a_claim_deleted_while_it_is_bound_leaves_nothing_behind() -> None:
+    """Law: the status finds no claim; the member it took goes with it, and is replaced."""
+    async with open_claims("m1", "m2") as world:
+        world.meanwhile(
+            "patch", "sandboxes", lambda: world.plane.store.delete(CLAIMS, NS, "c", grace_s=0)
+        )
+        await world.create(claim())
+        await world.advance(3.0)
+        assert world.find(CLAIMS, "c") is None
+        assert world.find("sandboxes", "m1") is None
+        assert len(members(world)) == 2
+        assert [one for one in failed(world) if not one.startswith("404")] == []
+
+
+async def test_a_claim_re_created_while_it_is_bound_gets_a_member_of_its_own() -> None:
+    """Law: the successor of the same name never ends with its predecessor's Sandbox."""
+    async with open_claims("m1", "m2") as world:
+
+        def re_create() -> None:
+            world.plane.store.delete(CLAIMS, NS, "c", grace_s=0)
+            world.plane.store.create(claim())
+
+        world.meanwhile("patch", "sandboxes", re_create)
+        await world.create(claim())
+        await world.advance(3.0)
+        assert bound_name(world) == "m2"
+        assert (
+            world.get("m2")["metadata"]["ownerReferences"][0]["uid"]
+            == (get_claim(world)["metadata"]["uid"])
+        )
+        assert world.find("sandboxes", "m1") is None
+
+
+async def test_a_hand_edited_owner_makes_the_claim_look_for_another() -> None:
+    """Law: a Sandbox that somebody took away is left alone, and the claim gets another."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        owner = world.stranger()
+        await world.patch("sandboxes", "m1", {"metadata": {"ownerReferences": [owner]}})
+        assert bound_name(world) == "m2"
+        assert owner_of(world, "m1") == "Deployment/web"
+        await world.advance(3.0)
+        assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m2"
+
+
+async def test_a_bound_sandbox_deleted_by_somebody_is_replaced() -> None:
+    """Law: the claim gets another member and says so; the first-ready time stays (7.2)."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        stamped = get_claim(world)["metadata"]["annotations"]
+        await world.delete("sandboxes", "m1")
+        assert bound_name(world) == "m2"
+        await world.advance(3.0)
+        assert get_claim(world)["metadata"]["annotations"] == {**stamped, ANNOTATION: "m2"}
+
+
+@pytest.mark.claim_case(96)
+async def test_a_pool_scaled_to_nothing_in_a_burst_never_costs_a_claim_its_sandbox() -> None:
+    """Claim case 96: each claim ends Ready or cold with a Sandbox of its own; no member stays."""
+    names = tuple(f"m{number:02}" for number in range(20))
+    async with open_claims(*names) as world:
+        for number in range(10):
+            world.plane.store.create(claim(f"c{number}"))
+        world.plane.store.patch(
+            "sandboxwarmpools.extensions.agents.x-k8s.io", NS, "pool", {"spec": {"replicas": 0}}
+        )
+        for number in range(10, 15):
+            world.plane.store.create(claim(f"c{number}", pool="missing"))
+        await world.settle()
+        await world.advance(5.0)
+        bound = {}
+        for number in range(10):
+            name = bound_name(world, f"c{number}")
+            assert owner_of(world, name) == f"SandboxClaim/c{number}"
+            bound[name] = number
+        assert len(bound) == 10
+        assert members(world) == []
+        for number in range(10, 15):
+            assert ready_of(world, f"c{number}")[1] == "WarmPoolNotFound"

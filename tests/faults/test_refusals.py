@@ -1,0 +1,236 @@
+"""Requests that fail: told where a user looks, repeated as the server asks, never lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio.lowlevel
+import pytest
+
+from lean_sandbox.local.target import Target
+from lean_sandbox.settings import Settings
+from tests.support.world import NS, World, condition, controlled_by, open_world, sandbox, tracking
+
+Json = dict[str, Any]
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+WHOLE = {"service": True, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": CLAIM}]}
+
+
+def is_ready(world: World) -> bool:
+    """Tell whether the Sandbox is Ready."""
+    stored = world.get()
+    return "status" in stored and condition(stored, "Ready")["status"] == "True"
+
+
+async def launch(world: World) -> None:
+    """Create a Sandbox with everything it can have and take it to Ready, whatever fails."""
+    await world.create(sandbox(spec=WHOLE))
+    await world.advance(2.0)
+    await world.run_pod()
+    await world.advance(2.0)
+    assert is_ready(world)
+    assert condition(world.get(), "Ready")["message"] == "Pod is Ready; Service Exists"
+    assert len(world.plane.store.list("pods", NS)) == 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource"),
+    [
+        ("get", "sandboxes"),
+        ("get", "pods"),
+        ("create", "pods"),
+        ("create", "services"),
+        ("create", "persistentvolumeclaims"),
+        ("patch", "sandboxes/status"),
+        ("create", "events"),
+    ],
+)
+@pytest.mark.parametrize("code", [500, 503, 504, 401, 409])
+async def test_any_request_of_a_launch_may_fail_once(verb: str, resource: str, code: int) -> None:
+    """A refusal of each kind of request, once: the launch ends Ready, with one Pod."""
+    async with open_world() as world:
+        world.plane.fail_next(verb, resource, code)
+        await launch(world)
+        # What was refused once was asked for again, and not much more often than that.
+        assert world.asked()["create pods"] <= 2
+        assert world.writes()["patch sandboxes/status"] <= 4
+
+
+@pytest.mark.parametrize("code", [500, 401, 429])
+async def test_claims_that_cannot_be_listed_at_first_are_made_later(code: int) -> None:
+    """The first Sandbox with claims waits for their list; it is told why, and then goes on."""
+    async with open_world() as world:
+        world.plane.fail_next("list", "persistentvolumeclaims", code, times=3)
+        world.plane.store.create(sandbox(spec=WHOLE))
+        await world.until(lambda: len(world.controller.seen_versions()) == 4)
+        for _ in range(120):
+            await world.clock.advance(0.5)
+            await world.until(lambda: not world.controller.statistics().transport.in_flight)
+        await world.recover()
+        await world.run_pod()
+        await world.advance(2.0)
+        assert is_ready(world)
+        assert world.find("persistentvolumeclaims", "data-sb-1") is not None
+        assert world.asked()["create persistentvolumeclaims"] == 1
+
+
+@pytest.mark.parametrize("code", [500, 401, 429])
+async def test_suspension_survives_a_failed_delete(code: int) -> None:
+    """The failed DELETE is told and repeated; the Pod goes, and Suspended becomes True."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        world.plane.fail_next("delete", "pods", code, retry_after=1)
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await world.advance(2.0)
+        assert "deletionTimestamp" in world.pod()["metadata"]
+        await world.delete("pods", "sb-1")
+        assert condition(world.get(), "Suspended")["status"] == "True"
+        assert condition(world.get(), "Ready")["reason"] == "SandboxSuspended"
+
+
+@pytest.mark.parametrize(("verb", "resource"), [("create", "pods"), ("patch", "sandboxes/status")])
+async def test_retry_after_is_honoured(verb: str, resource: str) -> None:
+    """A 429 with Retry-After: nothing of the kind is asked before that, then at once."""
+    what = f"{verb} {resource}"
+    async with open_world(Settings(sandbox_status_window=0.0)) as world:
+        world.plane.fail_next(verb, resource, 429, retry_after=7)
+        world.forget_requests()
+        await world.create(sandbox())
+        # A status that tells of the refused Pod may be written meanwhile; the refused one may not.
+        refused = world.asked()[what]
+        await world.advance(6.9)
+        assert world.asked()[what] == refused
+        await world.advance(0.2)
+        assert world.asked()[what] == refused + 1
+        await world.run_pod()
+        await world.advance(1.0)
+        assert is_ready(world)
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource"),
+    [("get", "sandboxes"), ("create", "pods"), ("get", "pods"), ("patch", "sandboxes/status")],
+)
+async def test_a_request_that_is_never_answered_ends_at_its_deadline(
+    verb: str, resource: str
+) -> None:
+    """The pass gives up after the request's deadline and the next one succeeds."""
+    settings = Settings(sandbox_status_window=0.0, request_timeout=0.15)
+    async with open_world(settings) as world:
+        world.plane.delay(verb, resource, 1e9)
+        world.plane.store.create(sandbox())
+        if (verb, resource) == ("get", "pods"):
+            await world.until(lambda: world.find("pods"))
+            await world.run_pod()
+        await world.until(lambda: any(report.error for report in world.reports))
+        world.plane.delay(verb, resource, 0.0)
+        await world.settle()
+        await world.advance(2.0)
+        await world.run_pod()
+        await world.advance(2.0)
+        assert is_ready(world)
+
+
+async def test_a_hung_request_holds_up_nobody_else() -> None:
+    """Other Sandboxes are launched while one Sandbox's request gets no answer."""
+    settings = Settings(sandbox_status_window=0.0, request_timeout=2.0)
+    async with open_world(settings) as world:
+        hung: list[str] = []
+
+        def hang_one(target: Target) -> bool:
+            # Held back is what arrives next: the create of this Sandbox's Pod.
+            hung.append(target.name)
+            world.plane.delay("create", "pods", 1e9)
+            return False
+
+        world.plane.fail_next("get", "sandboxes", 500, match=hang_one)
+        world.plane.store.create(sandbox("stuck"))
+        await world.until(lambda: hung)
+        for _ in range(300):
+            await anyio.lowlevel.checkpoint()
+        world.plane.faults.clear()
+        for number in range(20):
+            world.plane.store.create(sandbox(f"sb-{number}"))
+        await world.until(lambda: world.plane.store.count("pods", NS) == 20)
+        assert world.find("pods", "stuck") is None
+        await world.settle()
+        await world.advance(1.0)
+        assert world.find("pods", "stuck") is not None
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Service", "PersistentVolumeClaim"])
+async def test_a_child_that_appears_while_it_is_created_is_taken_as_it_is(kind: str) -> None:
+    """AlreadyExists: what came in between and is the Sandbox's own is used; it is no error."""
+    plural = {
+        "Pod": "pods",
+        "Service": "services",
+        "PersistentVolumeClaim": "persistentvolumeclaims",
+    }[kind]
+    name = "data-sb-1" if kind == "PersistentVolumeClaim" else "sb-1"
+    specs: dict[str, Json] = {
+        "Pod": {"containers": [{"name": "main", "image": "busybox"}]},
+        "Service": {"clusterIP": "None", "selector": tracking()},
+        "PersistentVolumeClaim": CLAIM,
+    }
+    async with open_world() as world:
+
+        def somebody_was_faster() -> None:
+            world.plane.store.create(
+                {
+                    "apiVersion": "v1",
+                    "kind": kind,
+                    "metadata": {
+                        "name": name,
+                        "namespace": NS,
+                        "labels": tracking(),
+                        "ownerReferences": [controlled_by(world.get())],
+                    },
+                    "spec": specs[kind],
+                }
+            )
+
+        world.meanwhile("create", plural, somebody_was_faster)
+        await launch(world)
+        assert all(report.error is None for report in world.reports)
+        assert sum(world.conflicts().values()) <= 1
+
+
+async def test_in_a_namespace_on_its_way_out_a_sandbox_is_looked_at_every_half_minute() -> None:
+    """NamespaceTerminating: no backoff storm, no status, one try in 30 s, none once it is gone."""
+    async with open_world() as world:
+        await world.ready_sandbox(sandbox(metadata={"finalizers": ["example.com/hold"]}))
+        forbidden = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "status": "Failure",
+            "reason": "Forbidden",
+            "code": 403,
+            "message": 'pods "sb-1" is forbidden: unable to create new content in namespace ns',
+            "details": {"causes": [{"reason": "NamespaceTerminating", "field": "x"}]},
+        }
+        world.plane.fail_next("create", "pods", 403, times=1000, body=forbidden)
+        await world.delete("pods", "sb-1")
+        world.forget_requests()
+        await world.advance(600.0)
+        assert 19 <= world.asked()["create pods"] <= 21
+        assert not world.writes()["patch sandboxes/status"]
+
+
+async def test_a_real_namespace_deletion_ends_quietly() -> None:
+    """A whole namespace goes under the controller: nothing fails for good, nothing is left over."""
+    async with open_world() as world:
+        for number in range(10):
+            await world.ready_sandbox(sandbox(f"sb-{number}", spec={"service": True}))
+        world.forget_requests()
+        world.plane.store.delete("namespaces", "", NS)
+        for _ in range(3):
+            await world.settle()
+            for pod in world.plane.store.list("pods", NS):
+                world.plane.store.delete("pods", NS, pod["metadata"]["name"], grace_s=0)
+        await world.advance(120.0)
+        assert world.plane.store.find("namespaces", "", NS) is None
+        assert not world.plane.store.list("pods", NS)
+        assert sum(world.asked().values()) <= 40
+        world.forget_requests()
+        await world.advance(600.0)
+        assert not world.asked()

@@ -1,0 +1,260 @@
+"""What a Sandbox with its Pod costs in memory, everything that is kept of them included."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from filters import EventType
+from lean_sandbox.model import names
+from lean_sandbox.model.pod import Pod
+from lean_sandbox.model.sandbox import Sandbox
+from lean_sandbox.watch import kinds
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.feed import Feed, WatchStatistics
+from lean_sandbox.watch.intake import Intake
+
+WARM = 50
+STRETCH = 1_000
+PAIRS = WARM + 3 * STRETCH
+
+#: KiB of heap for a ready Sandbox and its Pod: both entries, their fingerprints, keys and indices.
+BOUND_KIB = 2.2
+#: The same when both have an owner of their own, as those of claims do.
+CLAIMED_BOUND_KIB = 2.6
+
+
+def sandbox(number: int, *, is_claimed: bool) -> dict[str, Any]:
+    """Return a ready Sandbox; uid, name, address, node and times differ as they do in a cluster."""
+    name = f"sandbox-{number:06d}"
+    at = f"2026-01-02T{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}Z"
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "DependenciesReady",
+        "message": "Pod is Ready",
+        "lastTransitionTime": at,
+        "observedGeneration": 1,
+    }
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": "team-a",
+        "uid": f"{number:08x}-1111-4000-8000-000000000000",
+        "resourceVersion": str(1_000_000 + number),
+        "generation": 1,
+        "creationTimestamp": at,
+        "labels": {"app": "agents", names.CREATED_BY_LABEL: "controller"},
+        "annotations": {names.POD_NAME_ANNOTATION: name},
+        "managedFields": [{"manager": "m", "fieldsV1": {"f:spec": {}, "f:status": {}}}],
+    }
+    if is_claimed:
+        metadata["ownerReferences"] = [
+            {
+                "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+                "kind": "SandboxClaim",
+                "name": f"claim-{number:06d}",
+                "uid": f"{number:08x}-3333-4000-8000-000000000000",
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ]
+    template = {"labels": {"app": "agents"}, "annotations": {"note": "x"}}
+    return {
+        "metadata": metadata,
+        "spec": {
+            "podTemplate": {
+                "metadata": template,
+                "spec": {"containers": [{"name": "main", "ports": [{"containerPort": 80}]}]},
+            },
+            "operatingMode": "Running",
+            "shutdownPolicy": "Retain",
+        },
+        "status": {
+            "conditions": [condition],
+            "selector": f"{names.NAME_HASH_LABEL}={names.name_hash(name)}",
+            "podIPs": [address(number)],
+            "nodeName": f"node-{number % 50}",
+        },
+    }
+
+
+def pod(number: int) -> dict[str, Any]:
+    """Return the running Pod of that Sandbox."""
+    name = f"sandbox-{number:06d}"
+    owner = {
+        "apiVersion": "agents.x-k8s.io/v1beta1",
+        "kind": "Sandbox",
+        "name": name,
+        "uid": f"{number:08x}-1111-4000-8000-000000000000",
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "team-a",
+            "uid": f"{number:08x}-2222-4000-8000-000000000000",
+            "resourceVersion": str(2_000_000 + number),
+            "labels": {"app": "agents", names.NAME_HASH_LABEL: names.name_hash(name)},
+            "annotations": {
+                names.PROPAGATED_LABELS_ANNOTATION: "app",
+                names.PROPAGATED_ANNOTATIONS_ANNOTATION: "note",
+                "note": "x",
+                "cni/foreign": f"network {number}",
+            },
+            "ownerReferences": [owner],
+        },
+        "spec": {"nodeName": f"node-{number % 50}", "containers": [{"name": "main"}]},
+        "status": {
+            "phase": "Running",
+            "podIPs": [{"ip": address(number)}],
+            "conditions": [
+                {"type": "PodScheduled", "status": "True"},
+                {"type": "Ready", "status": "True"},
+            ],
+        },
+    }
+
+
+def address(number: int) -> str:
+    """Return the address of the Pod."""
+    return f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+
+
+def row(metadata: dict[str, Any], cells: dict[str, Any], version: int) -> bytes:
+    """Return a Table event, the first of its watch, at a later version."""
+    definitions = [{"name": name} for name in cells]
+    inner = {"metadata": {**metadata, "resourceVersion": str(version)}}
+    table = {
+        "columnDefinitions": definitions,
+        "rows": [{"cells": list(cells.values()), "object": inner}],
+    }
+    return msgspec.json.encode({"type": "MODIFIED", "object": table})
+
+
+class Watched:
+    """Both caches, fed as the controller feeds them."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.caches = Caches()
+        sandboxes, pods = kinds.sandboxes(), kinds.pods()
+        self.sandboxes = Intake(sandboxes, self.caches.sandboxes, lambda _notice: None)
+        self.pods = Intake(pods, self.caches.pods, lambda _notice: None)
+        self.sandbox_feed = Feed(sandboxes, self.sandboxes, WatchStatistics())
+        self.pod_feed = Feed(pods, self.pods, WatchStatistics())
+
+    def list(self, number: int, *, is_claimed: bool) -> None:
+        """Take a pair from lists."""
+        box = msgspec.json.encode(sandbox(number, is_claimed=is_claimed))
+        self.sandboxes.full(EventType.ADDED, msgspec.json.decode(box, type=Sandbox), initial=True)
+        raw = msgspec.json.encode(pod(number))
+        self.pods.full(EventType.ADDED, msgspec.json.decode(raw, type=Pod), initial=True)
+
+    def live(self, number: int, *, is_claimed: bool) -> None:
+        """Take a pair as it comes to life under watch: rows, a look, rows again."""
+        box, body = sandbox(number, is_claimed=is_claimed), pod(number)
+        at = 3_000_000 + 10 * number
+        waiting = {
+            "Ready": "0/1",
+            "Status": "Pending",
+            "IP": "<none>",
+            "Node": f"node-{number % 50}",
+        }
+        running = {**waiting, "Ready": "1/1", "Status": "Running", "IP": address(number)}
+        ready = {"Ready": "True", "Reason": "DependenciesReady"}
+        self.sandbox_feed.line(row(box["metadata"], {"Ready": None, "Reason": None}, at))
+        self.pod_feed.line(row(body["metadata"], waiting, at + 1))
+        self.pod_feed.line(row(body["metadata"], running, at + 2))
+        body["metadata"]["resourceVersion"] = str(at + 3)
+        self.pods.learn_full(msgspec.json.decode(msgspec.json.encode(body), type=Pod))
+        box["metadata"]["resourceVersion"] = str(at + 4)
+        self.sandboxes.learn_full(msgspec.json.decode(msgspec.json.encode(box), type=Sandbox))
+        self.pod_feed.line(row(body["metadata"], running, at + 5))
+        self.sandbox_feed.line(row(box["metadata"], ready, at + 6))
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    """Count the heap for the length of a test."""
+    gc.collect()
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+def kib_per_pair(take: Callable[[int], None]) -> float:
+    """Return the growth of the heap for each pair: the middle one of three stretches.
+
+    The interpreter's own table of interned texts doubles once in a while, in one step that has
+    nothing to do with the pair that happened to come.
+    """
+    for number in range(WARM):
+        take(number)
+    grown = []
+    for begin in range(WARM, PAIRS, STRETCH):
+        before = held_bytes()
+        for number in range(begin, begin + STRETCH):
+            take(number)
+        grown.append((held_bytes() - before) / 1024 / STRETCH)
+    return sorted(grown)[1]
+
+
+def held_bytes() -> int:
+    """Return the bytes of the heap that something holds on to."""
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("way", ["list", "live"])
+@pytest.mark.parametrize(("is_claimed", "bound"), [(False, BOUND_KIB), (True, CLAIMED_BOUND_KIB)])
+def test_a_sandbox_with_its_pod_is_small(way: str, is_claimed: bool, bound: float) -> None:  # noqa: FBT001
+    """However it was learnt of, a pair costs less than the bound that the documentation names."""
+    watched = Watched()
+    one = getattr(watched, way)
+    kib = kib_per_pair(lambda number: one(number, is_claimed=is_claimed))
+    assert len(watched.caches.sandboxes) == len(watched.caches.pods) == PAIRS
+    held = watched.caches.pods.owned_by(f"{7:08x}-1111-4000-8000-000000000000")
+    assert [entry.key.name for entry in held] == ["sandbox-000007"]
+    assert not any(entry.needs_look for entry in watched.caches.sandboxes)
+    assert kib < bound
+
+
+@pytest.mark.usefixtures("traced")
+def test_events_that_change_nothing_keep_nothing() -> None:
+    """A thousand rows that repeat what is known leave the heap as it was."""
+    watched = Watched()
+    watched.list(1, is_claimed=False)
+    metadata = pod(1)["metadata"]
+    cells = {"Ready": "1/1", "Status": "Running", "IP": address(1), "Node": "node-1"}
+    watched.pod_feed.line(row(metadata, cells, 3_000_000))
+    before = held_bytes()
+    for number in range(1_000):
+        watched.pod_feed.line(row(metadata, cells, 3_000_001 + number))
+    assert watched.pods.statistics.dropped_unchanged >= 1_000
+    assert held_bytes() - before < 4_096
+
+
+@pytest.mark.usefixtures("traced")
+def test_what_is_deleted_is_given_back() -> None:
+    """A second generation of objects costs nothing on top of the first one, which has gone."""
+    watched = Watched()
+
+    def live_and_die() -> None:
+        for number in range(STRETCH):
+            watched.list(number, is_claimed=False)
+        for intake in (watched.sandboxes, watched.pods):
+            intake.begin_list(None)
+            intake.end_list(None, "9000000")
+        assert len(watched.caches.sandboxes) == len(watched.caches.pods) == 0
+
+    live_and_die()
+    before = held_bytes()
+    live_and_die()
+    assert held_bytes() - before < 64 * 1024

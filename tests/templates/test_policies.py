@@ -1,0 +1,534 @@
+"""The label of a template and the NetworkPolicy that its Sandboxes share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_sandbox.local.errors import StatusError
+from lean_sandbox.model.names import name_hash
+from tests.support.pools import (
+    POLICIES,
+    REF_HASH,
+    TEMPLATES,
+    change_template,
+    fill,
+    members,
+    open_pools,
+    orphan,
+    pool,
+    rest,
+    template,
+)
+from tests.support.world import NS, World, controlled_by, sandbox
+
+Json = dict[str, Any]
+NAME = "t-network-policy"
+UNMANAGED = {"networkPolicyManagement": "Unmanaged"}
+RULES: Json = {
+    "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "web"}}}]}],
+    "egress": [{"to": [{"ipBlock": {"cidr": "1.2.3.0/24"}}], "ports": [{"port": 443}]}],
+}
+ROUTER = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "agent-sandbox-system"}},
+    "podSelector": {"matchLabels": {"app": "sandbox-router"}},
+}
+
+
+def policy(world: World, name: str = NAME) -> Json | None:
+    """Return a NetworkPolicy, ``None`` when there is none."""
+    return world.find(POLICIES, name)
+
+
+def spec_of(world: World) -> Json:
+    """Return the spec of the template's policy."""
+    found = policy(world)
+    assert found is not None
+    spec: Json = found["spec"]
+    return spec
+
+
+def theirs(**metadata: Any) -> Json:
+    """Return a policy that somebody else made under the template's name."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": NAME, "namespace": NS, **metadata},
+        "spec": {"podSelector": {}, "policyTypes": ["Ingress"]},
+    }
+
+
+def errors(world: World) -> int:
+    """Return how many passes over templates failed."""
+    assert world.controller.extensions is not None
+    return world.controller.extensions.templates.dispatcher.statistics().errors
+
+
+@pytest.mark.template_case(1, 2, 7, 9, 10, 11, 12)
+async def test_a_new_template_costs_a_label_and_a_policy() -> None:
+    """Template case 1, 2, 7, 9, 10, 11, 12: two writes, the default rules word for word, rest."""
+    async with open_pools() as world:
+        body = template()
+        body["metadata"]["labels"] = {"team": "blue"}
+        made = await world.create(body)
+        await rest(world)
+        stored = world.plane.store.get(TEMPLATES, NS, "t")
+        assert stored["metadata"]["labels"] == {"team": "blue", REF_HASH: name_hash("t")}
+        found = policy(world)
+        assert found is not None
+        assert found["metadata"]["ownerReferences"] == [controlled_by(made)]
+        assert found["spec"] == {
+            "podSelector": {"matchLabels": {REF_HASH: name_hash("t")}},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": [ROUTER]}],
+            "egress": [
+                {
+                    "to": [
+                        {
+                            "ipBlock": {
+                                "cidr": "0.0.0.0/0",
+                                "except": [
+                                    "10.0.0.0/8",
+                                    "172.16.0.0/12",
+                                    "192.168.0.0/16",
+                                    "169.254.0.0/16",
+                                ],
+                            }
+                        },
+                        {"ipBlock": {"cidr": "::/0", "except": ["fc00::/7", "fe80::/10"]}},
+                    ]
+                }
+            ],
+        }
+        assert world.writes() == {"patch sandboxtemplates": 1, "create networkpolicies": 1}
+        (label,) = world.requests("patch", "sandboxtemplates")
+        assert label.content_type == "application/merge-patch+json"
+        world.forget_requests()
+        await world.advance(3600.0)
+        assert not world.asked()
+
+
+@pytest.mark.template_case(2)
+async def test_a_restart_over_settled_templates_writes_nothing() -> None:
+    """Template case 2: label and policy are as they should be; lists are all that is asked."""
+    async with open_pools(template(), template("u", spec={"networkPolicy": RULES})) as first:
+        await rest(first)
+        async with open_pools(plane=first.plane, clock=first.clock) as second:
+            second.forget_requests()
+            await rest(second)
+            assert not second.writes()
+            assert not second.requests("get", "networkpolicies")
+
+
+@pytest.mark.template_case(3)
+@pytest.mark.parametrize("value", ["wrong", None])
+async def test_a_label_that_was_changed_is_restored(value: str | None) -> None:
+    """Template case 3: wrong or removed, one patch puts it right."""
+    async with open_pools(template()) as world:
+        await rest(world)
+        world.forget_requests()
+        await world.patch(TEMPLATES, "t", {"metadata": {"labels": {REF_HASH: value}}})
+        await rest(world)
+        stored = world.plane.store.get(TEMPLATES, NS, "t")
+        assert stored["metadata"]["labels"][REF_HASH] == name_hash("t")
+        assert world.writes() == {"patch sandboxtemplates": 1}
+
+
+@pytest.mark.template_case(4, 19)
+async def test_an_unmanaged_template_gets_its_label_only() -> None:
+    """Template case 4, 19: no policy, although it brings rules, and no error."""
+    async with open_pools() as world:
+        await world.create(template(spec={**UNMANAGED, "networkPolicy": RULES}))
+        await rest(world)
+        assert world.writes() == {"patch sandboxtemplates": 1}
+        assert policy(world) is None
+        assert errors(world) == 0
+
+
+@pytest.mark.template_case(5, 25)
+async def test_a_template_that_goes_costs_no_request() -> None:
+    """Template case 5, 25: held by a finalizer it is not labelled anew; then its policy goes."""
+    async with open_pools(template()) as world:
+        await rest(world)
+        hold = {"metadata": {"finalizers": ["example.com/hold"]}}
+        world.plane.store.patch(TEMPLATES, NS, "t", hold)
+        await rest(world)
+        world.forget_requests()
+        world.plane.store.delete(TEMPLATES, NS, "t")
+        await world.patch(TEMPLATES, "t", {"metadata": {"labels": {REF_HASH: None}}})
+        await rest(world)
+        assert policy(world) is not None
+        await world.patch(TEMPLATES, "t", {"metadata": {"finalizers": None}})
+        await rest(world)
+        assert policy(world) is None
+        assert not world.asked()
+
+
+@pytest.mark.template_case(6)
+async def test_without_the_label_there_is_no_policy_yet() -> None:
+    """Template case 6: 500 on the label ends the pass; the next one does both."""
+    async with open_pools() as world:
+        world.plane.fail_next("patch", "sandboxtemplates", 500)
+        await world.create(template())
+        assert errors(world) == 1
+        assert not world.requests("create", "networkpolicies")
+        await rest(world)
+        assert policy(world) is not None
+        assert len(world.requests("patch", "sandboxtemplates")) == 2
+
+
+@pytest.mark.template_case(13, 15)
+async def test_rules_of_a_template_are_taken_word_for_word() -> None:
+    """Template case 13, 15: nothing is added, and what is not given is denied."""
+    async with open_pools() as world:
+        await world.create(template(spec={"networkPolicy": {"egress": RULES["egress"]}}))
+        await rest(world)
+        spec = spec_of(world)
+        assert "ingress" not in spec
+        assert spec["policyTypes"] == ["Ingress", "Egress"]
+        await change_template(world, {"networkPolicy": RULES})
+        await rest(world)
+        assert spec_of(world)["ingress"] == RULES["ingress"]
+        assert spec_of(world)["egress"][0]["to"] == RULES["egress"][0]["to"]
+        assert spec_of(world)["podSelector"] == {"matchLabels": {REF_HASH: name_hash("t")}}
+
+
+@pytest.mark.template_case(14)
+async def test_no_rules_at_all_deny_everything() -> None:
+    """Template case 14: an empty object is a policy without rules."""
+    async with open_pools() as world:
+        await world.create(template(spec={"networkPolicy": {}}))
+        await rest(world)
+        assert set(spec_of(world)) == {"podSelector", "policyTypes"}
+
+
+@pytest.mark.template_case(16)
+async def test_a_rule_without_a_protocol_settles() -> None:
+    """Template case 16: the server writes TCP into it; that is no drift."""
+    async with open_pools() as world:
+        await world.create(template(spec={"networkPolicy": RULES}))
+        await rest(world)
+        world.forget_requests()
+        stored = world.plane.store.get(POLICIES, NS, NAME)
+        stored["spec"]["egress"][0]["ports"][0]["protocol"] = "TCP"
+        await world.patch(
+            POLICIES, NAME, {"spec": stored["spec"], "metadata": {"labels": {"a": "b"}}}
+        )
+        await world.advance(600.0)
+        assert not world.writes()
+        assert world.asked()["get networkpolicies"] <= 1
+
+
+@pytest.mark.template_case(17, 21)
+async def test_new_rules_cost_one_put_and_touch_no_sandbox() -> None:
+    """Template case 17, 21: from the default rules to own ones and back."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2))
+        default = spec_of(world)
+        await change_template(world, {"networkPolicy": RULES})
+        await rest(world)
+        assert world.writes() == {"update networkpolicies": 1}
+        assert spec_of(world) != default
+        await change_template(world, {"networkPolicy": None})
+        await rest(world)
+        assert world.writes() == {"update networkpolicies": 2}
+        assert spec_of(world) == default
+
+
+@pytest.mark.template_case(18, 20)
+async def test_opting_out_deletes_the_policy_and_opting_in_makes_it_again() -> None:
+    """Template case 18, 20: one DELETE, whatever rules there are; one POST."""
+    async with open_pools(template(spec={"networkPolicy": RULES})) as world:
+        await rest(world)
+        world.forget_requests()
+        await change_template(world, UNMANAGED)
+        await rest(world)
+        assert policy(world) is None
+        assert world.writes() == {"delete networkpolicies": 1}
+        await change_template(world, {"networkPolicyManagement": "Managed"})
+        await rest(world)
+        assert spec_of(world)["ingress"] == RULES["ingress"]
+        assert world.writes()["create networkpolicies"] == 1
+
+
+@pytest.mark.template_case(22, 23)
+async def test_an_edit_by_hand_is_undone_and_metadata_is_kept() -> None:
+    """Template case 22, 23: the whole spec is put back, with one look and one PUT."""
+    async with open_pools(template()) as world:
+        await rest(world)
+        before = spec_of(world)
+        world.forget_requests()
+        edit = {
+            "metadata": {"labels": {"mine": "yes"}, "annotations": {"note": "x"}},
+            "spec": {
+                "egress": [{}],
+                "podSelector": {"matchLabels": {"old": "selector"}},
+            },
+        }
+        await world.patch(POLICIES, NAME, edit)
+        await rest(world)
+        assert spec_of(world) == before
+        found = policy(world)
+        assert found is not None
+        assert found["metadata"]["labels"] == {"mine": "yes"}
+        assert found["metadata"]["annotations"] == {"note": "x"}
+        assert world.writes() == {"update networkpolicies": 1}
+
+
+@pytest.mark.template_case(24)
+async def test_a_policy_deleted_by_hand_comes_back() -> None:
+    """Template case 24: one POST."""
+    async with open_pools(template()) as world:
+        await rest(world)
+        world.forget_requests()
+        await world.delete(POLICIES, NAME)
+        await rest(world)
+        assert policy(world) is not None
+        assert world.writes() == {"create networkpolicies": 1}
+
+
+@pytest.mark.template_case(26, 29)
+async def test_a_template_made_again_waits_for_the_old_policy_to_go() -> None:
+    """Template case 26, 29: the old uid is not ours; once it is gone the POST follows at once."""
+    async with open_pools(template()) as world:
+        await rest(world)
+        hold = {"metadata": {"finalizers": ["example.com/hold"]}}
+        world.plane.store.patch(POLICIES, NS, NAME, hold)
+        old = world.plane.store.get(POLICIES, NS, NAME)["metadata"]["uid"]
+        world.plane.store.delete(TEMPLATES, NS, "t")
+        made = await world.create(template())
+        await world.advance(120.0)
+        found = policy(world)
+        assert found is not None
+        assert found["metadata"]["uid"] == old
+        assert 2 <= errors(world) <= 20
+        await world.patch(POLICIES, NAME, {"metadata": {"finalizers": None}})
+        found = policy(world)
+        assert found is not None
+        assert found["metadata"]["ownerReferences"] == [controlled_by(made)]
+
+
+@pytest.mark.template_case(27)
+async def test_unmanaged_a_foreign_policy_is_left_alone() -> None:
+    """Template case 27: no request, no error."""
+    async with open_pools(theirs()) as world:
+        await world.create(template(spec=UNMANAGED))
+        await rest(world)
+        assert world.writes() == {"patch sandboxtemplates": 1}
+        assert policy(world) is not None
+        assert errors(world) == 0
+
+
+@pytest.mark.template_case(28, 30, 31)
+@pytest.mark.parametrize("kind", ["nobody's", "a claim's", "a friend of the template"])
+async def test_managed_a_foreign_policy_is_refused_until_it_goes(kind: str) -> None:
+    """Template case 28, 30, 31: untouched and no POST; when its owner removes it, ours comes."""
+    async with open_pools() as world:
+        made = world.plane.store.create(template(spec=UNMANAGED))
+        owner = {
+            "nobody's": [],
+            "a claim's": [world.stranger("SandboxClaim")],
+            "a friend of the template": [{**controlled_by(made), "controller": False}],
+        }[kind]
+        stored = world.plane.store.create(theirs(ownerReferences=owner))
+        await rest(world)
+        world.forget_requests()
+        await change_template(world, {"networkPolicyManagement": "Managed"})
+        await world.advance(60.0)
+        assert policy(world) == stored
+        assert not world.writes()
+        assert errors(world) >= 2
+        await world.delete(POLICIES, NAME)
+        assert spec_of(world)["ingress"] == [{"from": [ROUTER]}]
+
+
+@pytest.mark.template_case(32)
+async def test_a_forged_hash_in_the_template_changes_nothing() -> None:
+    """Template case 32: Sandbox and Pod carry the hash of the template's name."""
+    async with open_pools(template(metadata={"labels": {REF_HASH: "other"}})) as world:
+        await world.create(pool(replicas=1))
+        (one,) = members(world)
+        assert one["metadata"]["labels"][REF_HASH] == name_hash("t")
+        assert one["spec"]["podTemplate"]["metadata"]["labels"][REF_HASH] == name_hash("t")
+        pod = world.pod(one["metadata"]["name"])
+        assert pod["metadata"]["labels"][REF_HASH] == name_hash("t")
+
+
+@pytest.mark.template_case(33)
+async def test_a_bare_sandbox_cannot_join_a_policy() -> None:
+    """Template case 33: neither its Pod template nor its own labels put the hash on a Pod."""
+    async with open_pools(template()) as world:
+        forged = {"metadata": {"labels": {REF_HASH: name_hash("t")}}}
+        await world.create(sandbox(template=forged, metadata=forged["metadata"]))
+        await world.create(orphan("bare", pool_name="none"))
+        await rest(world)
+        for name in ("sb-1", "bare"):
+            assert REF_HASH not in world.pod(name)["metadata"]["labels"]
+
+
+@pytest.mark.template_case(34)
+async def test_two_namespaces_have_two_policies() -> None:
+    """Template case 34: the same name and hash, each in its own namespace."""
+    async with open_pools(template()) as world:
+        home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
+        world.plane.store.create(home)
+        body = template()
+        body["metadata"]["namespace"] = "other"
+        await world.create(body)
+        await rest(world)
+        here = world.plane.store.get(POLICIES, NS, NAME)
+        there = world.plane.store.get(POLICIES, "other", NAME)
+        assert here["spec"] == there["spec"]
+        assert here["metadata"]["ownerReferences"] != there["metadata"]["ownerReferences"]
+
+
+@pytest.mark.template_case(35)
+async def test_a_policy_that_is_there_already_is_found_by_the_next_pass() -> None:
+    """Template case 35: 409 on the POST; no duplicate, the one in the way is judged."""
+    async with open_pools() as world:
+        world.meanwhile("create", "networkpolicies", lambda: world.plane.store.create(theirs()))
+        await world.create(template())
+        await rest(world)
+        assert [one.code for one in world.requests("create", "networkpolicies")] == [409]
+        assert errors(world) >= 2
+        assert world.plane.store.count(POLICIES, NS) == 1
+
+
+@pytest.mark.template_case(36)
+async def test_a_lost_race_is_run_again_on_what_is_there() -> None:
+    """Template case 36: 409 on the PUT; the next one has the newer version, labels and all."""
+    async with open_pools(template()) as world:
+        await rest(world)
+        world.forget_requests()
+
+        def label() -> None:
+            patch = {"metadata": {"labels": {"a": "b"}}}
+            world.plane.store.patch(POLICIES, NS, NAME, patch)
+
+        world.meanwhile("update", "networkpolicies", label)
+        await change_template(world, {"networkPolicy": RULES})
+        await rest(world)
+        assert [one.code for one in world.requests("update", "networkpolicies")] == [409, 200]
+        assert spec_of(world)["ingress"] == RULES["ingress"]
+        found = policy(world)
+        assert found is not None
+        assert found["metadata"]["labels"] == {"a": "b"}
+
+
+@pytest.mark.template_case(37)
+async def test_a_policy_that_is_gone_already_need_not_be_deleted() -> None:
+    """Template case 37: 404 is what was wanted."""
+    async with open_pools(template()) as world:
+        await rest(world)
+        world.forget_requests()
+        world.meanwhile(
+            "delete",
+            "networkpolicies",
+            lambda: world.plane.store.delete(POLICIES, NS, NAME, grace_s=0),
+        )
+        await change_template(world, UNMANAGED)
+        await rest(world)
+        assert policy(world) is None
+        assert [one.code for one in world.requests("delete", "networkpolicies")] == [404]
+
+
+@pytest.mark.template_case(38)
+async def test_a_policy_that_cannot_be_read_is_not_written() -> None:
+    """Template case 38: 500 on the look at an edited policy; the next pass puts it right."""
+    async with open_pools(template()) as world:
+        await rest(world)
+        before = spec_of(world)
+        world.forget_requests()
+        world.plane.fail_next("get", "networkpolicies", 500)
+        await world.patch(POLICIES, NAME, {"spec": {"egress": [{}]}})
+        assert errors(world) == 1
+        assert not world.writes()
+        await rest(world)
+        assert spec_of(world) == before
+
+
+@pytest.mark.template_case(39)
+async def test_a_name_too_long_for_a_policy_is_labelled_all_the_same() -> None:
+    """Template case 39: the POST is rejected, and tried ever more rarely."""
+    name = "t" * 240
+    async with open_pools() as world:
+        await world.create(template(name))
+        await world.advance(60.0)
+        stored = world.plane.store.get(TEMPLATES, NS, name)
+        assert stored["metadata"]["labels"][REF_HASH] == name_hash(name)
+        posts = world.requests("create", "networkpolicies")
+        assert {one.code for one in posts} == {422}
+        assert len(posts) <= 16
+
+
+@pytest.mark.template_case(40)
+async def test_without_leave_to_write_policies_pools_work() -> None:
+    """Template case 40: 403; the label is set, members come."""
+    async with open_pools() as world:
+        world.plane.fail_next("create", "networkpolicies", 403, times=1000)
+        await world.create(template())
+        await world.create(pool(replicas=2))
+        await world.advance(60.0)
+        assert len(members(world)) == 2
+        stored = world.plane.store.get(TEMPLATES, NS, "t")
+        assert stored["metadata"]["labels"][REF_HASH] == name_hash("t")
+        assert len(world.requests("create", "networkpolicies")) <= 16
+
+
+@pytest.mark.template_case(50)
+async def test_what_is_not_said_is_stored_as_its_default() -> None:
+    """Template case 50: Managed, and no injection of any kind."""
+    async with open_pools() as world:
+        made = world.plane.store.create(template())
+        assert made["spec"]["networkPolicyManagement"] == "Managed"
+        assert made["spec"]["envVarsInjectionPolicy"] == "Disallowed"
+        assert made["spec"]["volumeClaimTemplatesPolicy"] == "Disallowed"
+
+
+@pytest.mark.template_case(51)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"networkPolicyManagement": "Maybe"},
+        {"envVarsInjectionPolicy": "Sometimes"},
+        {"volumeClaimTemplatesPolicy": "Never"},
+        {"podTemplate": None},
+        {"podTemplate": {"spec": {}}},
+    ],
+)
+async def test_a_template_that_makes_no_sense_is_rejected(spec: Json) -> None:
+    """Template case 51: 422 for unknown words and missing parts."""
+    async with open_pools() as world:
+        body = template()
+        body["spec"].update(spec)
+        with pytest.raises(StatusError) as refused:
+            world.plane.store.create(body)
+        assert refused.value.code == 422
+
+
+@pytest.mark.template_case(52)
+async def test_a_status_is_pruned() -> None:
+    """Template case 52: the kind has none."""
+    async with open_pools() as world:
+        made = world.plane.store.create({**template(), "status": {"phase": "Good"}})
+        assert "status" not in made
+
+
+async def test_the_owner_of_a_policy_may_be_stripped_and_given_back() -> None:
+    """A policy that lost its owner is refused, not overwritten; with it back all is well."""
+    async with open_pools(template()) as world:
+        await rest(world)
+        found = policy(world)
+        assert found is not None
+        owners = found["metadata"]["ownerReferences"]
+        world.forget_requests()
+        await world.patch(POLICIES, NAME, {"metadata": {"ownerReferences": None}})
+        await rest(world)
+        assert not world.writes()
+        assert errors(world) >= 1
+        await world.patch(
+            POLICIES, NAME, {"metadata": {"ownerReferences": owners}, "spec": {"egress": [{}]}}
+        )
+        await rest(world)
+        assert spec_of(world)["egress"] == found["spec"]["egress"]

@@ -1,0 +1,158 @@
+"""What the API server and the pool's subresources say to a client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_sandbox.api.resources import SANDBOXWARMPOOLS
+from lean_sandbox.local.errors import StatusError
+from lean_sandbox.model.names import name_hash
+from tests.support.pools import (
+    POOLS,
+    WARM_POOL,
+    change_pool,
+    fill,
+    members,
+    open_pools,
+    pool,
+    pool_status,
+    rest,
+    run_all,
+    start,
+    template,
+)
+from tests.support.world import NS
+
+Json = dict[str, Any]
+
+
+@pytest.mark.pool_case(3, 4, 6)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"replicas": -1, "sandboxTemplateRef": {"name": "t"}},
+        {"replicas": 1},
+        {"sandboxTemplateRef": {}},
+        {"sandboxTemplateRef": {"name": "t"}, "updateStrategy": {"type": "Rolling"}},
+    ],
+)
+async def test_a_pool_that_makes_no_sense_is_rejected(spec: Json) -> None:
+    """Pool case 3, 4, 6: the server answers 422 and nothing is stored."""
+    async with open_pools() as world:
+        with pytest.raises(StatusError) as refused:
+            world.plane.store.create({**pool(), "spec": spec})
+        assert refused.value.code == 422
+        assert world.find(POOLS, "p") is None
+
+
+@pytest.mark.pool_case(6)
+async def test_an_empty_strategy_reads_on_replenish() -> None:
+    """Pool case 6: the default stands inside the object that is given."""
+    async with open_pools() as world:
+        body = pool(replicas=0)
+        body["spec"]["updateStrategy"] = {}
+        made = world.plane.store.create(body)
+        assert made["spec"]["updateStrategy"] == {"type": "OnReplenish"}
+
+
+@pytest.mark.pool_case(5)
+async def test_a_template_without_a_name_is_one_that_is_missing() -> None:
+    """Pool case 5: accepted, no member, no failing pass."""
+    async with open_pools() as world:
+        await world.create(pool(template_name=""))
+        await world.advance(300.0)
+        assert not members(world)
+        extensions = world.controller.extensions
+        assert extensions is not None
+        assert extensions.pools.dispatcher.statistics().errors == 0
+
+
+@pytest.mark.pool_case(7)
+async def test_the_columns_of_a_pool() -> None:
+    """Pool case 7: NAME READY DESIRED AGE, as kubectl shows them."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2))
+        table = await world.admin.list_page(
+            SANDBOXWARMPOOLS, NS, dict, accept="application/json;as=Table;g=meta.k8s.io;v=v1"
+        )
+        shown = [one["name"] for one in table["columnDefinitions"] if one["priority"] == 0]
+        assert [name.upper() for name in shown] == ["NAME", "READY", "DESIRED", "AGE"]
+        assert table["rows"][0]["cells"][:3] == ["p", 2, 2]
+
+
+@pytest.mark.pool_case(8)
+async def test_a_pool_is_scaled_by_its_subresource() -> None:
+    """Pool case 8: generation grows, members follow, the selector is the status's own."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=1))
+        await world.admin.merge_patch(
+            SANDBOXWARMPOOLS, NS, "p", {"spec": {"replicas": 3}}, subresource="scale"
+        )
+        await run_all(world)
+        stored = world.plane.store.get(POOLS, NS, "p")
+        assert stored["metadata"]["generation"] == 2
+        assert len(members(world)) == 3
+        scale = await world.admin.get(SANDBOXWARMPOOLS, NS, "p/scale", dict)
+        assert scale["status"] == {
+            "replicas": 3,
+            "selector": f"{WARM_POOL}={name_hash('p')}",
+        }
+        assert stored["status"]["selector"] == scale["status"]["selector"]
+
+
+@pytest.mark.pool_case(22, 25)
+async def test_the_status_tells_counts_selector_and_generation() -> None:
+    """Pool case 22, 25: three members, one Ready; a change of replicas is told with the counts."""
+    async with open_pools(template()) as world:
+        await world.create(pool(replicas=3))
+        await rest(world)
+        selector = f"{WARM_POOL}={name_hash('p')}"
+        assert pool_status(world) == {
+            "replicas": 3,
+            "selector": selector,
+            "observedGeneration": 1,
+        }
+        await run_all(world)
+        await rest(world)
+        world.forget_requests()
+        await change_pool(world, {"replicas": 2})
+        await rest(world)
+        assert pool_status(world) == {
+            "replicas": 2,
+            "readyReplicas": 2,
+            "selector": selector,
+            "observedGeneration": 2,
+        }
+        assert world.writes()["patch sandboxwarmpools/status"] == 1
+        for request in world.requests("patch", "sandboxwarmpools"):
+            assert request.content_type == "application/merge-patch+json"
+            assert request.subresource == "status"
+
+
+@pytest.mark.pool_case(24)
+async def test_what_changes_nothing_is_not_written() -> None:
+    """Pool case 24: metadata of the pool, a status written to a member: no patch."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2))
+        await world.patch(POOLS, "p", {"metadata": {"labels": {"a": "b"}}})
+        await world.patch(POOLS, "p", {"spec": {"replicas": 2}})
+        await rest(world)
+        assert not world.asked()
+
+
+@pytest.mark.pool_case(22)
+async def test_counts_are_written_at_most_once_a_second() -> None:
+    """Budget: members that become Ready one by one for ten seconds cost eleven patches at most."""
+    async with open_pools(template()) as world:
+        await world.create(pool(replicas=40))
+        await rest(world)
+        world.forget_requests()
+        names = [one["metadata"]["name"] for one in members(world)]
+        for name in names:
+            start(world, name)
+            await world.advance(0.25)
+        await rest(world)
+        assert pool_status(world)["readyReplicas"] == 40
+        assert world.writes()["patch sandboxwarmpools/status"] <= 12

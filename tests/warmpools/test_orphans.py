@@ -1,0 +1,238 @@
+"""Whom a pool takes for its own: orphans, strangers, members with a label missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.pools import (
+    LAUNCH_TYPE,
+    POOLS,
+    REF_HASH,
+    SANDBOXES,
+    WARM_POOL,
+    change_pool,
+    claim,
+    fill,
+    ids,
+    members,
+    names_of,
+    open_pools,
+    orphan,
+    pool,
+    pool_status,
+    rest,
+    run_all,
+    template,
+)
+from tests.support.world import NS, World, controlled_by
+
+Json = dict[str, Any]
+
+
+def owner_uid(world: World, name: str) -> str | None:
+    """Return the uid of the controller of a Sandbox."""
+    references = world.get(name)["metadata"].get("ownerReferences") or []
+    return next((one["uid"] for one in references if one.get("controller")), None)
+
+
+@pytest.mark.pool_case(28)
+async def test_orphans_that_fit_are_adopted_and_spare_creates() -> None:
+    """Pool case 28: owner and launch type come in one patch each; claims may take them."""
+    first, second = orphan("a"), orphan("b")
+    del first["metadata"]["labels"][LAUNCH_TYPE]
+    async with open_pools(template(), first, second) as world:
+        made = await world.create(pool(replicas=2))
+        await run_all(world)
+        assert names_of(members(world)) == ["a", "b"]
+        for name in ("a", "b"):
+            metadata = world.get(name)["metadata"]
+            assert metadata["ownerReferences"] == [controlled_by(made)]
+            assert metadata["labels"][LAUNCH_TYPE] == "warm"
+        assert world.writes()["create sandboxes"] == 0
+        assert world.writes()["patch sandboxes"] == 2
+        assert pool_status(world)["readyReplicas"] == 2
+        await world.create(claim())
+        await rest(world)
+        bound = world.plane.store.get("sandboxclaims.extensions.agents.x-k8s.io", NS, "c")
+        assert bound["status"]["sandbox"]["name"] in ("a", "b")
+
+
+@pytest.mark.pool_case(28)
+async def test_an_orphan_keeps_the_references_of_others() -> None:
+    """Pool case 28: who does not control it stays its owner."""
+    async with open_pools(template()) as world:
+        friend = {**world.stranger(), "controller": False, "blockOwnerDeletion": False}
+        await world.create(orphan("a", owner=friend))
+        made = await world.create(pool(replicas=1))
+        stored = world.get("a")["metadata"]["ownerReferences"]
+        assert [one["uid"] for one in stored] == [friend["uid"], made["metadata"]["uid"]]
+
+
+@pytest.mark.pool_case(28)
+async def test_an_orphan_that_appears_beside_a_running_pool_is_noticed() -> None:
+    """Pool case 28: nobody has to touch the pool; what is then too much goes."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2))
+        await world.create(orphan("a"))
+        await rest(world)
+        assert len(members(world)) == 2
+        assert pool_status(world)["replicas"] == 2
+        await world.create(pool("q", replicas=0))
+        await rest(world)
+        world.forget_requests()
+        await world.advance(600.0)
+        assert not world.asked()
+
+
+@pytest.mark.pool_case(29)
+@pytest.mark.parametrize("strategy", ["Recreate", "OnReplenish"])
+async def test_an_orphan_of_another_image_is_deleted(strategy: str) -> None:
+    """Pool case 29: the labels of an orphan are not trusted, under either strategy."""
+    stale = orphan("a", template_body=template(image="old"))
+    right = orphan("b")["metadata"]["labels"]
+    stale["metadata"]["labels"] = right
+    async with open_pools(template(), stale) as world:
+        await world.create(pool(replicas=1, strategy=strategy))
+        await rest(world)
+        assert "a" not in names_of(members(world))
+        assert len(members(world)) == 1
+        assert world.writes()["delete sandboxes"] == 1
+
+
+@pytest.mark.pool_case(30)
+async def test_an_orphan_without_the_hash_of_the_template_is_deleted_unread() -> None:
+    """Pool case 30: labels prove it foreign, so nothing is read."""
+    stale = orphan("a")
+    del stale["metadata"]["labels"][REF_HASH]
+    async with open_pools(template(), stale) as world:
+        await rest(world)
+        world.forget_requests()
+        await world.create(pool(replicas=0))
+        await rest(world)
+        assert not members(world)
+        assert world.writes()["delete sandboxes"] == 1
+        assert world.asked()["get sandboxes"] == 0
+
+
+@pytest.mark.pool_case(31)
+async def test_without_a_template_orphans_are_adopted_unchecked() -> None:
+    """Pool case 31: there is nothing to compare with."""
+    async with open_pools(orphan("a", template_body=template(image="old"))) as world:
+        made = await world.create(pool(replicas=1))
+        await rest(world)
+        assert owner_uid(world, "a") == made["metadata"]["uid"]
+
+
+@pytest.mark.pool_case(32, 33, 34)
+async def test_whom_others_control_is_neither_counted_nor_touched() -> None:
+    """Pool case 32, 33, 34: a ReplicaSet's, one of another pool, an orphan and a member."""
+    async with open_pools(template()) as world:
+        made = await world.create(pool(replicas=0))
+        mine = controlled_by(made)
+        other = controlled_by(world.plane.store.create(pool("q", replicas=0)))
+        world.plane.store.create(orphan("foreign", owner=world.stranger("ReplicaSet")))
+        world.plane.store.create(orphan("other", owner=other))
+        world.plane.store.patch(POOLS, NS, "p", {"spec": {"replicas": 2}})
+        world.plane.store.create(orphan("own", owner=mine))
+        world.plane.store.create(orphan("orphan"))
+        await rest(world)
+        assert names_of(members(world)) == ["foreign", "orphan", "other", "own"]
+        assert pool_status(world)["replicas"] == 2
+        assert world.writes()["create sandboxes"] == 0
+        assert world.get("other")["metadata"]["ownerReferences"] == [other]
+
+
+@pytest.mark.pool_case(35)
+async def test_a_missing_launch_type_is_written_once() -> None:
+    """Pool case 35: one patch adds it, and the member counts all the while."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=1))
+        (one,) = members(world)
+        name = one["metadata"]["name"]
+        await world.patch("sandboxes", name, {"metadata": {"labels": {LAUNCH_TYPE: None}}})
+        await rest(world)
+        assert world.get(name)["metadata"]["labels"][LAUNCH_TYPE] == "warm"
+        assert world.writes() == {"patch sandboxes": 1}
+        assert pool_status(world)["replicas"] == 1
+
+
+@pytest.mark.pool_case(36)
+async def test_a_refused_label_is_tried_again_and_costs_no_member() -> None:
+    """Pool case 36: 409 on the patch, and never more members than wanted."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2))
+        name = names_of(members(world))[0]
+        world.plane.fail_next("patch", "sandboxes", 409)
+        await world.patch("sandboxes", name, {"metadata": {"labels": {LAUNCH_TYPE: None}}})
+        await rest(world)
+        assert world.get(name)["metadata"]["labels"][LAUNCH_TYPE] == "warm"
+        assert world.writes() == {"patch sandboxes": 2}
+        assert len(members(world)) == 2
+
+
+@pytest.mark.pool_case(28)
+async def test_an_orphan_that_somebody_takes_in_the_last_moment_stays_theirs() -> None:
+    """Pool case 28: the adopting patch is guarded by the version that was judged."""
+    async with open_pools(template()) as world:
+        theirs = world.stranger()
+        await world.create(orphan("a"))
+
+        def take() -> None:
+            patch = {"metadata": {"ownerReferences": [theirs]}}
+            world.plane.store.patch(SANDBOXES, NS, "a", patch)
+
+        world.meanwhile("patch", "sandboxes", take)
+        await world.create(pool(replicas=1))
+        await rest(world)
+        assert world.get("a")["metadata"]["ownerReferences"] == [theirs]
+        assert pool_status(world)["replicas"] == 1
+
+
+@pytest.mark.pool_case(37)
+async def test_orphans_of_other_namespaces_are_no_concern() -> None:
+    """Pool case 37: pools look no further than their own namespace."""
+    async with open_pools(template()) as world:
+        home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
+        world.plane.store.create(home)
+        await world.create(orphan("a", namespace="other"))
+        await world.create(pool(replicas=1))
+        await rest(world)
+        stored = world.plane.store.get(SANDBOXES, "other", "a")
+        assert "ownerReferences" not in stored["metadata"]
+        assert len(members(world)) == 1
+
+
+@pytest.mark.pool_case(26)
+async def test_a_member_that_loses_the_label_leaves_the_pool() -> None:
+    """Pool case 26: what does not carry the pool's label is not counted, and is replaced."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2))
+        name = names_of(members(world))[0]
+        await world.patch("sandboxes", name, {"metadata": {"labels": {WARM_POOL: None}}})
+        await rest(world)
+        assert name not in names_of(members(world))
+        assert len(members(world)) == 2
+        assert world.find("sandboxes", name) is not None
+
+
+@pytest.mark.pool_case(103)
+async def test_members_that_outlive_their_pool_are_adopted_by_the_next_of_that_name() -> None:
+    """Pool case 103: deleted with orphans, made again from the same template: nothing is lost."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2))
+        before = ids(members(world))
+        world.plane.store.delete(POOLS, NS, "p", policy="Orphan")
+        await rest(world)
+        assert ids(members(world)) == before
+        made = await world.create(pool(replicas=2))
+        await rest(world)
+        assert ids(members(world)) == before
+        assert {owner_uid(world, name) for name in names_of(members(world))} == {
+            made["metadata"]["uid"]
+        }
+        assert world.writes()["create sandboxes"] == 0
+        await change_pool(world, {"replicas": 0})
+        await rest(world)
+        assert not members(world)

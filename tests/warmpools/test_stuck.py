@@ -1,0 +1,240 @@
+"""Members that do not become Ready: waited for, held, or replaced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.pools import (
+    change_pool,
+    fill,
+    members,
+    names_of,
+    open_pools,
+    pool,
+    pool_events,
+    pool_status,
+    rest,
+    start,
+    template,
+)
+from tests.support.world import NS, World
+
+Json = dict[str, Any]
+GRACE_S = 300.0
+
+
+async def unready(world: World, replicas: int = 1) -> list[str]:
+    """Create a pool whose members have Pods that do not become Ready; return the names."""
+    await world.create(template())
+    await world.create(pool(replicas=replicas))
+    await rest(world)
+    world.forget_requests()
+    return names_of(members(world))
+
+
+async def scheduling(world: World, name: str, reason: str | None) -> None:
+    """Have the scheduler say why a Pod has no place, or (``None``) that it has one."""
+    found = {"type": "PodScheduled", "status": "True" if reason is None else "False"}
+    if reason is not None:
+        found["reason"] = reason
+    status = {"phase": "Pending", "conditions": [found]}
+    world.plane.store.patch("pods", NS, name, {"status": status}, subresource="status")
+    await rest(world)
+
+
+def unplaced() -> Json:
+    """Return a template whose Pods have to be placed."""
+    body = template()
+    del body["spec"]["podTemplate"]["spec"]["nodeName"]
+    return body
+
+
+async def waiting(world: World, reason: str = "Unschedulable", replicas: int = 1) -> list[str]:
+    """Create a pool whose members find no place; return the names."""
+    await world.create(unplaced())
+    await world.create(pool(replicas=replicas))
+    await rest(world)
+    names = names_of(members(world))
+    for name in names:
+        await scheduling(world, name, reason)
+    world.forget_requests()
+    return names
+
+
+@pytest.mark.pool_case(61, 62, 64, 67, 71)
+async def test_a_member_that_outlives_its_grace_unready_is_replaced() -> None:
+    """Pool case 61, 62, 64, 67, 71: kept and counted until then; the look comes by itself."""
+    async with open_pools() as world:
+        (name,) = await unready(world)
+        await world.advance(GRACE_S - 10.0)
+        assert names_of(members(world)) == [name]
+        assert pool_status(world)["replicas"] == 1
+        # The look is due 2 s after the end of grace, spread by up to a half.
+        await world.advance(1.5 * (GRACE_S + 2.0) - GRACE_S + 20.0)
+        (new,) = names_of(members(world))
+        assert new != name
+        assert world.writes()["delete sandboxes"] == 1
+        assert world.writes()["create sandboxes"] == 1
+        assert pool_status(world)["replicas"] == 1
+
+
+@pytest.mark.pool_case(61)
+async def test_a_stuck_member_is_replaced_only_once_it_is_gone() -> None:
+    """Pool case 61: while it terminates its place is taken."""
+    async with open_pools() as world:
+        (name,) = await unready(world)
+        await world.patch("sandboxes", name, {"metadata": {"finalizers": ["example.com/hold"]}})
+        await world.advance(600.0)
+        assert world.writes()["delete sandboxes"] == 1
+        assert world.writes()["create sandboxes"] == 0
+        await world.patch("sandboxes", name, {"metadata": {"finalizers": None}})
+        await rest(world)
+        assert world.writes()["create sandboxes"] == 1
+
+
+@pytest.mark.pool_case(63)
+async def test_the_earliest_grace_decides_when_to_look() -> None:
+    """Pool case 63: of two young members the elder one's end is met."""
+    async with open_pools() as world:
+        (elder,) = await unready(world)
+        await world.advance(200.0)
+        await change_pool(world, {"replicas": 2})
+        await rest(world)
+        # Looked at between the end of the elder's grace and before that of the younger.
+        await world.advance(170.0)
+        left = names_of(members(world))
+        assert elder not in left
+        assert len(left) == 2
+
+
+@pytest.mark.pool_case(65, 66, 68)
+async def test_a_member_without_a_place_is_held_and_told_of_once() -> None:
+    """Pool case 65, 66, 68: one Warning, a look a minute, one Normal once it is Ready."""
+    async with open_pools() as world:
+        (name,) = await waiting(world)
+        await world.advance(1000.0)
+        assert names_of(members(world)) == [name]
+        assert pool_status(world)["replicas"] == 1
+        (event,) = pool_events(world)
+        assert event[:2] == ("Warning", "WarmPoolNotProgressing")
+        note = "1/1 sandboxes are unschedulable past the 5m0s readiness grace period"
+        assert note in event[2]
+        assert not world.writes()
+        await world.run_pod(name)
+        await rest(world)
+        assert [one[:2] for one in pool_events(world)] == [
+            ("Warning", "WarmPoolNotProgressing"),
+            ("Normal", "WarmPoolProgressing"),
+        ]
+        (posted, _) = [one for one in world.events() if one["regarding"]["kind"] != "Sandbox"]
+        assert posted["reportingController"] == "sandboxwarmpool-controller"
+        assert posted["action"] == "Reconciling"
+
+
+@pytest.mark.pool_case(70)
+async def test_a_gated_member_is_held_too() -> None:
+    """Pool case 70: giving it up would cost its place in a queue outside."""
+    async with open_pools() as world:
+        (name,) = await waiting(world, "SchedulingGated")
+        await world.advance(1000.0)
+        assert names_of(members(world)) == [name]
+        assert len(pool_events(world)) == 1
+
+
+@pytest.mark.pool_case(65)
+async def test_a_held_member_that_got_a_place_and_hangs_is_replaced() -> None:
+    """Pool case 65: the next look, a minute later at most, finds no reason to wait."""
+    async with open_pools() as world:
+        (name,) = await waiting(world)
+        await world.advance(600.0)
+        await scheduling(world, name, None)
+        await world.advance(61.0)
+        assert names_of(members(world)) != [name]
+        assert len(members(world)) == 1
+
+
+@pytest.mark.pool_case(69)
+async def test_grace_and_recheck_are_as_configured() -> None:
+    """Pool case 69: ten minutes of grace, and the words say so."""
+    async with open_pools(
+        sandbox_warm_pool_readiness_grace_period=600.0,
+        sandbox_warm_pool_unschedulable_recheck_interval=30.0,
+    ) as world:
+        (name,) = await waiting(world)
+        await world.advance(360.0)
+        assert not pool_events(world)
+        assert names_of(members(world)) == [name]
+        await world.advance(600.0)
+        (event,) = pool_events(world)
+        assert "10m0s" in event[2]
+
+
+@pytest.mark.pool_case(72)
+async def test_a_stuck_member_that_cannot_be_deleted_still_counts() -> None:
+    """Pool case 72: 500 on its delete: no replacement before it goes, and it goes in the end."""
+    async with open_pools() as world:
+        (name,) = await unready(world)
+        world.plane.fail_next("delete", "sandboxes", 500, times=4)
+        await world.advance(370.0)
+        assert world.writes()["create sandboxes"] == 0
+        assert names_of(members(world)) == [name]
+        await world.advance(110.0)
+        assert world.writes()["create sandboxes"] == 1
+        assert len(members(world)) == 1
+
+
+@pytest.mark.pool_case(73)
+async def test_an_old_member_that_turns_unready_is_replaced() -> None:
+    """Pool case 73: the age of the object counts, not the time it has been unready."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2))
+        await world.advance(3600.0)
+        name, other = names_of(members(world))
+        start(world, name, ready=False)
+        await rest(world)
+        left = names_of(members(world))
+        assert name not in left
+        assert other in left
+        assert len(left) == 2
+
+
+@pytest.mark.pool_case(74)
+async def test_a_suspended_member_is_replaced_past_its_grace() -> None:
+    """Pool case 74: it is not Ready, whoever suspended it."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=1))
+        (name,) = names_of(members(world))
+        await world.advance(GRACE_S + 10.0)
+        await world.patch("sandboxes", name, {"spec": {"operatingMode": "Suspended"}})
+        await world.delete("pods", name)
+        await rest(world)
+        assert name not in names_of(members(world))
+        assert len(members(world)) == 1
+
+
+async def test_a_member_that_is_ready_when_its_delete_arrives_stays() -> None:
+    """The delete of a stuck member carries the version at which it was stuck."""
+    async with open_pools() as world:
+        (name,) = await unready(world)
+
+        def recover() -> None:
+            ready = [{"type": "Ready", "status": "True", "reason": "DependenciesReady"}]
+            stored = world.get(name)["status"]["conditions"]
+            kept = [one for one in stored if one["type"] != "Ready"]
+            at = stored[0]["lastTransitionTime"]
+            conditions = [*kept, {**ready[0], "lastTransitionTime": at, "message": ""}]
+            world.plane.store.patch(
+                "sandboxes.agents.x-k8s.io",
+                NS,
+                name,
+                {"status": {"conditions": conditions}},
+                subresource="status",
+            )
+            start(world, name)
+
+        world.meanwhile("delete", "sandboxes", recover)
+        await world.advance(600.0)
+        assert names_of(members(world)) == [name]
+        assert pool_status(world)["readyReplicas"] == 1

@@ -1,0 +1,93 @@
+"""A pool whose template is not there, or not there any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from lean_sandbox.model.names import name_hash
+from tests.support.pools import (
+    CLAIMS,
+    TEMPLATES,
+    WARM_POOL,
+    claim,
+    fill,
+    ids,
+    members,
+    open_pools,
+    pool,
+    pool_events,
+    pool_status,
+    rest,
+    template,
+)
+from tests.support.world import NS
+
+
+@pytest.mark.pool_case(89, 90)
+async def test_a_pool_waits_for_its_template_and_starts_at_once() -> None:
+    """Pool case 89, 90: selector and generation are told, one Warning; then it fills by itself."""
+    async with open_pools() as world:
+        await world.create(pool(replicas=2))
+        await world.advance(400.0)
+        assert not members(world)
+        assert pool_status(world) == {
+            "selector": f"{WARM_POOL}={name_hash('p')}",
+            "observedGeneration": 1,
+        }
+        (event,) = pool_events(world)
+        assert event[:2] == ("Warning", "WarmPoolNotProgressing")
+        assert "SandboxTemplate not found" in event[2]
+        await world.create(template())
+        assert len(members(world)) == 2
+        await rest(world)
+        assert [one[1] for one in pool_events(world)] == [
+            "WarmPoolNotProgressing",
+            "WarmPoolProgressing",
+        ]
+
+
+@pytest.mark.pool_case(90)
+async def test_a_pool_of_none_needs_no_template() -> None:
+    """Pool case 90: with replicas 0 there is no Event, and nothing to come back for."""
+    async with open_pools() as world:
+        await world.create(pool(replicas=0))
+        await rest(world)
+        world.forget_requests()
+        extensions = world.controller.extensions
+        assert extensions is not None
+        passes = extensions.pools.dispatcher.statistics().success
+        await world.advance(600.0)
+        assert not pool_events(world)
+        assert not world.asked(events=True)
+        assert extensions.pools.dispatcher.statistics().success == passes
+
+
+@pytest.mark.pool_case(92)
+async def test_members_outlive_their_template_and_are_not_replaced() -> None:
+    """Pool case 92: claims still get them."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2))
+        before = ids(members(world))
+        await world.delete(TEMPLATES, "t")
+        await rest(world)
+        assert ids(members(world)) == before
+        await world.create(claim())
+        await rest(world)
+        bound = world.plane.store.get(CLAIMS, NS, "c")["status"]["sandbox"]["name"]
+        assert world.get(bound)["metadata"]["uid"] in before
+        await world.advance(120.0)
+        assert len(members(world)) == 1
+        assert world.writes()["create sandboxes"] == 0
+        assert pool_status(world)["replicas"] == 1
+
+
+@pytest.mark.pool_case(89)
+async def test_the_template_may_come_first_or_last_or_with_the_pool() -> None:
+    """Pool case 89: applied together in any order, the pool is full in the end."""
+    async with open_pools() as world:
+        world.plane.store.create(pool("p", replicas=1))
+        world.plane.store.create(template())
+        world.plane.store.create(pool("q", replicas=1))
+        await rest(world)
+        assert len(members(world, "p")) == 1
+        assert len(members(world, "q")) == 1
