@@ -59,7 +59,6 @@ class Extensions:
             lambda: self.claims.is_busy, clock, longest_s=_LONGEST_STAND_BACK_S
         )
         blueprints = Blueprints(client, self.caches, timeout_s=settings.request_timeout)
-        self._blueprints = blueprints
         self.claims = ClaimController(
             client,
             caches,
@@ -105,7 +104,6 @@ class Extensions:
 
     def connect(self, sandboxes: Intake[SandboxEntry]) -> None:
         """Take the intake of the Sandboxes, which needs this object's handlers to be built."""
-        self._blueprints.connect(self.intakes)
         self.claims.connect(self.intakes, sandboxes)
         self.pools.connect(self.intakes, sandboxes)
         self.templates.connect(self.intakes.templates, self.intakes.policies)

@@ -1,7 +1,9 @@
 """Which pool and template a claim or a pool means, as the caches show them.
 
 A pool or template that the cache does not have is looked for once at the server before anybody is
-told that it is missing: clients give up at once on that word, and the watch may only be late.
+told that it is missing: clients give up at once on that word, and the watch may only be late. What
+such a look shows serves the asker alone and is not remembered: when the watch brings the object, it
+is news to everybody, to the controllers of pools and templates first of all.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from lean_sandbox.api.errors import NotFound
 from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS
 from lean_sandbox.model.claim_status import pool_not_found, template_not_found
-from lean_sandbox.model.template import SandboxTemplate, TemplateView
-from lean_sandbox.model.warmpool import PoolView, SandboxWarmPool
-from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
+from lean_sandbox.model.template import SandboxTemplate, TemplateView, view_of_template
+from lean_sandbox.model.warmpool import PoolView, SandboxWarmPool, view_of_pool
+from lean_sandbox.watch.extension_caches import ExtensionCaches
 from lean_sandbox.watch.store import Key
 
 __all__ = ["Blueprints"]
@@ -28,11 +30,6 @@ class Blueprints:
         self._client = client
         self._caches = caches
         self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
-        self._intakes: ExtensionIntakes
-
-    def connect(self, intakes: ExtensionIntakes) -> None:
-        """Take the intakes, which need the controllers' handlers to be built."""
-        self._intakes = intakes
 
     def known_pool(self, key: Key) -> PoolView | None:
         """Return the pool if the cache has it."""
@@ -62,9 +59,7 @@ class Blueprints:
             except NotFound:
                 pass
             else:
-                entry, _ = self._intakes.pools.learn_full(found)
-                if entry.view is not None:
-                    return entry.view
+                return view_of_pool(found)
         raise pool_not_found(key.name)
 
     async def template(self, key: Key) -> TemplateView:
@@ -80,7 +75,5 @@ class Blueprints:
             except NotFound:
                 pass
             else:
-                entry, _ = self._intakes.templates.learn_full(found)
-                if entry.view is not None:
-                    return entry.view
+                return view_of_template(found)
         raise template_not_found(key.name)

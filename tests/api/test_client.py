@@ -140,10 +140,12 @@ async def test_an_answer_nobody_asked_for_is_not_decoded() -> None:
 
 async def test_delete_sends_options_only_when_given() -> None:
     """A bare delete has no body; uid, policy and grace go into DeleteOptions."""
-    async with running(in_turn(reply(), reply(202))) as (server, client, _):
+    async with running(in_turn(reply(), reply(202), reply())) as (server, client, _):
         await client.delete(PODS, "a", "p")
         await client.delete(PODS, "a", "p", uid="u", propagation="Foreground", grace_s=0)
-    bare, full = server.requests
+        await client.delete(PODS, "a", "p", uid="u", resource_version="7")
+    bare, full, exact = server.requests
+    assert exact.json["preconditions"] == {"uid": "u", "resourceVersion": "7"}
     assert bare.body == b""
     assert "content-type" not in bare.headers
     assert full.json == {

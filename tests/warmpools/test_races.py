@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
@@ -28,8 +30,8 @@ from tests.support.pools import (
 )
 from tests.support.world import NS
 
-HOLD = {"metadata": {"finalizers": ["example.com/hold"]}}
-RELEASE = {"metadata": {"finalizers": None}}
+HOLD: dict[str, Any] = {"metadata": {"finalizers": ["example.com/hold"]}}
+RELEASE: dict[str, Any] = {"metadata": {"finalizers": None}}
 
 
 @pytest.mark.pool_case(46, 47)
@@ -254,3 +256,21 @@ async def test_a_steady_stream_of_claims_does_not_starve_the_pool() -> None:
         await change_pool(world, {"replicas": 4})
         assert len(members(world)) == 4
         assert pool_status(world)["readyReplicas"] == 4
+
+
+async def test_what_a_claim_has_to_look_up_is_still_news_to_everybody_else() -> None:
+    """A claim reads pool and template itself while the watch is late; both are then cared for."""
+    async with open_pools() as world:
+        await rest(world)
+        await world.cut_watches()
+        world.plane.store.create(template())
+        world.plane.store.create(pool(replicas=2))
+        for resource in ("sandboxtemplates", "sandboxwarmpools"):
+            world.plane.fail_next("watch", resource, 503, times=4)
+            world.plane.fail_next("list", resource, 503, times=4)
+        world.plane.store.create(claim())
+        await world.recover()
+        await rest(world, 5.0)
+        assert world.plane.store.get(CLAIMS, NS, "c")["status"]["sandbox"]["name"]
+        assert len(members(world)) == 2
+        assert world.find("networkpolicies.networking.k8s.io", "t-network-policy") is not None

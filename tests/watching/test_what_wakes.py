@@ -135,6 +135,23 @@ def test_a_readiness_the_last_look_did_not_show_passes() -> None:
     assert hand.get("a").is_stale
 
 
+def test_a_status_written_by_another_than_the_kubelet_passes() -> None:
+    """No column shows a lost node or a readiness gate; the writer of the status does, once."""
+
+    def written_by(*managers: str) -> dict[str, Any]:
+        entries = [{"manager": one, "subresource": "status", "time": DELETING} for one in managers]
+        return {"managedFields": entries}
+
+    hand = Hand(kinds.pods())
+    hand.listed(pod("a", 10))
+    kubelet, both = written_by("kubelet"), written_by("kubelet", "node-controller")
+    assert hand.saw(pod_row("MODIFIED", "a", 11, first=True, **kubelet)) == []
+    assert hand.saw(pod_row("MODIFIED", "a", 12, **both)) == [Change.COLUMNS]
+    assert hand.get("a").is_stale
+    hand.learn(pod("a", 13, ready=False, **both))
+    assert not hand.get("a").is_stale
+
+
 def test_a_listed_pod_and_its_first_row_have_the_same_fingerprints() -> None:
     """After the list nothing passes that is as it was: full objects stand for their columns."""
     pairs = [
