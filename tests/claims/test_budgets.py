@@ -53,7 +53,7 @@ async def test_a_warm_bind_is_one_patch_of_the_sandbox_and_one_of_the_status() -
         assert ready_of(world)[0] == "True"
 
 
-@pytest.mark.claim_case(52, 73)
+@pytest.mark.claim_case(52)
 async def test_a_warm_claim_and_its_replacement_stay_within_the_budget() -> None:
     """Claim case 52: at most 9 writes without Events, 12 with, 4 reads, no refusal, 2 passes."""
     async with open_claims("m1", "m2") as world:
@@ -74,8 +74,9 @@ async def test_a_warm_claim_and_its_replacement_stay_within_the_budget() -> None
         assert not world.asked(events=True)
 
 
+@pytest.mark.claim_case(72, 96)
 async def test_sixty_claims_at_once_on_a_pool_of_eighty() -> None:
-    """Budget: each gets a member of its own, without a refusal, and sixty replacements are made.
+    """Claim case 96: each gets a member of its own, without a refusal, and sixty replacements are made.
 
     The pool tells its counts at most once a second.
     """
@@ -107,7 +108,6 @@ async def test_sixty_claims_at_once_on_a_pool_of_eighty() -> None:
         assert status["replicas"] == 80
 
 
-@pytest.mark.claim_case(39)
 async def test_a_restart_over_bound_claims_writes_nothing() -> None:
     """Budget: the next process looks at every claim, and finds nothing to read or write."""
     async with open_claims("m1", "m2", "m3") as world:

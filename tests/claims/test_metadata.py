@@ -166,7 +166,7 @@ async def test_a_bound_claim_edited_into_nonsense_keeps_its_sandbox() -> None:
         assert ready_of(world)[0] == "True"
 
 
-@pytest.mark.claim_case(17, 19)
+@pytest.mark.claim_case(17)
 async def test_edits_and_removals_reach_a_bound_sandbox_at_once() -> None:
     """Claim case 17: an annotation set on the claim comes and goes with the claim's word."""
     async with open_claims("m1") as world:

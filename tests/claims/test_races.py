@@ -68,7 +68,7 @@ async def test_a_member_another_claim_got_first_is_left_to_it() -> None:
         assert bound_name(world, "other") == "m1"
 
 
-@pytest.mark.claim_case(78, 79)
+@pytest.mark.claim_case(78)
 async def test_a_conflict_is_resolved_on_the_same_member() -> None:
     """Claim case 78: a 409 sends us to look, and the same member is patched again."""
     async with open_claims("m1", "m2") as world:
@@ -120,9 +120,8 @@ async def test_a_patch_refused_for_what_it_says_is_an_error_and_frees_the_member
         assert world.find("sandboxes", "c") is None
 
 
-@pytest.mark.claim_case(85)
 async def test_a_server_error_frees_the_member_for_the_next_pass() -> None:
-    """Claim case 85: nothing was adopted, one look shows it, and the claim gets a member."""
+    """Law: nothing was adopted, one look shows it, and the claim gets a member."""
     async with open_claims("m1", "m2") as world:
         world.plane.fail_next("patch", "sandboxes", 500)
         await world.create(claim())
@@ -170,7 +169,7 @@ async def test_a_restart_after_adoption_completes_the_binding() -> None:
             assert held[ANNOTATION] == "m1"
 
 
-@pytest.mark.claim_case(85, 116, 117)
+@pytest.mark.claim_case(117)
 async def test_a_restart_after_the_status_stamps_the_time_as_unknown() -> None:
     """Claim case 117: the claim was Ready before this process began: nobody knows since when."""
     async with open_claims("m1") as world:
@@ -312,9 +311,8 @@ async def test_a_bound_sandbox_deleted_by_somebody_is_replaced() -> None:
         assert get_claim(world)["metadata"]["annotations"] == {**stamped, ANNOTATION: "m2"}
 
 
-@pytest.mark.claim_case(96)
 async def test_a_pool_scaled_to_nothing_in_a_burst_never_costs_a_claim_its_sandbox() -> None:
-    """Claim case 96: each claim ends Ready or cold with a Sandbox of its own; no member stays."""
+    """Law: each claim ends Ready or cold with a Sandbox of its own; no member stays."""
     names = tuple(f"m{number:02}" for number in range(20))
     async with open_claims(*names) as world:
         for number in range(10):

@@ -292,7 +292,7 @@ async def test_the_claims_maker_and_trace_come_along() -> None:
         assert trace == '{"traceparent":"00-1"}'
 
 
-@pytest.mark.claim_case(70, 121)
+@pytest.mark.claim_case(70)
 async def test_a_bound_claim_takes_no_second_member() -> None:
     """Claim case 70: whatever happens to the claim or its pool, m2 stays in the pool."""
     async with open_claims("m1", "m2") as world:
@@ -342,7 +342,7 @@ async def test_without_observability_only_the_time_of_first_observation_is_missi
         assert events_of(world) == []
 
 
-@pytest.mark.claim_case(74, 114)
+@pytest.mark.claim_case(74)
 async def test_all_annotations_come_in_one_patch_and_leave_others_alone() -> None:
     """Claim case 74: first observed, first ready, and the Sandbox; the user's survive."""
     async with open_claims("m1") as world:

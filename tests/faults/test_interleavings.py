@@ -130,13 +130,15 @@ def seen(world: World) -> list[Json]:
 
 
 def end_what_is_over(world: World) -> None:
-    """Remove Pods whose containers have ended and that are being deleted, as a kubelet does.
+    """Let the Pod of a suspended Sandbox come to its end, as a kubelet does.
 
-    How such a Pod ended, in the moment before it goes, is not asked for: only its end matters.
+    What becomes of such a Pod before it goes is not asked for: only its end matters.
     """
+    found = world.find("sandboxes")
+    if found is None or found["spec"]["operatingMode"] != "Suspended":
+        return
     for one in world.plane.store.list("pods", NS):
-        is_over = one["status"].get("phase") in ("Succeeded", "Failed")
-        if is_over and "deletionTimestamp" in one["metadata"]:
+        if "deletionTimestamp" in one["metadata"]:
             gone("pods", name=one["metadata"]["name"])(world)
 
 

@@ -184,10 +184,10 @@ def pool_status(world: World, name: str = "p") -> Json:
 
 
 def pool_events(world: World) -> list[tuple[str, str, str]]:
-    """Return type, reason and note of the Events about pools."""
+    """Return type, reason and note of the Events about pools, in the order of time."""
     return [
         (one["type"], one["reason"], one.get("note", ""))
-        for one in world.events()
+        for one in sorted(world.events(), key=lambda one: str(one["eventTime"]))
         if one["regarding"]["kind"] == "SandboxWarmPool"
     ]
 

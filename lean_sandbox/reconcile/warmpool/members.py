@@ -1,6 +1,6 @@
 """The members of a pool as the cache shows them, and what one pass has to do about them.
 
-Pure, except for reading the cache: from members, template and expectations to a plan.
+Pure, except for reading the cache: from members and what was deleted already to a count.
 """
 
 from __future__ import annotations
