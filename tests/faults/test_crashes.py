@@ -163,9 +163,7 @@ async def test_a_controller_that_dies_after_any_request_leaves_work_that_another
         async with prepared(name) as (plane, clock):
             left = [k]
 
-            def count(
-                world: World, record: RequestRecord, left: list[int] = left
-            ) -> None:
+            def count(world: World, record: RequestRecord, left: list[int] = left) -> None:
                 if record.verb not in ("watch", "list") and "events" not in record.resource:
                     left[0] -= 1
                     if left[0] == 0:

@@ -47,7 +47,7 @@ async def test_a_sandbox_as_large_as_can_be_is_launched_like_any_other(form: str
     ("name", "service"),
     [("n" * 63, True), ("n" * 63, None), ("n" * 63 + "." + "m" * 63, None), ("x.y" * 84, None)],
 )
-async def test_names_as_long_as_can_be_work(name: str, service: bool | None) -> None:
+async def test_names_as_long_as_can_be_work(name: str, *, service: bool | None) -> None:
     """63 characters with a Service, up to 253 without one: Ready, with a tracked Pod."""
     spec = {} if service is None else {"service": service}
     async with open_world() as world:
