@@ -76,7 +76,7 @@ async def test_a_warm_claim_and_its_replacement_stay_within_the_budget() -> None
 
 @pytest.mark.claim_case(72, 96)
 async def test_sixty_claims_at_once_on_a_pool_of_eighty() -> None:
-    """Claim case 96: each gets a member of its own, without a refusal, and sixty replacements are made.
+    """Claim case 96: each gets a member of its own, none is refused, sixty are replaced.
 
     The pool tells its counts at most once a second.
     """
