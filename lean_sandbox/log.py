@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import msgspec
 import structlog
@@ -21,17 +21,27 @@ def _encode(event: dict[str, Any], **_: Any) -> str:
     return msgspec.json.encode(event, enc_hook=repr).decode()
 
 
+class _StandardError:
+    """Standard error as it is when a line is written, for it may be replaced after the set-up."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
 def configure(level: str = "info", form: str = "auto", stream: TextIO | None = None) -> None:
     """Set up structlog for the process; logs go to ``stream`` (standard error by default)."""
-    out = stream or sys.stderr
-    console = form == "console" or (form == "auto" and out.isatty())
+    colours = (stream or sys.stderr).isatty()
+    console = form == "console" or (form == "auto" and colours)
     processors: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
     ]
     if console:
-        processors.append(structlog.dev.ConsoleRenderer(colors=out.isatty(), timestamp_key="ts"))
+        processors.append(structlog.dev.ConsoleRenderer(colors=colours, timestamp_key="ts"))
     else:
         processors += [
             structlog.processors.format_exc_info,
@@ -41,6 +51,6 @@ def configure(level: str = "info", form: str = "auto", stream: TextIO | None = N
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(out),
+        logger_factory=structlog.PrintLoggerFactory(stream or cast("TextIO", _StandardError())),
         cache_logger_on_first_use=True,
     )
