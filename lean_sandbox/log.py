@@ -52,5 +52,6 @@ def configure(level: str = "info", form: str = "auto", stream: TextIO | None = N
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.PrintLoggerFactory(stream or cast("TextIO", _StandardError())),
-        cache_logger_on_first_use=True,
+        # A cached logger would keep the settings of its first line; nothing logs on a hot path.
+        cache_logger_on_first_use=False,
     )

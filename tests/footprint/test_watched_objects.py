@@ -243,7 +243,7 @@ def test_events_that_change_nothing_keep_nothing() -> None:
 
 @pytest.mark.usefixtures("traced")
 def test_what_is_deleted_is_given_back() -> None:
-    """A second generation of objects costs nothing on top of the first one, which has gone."""
+    """A later generation of objects costs nothing on top of the first one, which has gone."""
     watched = Watched()
 
     def live_and_die() -> None:
@@ -255,6 +255,10 @@ def test_what_is_deleted_is_given_back() -> None:
         assert len(watched.caches.sandboxes) == len(watched.caches.pods) == 0
 
     live_and_die()
-    before = held_bytes()
-    live_and_die()
-    assert held_bytes() - before < 64 * 1024
+    grown = []
+    for _ in range(3):
+        before = held_bytes()
+        live_and_die()
+        grown.append(held_bytes() - before)
+    # The middle one, for the reason that kib_per_pair gives.
+    assert sorted(grown)[1] < 64 * 1024

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+import structlog.testing
 
 from lean_sandbox import log
 
@@ -44,3 +45,20 @@ def test_a_given_stream_is_kept_to() -> None:
     structlog.get_logger().info("quiet")
     structlog.get_logger().warning("loud")
     assert [json.loads(line)["msg"] for line in stream.getvalue().splitlines()] == ["loud"]
+
+
+def test_a_logger_that_has_written_follows_a_later_setup() -> None:
+    """A second set-up holds for loggers that were used under the first one."""
+    first, second = io.StringIO(), io.StringIO()
+    logger = structlog.get_logger()
+    log.configure("info", stream=first)
+    logger.info("before")
+    log.configure("info", stream=second)
+    logger.info("after")
+    with structlog.testing.capture_logs() as seen:
+        logger.info("captured")
+    assert (json.loads(first.getvalue())["msg"], json.loads(second.getvalue())["msg"]) == (
+        "before",
+        "after",
+    )
+    assert [line["event"] for line in seen] == ["captured"]
