@@ -1,8 +1,9 @@
-"""The map from the numbered cases of the Sandbox's behaviour to the tests that prove them.
+"""The maps from the numbered cases of each kind's behaviour to the tests that prove them.
 
-``python -m tests.cases`` rewrites the last column of ``tests/sandbox-cases.md`` from the markers
-``@pytest.mark.case(...)``, which are read from the syntax trees of the tests: nothing is imported.
-A row without a test says ``open:`` and why; ``partly open:`` may follow the tests of a row.
+``python -m tests.cases`` rewrites the last column of the four tables beside this module from the
+markers of the tests (``@pytest.mark.case(...)`` and its three brothers), which are read from the
+syntax trees: nothing is imported. A row without a test says ``open:`` and why; ``partly open:`` may
+follow the tests of a row.
 """
 
 from __future__ import annotations
@@ -13,17 +14,39 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-__all__ = ["CASES", "TABLE", "MarkerError", "Row", "found_tests", "read", "render", "updated"]
+__all__ = ["TABLES", "MarkerError", "Row", "Table", "found_tests", "read", "render", "updated"]
 
 ROOT = Path(__file__).parent
-TABLE = ROOT / "sandbox-cases.md"
-CASES = range(1, 153)
 _NO_TEST = "no test yet"
 _BETWEEN = "<br>"
 _ROW = re.compile(r"^\| (?P<number>\d+) \| (?P<law>.+?) \| (?P<proof>.+?) \|$")
 _OPEN = re.compile(r"^(?P<partly>partly )?open: (?P<reason>\S.*)$")
-_HEADER = """\
-# The cases of a Sandbox's behaviour and the tests that prove them
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The cases of one kind: their marker, the file of their table, and how many there are."""
+
+    marker: str
+    kind: str
+    file: str
+    last: int
+
+    @property
+    def path(self) -> Path:
+        """Where the table is."""
+        return ROOT / self.file
+
+    @property
+    def cases(self) -> range:
+        """The numbers of the cases."""
+        return range(1, self.last + 1)
+
+    @property
+    def header(self) -> str:
+        """What stands above the rows."""
+        return f"""\
+# The cases of a {self.kind}'s behaviour and the tests that prove them
 
 Written by `python -m tests.cases` from the markers of the tests; only the second column, and the
 reasons after `open:`, are written by hand. Paths are those below `tests/`.
@@ -31,6 +54,14 @@ reasons after `open:`, are written by hand. Paths are those below `tests/`.
 | Case | Law | Proved by |
 | ---: | --- | --- |
 """
+
+
+TABLES = (
+    Table("case", "Sandbox", "sandbox-cases.md", 152),
+    Table("claim_case", "SandboxClaim", "claim-cases.md", 121),
+    Table("pool_case", "SandboxWarmPool", "pool-cases.md", 104),
+    Table("template_case", "SandboxTemplate", "template-cases.md", 52),
+)
 
 
 class MarkerError(Exception):
@@ -58,15 +89,15 @@ class Row:
 # -- the markers of the tests ----------------------------------------------------------------------
 
 
-def found_tests(root: Path = ROOT) -> dict[int, tuple[str, ...]]:
+def found_tests(table: Table, root: Path = ROOT) -> dict[int, tuple[str, ...]]:
     """Return the tests of each case, by path below ``root`` and name. Raises MarkerError."""
     found: dict[int, list[str]] = {}
     for path in sorted(root.rglob("test_*.py")):
         source = path.read_text()
-        if ".case(" not in source:
+        if f".{table.marker}(" not in source:
             continue
         place = path.relative_to(root).as_posix()
-        for name, numbers in _marked(ast.parse(source), place):
+        for name, numbers in _marked(ast.parse(source), place, table):
             for number in numbers:
                 names = found.setdefault(number, [])
                 if name not in names:
@@ -74,16 +105,16 @@ def found_tests(root: Path = ROOT) -> dict[int, tuple[str, ...]]:
     return {number: tuple(names) for number, names in sorted(found.items())}
 
 
-def _marked(tree: ast.Module, place: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _marked(tree: ast.Module, place: str, table: Table) -> Iterator[tuple[str, tuple[int, ...]]]:
     read_calls: set[ast.AST] = set()
     for test, names in _tests(tree, ()):
         for decorator in test.decorator_list:
-            if _is_marker(decorator):
+            if _is_marker(decorator, table):
                 assert isinstance(decorator, ast.Call)
                 read_calls.add(decorator)
-                yield "::".join((place, *names)), _numbers(decorator, place)
+                yield "::".join((place, *names)), _numbers(decorator, place, table)
     for node in ast.walk(tree):
-        if _is_marker(node) and node not in read_calls:
+        if _is_marker(node, table) and node not in read_calls:
             line = getattr(node, "lineno", 0)
             raise MarkerError(f"{place}:{line}: put the marker above the test function itself")
 
@@ -100,15 +131,15 @@ def _tests(
             yield child, (*names, child.name)
 
 
-def _is_marker(node: ast.AST) -> bool:
-    """Tell whether a node is a call of ``pytest.mark.case``."""
+def _is_marker(node: ast.AST, table: Table) -> bool:
+    """Tell whether a node is a call of the table's marker."""
     match node:
-        case ast.Call(func=ast.Attribute(attr="case", value=ast.Attribute(attr="mark"))):
-            return True
+        case ast.Call(func=ast.Attribute(attr=attr, value=ast.Attribute(attr="mark"))):
+            return attr == table.marker
     return False
 
 
-def _numbers(call: ast.Call, place: str) -> tuple[int, ...]:
+def _numbers(call: ast.Call, place: str, table: Table) -> tuple[int, ...]:
     numbers = [
         argument.value
         for argument in call.args
@@ -116,7 +147,7 @@ def _numbers(call: ast.Call, place: str) -> tuple[int, ...]:
     ]
     if not numbers or len(numbers) != len(call.args) or call.keywords:
         raise MarkerError(f"{place}:{call.lineno}: a marker lists numbers and nothing else")
-    unknown = [number for number in numbers if number not in CASES]
+    unknown = [number for number in numbers if number not in table.cases]
     if unknown:
         raise MarkerError(f"{place}:{call.lineno}: there is no case {unknown[0]}")
     return tuple(numbers)
@@ -125,11 +156,11 @@ def _numbers(call: ast.Call, place: str) -> tuple[int, ...]:
 # -- the table -------------------------------------------------------------------------------------
 
 
-def read(text: str) -> list[Row]:
+def read(table: Table, text: str) -> list[Row]:
     """Return the rows of a table. Raises MarkerError for a line that is no row of it."""
-    if not text.startswith(_HEADER):
+    if not text.startswith(table.header):
         raise MarkerError("the head of the table is not the generated one")
-    return [_row(line) for line in text[len(_HEADER) :].splitlines()]
+    return [_row(line) for line in text[len(table.header) :].splitlines()]
 
 
 def _row(line: str) -> Row:
@@ -162,18 +193,20 @@ def _refreshed(row: Row, tests: tuple[str, ...]) -> Row:
     return replace(row, tests=tests, open=reason if tests else row.open or _NO_TEST)
 
 
-def render(rows: list[Row]) -> str:
+def render(table: Table, rows: list[Row]) -> str:
     """Return the table as text."""
     lines = [f"| {row.number} | {row.law} | {row.proof} |" for row in rows]
-    return _HEADER + "\n".join(lines) + "\n"
+    return table.header + "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    """Rewrite the table."""
-    rows = updated(read(TABLE.read_text()), found_tests())
-    TABLE.write_text(render(rows))
-    left = [row.number for row in rows if not row.tests]
-    print(f"{len(rows) - len(left)} of {len(rows)} cases have tests; open: {left}")  # noqa: T201
+    """Rewrite the tables."""
+    for table in TABLES:
+        rows = updated(read(table, table.path.read_text()), found_tests(table))
+        table.path.write_text(render(table, rows))
+        left = [row.number for row in rows if not row.tests]
+        proved = len(rows) - len(left)
+        print(f"{table.kind}: {proved} of {len(rows)} cases have tests; open: {left}")  # noqa: T201
 
 
 if __name__ == "__main__":
