@@ -35,15 +35,18 @@ __all__ = [
     "next_claim_status",
     "not_controlled",
     "pool_not_found",
+    "reference_stuck",
     "requeue_after_s",
     "sandbox_create_pending",
     "sandbox_not_owned",
+    "stale_reference",
     "template_not_found",
 ]
 
 # For a missing pool or template, watches aside; and for a Sandbox that cannot be read yet.
 MISSING_REQUEUE_S: Final = 60.0
 CREATE_PENDING_REQUEUE_S: Final = 0.2
+_LONGEST_CREATE_PENDING_S: Final = 5.0
 
 _EXPIRED: Final = "Claim expired. Sandbox cleanup initiated."
 
@@ -157,6 +160,24 @@ def sandbox_not_owned(sandbox: str, claim: str) -> ClaimError:
     )
 
 
+def reference_stuck(sandbox: str, *, is_lost: bool) -> ClaimError:
+    """Return the error for a reference that could not be removed after a lost adoption."""
+    fate = "lost to another owner" if is_lost else "deleted"
+    return adoption_conflict(f"sandbox {sandbox} {fate} and reference cleanup failed")
+
+
+def stale_reference(owner_kind: str, cause: str) -> ClaimError:
+    """Return the error for a reference that names no Sandbox of ours and could not be removed.
+
+    ``owner_kind`` is the kind of who controls what it names; empty when that does not exist.
+    """
+    what = {
+        names.SANDBOX_CLAIM_KIND: "failed to remove sandbox reference owned by another claim",
+        names.SANDBOX_WARM_POOL_KIND: "failed to remove invalid sandbox reference",
+    }.get(owner_kind, "failed to remove stale sandbox reference from claim metadata")
+    return ClaimError(ClaimFault.OTHER, f"{what}: {cause}")
+
+
 def not_controlled(sandbox: str, claim: str) -> ClaimError:
     """Return the error for a Sandbox that has the claim's name but another owner, or none."""
     return ClaimError(
@@ -166,11 +187,19 @@ def not_controlled(sandbox: str, claim: str) -> ClaimError:
     )
 
 
-def requeue_after_s(error: ClaimError | None, time_left_s: float | None) -> float | None:
-    """Return when a pass comes back uncounted as an error, None for never or by backoff."""
+def requeue_after_s(
+    error: ClaimError | None, time_left_s: float | None, collisions: int = 0
+) -> float | None:
+    """Return when a pass comes back uncounted as an error, None for never or by backoff.
+
+    ``collisions``: how many passes in a row have ended with a create that waits to be seen, this
+    one included; each doubles the wait, up to five seconds.
+    """
     own = error.fault.requeue_s if error is not None else None
     if error is not None and error.fault.retry is Retry.BACKOFF:
         return None
+    if own is not None and collisions > 1:
+        own = min(own * 2.0 ** min(collisions - 1, 10), _LONGEST_CREATE_PENDING_S)
     waits = [wait for wait in (own, time_left_s) if wait is not None and wait > 0]
     return min(waits, default=None)
 

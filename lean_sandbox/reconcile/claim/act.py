@@ -14,7 +14,7 @@ from lean_sandbox.api.resources import NETWORKPOLICIES, SANDBOXCLAIMS, SANDBOXES
 from lean_sandbox.api.wire import PartialObject
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import SandboxClaim, SandboxClaimStatus
-from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
+from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, SandboxSpec
 from lean_sandbox.run.queue import WorkQueue
 from lean_sandbox.watch.extension_caches import ExtensionIntakes
 from lean_sandbox.watch.extension_objects import ClaimEntry, PolicyEntry
@@ -56,16 +56,39 @@ class ClaimAct:
         self._claims.learn_full(claim)
         return claim
 
+    async def peek_claim(self, key: Key) -> SandboxClaim | None:
+        """Fetch the whole claim without remembering it; ``None`` when it is gone. One GET.
+
+        What it shows newly is for the watch to tell, and to everybody.
+        """
+        try:
+            return await self._client.get(
+                SANDBOXCLAIMS, key.namespace, key.name, SandboxClaim, **self._options
+            )
+        except NotFound:
+            return None
+
     async def patch_status(
-        self, entry: ClaimEntry, patch: dict[str, Any], status: SandboxClaimStatus
+        self,
+        entry: ClaimEntry,
+        patch: dict[str, Any],
+        status: SandboxClaimStatus,
+        *,
+        version: str = "",
     ) -> bool:
-        """Write the status; false when the claim is gone. One PATCH."""
+        """Write the status; false when the claim is gone. One PATCH.
+
+        Raises Conflict when ``version`` is given and is not the claim's any more.
+        """
+        body: dict[str, Any] = {"status": patch}
+        if version:
+            body["metadata"] = {"resourceVersion": version}
         try:
             answer = await self._client.merge_patch(
                 SANDBOXCLAIMS,
                 entry.key.namespace,
                 entry.key.name,
-                {"status": patch},
+                body,
                 PartialObject,
                 subresource="status",
                 accept=METADATA_ACCEPT,
@@ -197,6 +220,16 @@ class ClaimAct:
             return None
         entry, _ = self._sandboxes.learn_full(found)
         return entry
+
+    async def get_spec(self, key: Key, uid: str) -> SandboxSpec | None:
+        """Fetch the spec of this very Sandbox; ``None`` when it is gone. One GET."""
+        try:
+            found = await self._client.get(
+                SANDBOXES, key.namespace, key.name, Sandbox, **self._options
+            )
+        except NotFound:
+            return None
+        return found.spec if found.metadata.uid == uid else None
 
     async def get_pod_metadata(self, key: Key) -> PodTemplateMetadata | None:
         """Fetch the metadata of a Sandbox's Pod template, reserved keys and all. One GET."""

@@ -20,7 +20,6 @@ from lean_sandbox.api.errors import (
 )
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import names
-from lean_sandbox.model.blueprint import Verdict, claim_verdict
 from lean_sandbox.model.claim import ClaimFacts, SandboxClaimSpec
 from lean_sandbox.model.claim_metadata import bound_sync_patch, desired_pod_metadata
 from lean_sandbox.model.claim_sandbox import (
@@ -37,7 +36,9 @@ from lean_sandbox.model.claim_status import (
     ClaimFault,
     adoption_conflict,
     not_controlled,
+    reference_stuck,
     sandbox_create_pending,
+    stale_reference,
 )
 from lean_sandbox.model.names import is_reserved_annotation, is_reserved_label
 from lean_sandbox.model.sandbox import PodTemplateMetadata
@@ -45,6 +46,7 @@ from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.reconcile.blueprints import Blueprints
 from lean_sandbox.reconcile.claim.act import ClaimAct
+from lean_sandbox.reconcile.claim.freshness import Freshness, Judge
 from lean_sandbox.reconcile.claim.notes import ClaimNotes
 from lean_sandbox.reconcile.ownership import reference_of
 from lean_sandbox.run.warm import WarmQueue
@@ -102,6 +104,7 @@ class Binder:
         self._notes = notes
         self._wakes = wakes
         self._clock = clock
+        self._freshness = Freshness(act)
         # By uid of the claim: the member whose adoption ended without a clear answer.
         self._doubtful: dict[str, Key] = {}
 
@@ -135,13 +138,22 @@ class Binder:
         if held is not None and (held.owner is None or held.owner.group != names.EXTENSIONS_GROUP):
             # Nobody's, or of a kind that is none of our business: who did that may undo it.
             return None
+        loss: ClaimError | None = None
         if held is not None and self._refusal(held, entry.view.pool) is None:
             member = self._member_of(held, entry.view.pool)
             taken = await self._adopt(entry, held)
             if taken is not None:
                 self._warm.done(member)
                 return taken
-        await self._act.forget_assignment(entry)
+            self._warm.forget(member.key, member.uid)
+            fresh = self._caches.sandboxes.get(held.key)
+            is_lost = fresh is not None and self._refusal(fresh, entry.view.pool) is not None
+            loss = reference_stuck(name, is_lost=is_lost)
+        try:
+            await self._act.forget_assignment(entry)
+        except ControlPlaneError as error:
+            kind = held.owner.kind if held is not None and held.owner is not None else ""
+            raise (loss or stale_reference(kind, _words(error))) from error
         return None
 
     async def _clear_up(self, entry: ClaimEntry) -> SandboxEntry | None:
@@ -166,9 +178,16 @@ class Binder:
         """
         assert entry.view is not None
         pool = Key(entry.key.namespace, entry.view.pool)
-        accept = self._acceptance(pool)
+        view = self._blueprints.known_pool(pool)
+        judge: Judge | None = None
+        if view is not None and view.is_recreate:
+            template = self._blueprints.known_template_of(pool)
+            if template is None:
+                # Nobody can tell who is stale: the members stay, and the cold path says why.
+                return None
+            judge = self._freshness.judge(pool, template)
         for _ in range(_MOST_TRIES):
-            taken = self._warm.take(pool, accept=accept)
+            taken = self._warm.take(pool, accept=judge.may_be_fresh if judge else None)
             member = taken.member
             if member is None:
                 if taken.waiting:
@@ -179,6 +198,9 @@ class Binder:
                 self._warm.forget(member.key, member.uid)
                 continue
             try:
+                if judge is not None and not await self._freshness.is_fresh(judge, member):
+                    self._warm.forget(member.key, member.uid)
+                    continue
                 adopted = await self._adopt(entry, held)
             except BaseException:
                 self._warm.give_back(member)
@@ -198,19 +220,6 @@ class Binder:
         age_s = self._clock.now().timestamp() - parse_rfc3339(entry.created_at).timestamp()
         if age_s < _GRACE_S:
             raise StillWaitingError(min(_LOOK_AGAIN_S, _GRACE_S - age_s))
-
-    def _acceptance(self, pool: Key) -> Callable[[Member], bool] | None:
-        """Return what judges members of a pool that re-creates stale ones; others take any."""
-        view = self._blueprints.known_pool(pool)
-        template = self._blueprints.known_template_of(pool)
-        if view is None or not view.is_recreate or template is None:
-            return None
-
-        def accept(member: Member) -> bool:
-            stamped = {names.TEMPLATE_HASH_LABEL: member.mark}
-            return claim_verdict(template, stamped) is Verdict.FRESH
-
-        return accept
 
     @staticmethod
     def _refusal(held: SandboxEntry, pool: str) -> str | None:
@@ -307,7 +316,7 @@ class Binder:
                 raise
             raise ClaimError(
                 ClaimFault.OTHER,
-                f"sandbox create error: {getattr(error, 'message', '') or error}",
+                f"sandbox create error: {_words(error)}",
             ) from error
         self._notes.provisioned(entry, made)
         self._wakes.sandbox(made.key)
@@ -394,8 +403,7 @@ class Binder:
         except ControlPlaneError as error:
             raise ClaimError(
                 ClaimFault.OTHER,
-                f'failed to patch sandbox metadata for claim "{entry.key.name}":'
-                f" {getattr(error, 'message', '') or error}",
+                f'failed to patch sandbox metadata for claim "{entry.key.name}": {_words(error)}',
             ) from error
         self._wakes.sandbox(synced.key)
         return synced
@@ -405,6 +413,11 @@ def assigned_name(entry: ClaimEntry) -> str:
     """Return the Sandbox that a claim's annotation names, or its label of older days."""
     key = names.SANDBOX_NAME_ANNOTATION
     return (entry.annotations or {}).get(key) or (entry.labels or {}).get(key, "")
+
+
+def _words(error: ControlPlaneError) -> str:
+    """Return what the server said."""
+    return getattr(error, "message", "") or str(error)
 
 
 def _is_same_base(fresh: SandboxEntry, held: SandboxEntry) -> bool:

@@ -151,6 +151,7 @@ class ClaimController:
     def _forget(self, gone: ClaimEntry) -> None:
         self.annotator.forget(gone.uid)
         self._binder.forget(gone.uid)
+        self._reconciler.forget(gone.uid)
         for waiting in self._unserved.values():
             waiting.discard(gone.key)
 

@@ -28,7 +28,6 @@ from lean_sandbox.model.claim_status import (
     ClaimObservation,
     Recording,
     Retry,
-    claim_status_patch,
     expired_claim_status,
     first_ready_recording,
     is_marked_expired,
@@ -40,6 +39,7 @@ from lean_sandbox.model.conditions import find
 from lean_sandbox.reconcile.claim.act import ClaimAct
 from lean_sandbox.reconcile.claim.binder import Binder, StillWaitingError
 from lean_sandbox.reconcile.claim.notes import ClaimNotes
+from lean_sandbox.reconcile.claim.status import StatusWriter
 from lean_sandbox.run.workers import Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.extension_caches import ExtensionCaches
@@ -99,6 +99,9 @@ class ClaimReconciler:
         self._annotator = annotator
         self._clock = clock
         self._allowed_label_domains = allowed_label_domains
+        self._status = StatusWriter(extensions.claims, caches, act)
+        # By uid of the claim: how many creates in a row met a Sandbox that could not be read.
+        self._collisions: dict[str, int] = {}
 
     async def reconcile(self, key: Key) -> Result:
         """Make one pass; raises :class:`ClaimFailedError` when it has to be repeated."""
@@ -218,22 +221,29 @@ class ClaimReconciler:
         expires_now = error is None and self._has_expired(entry, new)
         if expires_now:
             new = expired_claim_status(new, entry.generation, now)
-        written = await self._write(entry, old, new)
+        written = await self._status.write(entry, old, new)
         if expires_now:
             self._notes.expired(entry)
             return Result(requeue_after_s=_EXPIRED_REQUEUE_S)
         if written and sandbox is not None:
             self._record(entry, old, new, sandbox)
         left_s = time_left_s(entry.view, find(new.conditions, names.FINISHED), now)
+        collisions = self._count(entry, error)
         if error is not None and error.fault.retry is Retry.BACKOFF:
             raise ClaimFailedError(str(error), error.__cause__)
-        return Result(requeue_after_s=requeue_after_s(error, left_s))
+        return Result(requeue_after_s=requeue_after_s(error, left_s, collisions))
 
-    async def _write(
-        self, entry: ClaimEntry, old: SandboxClaimStatus, new: SandboxClaimStatus
-    ) -> bool:
-        patch = claim_status_patch(old, new)
-        return patch is None or await self._act.patch_status(entry, patch, new)
+    def _count(self, entry: ClaimEntry, error: ClaimError | None) -> int:
+        """Count passes in a row that ended in a create that waits to be seen; return how many."""
+        if error is None or error.fault is not ClaimFault.CREATE_PENDING:
+            self._collisions.pop(entry.uid, None)
+            return 0
+        count = self._collisions[entry.uid] = self._collisions.get(entry.uid, 0) + 1
+        return count
+
+    def forget(self, uid: str) -> None:
+        """Forget a claim that is gone."""
+        self._collisions.pop(uid, None)
 
     def _record(
         self,
@@ -261,7 +271,7 @@ class ClaimReconciler:
         assert entry.view is not None
         now = self._clock.now()
         if not is_marked_expired(old):
-            await self._write(entry, old, expired_claim_status(old, entry.generation, now))
+            await self._status.write(entry, old, expired_claim_status(old, entry.generation, now))
             self._notes.expired(entry)
             return Result(requeue_after_s=_EXPIRED_REQUEUE_S)
         policy = entry.view.policy
@@ -299,7 +309,7 @@ class ClaimReconciler:
         new = next_claim_status(old, seen, now)
         if error is None:
             new = expired_claim_status(new, entry.generation, now)
-        await self._write(entry, old, new)
+        await self._status.write(entry, old, new)
         return Result()
 
 
