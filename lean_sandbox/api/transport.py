@@ -97,12 +97,12 @@ class Response(msgspec.Struct, frozen=True, gc=False):
 class TransportStatistics(msgspec.Struct, frozen=True, gc=False):
     """A snapshot of a transport's counters.
 
-    ``requests`` counts finished ones by (method, resource, code), code 0 for those without an
-    answer. Bytes are those of the HTTP messages, streams included while they run. ``repeated`` are
+    ``requests`` counts finished ones by (method, verb, resource, code), code 0 for those without
+    an answer. Bytes are those of the HTTP messages, streams included while they run. ``repeated`` are
     requests sent again because a reused connection was dead, ``refreshed`` those after a 401.
     """
 
-    requests: dict[tuple[str, str, int], int]
+    requests: dict[tuple[str, str, str, int], int]
     sent_bytes: int
     received_bytes: int
     connections_opened: int
@@ -275,6 +275,11 @@ class Transport:
         finally:
             self._streams -= 1
             await self._end(span)
+
+    @property
+    def host(self) -> str:
+        """The server as the Host header names it."""
+        return self._connection.address.authority
 
     async def aclose(self) -> None:
         """Close the idle connections; requests in flight finish and close theirs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -11,7 +12,10 @@ import msgspec
 __all__ = ["RECONCILE_BUCKETS_S", "WORKQUEUE_BUCKETS_S", "Histogram", "HistogramSnapshot"]
 
 # The bounds dashboards for Kubernetes controllers expect, so that existing queries keep working.
-WORKQUEUE_BUCKETS_S: Final[tuple[float, ...]] = tuple(10.0**power for power in range(-8, 4))
+# Multiplied up as there, for a bound is a text in those queries and has their rounding errors.
+WORKQUEUE_BUCKETS_S: Final[tuple[float, ...]] = tuple(
+    accumulate(range(11), lambda bound, _: bound * 10.0, initial=1e-8)
+)
 RECONCILE_BUCKETS_S: Final[tuple[float, ...]] = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5),
     *(0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0),

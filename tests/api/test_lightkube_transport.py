@@ -63,7 +63,7 @@ async def test_lightkube_reads_writes_and_lists_over_our_transport() -> None:
     assert {request.headers["authorization"] for request in server.requests} == {"Bearer ours"}
     assert "accept-encoding" not in patch.headers
     assert statistics.connections_opened == 1
-    assert statistics.requests["PATCH", "configmaps", 200] == 1
+    assert statistics.requests["PATCH", "patch", "configmaps", 200] == 1
 
 
 async def test_lightkube_watches_over_our_transport() -> None:

@@ -355,8 +355,8 @@ async def test_every_byte_and_request_is_counted() -> None:
         await transport.request("GET", "/api/v1/namespaces/n/pods/p")
         statistics = transport.statistics()
     assert statistics.requests == {
-        ("PATCH", "sandboxes.agents.x-k8s.io/status", 200): 1,
-        ("GET", "pods", 404): 1,
+        ("PATCH", "patch", "sandboxes.agents.x-k8s.io/status", 200): 1,
+        ("GET", "get", "pods", 404): 1,
     }
     assert statistics.sent_bytes == sum(record.sent_bytes for record in records) > 1000
     assert statistics.received_bytes == sum(record.received_bytes for record in records) > 1000
