@@ -36,6 +36,7 @@ __all__ = [
     "members",
     "open_claims",
     "owner_of",
+    "pass_errors",
     "passes",
     "pool",
     "ready_of",
@@ -255,6 +256,13 @@ def passes(world: World) -> int:
     assert extensions is not None
     counted = extensions.claims.dispatcher.statistics()
     return counted.success + counted.requeue + counted.requeue_after + counted.errors
+
+
+def pass_errors(world: World) -> int:
+    """Return how many passes over claims failed since the start."""
+    extensions = world.controller.extensions
+    assert extensions is not None
+    return extensions.claims.dispatcher.statistics().errors
 
 
 def _requests(world: World) -> list[AuditEntry]:

@@ -1,0 +1,384 @@
+"""What somebody else writes while a claim is being bound: who was first keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.local.target import Target
+from tests.support.claims import (
+    ANNOTATION,
+    BIND,
+    CLAIMS,
+    POOLS,
+    WARM_POOL,
+    add_member,
+    bound_name,
+    claim,
+    get_claim,
+    members,
+    open_claims,
+    owner_of,
+    pass_errors,
+    passes,
+    pool,
+    ready_of,
+    run_members,
+    template,
+    writes_in_order,
+)
+from tests.support.clock import FakeClock
+from tests.support.world import NS, World, condition, controlled_by
+
+Json = dict[str, Any]
+SANDBOXES = "sandboxes.agents.x-k8s.io"
+
+
+def status_codes(world: World) -> list[int]:
+    """Return the answers to the status patches of claims."""
+    return [
+        one.code
+        for one in world.requests("patch", "sandboxclaims")
+        if one.what == "patch sandboxclaims/status"
+    ]
+
+
+def bind_elsewhere(world: World, name: str) -> None:
+    """Bind claim ``c`` to a Ready member, as another process does."""
+    plane = world.plane
+    held = get_claim(world)
+    owners = {"ownerReferences": [controlled_by(held)], "labels": {WARM_POOL: None}}
+    member = plane.store.patch(SANDBOXES, NS, name, {"metadata": owners})
+    ready = {**condition(member, "Ready"), "observedGeneration": held["metadata"]["generation"]}
+    sandbox = {"name": name, "podIPs": member["status"]["podIPs"]}
+    status = {"conditions": [ready], "sandbox": sandbox}
+    plane.store.patch(CLAIMS, NS, "c", {"status": status}, subresource="status")
+
+
+@pytest.mark.claim_case(89)
+async def test_a_binding_status_carries_the_version_it_was_decided_on() -> None:
+    """Claim case 89: a write that comes first makes it a conflict, and it costs no own conflict."""
+    async with open_claims("m1", "m2") as world:
+
+        def label() -> None:
+            world.plane.store.patch(CLAIMS, NS, "c", {"metadata": {"labels": {"mine": "1"}}})
+
+        world.meanwhile("patch", "sandboxclaims/status", label)
+        await world.create(claim())
+        assert status_codes(world) == [409, 200]
+        assert bound_name(world) == "m1"
+        assert get_claim(world)["metadata"]["labels"] == {"mine": "1"}
+        await world.create(claim("d"))
+        assert status_codes(world) == [409, 200, 200]
+
+
+@pytest.mark.claim_case(75)
+async def test_a_conflict_on_the_claim_is_resolved_within_the_pass() -> None:
+    """Claim case 75: one look at the server, one more patch, no error and no other member."""
+    async with open_claims("m1", "m2") as world:
+        world.plane.fail_next("patch", "sandboxclaims/status", 409)
+        await world.create(claim())
+        assert bound_name(world) == "m1"
+        assert ready_of(world)[0] == "True"
+        assert (passes(world), pass_errors(world)) == (1, 0)
+        assert world.asked()["get sandboxclaims"] == 1
+        assert writes_in_order(world)[:3] == [*BIND, BIND[1]]
+        assert members(world) == ["m2"]
+
+
+@pytest.mark.claim_case(79)
+async def test_conflicts_on_both_writes_are_resolved_within_the_pass() -> None:
+    """Claim case 79: the member is patched twice, the claim too."""
+    async with open_claims("m1", "m2") as world:
+        world.plane.fail_next("patch", "sandboxes", 409)
+        world.plane.fail_next("patch", "sandboxclaims/status", 409)
+        await world.create(claim())
+        assert bound_name(world) == "m1"
+        assert ready_of(world)[0] == "True"
+        assert (passes(world), pass_errors(world)) == (1, 0)
+        assert writes_in_order(world)[:4] == [BIND[0], BIND[0], BIND[1], BIND[1]]
+
+
+@pytest.mark.claim_case(76)
+async def test_a_claim_that_somebody_else_has_bound_keeps_that_binding() -> None:
+    """Claim case 76: nothing is overwritten, and the member taken in vain goes and is replaced."""
+    async with open_claims("m1", "m2", "m3") as world:
+        written: list[Json] = []
+
+        def first() -> None:
+            bind_elsewhere(world, "m2")
+            written.append(get_claim(world)["status"])
+
+        world.meanwhile("patch", "sandboxclaims/status", first)
+        await world.create(claim())
+        assert get_claim(world)["status"] == written[0]
+        assert status_codes(world) == [409]
+        assert owner_of(world, "m2") == "SandboxClaim/c"
+        await world.advance(3.0)
+        assert world.find("sandboxes", "m1") is None
+        assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m2"
+        assert bound_name(world) == "m2"
+        assert len(members(world)) == 3
+
+
+@pytest.mark.claim_case(76)
+async def test_a_status_that_names_what_the_claim_does_not_have_is_overwritten() -> None:
+    """Claim case 76: only a Sandbox that the claim controls counts as a binding."""
+    async with open_claims("m1", "m2") as world:
+        wrong = {"status": {"sandbox": {"name": "m2"}}}
+        world.meanwhile(
+            "patch",
+            "sandboxclaims/status",
+            lambda: world.plane.store.patch(CLAIMS, NS, "c", wrong, subresource="status"),
+        )
+        await world.create(claim())
+        assert bound_name(world) == "m1"
+        assert ready_of(world)[0] == "True"
+        assert owner_of(world, "m2") == "SandboxWarmPool/pool"
+
+
+@pytest.mark.claim_case(77)
+async def test_a_successor_gets_nothing_of_what_was_meant_for_its_predecessor() -> None:
+    """Claim case 77: deleted and made again just before the status: refused, then bound anew."""
+    async with open_claims("m1", "m2") as world:
+        seen: list[Json] = []
+
+        def re_create() -> None:
+            world.plane.store.delete(CLAIMS, NS, "c", grace_s=0)
+            seen.append(world.plane.store.create(claim()))
+
+        world.meanwhile("patch", "sandboxclaims/status", re_create)
+        await world.create(claim())
+        await world.advance(3.0)
+        assert status_codes(world) == [409, 200]
+        assert get_claim(world)["metadata"]["uid"] == seen[0]["metadata"]["uid"]
+        assert bound_name(world) == "m2"
+        assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m2"
+        assert world.find("sandboxes", "m1") is None
+
+
+@pytest.mark.claim_case(88)
+async def test_a_stale_view_of_a_claim_writes_nothing_again() -> None:
+    """Claim case 88: another process told the same a moment ago: that stands, and no error."""
+    async with open_claims("m1", "m2") as world:
+        versions: list[str] = []
+
+        def first() -> None:
+            bind_elsewhere(world, "m1")
+            versions.append(get_claim(world)["metadata"]["resourceVersion"])
+
+        world.meanwhile("patch", "sandboxclaims/status", first)
+        await world.create(claim())
+        assert status_codes(world) == [409]
+        assert get_claim(world)["metadata"]["resourceVersion"] == versions[0]
+        assert (bound_name(world), pass_errors(world)) == ("m1", 0)
+        assert owner_of(world, "m2") == "SandboxWarmPool/pool"
+
+
+@pytest.mark.claim_case(95)
+async def test_a_member_that_cannot_be_looked_at_is_free_again() -> None:
+    """Claim case 95: 500 on the look after a refused patch: an error; the next claim gets it."""
+    async with open_claims("m1") as world:
+        world.plane.fail_next("patch", "sandboxes", 409)
+        world.plane.fail_next("get", "sandboxes", 500)
+        await world.create(claim())
+        assert ready_of(world)[1] == "ReconcilerError"
+        assert pass_errors(world) == 1
+        await world.create(claim("d"))
+        assert bound_name(world, "d") == "m1"
+        await world.advance(1.0)
+        assert bound_name(world) == "c"
+
+
+@pytest.mark.claim_case(94)
+async def test_a_member_that_one_claim_cannot_have_goes_to_the_next() -> None:
+    """Claim case 94: the first, assigned to it by an annotation, then drops it and starts cold."""
+    async with open_claims("m1") as world:
+        world.plane.fail_next("patch", "sandboxes", 422)
+        await world.create(claim(metadata={"annotations": {ANNOTATION: "m1"}}))
+        assert ready_of(world)[1] == "ReconcilerError"
+        assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m1"
+        await world.create(claim("d"))
+        assert bound_name(world, "d") == "m1"
+        await world.advance(3.0)
+        assert bound_name(world) == "c"
+        assert owner_of(world, "m1") == "SandboxClaim/d"
+        assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "c"
+
+
+@pytest.mark.claim_case(82)
+@pytest.mark.parametrize("fate", ["deleted", "lost to another owner"])
+async def test_a_reference_that_cannot_be_removed_is_told_without_inner_words(fate: str) -> None:
+    """Claim case 82: AdoptionConflict, the annotation stays; the next pass removes it."""
+    async with open_claims("m1", "m2") as world:
+        other = world.plane.store.create(claim("other", pool="elsewhere"))
+        await world.settle()
+
+        def lose() -> None:
+            if fate == "deleted":
+                world.plane.store.delete(SANDBOXES, NS, "m1", grace_s=0)
+            else:
+                owners = {"ownerReferences": [controlled_by(other)]}
+                world.plane.store.patch(SANDBOXES, NS, "m1", {"metadata": owners})
+
+        world.meanwhile("patch", "sandboxes", lose)
+        world.plane.fail_next("patch", "sandboxclaims", 500)
+        await world.create(claim(metadata={"annotations": {ANNOTATION: "m1"}}))
+        assert ready_of(world) == (
+            "False",
+            "AdoptionConflict",
+            (
+                f"adoption write conflict: sandbox m1 {fate} and reference cleanup failed;"
+                " the next pass retries from a converged view"
+            ),
+        )
+        assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m1"
+        assert "m2" in members(world)
+        await world.advance(3.0)
+        assert bound_name(world) == "m2"
+        assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m2"
+
+
+@pytest.mark.claim_case(92)
+async def test_a_reference_to_nothing_that_cannot_be_removed_is_an_error() -> None:
+    """Claim case 92: ReconcilerError says what failed; the next pass goes on."""
+    async with open_claims("m1") as world:
+        world.plane.fail_next("patch", "sandboxclaims", 500)
+        await world.create(claim(metadata={"annotations": {ANNOTATION: "gone"}}))
+        _, reason, message = ready_of(world)
+        assert reason == "ReconcilerError"
+        words = "failed to remove stale sandbox reference from claim metadata: "
+        assert message.startswith(f"Error seen: {words}")
+        await world.advance(1.0)
+        assert bound_name(world) == "m1"
+
+
+@pytest.mark.claim_case(87)
+async def test_a_watch_that_lags_behind_leads_to_no_second_adoption() -> None:
+    """Claim case 87: it shows the member as the pool's long after: no request comes of it."""
+    async with open_claims("m1", "m2") as world:
+        await world.cut_watches()
+        for verb in ("watch", "list"):
+            world.plane.fail_next(verb, "sandboxes", 503, times=4)
+        # An event of the time before the adoption, which the watch delivers after it.
+        note = {"metadata": {"annotations": {"note": "x"}, "labels": {"team": "blue"}}}
+        world.plane.store.patch(SANDBOXES, NS, "m1", note)
+        world.plane.store.create(claim())
+        await world.recover()
+        await world.advance(3.0)
+        name = bound_name(world)
+        assert status_codes(world) == [200]
+        await world.patch(CLAIMS, "c", {"metadata": {"labels": {"touched": "1"}}})
+        await world.advance(3.0)
+        assert bound_name(world) == name
+        patches = world.requests("patch", "sandboxes")
+        assert [one.name for one in patches if not one.subresource] == [name]
+        assert pass_errors(world) == 0
+
+
+# -- processes that end or run twice ---------------------------------------------------------------
+
+
+def furnish(plane: ControlPlane, size: int) -> None:
+    """Create a template and a pool with members."""
+    plane.store.create(template())
+    plane.store.create(pool(replicas=size))
+    for number in range(1, size + 1):
+        add_member(plane, f"m{number}")
+
+
+@asynccontextmanager
+async def first_process(
+    plane: ControlPlane, clock: FakeClock, size: int = 0
+) -> AsyncIterator[World]:
+    """Run a controller over a pool of Ready members, on a control plane that outlives it."""
+    async with open_claims(
+        plane=plane, clock=clock, prepare=lambda made: furnish(made, size)
+    ) as world:
+        await run_members(world, *(f"m{number}" for number in range(1, size + 1)))
+        await world.advance(2.0)
+        world.forget_requests()
+        yield world
+
+
+@pytest.mark.claim_case(83)
+@pytest.mark.parametrize("moment", ["get sandboxes", "patch sandboxclaims"])
+async def test_a_shutdown_within_an_adoption_says_nothing_and_loses_nothing(moment: str) -> None:
+    """Claim case 83: while a conflict is looked into, or cleaned up: the next process goes on."""
+    clock = FakeClock()
+    async with ControlPlane(LocalSettings(), clock=clock) as plane:
+        async with first_process(plane, clock, 2) as world:
+
+            def end(_target: Target) -> bool:
+                world.kill()
+                return True
+
+            if moment == "get sandboxes":
+                plane.fail_next("patch", "sandboxes", 409)
+            else:
+                world.meanwhile(
+                    "patch", "sandboxes", lambda: plane.store.delete(SANDBOXES, NS, "m1", grace_s=0)
+                )
+            plane.fail_next(*moment.split(), 500, match=end)
+            await world.create(claim(metadata={"annotations": {ANNOTATION: "m1"}}))
+        held = plane.store.get(CLAIMS, NS, "c")
+        assert not held.get("status")
+        assert held["metadata"]["annotations"] == {ANNOTATION: "m1"}
+        plane.faults.clear()
+        async with open_claims(plane=plane, clock=clock, ready=False) as second:
+            expected = "m1" if moment == "get sandboxes" else "m2"
+            assert bound_name(second) == expected
+            assert ready_of(second)[0] == "True"
+            await second.advance(3.0)
+            assert get_claim(second)["metadata"]["annotations"][ANNOTATION] == expected
+
+
+@pytest.mark.claim_case(76, 96)
+async def test_two_controllers_at_once_give_each_claim_one_sandbox() -> None:
+    """Bad input: both serve the same claims; each claim has just the Sandbox that it names.
+
+    The first knows the members in the order they came up, the second in that of their names, so
+    that they take different ones for the same claim. Nobody's status is taken back.
+    """
+    clock = FakeClock()
+    names = [f"c{number:02}" for number in range(15)]
+    async with (
+        ControlPlane(LocalSettings(), clock=clock) as plane,
+        first_process(plane, clock) as one,
+    ):
+        plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 30}})
+        await one.advance(2.0)
+        await run_members(one, *reversed(members(one)))
+        await one.advance(2.0)
+        async with open_claims(plane=plane, clock=clock, ready=False) as other:
+            told: dict[str, set[str]] = {name: set() for name in names}
+
+            def note(_target: Target) -> bool:
+                for name in names:
+                    found = plane.store.find(CLAIMS, NS, name) or {}
+                    bound = found.get("status", {}).get("sandbox", {}).get("name")
+                    if bound:
+                        told[name].add(bound)
+                return False
+
+            plane.fail_next("*", "*", 500, match=note)
+            for name in names:
+                plane.store.create(claim(name))
+            for _ in range(3):
+                await one.settle()
+                await other.settle()
+                await one.advance(2.0)
+            owned: dict[str, list[str]] = {name: [] for name in names}
+            for held in plane.store.list(SANDBOXES, NS):
+                (owner,) = held["metadata"]["ownerReferences"]
+                if owner["kind"] == "SandboxClaim":
+                    owned[owner["name"]].append(held["metadata"]["name"])
+            assert owned == {name: [bound_name(one, name)] for name in names}
+            assert all(len(seen) == 1 for seen in told.values()), told
+            for name in names:
+                assert ready_of(one, name)[0] == "True"
+            assert len(members(one)) == 30
