@@ -44,6 +44,8 @@ class BackgroundAnnotator:
         self._stand_back = stand_back
         self._pending: dict[Key, tuple[str, dict[str, str | None]]] = {}
         self._first_seen: dict[str, str] = {}
+        # Claims whose first readiness is being written at this moment, by uid.
+        self._stamping: set[str] = set()
         self.queue: WorkQueue[Key] = WorkQueue(clock)
         self.dispatcher: Dispatcher[Key] = Dispatcher(
             self.queue, self._pass, count=workers, clock=clock, name="claim-annotations"
@@ -51,24 +53,38 @@ class BackgroundAnnotator:
 
     def saw(self, entry: ClaimEntry) -> None:
         """Remember when a claim was first seen."""
-        if self._observes and not self._is_stamped(entry):
-            self._first_seen.setdefault(entry.uid, self._now())
+        if entry.uid not in self._first_seen and not self._is_stamped(entry):
+            self._first_seen[entry.uid] = self._now()
 
     def forget(self, uid: str) -> None:
-        """Forget a claim that is gone."""
+        """Forget when a claim was first seen, for it is gone or was ready before."""
         self._first_seen.pop(uid, None)
 
     def bound(self, entry: ClaimEntry, sandbox: str) -> None:
         """Note which Sandbox the claim has."""
         self._add(entry, {names.SANDBOX_NAME_ANNOTATION: sandbox})
 
-    def ready(self, entry: ClaimEntry, *, is_known: bool) -> None:
-        """Note that the claim is ready for the first time, now or at an unknown time."""
+    def ready(self, entry: ClaimEntry, *, is_known: bool) -> str | None:
+        """Note that the claim is ready for the first time, now or at an unknown time.
+
+        Returns when the claim was first seen ("": not known), ``None`` if this was noted before.
+        """
+        if self._is_noted(entry):
+            return None
         changes = {names.CLAIM_FIRST_READY_AT_ANNOTATION: self._now() if is_known else _UNKNOWN}
-        first_seen = self._first_seen.pop(entry.uid, None)
-        if first_seen is not None and not self._is_stamped(entry):
-            changes[names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION] = first_seen
+        key = names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION
+        stamped = (entry.annotations or {}).get(key, "")
+        first_seen = self._first_seen.pop(entry.uid, "")
+        if first_seen and self._observes and not stamped:
+            changes[key] = first_seen
         self._add(entry, changes)
+        return stamped or first_seen
+
+    def _is_noted(self, entry: ClaimEntry) -> bool:
+        """Tell whether the first readiness of a claim is on its way to the server."""
+        uid, changes = self._pending.get(entry.key, ("", {}))
+        is_pending = uid == entry.uid and names.CLAIM_FIRST_READY_AT_ANNOTATION in changes
+        return is_pending or entry.uid in self._stamping
 
     @staticmethod
     def _is_stamped(entry: ClaimEntry) -> bool:
@@ -94,6 +110,8 @@ class BackgroundAnnotator:
         entry = self._claims.get(item.key)
         if entry is None or entry.uid != uid or entry.is_deleting or not changes:
             return Result()
+        if names.CLAIM_FIRST_READY_AT_ANNOTATION in changes:
+            self._stamping.add(uid)
         try:
             await self._act.annotate(entry, changes)
         except BaseException:
@@ -101,4 +119,6 @@ class BackgroundAnnotator:
             if held_uid == uid:
                 self._pending[item.key] = (uid, {**changes, **later})
             raise
+        finally:
+            self._stamping.discard(uid)
         return Result()

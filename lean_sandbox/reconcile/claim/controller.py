@@ -13,6 +13,7 @@ from lean_sandbox.reconcile.blueprints import Blueprints
 from lean_sandbox.reconcile.claim.act import ClaimAct
 from lean_sandbox.reconcile.claim.annotator import BackgroundAnnotator
 from lean_sandbox.reconcile.claim.binder import Binder, Wakes
+from lean_sandbox.reconcile.claim.metrics import ClaimMetrics
 from lean_sandbox.reconcile.claim.notes import ClaimNotes, ClaimRecorder
 from lean_sandbox.reconcile.claim.reconciler import ClaimReconciler
 from lean_sandbox.run.queue import CLIENT, LOW, Item, WorkQueue
@@ -68,7 +69,8 @@ class ClaimController:
         self.warm = WarmQueue(on_available=self._available)
         self.queue: WorkQueue[Key] = WorkQueue(clock)
         self._act = ClaimAct(client, self.queue, timeout_s=options.request_timeout_s)
-        notes = ClaimNotes(recorder)
+        self.metrics = ClaimMetrics(clock)
+        notes = ClaimNotes(recorder, self.metrics)
         self.annotator = BackgroundAnnotator(
             extensions.claims,
             self._act,
@@ -84,6 +86,7 @@ class ClaimController:
             self._binder,
             notes,
             self.annotator,
+            self.metrics,
             clock=clock,
             allowed_label_domains=options.allowed_label_domains,
         )

@@ -1,4 +1,4 @@
-"""The Events of claims (claims, section 6)."""
+"""What leaves a trace of claims outside of them: Events (claims, section 6) and counters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Protocol
 from lean_sandbox.api.events import EventType
 from lean_sandbox.api.wire import ObjectReference
 from lean_sandbox.model import names
+from lean_sandbox.reconcile.claim.metrics import ClaimMetrics
 from lean_sandbox.watch.extension_objects import ClaimEntry
 from lean_sandbox.watch.objects import SandboxEntry
 
@@ -29,18 +30,21 @@ class ClaimRecorder(Protocol):
 
 
 class ClaimNotes:
-    """Turns what a pass did into Events; silent without a recorder."""
+    """Turns what a pass did into Events and counts it; no Events without a recorder."""
 
-    def __init__(self, recorder: ClaimRecorder | None) -> None:
+    def __init__(self, recorder: ClaimRecorder | None, metrics: ClaimMetrics) -> None:
         self._recorder = recorder
+        self._metrics = metrics
 
     def adopted(self, entry: ClaimEntry, sandbox: SandboxEntry) -> None:
         """Note that a member of the pool was taken."""
+        self._metrics.adopted(entry, sandbox)
         note = f'Adopted warm pool Sandbox "{sandbox.key.name}"'
         self._emit(entry, "SandboxAdopted", "Adoption", note)
 
     def provisioned(self, entry: ClaimEntry, sandbox: SandboxEntry) -> None:
         """Note that a Sandbox was created."""
+        self._metrics.created(entry, sandbox)
         note = f'Created Sandbox "{sandbox.key.name}"'
         self._emit(entry, "SandboxProvisioned", "Provisioning", note)
 

@@ -38,6 +38,7 @@ from lean_sandbox.model.claim_status import (
 from lean_sandbox.model.conditions import find
 from lean_sandbox.reconcile.claim.act import ClaimAct
 from lean_sandbox.reconcile.claim.binder import Binder, StillWaitingError
+from lean_sandbox.reconcile.claim.metrics import ClaimMetrics
 from lean_sandbox.reconcile.claim.notes import ClaimNotes
 from lean_sandbox.reconcile.claim.status import StatusWriter
 from lean_sandbox.run.workers import Result
@@ -71,8 +72,14 @@ class Annotator(Protocol):
     def bound(self, entry: ClaimEntry, sandbox: str) -> None:
         """Note which Sandbox the claim has."""
 
-    def ready(self, entry: ClaimEntry, *, is_known: bool) -> None:
-        """Note that the claim is ready for the first time, now or at an unknown time."""
+    def ready(self, entry: ClaimEntry, *, is_known: bool) -> str | None:
+        """Note that the claim is ready for the first time, now or at an unknown time.
+
+        Returns when the claim was first seen ("": not known), ``None`` if this was noted before.
+        """
+
+    def forget(self, uid: str) -> None:
+        """Forget when a claim was first seen, for it is gone or was ready before."""
 
 
 class ClaimReconciler:
@@ -86,6 +93,7 @@ class ClaimReconciler:
         binder: Binder,
         notes: ClaimNotes,
         annotator: Annotator,
+        metrics: ClaimMetrics,
         *,
         clock: Clock,
         allowed_label_domains: tuple[str, ...],
@@ -97,6 +105,7 @@ class ClaimReconciler:
         self._binder = binder
         self._notes = notes
         self._annotator = annotator
+        self._metrics = metrics
         self._clock = clock
         self._allowed_label_domains = allowed_label_domains
         self._status = StatusWriter(extensions.claims, caches, act)
@@ -259,9 +268,13 @@ class ClaimReconciler:
         is_stamped = bool(annotations.get(names.CLAIM_FIRST_READY_AT_ANNOTATION))
         match first_ready_recording(old, new, is_stamped=is_stamped):
             case Recording.OBSERVE:
-                self._annotator.ready(entry, is_known=True)
+                first_seen = self._annotator.ready(entry, is_known=True)
+                if first_seen is not None:
+                    self._metrics.first_ready(entry, sandbox, first_seen)
             case Recording.BACKFILL:
                 self._annotator.ready(entry, is_known=False)
+            case Recording.DRAIN:
+                self._annotator.forget(entry.uid)
             case _:
                 pass
 

@@ -14,11 +14,12 @@ from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.reconcile.sandbox.act import Act, Intakes
 from lean_sandbox.reconcile.sandbox.children import Children
 from lean_sandbox.reconcile.sandbox.launch import Launches
+from lean_sandbox.reconcile.sandbox.metrics import SandboxMetrics
 from lean_sandbox.reconcile.sandbox.notes import Notes, Recorder
 from lean_sandbox.reconcile.sandbox.reconciler import Options, SandboxReconciler, Tracing
 from lean_sandbox.reconcile.sandbox.teardown import Teardown
 from lean_sandbox.reconcile.sandbox.wake import Wake, pod_wakes, service_wakes
-from lean_sandbox.run.absent import KnownAbsent, Proof
+from lean_sandbox.run.absent import AbsenceStatistics, KnownAbsent, Proof
 from lean_sandbox.run.queue import LOW, NORMAL, Item, WorkQueue
 from lean_sandbox.run.standback import StandBack
 from lean_sandbox.run.workers import Dispatcher, PassReport, Result
@@ -77,6 +78,7 @@ class SandboxController:
         self.on_status = on_status
         self.stand_back: StandBack[Key] | None = None
         self._notes = Notes(recorder)
+        self.metrics = SandboxMetrics(clock)
         self._absent = KnownAbsent(_ABSENT_ENTRIES, _ABSENT_TTL_S, clock)
         self._launches = Launches(options.status_window_s, options.step_window_s)
         self.queue: WorkQueue[Key] = WorkQueue(clock)
@@ -109,6 +111,7 @@ class SandboxController:
             self._launches,
             clock=self._clock,
             options=Options(cluster_domain=options.cluster_domain),
+            metrics=self.metrics,
             tracing=self._tracing,
             on_status=self._status_written,
         )
@@ -123,6 +126,10 @@ class SandboxController:
             retry_no_later_than_s=self._reconciler.due_in_s,
             name="sandbox",
         )
+
+    def absence(self) -> AbsenceStatistics:
+        """Return what is known to be absent, and what that has saved."""
+        return self._absent.statistics()
 
     def _status_written(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
         if self.on_status is not None:

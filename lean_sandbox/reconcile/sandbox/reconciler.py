@@ -22,6 +22,7 @@ from lean_sandbox.reconcile.sandbox.act import Act
 from lean_sandbox.reconcile.sandbox.children import Children, ChildrenOutcome
 from lean_sandbox.reconcile.sandbox.failures import OvertakenError
 from lean_sandbox.reconcile.sandbox.launch import Launches, is_news, is_on_the_way_up
+from lean_sandbox.reconcile.sandbox.metrics import SandboxMetrics
 from lean_sandbox.reconcile.sandbox.notes import Notes
 from lean_sandbox.reconcile.sandbox.teardown import Teardown
 from lean_sandbox.run.workers import Result
@@ -77,6 +78,7 @@ class SandboxReconciler:
         *,
         clock: Clock,
         options: Options,
+        metrics: SandboxMetrics,
         tracing: Tracing | None = None,
         on_gone: Callable[[Key], None] = lambda _key: None,
         on_status: Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None] | None = None,
@@ -89,6 +91,7 @@ class SandboxReconciler:
         self._launches = launches
         self._clock = clock
         self._options = options
+        self._metrics = metrics
         self._tracing = tracing
         self._on_gone = on_gone
         self._on_status = on_status
@@ -119,6 +122,7 @@ class SandboxReconciler:
             return await self._refuse(entry, old)
         if self._expired(entry):
             return await self._expire(entry, old)
+        self._metrics.looked(entry, old)
         try:
             outcome = await self._children.run(entry, sandbox)
         except OvertakenError:
@@ -128,6 +132,7 @@ class SandboxReconciler:
     def _forget(self, key: Key) -> None:
         self._launches.settled(key)
         self._children.forget(key)
+        self._metrics.forget(key)
         self._on_gone(key)
 
     def due_in_s(self, key: Key) -> float | None:
@@ -218,6 +223,8 @@ class SandboxReconciler:
                 # Only what was told lengthens the next wait: neither a pass with nothing to tell
                 # nor a write that failed, which is repeated as soon as the backoff allows.
                 self._launches.published(entry.key, self._clock.monotonic())
+        if outcome.failures or outcome.observation.invalid:
+            self._metrics.failed(entry)
         if outcome.failures and not has_expired:
             raise _failure(outcome)
         due = [seconds for seconds in requeues if seconds is not None]
@@ -243,6 +250,7 @@ class SandboxReconciler:
             log.warning("status_refused", key=str(entry.key), reason=error.message)
             return
         self._notes.status_written(entry, old, new)
+        self._metrics.status_written(entry, old, new)
         fresh = self._caches.sandboxes.get(entry.key)
         if self._on_status is not None and fresh is not None and fresh.uid == entry.uid:
             self._on_status(fresh, old, new)
