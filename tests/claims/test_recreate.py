@@ -1,0 +1,111 @@
+"""Claims of a pool that re-creates stale members: whom they take, and what finding out costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.claims import (
+    BIND,
+    TEMPLATES,
+    bound_name,
+    claim,
+    get_claim,
+    members,
+    open_claims,
+    owner_of,
+    ready_of,
+    template,
+    writes_in_order,
+)
+from tests.support.world import World
+
+Json = dict[str, Any]
+STAMP = "agents.x-k8s.io/sandbox-template-hash"
+RECREATE: Json = {"updateStrategy": {"type": "Recreate"}}
+NEWER: Json = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "newer"}]}}}
+
+
+async def stamp(world: World, value: str | None, *names: str) -> None:
+    """Give members the stamp of another implementation, or none."""
+    for name in names:
+        await world.patch("sandboxes", name, {"metadata": {"labels": {STAMP: value}}})
+    await world.advance(2.0)
+    world.forget_requests()
+
+
+@pytest.mark.claim_case(65)
+async def test_a_member_with_the_templates_own_stamp_costs_no_look() -> None:
+    """Claim case 65: the binding is what it always is."""
+    async with open_claims("m1", "m2", pool_spec=RECREATE) as world:
+        world.plane.store.create(claim())
+        await world.settle()
+        assert writes_in_order(world)[:2] == BIND
+        assert bound_name(world) == "m1"
+        assert world.asked()["get sandboxes"] == 0
+
+
+@pytest.mark.claim_case(65)
+@pytest.mark.parametrize("value", ["deadbeef", None])
+async def test_a_member_with_a_foreign_stamp_and_the_same_spec_is_taken(value: str | None) -> None:
+    """Claim case 65: as after a change of implementation: nobody starts cold beside a full pool.
+
+    Equal stamps are looked into once.
+    """
+    names = ("m1", "m2", "m3")
+    async with open_claims(*names, pool_spec=RECREATE) as world:
+        await stamp(world, value, *names)
+        for name in ("c1", "c2", "c3"):
+            await world.create(claim(name))
+        assert {bound_name(world, name) for name in ("c1", "c2", "c3")} == set(names)
+        assert world.asked()["get sandboxes"] <= (1 if value else 3) + 3
+
+
+@pytest.mark.claim_case(65)
+@pytest.mark.parametrize("value", ["deadbeef", None])
+async def test_a_member_with_a_foreign_stamp_and_another_spec_is_not_taken(
+    value: str | None,
+) -> None:
+    """Claim case 65: the stamp does not tell; the spec does, and the claim starts cold."""
+    async with open_claims("m1", "m2", pool_spec=RECREATE) as world:
+        await stamp(world, value, "m1", "m2")
+        # The pool wants them gone, and cannot.
+        world.plane.fail_next("delete", "sandboxes", 500, times=1000)
+        await world.patch(TEMPLATES, "tpl", {"spec": NEWER})
+        await world.create(claim())
+        assert bound_name(world) == "c"
+        assert members(world)[:2] == ["m1", "m2"]
+        image = world.get("c")["spec"]["podTemplate"]["spec"]["containers"][0]["image"]
+        assert image == "newer"
+
+
+@pytest.mark.claim_case(65)
+async def test_a_member_that_cannot_be_compared_is_an_error_and_stays_free() -> None:
+    """Claim case 65: 500 on the look: ReconcilerError; the next pass takes it."""
+    async with open_claims("m1", pool_spec=RECREATE) as world:
+        await stamp(world, "deadbeef", "m1")
+        world.plane.fail_next("get", "sandboxes", 500)
+        await world.create(claim())
+        assert ready_of(world)[1] == "ReconcilerError"
+        assert owner_of(world, "m1") == "SandboxWarmPool/pool"
+        await world.advance(1.0)
+        assert bound_name(world) == "m1"
+
+
+@pytest.mark.claim_case(66)
+async def test_without_the_template_nobody_is_taken_and_nobody_is_lost() -> None:
+    """Claim case 66: TemplateNotFound from the cold path; with the template back m1 is taken."""
+    async with open_claims("m1", pool_spec=RECREATE) as world:
+        await world.delete(TEMPLATES, "tpl")
+        await world.create(claim())
+        assert ready_of(world) == (
+            "False",
+            "TemplateNotFound",
+            'SandboxTemplate "tpl" not found',
+        )
+        assert get_claim(world)["status"]["sandbox"] == {}
+        assert owner_of(world, "m1") == "SandboxWarmPool/pool"
+        await world.create(template())
+        assert bound_name(world) == "m1"
+        assert world.find("sandboxes", "c") is None

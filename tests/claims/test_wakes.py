@@ -1,0 +1,328 @@
+"""What makes the controller look at a claim, and what it keeps of claims and members meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.model.times import format_rfc3339
+from lean_sandbox.reconcile.claim.controller import ClaimController
+from lean_sandbox.run.warm import Counts
+from lean_sandbox.watch.store import Key
+from tests.support.claims import (
+    CLAIMS,
+    POOLS,
+    REF_HASH,
+    TEMPLATES,
+    WARM_POOL,
+    add_member,
+    bound_name,
+    claim,
+    get_claim,
+    open_claims,
+    owner_of,
+    passes,
+    pool,
+    ready_of,
+    run_members,
+    template,
+)
+from tests.support.clock import EPOCH
+from tests.support.world import NS, World, condition, pod_conditions
+
+Json = dict[str, Any]
+SANDBOXES = "sandboxes.agents.x-k8s.io"
+OBSERVED = "agents.x-k8s.io/controller-first-observed-at"
+HOLD: Json = {"finalizers": ["example.com/hold"]}
+Cause = Callable[[World], Awaitable[None]]
+ENV: Json = {"env": [{"name": "A", "value": "1"}]}
+
+
+def controller_of(world: World) -> ClaimController:
+    """Return the claim controller."""
+    assert world.controller.extensions is not None
+    return world.controller.extensions.claims
+
+
+def counts(world: World, name: str = "pool") -> Counts:
+    """Return how many members of a pool claims could get."""
+    return controller_of(world).warm.counts(Key(NS, name))
+
+
+@pytest.mark.claim_case(111)
+async def test_a_pools_spec_wakes_only_its_own_unbound_living_claims() -> None:
+    """Claim case 111: of five claims one; a write of the pool's status wakes none."""
+
+    def more(plane: ControlPlane) -> None:
+        plane.store.create(pool("other"))
+
+    async with open_claims("m1", prepare=more) as world:
+        await world.create(claim("bound"))
+        await world.create(claim("open", **ENV))
+        await world.create(claim("elsewhere", pool="other", **ENV))
+        await world.create(claim("going", metadata=HOLD, **ENV))
+        world.plane.store.delete(CLAIMS, NS, "going")
+        await world.advance(3.0)
+        assert bound_name(world, "bound") == "m1"
+        before = passes(world)
+        await world.patch(POOLS, "pool", {"status": {"replicas": 7}}, subresource="status")
+        await world.advance(2.0)
+        assert passes(world) == before
+        await world.patch(POOLS, "pool", {"spec": {"updateStrategy": {"type": "Recreate"}}})
+        await world.advance(2.0)
+        assert passes(world) == before + 1
+
+
+@pytest.mark.claim_case(112)
+async def test_a_new_template_wakes_the_living_claims_of_all_its_pools_once() -> None:
+    """Claim case 112: bound or not, of both pools; its edit and its end wake nobody."""
+
+    def more(plane: ControlPlane) -> None:
+        plane.store.create(pool("second"))
+        plane.store.create(pool("other", template="another"))
+
+    async with open_claims("m1", prepare=more) as world:
+        await world.create(claim("bound"))
+        await world.create(claim("open", pool="second", **ENV))
+        await world.create(claim("elsewhere", pool="other"))
+        await world.create(claim("going", metadata=HOLD, **ENV))
+        world.plane.store.delete(CLAIMS, NS, "going")
+        await world.advance(3.0)
+        before = passes(world)
+        await world.delete(TEMPLATES, "tpl")
+        await world.advance(3.0)
+        assert passes(world) == before
+        await world.create(template())
+        await world.advance(3.0)
+        assert passes(world) == before + 2
+        await world.patch(TEMPLATES, "tpl", {"spec": {"envVarsInjectionPolicy": "Allowed"}})
+        await world.advance(3.0)
+        assert passes(world) == before + 2
+
+
+async def new_address(world: World) -> None:
+    """Give the Pod another address."""
+    await world.run_pod("m1", ips=("10.9.9.9",))
+
+
+async def new_service(world: World) -> None:
+    """Let the Sandbox have a Service."""
+    await world.patch("sandboxes", "m1", {"spec": {"service": True}})
+
+
+async def not_ready(world: World) -> None:
+    """Let the Pod lose its readiness."""
+    await world.run_pod("m1", ready=False)
+
+
+async def finished(world: World) -> None:
+    """Let the Pod end."""
+    await world.pod_status("m1", phase="Succeeded")
+
+
+async def another_condition(world: World) -> None:
+    """Let the Suspended condition of the Sandbox change."""
+    held = world.get("m1")["status"]["conditions"]
+    told = [{**one, "message": "edited"} if one["type"] == "Suspended" else one for one in held]
+    assert told != held
+    await world.patch("sandboxes", "m1", {"status": {"conditions": told}}, subresource="status")
+
+
+async def labels(world: World) -> None:
+    """Label the Sandbox."""
+    await world.patch("sandboxes", "m1", {"metadata": {"labels": {"mine": "1"}}})
+
+
+async def finalizers(world: World) -> None:
+    """Hold the Sandbox."""
+    await world.patch("sandboxes", "m1", {"metadata": HOLD})
+
+
+@pytest.mark.claim_case(113)
+@pytest.mark.parametrize("cause", [new_address, new_service, not_ready, finished])
+async def test_what_a_claim_reports_of_its_sandbox_wakes_it(cause: Cause) -> None:
+    """Claim case 113: addresses, service, Ready and Finished arrive at the claim."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        before, told = passes(world), get_claim(world)["status"]
+        await cause(world)
+        await world.advance(5.0)
+        assert passes(world) > before
+        status, source = get_claim(world)["status"], world.get("m1")["status"]
+        assert status != told
+        for field in ("podIPs", "serviceFQDN"):
+            assert status["sandbox"].get(field) == source.get(field)
+        for one in status["conditions"]:
+            theirs = condition(world.get("m1"), one["type"])
+            assert (one["status"], one["reason"]) == (theirs["status"], theirs["reason"])
+
+
+@pytest.mark.claim_case(113)
+@pytest.mark.parametrize("cause", [another_condition, labels, finalizers])
+async def test_what_a_claim_does_not_report_leaves_it_alone(cause: Cause) -> None:
+    """Claim case 113: other conditions and metadata of the Sandbox cost the claim no pass."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        before, source = passes(world), world.get("m1")
+        await cause(world)
+        await world.advance(5.0)
+        assert world.get("m1") != source
+        assert passes(world) == before
+
+
+@pytest.mark.claim_case(113)
+async def test_a_sandbox_on_its_way_out_wakes_its_claim() -> None:
+    """Claim case 113: the deletionTimestamp counts, though the Sandbox stays for a while."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.patch("sandboxes", "m1", {"metadata": HOLD})
+        await world.advance(3.0)
+        before = passes(world)
+        world.plane.store.delete(SANDBOXES, NS, "m1")
+        await world.settle()
+        assert passes(world) > before
+        assert bound_name(world) == "m1"
+
+
+@pytest.mark.claim_case(118)
+async def test_the_first_sight_of_a_claim_is_kept_until_it_is_ready() -> None:
+    """Claim case 118: an edit does not change it; a successor of the same name has its own."""
+    async with open_claims() as world:
+        await world.create(claim())
+        await world.create(claim("twin"))
+        await world.advance(5.0)
+        await world.patch(CLAIMS, "c", {"spec": {"lifecycle": {"shutdownPolicy": "Delete"}}})
+        world.plane.store.delete(CLAIMS, NS, "twin", grace_s=0)
+        await world.create(claim("twin"))
+        await world.advance(5.0)
+        await run_members(world, "c", "twin")
+        await world.advance(5.0)
+        seen = {
+            name: get_claim(world, name)["metadata"]["annotations"][OBSERVED]
+            for name in ("c", "twin")
+        }
+        # The worlds of these tests begin two seconds after the epoch.
+        assert seen == {
+            "c": format_rfc3339(EPOCH + timedelta(seconds=2)),
+            "twin": format_rfc3339(EPOCH + timedelta(seconds=7)),
+        }
+
+
+@pytest.mark.claim_case(118)
+async def test_nothing_is_kept_of_claims_that_are_ready_or_gone() -> None:
+    """Claim case 118: a hundred claims come and go, and nothing of them stays."""
+    async with open_claims("m1") as world:
+        kept = controller_of(world).annotator
+        await world.create(claim("ready"))
+        for number in range(100):
+            world.plane.store.create(claim(f"c{number}", pool="missing"))
+        await world.settle()
+        assert len(kept._first_seen) == 100
+        for number in range(100):
+            world.plane.store.delete(CLAIMS, NS, f"c{number}", grace_s=0)
+        await world.advance(3.0)
+        assert ready_of(world, "ready")[0] == "True"
+        assert not kept._first_seen
+
+
+# -- members ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.claim_case(121)
+async def test_members_are_known_from_their_creation_to_their_end() -> None:
+    """Claim case 121: waiting, then networked, then Ready, each once; gone when deleted."""
+    async with open_claims("m1", "m2", ready=False) as world:
+        assert counts(world) == Counts(waiting=2)
+        await world.run_pod("m1", ready=False, ips=("10.244.0.9",))
+        await world.advance(2.0)
+        assert counts(world) == Counts(networked=1, waiting=1)
+        await world.run_pod("m1", ips=("10.244.0.9",))
+        await world.advance(2.0)
+        assert counts(world) == Counts(ready=1, waiting=1)
+        await world.patch("sandboxes", "m2", {"metadata": HOLD})
+        world.plane.store.delete(SANDBOXES, NS, "m2")
+        await world.settle()
+        assert counts(world) == Counts(ready=1)
+
+
+@pytest.mark.claim_case(121)
+async def test_the_node_of_a_member_counts_as_soon_as_it_has_one() -> None:
+    """Claim case 121: m1 is alone on its node; m2 and m3 share one and are preferred."""
+    async with open_claims("m1", "m2", "m3", ready=False) as world:
+        await run_members(world, "m1", "m2", "m3", nodes={"m1": "a", "m2": "b", "m3": "b"})
+        await world.advance(2.0)
+        assert counts(world) == Counts(ready=3)
+        await world.create(claim())
+        assert bound_name(world) == "m2"
+
+
+@pytest.mark.claim_case(121)
+async def test_a_deleted_pool_takes_its_members_out_of_reach() -> None:
+    """Claim case 121: they may outlive it, but no claim gets them."""
+    async with open_claims("m1", "m2") as world:
+        assert counts(world) == Counts(ready=2)
+        world.plane.store.delete(POOLS, NS, "pool", policy="Orphan")
+        await world.settle()
+        assert counts(world) == Counts()
+        assert controller_of(world).warm.pools() == []
+        await world.create(claim())
+        assert ready_of(world)[1] == "WarmPoolNotFound"
+
+
+@pytest.mark.claim_case(64)
+async def test_a_member_of_another_namespace_is_out_of_reach() -> None:
+    """Claim case 64: the same pool, template and labels next door; the claim starts cold."""
+
+    def next_door(plane: ControlPlane) -> None:
+        plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+        for body in (template(), pool(replicas=1)):
+            body["metadata"]["namespace"] = "other"
+            plane.store.create(body)
+        owner = plane.store.get(POOLS, "other", "pool")
+
+        def move(body: Json) -> None:
+            body["metadata"]["namespace"] = "other"
+            body["metadata"]["ownerReferences"][0]["uid"] = owner["metadata"]["uid"]
+
+        add_member(plane, "m1", change=move)
+
+    async with open_claims(prepare=next_door, ready=False) as world:
+        status = {
+            "phase": "Running",
+            "podIPs": [{"ip": "10.244.0.5"}],
+            "conditions": pod_conditions(ready=True),
+        }
+        world.plane.store.patch("pods", "other", "m1", {"status": status}, subresource="status")
+        await world.advance(3.0)
+        there = world.plane.store.get(SANDBOXES, "other", "m1")
+        assert condition(there, "Ready")["status"] == "True"
+        await world.create(claim())
+        assert bound_name(world) == "c"
+        assert owner_of(world, "c") == "SandboxClaim/c"
+        (owner,) = world.plane.store.get(SANDBOXES, "other", "m1")["metadata"]["ownerReferences"]
+        assert owner["kind"] == "SandboxWarmPool"
+
+
+@pytest.mark.claim_case(61)
+async def test_a_sandbox_that_belongs_to_nobody_is_never_taken() -> None:
+    """Claim case 61: with the labels of a member and no owner, it is nobody's to give away."""
+
+    def ownerless(body: Json) -> None:
+        del body["metadata"]["ownerReferences"]
+        body["metadata"]["labels"][WARM_POOL] = "00000000"
+
+    async with open_claims(
+        prepare=lambda plane: add_member(plane, "m1", change=ownerless), ready=False
+    ) as world:
+        await run_members(world, "m1")
+        await world.advance(2.0)
+        assert REF_HASH in world.get("m1")["metadata"]["labels"]
+        await world.create(claim())
+        assert bound_name(world) == "c"
+        assert "ownerReferences" not in world.get("m1")["metadata"]
