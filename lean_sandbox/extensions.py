@@ -8,7 +8,7 @@ from typing import Any
 from lean_sandbox.api.client import Client
 from lean_sandbox.api.events import EventRecorder
 from lean_sandbox.clock import Clock
-from lean_sandbox.model.sandbox import SandboxStatus
+from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.reconcile.blueprints import Blueprints
 from lean_sandbox.reconcile.claim.binder import Wakes
 from lean_sandbox.reconcile.claim.controller import (
@@ -20,7 +20,7 @@ from lean_sandbox.reconcile.sandbox.controller import SandboxController
 from lean_sandbox.reconcile.template.controller import TemplateController
 from lean_sandbox.reconcile.warmpool.controller import PoolController
 from lean_sandbox.reconcile.warmpool.reconciler import PoolOptions
-from lean_sandbox.run.queue import REFILL, WorkQueue
+from lean_sandbox.run.queue import WorkQueue
 from lean_sandbox.run.standback import StandBack
 from lean_sandbox.run.workers import Dispatcher, WorkerStatistics
 from lean_sandbox.settings import Settings
@@ -155,9 +155,9 @@ class Extensions:
         self.claims.on_status(entry, old, new)
         self.pools.on_status(entry)
 
-    def launch(self, sandbox: Key) -> None:
+    def launch(self, sandbox: Key, whole: Sandbox | None = None) -> None:
         """Have the Sandbox controller look at a Sandbox that an extension made or changed."""
-        self._sandboxes.queue.add(sandbox, priority=REFILL, reason="owner")
+        self._sandboxes.launch(sandbox, whole)
 
     def withhold(self, key: Key, uid: str) -> None:
         """Let no claim take a member that its pool is about to delete."""
@@ -201,5 +201,6 @@ def _pool_options(settings: Settings) -> PoolOptions:
         readiness_grace_s=settings.sandbox_warm_pool_readiness_grace_period,
         unschedulable_recheck_s=settings.sandbox_warm_pool_unschedulable_recheck_interval,
         eviction=settings.enable_warm_pool_eviction,
+        status_window_s=settings.sandbox_status_window,
         request_timeout_s=settings.request_timeout,
     )

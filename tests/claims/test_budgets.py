@@ -27,6 +27,7 @@ from tests.support.world import NS, World
 
 async def replace(world: World) -> None:
     """Let the pool make a new member and take it to Ready, and all that follows."""
+    await world.advance(0.5)
     for name in members(world):
         if world.get(name).get("status", {}).get("nodeName") is None:
             await run_members(world, name)
@@ -55,15 +56,20 @@ async def test_a_warm_bind_is_one_patch_of_the_sandbox_and_one_of_the_status() -
 
 @pytest.mark.claim_case(52)
 async def test_a_warm_claim_and_its_replacement_stay_within_the_budget() -> None:
-    """Claim case 52: at most 9 writes without Events, 12 with, 4 reads, no refusal, 2 passes."""
+    """Claim case 52: 8 writes without Events, 11 with, 1 read, no refusal, 2 passes at most.
+
+    A pool that is full again within the window has nothing to tell.
+    """
     async with open_claims("m1", "m2") as world:
+        await world.advance(5.0)
+        world.forget_requests()
         await world.create(claim())
         await replace(world)
         writes = world.writes()
-        assert sum(writes.values()) <= 9, writes
-        assert sum(world.writes(events=True).values()) <= 12, world.writes(events=True)
+        assert sum(writes.values()) <= 8, writes
+        assert sum(world.writes(events=True).values()) <= 11, world.writes(events=True)
         reads = world.asked() - writes
-        assert sum(reads.values()) <= 4, reads
+        assert sum(reads.values()) <= 1, reads
         assert not [one for one in failed(world) if not one.startswith("404 get")]
         assert passes(world) <= 2
         assert writes["patch sandboxclaims"] == 1

@@ -22,6 +22,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.service import Service
+from lean_sandbox.reconcile.sandbox.handed import Handed
 from lean_sandbox.run.absent import KnownAbsent, Proof
 from lean_sandbox.run.queue import WorkQueue
 from lean_sandbox.watch.intake import Intake
@@ -76,10 +77,12 @@ class Act:
         intakes: Intakes,
         queue: WorkQueue[Key],
         absent: KnownAbsent,
+        handed: Handed,
         *,
         timeout_s: float,
     ) -> None:
         self._client = client
+        self._handed = handed
         self._intakes = intakes
         self._queue = queue
         self._absent = absent
@@ -88,7 +91,13 @@ class Act:
     # -- the Sandbox itself ----------------------------------------------------------------------
 
     async def get_sandbox(self, key: Key) -> Sandbox | None:
-        """Fetch the whole Sandbox; ``None`` when it is gone. One GET."""
+        """Fetch the whole Sandbox; ``None`` when it is gone.
+
+        One GET; none when it was handed over and is still the newest that is known.
+        """
+        handed = self._handed.take(key, self._intakes.sandboxes.store.get(key))
+        if handed is not None:
+            return handed
         try:
             sandbox = await self._client.get(
                 SANDBOXES, key.namespace, key.name, Sandbox, **self._options

@@ -10,9 +10,10 @@ from lean_sandbox.api.client import Client
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
-from lean_sandbox.model.sandbox import SandboxStatus
+from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.reconcile.sandbox.act import Act, Intakes
 from lean_sandbox.reconcile.sandbox.children import Children
+from lean_sandbox.reconcile.sandbox.handed import Handed
 from lean_sandbox.reconcile.sandbox.launch import Launches
 from lean_sandbox.reconcile.sandbox.metrics import SandboxMetrics
 from lean_sandbox.reconcile.sandbox.notes import Notes, Recorder
@@ -20,7 +21,7 @@ from lean_sandbox.reconcile.sandbox.reconciler import Options, SandboxReconciler
 from lean_sandbox.reconcile.sandbox.teardown import Teardown
 from lean_sandbox.reconcile.sandbox.wake import Wake, pod_wakes, service_wakes
 from lean_sandbox.run.absent import AbsenceStatistics, KnownAbsent, Proof
-from lean_sandbox.run.queue import LOW, NORMAL, Item, WorkQueue
+from lean_sandbox.run.queue import LOW, NORMAL, REFILL, Item, WorkQueue
 from lean_sandbox.run.standback import StandBack
 from lean_sandbox.run.workers import Dispatcher, PassReport, Result
 from lean_sandbox.watch.caches import Caches
@@ -36,6 +37,9 @@ _ABSENT_ENTRIES = 100_000
 _STAND_BACK_S = 0.1
 _ABSENT_TTL_S = 600.0
 _PVC_LIST_PATIENCE_S = 5.0
+# How long a new Sandbox of an extension waits for the answer to the create that made it: usually it
+# is here a moment after the watch, and saves a GET.
+_ANSWER_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,7 @@ class SandboxController:
         self._notes = Notes(recorder)
         self.metrics = SandboxMetrics(clock)
         self._absent = KnownAbsent(_ABSENT_ENTRIES, _ABSENT_TTL_S, clock)
+        self._handed = Handed()
         self._launches = Launches(options.status_window_s, options.step_window_s)
         self.queue: WorkQueue[Key] = WorkQueue(clock)
         self.dispatcher: Dispatcher[Key]
@@ -91,7 +96,12 @@ class SandboxController:
         options = self._options
         self._intakes = intakes
         act = Act(
-            self._client, intakes, self.queue, self._absent, timeout_s=options.request_timeout_s
+            self._client,
+            intakes,
+            self.queue,
+            self._absent,
+            self._handed,
+            timeout_s=options.request_timeout_s,
         )
         self._children = Children(
             self._caches,
@@ -113,6 +123,7 @@ class SandboxController:
             options=Options(cluster_domain=options.cluster_domain),
             metrics=self.metrics,
             tracing=self._tracing,
+            on_gone=self._handed.forget,
             on_status=self._status_written,
         )
         self.dispatcher = Dispatcher(
@@ -166,11 +177,21 @@ class SandboxController:
 
     # -- what wakes ------------------------------------------------------------------------------
 
+    def launch(self, key: Key, whole: Sandbox | None = None) -> None:
+        """Look at a Sandbox that another controller made or changed.
+
+        ``whole`` is what the server answered to the create; it saves the first pass its GET.
+        """
+        if whole is not None:
+            self._handed.keep(whole)
+        self.queue.add(key, priority=REFILL, reason="owner")
+
     def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
         """Wake a Sandbox that changed."""
         self.queue.add(
             notice.key,
             priority=LOW if notice.initial else NORMAL,
+            after_s=_ANSWER_S if _may_be_handed_over(notice) else 0.0,
             changes=int(notice.change),
             reason="sandbox gone" if notice.new is None else "sandbox",
             token=notice.token,
@@ -212,3 +233,11 @@ class SandboxController:
                 reason=wake.reason,
                 token=notice.token,
             )
+
+
+def _may_be_handed_over(notice: Notice[SandboxEntry]) -> bool:
+    """Tell whether the answer to a create of our own may be on its way: the watch can be faster."""
+    entry = notice.new
+    if entry is None or notice.old is not None or notice.initial or not entry.needs_look:
+        return False
+    return entry.owner is not None and entry.owner.group == names.EXTENSIONS_GROUP

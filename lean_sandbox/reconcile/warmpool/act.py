@@ -33,11 +33,11 @@ class PoolAct:
         self._pools = pools
         self._sandboxes = sandboxes
 
-    async def create(self, namespace: str, body: bytes) -> SandboxEntry:
+    async def create(self, namespace: str, body: bytes) -> Sandbox:
         """Create a member. One POST."""
         made = await self._client.create(SANDBOXES, namespace, body, Sandbox, **self._options)
-        entry, _ = self._sandboxes.learn_full(made)
-        return entry
+        self._sandboxes.learn_full(made)
+        return made
 
     async def get(self, key: Key) -> Sandbox | None:
         """Fetch a whole Sandbox; ``None`` when it is gone. One GET.

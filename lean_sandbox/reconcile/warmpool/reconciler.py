@@ -1,9 +1,10 @@
 """One pass over one pool (pools, section 5).
 
 Creates what is missing, deletes what is too much, stale or stuck, takes in orphans, and writes the
-counts, at most once a second. Claims go first: while any wait, refilling stands back, but never
-longer than a bound. Own creations and deletions are learnt from their answers (see
-:mod:`.state`), where the reference controller expects events and waits for them.
+counts: at most once a second, and while a pool is being filled only after a window. Claims go
+first: while any wait, refilling stands back, but never longer than a bound. Own creations and
+deletions are learnt from their answers (see :mod:`.state`), where the reference controller expects
+events and waits for them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import (
     EMPTY_POOL_STATUS,
     MISSING_TEMPLATE_REQUEUE_S,
+    PoolView,
+    SandboxWarmPoolStatus,
     build_member,
     next_pool_status,
     pool_status_patch,
@@ -43,7 +46,7 @@ from lean_sandbox.run.standback import StandBack
 from lean_sandbox.run.workers import Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.extension_objects import PoolEntry
-from lean_sandbox.watch.store import Key, Store
+from lean_sandbox.watch.store import Key, Store, key_of
 
 __all__ = ["PoolFailedError", "PoolOptions", "PoolReconciler"]
 
@@ -82,6 +85,7 @@ class PoolOptions:
     unschedulable_recheck_s: float = 60.0
     eviction: bool = True
     status_interval_s: float = 1.0
+    status_window_s: float = 2.0
     request_timeout_s: float = 15.0
 
 
@@ -252,7 +256,8 @@ class PoolReconciler:
         except ControlPlaneError as error:
             visit.errors.append(error)
             return
-        self._upkeep.neighbours.launch(made.key)
+        meta = made.metadata
+        self._upkeep.neighbours.launch(key_of(meta.namespace, meta.name), made)
 
     # -- what is told ----------------------------------------------------------------------------
 
@@ -279,16 +284,34 @@ class PoolReconciler:
         """Write the counts if they changed, or come back when it is too early for that."""
         new = next_pool_status(visit.view, census.members())
         patch = pool_status_patch(entry.status or EMPTY_POOL_STATUS, new)
-        if patch is None:
-            return
         state, now = visit.state, self._clock.monotonic()
-        if state.status_at is not None:
-            early_s = state.status_at + self._options.status_interval_s - now
-            if early_s > 0:
-                visit.requeues.append(early_s)
-                return
-        state.status_at = now
+        if patch is None:
+            state.differs_since = None
+            return
+        is_settled = bool(visit.errors) or _is_settled(visit.view, new)
+        early_s = self._too_early_s(state, now, is_settled=is_settled)
+        if early_s > 0:
+            visit.requeues.append(early_s)
+            return
+        state.status_at, state.differs_since = now, None
         try:
             await self._act.patch_status(entry, patch, new)
         except ControlPlaneError as error:
             visit.errors.append(error)
+
+    def _too_early_s(self, state: PoolState, now: float, *, is_settled: bool) -> float:
+        """Return for how long the counts are not to be written yet.
+
+        A pool that is being refilled differs from what it told for a moment only: when it is full
+        again within the window, nothing has to be told at all.
+        """
+        due = now if state.status_at is None else state.status_at + self._options.status_interval_s
+        if state.differs_since is None:
+            state.differs_since = now
+        if not is_settled:
+            due = max(due, state.differs_since + self._options.status_window_s)
+        return due - now
+
+
+def _is_settled(view: PoolView, status: SandboxWarmPoolStatus) -> bool:
+    return status.replicas == status.readyReplicas == view.replicas

@@ -30,6 +30,7 @@ class PoolState:
     bucket: TokenBucket
     deleted: dict[str, Key] = field(default_factory=dict)
     status_at: float | None = None
+    differs_since: float | None = None
     is_stuck: bool = False
     _judge: tuple[TemplateView, Staleness] | None = None
 

@@ -36,8 +36,8 @@ _LOOK_AGAIN_S = 1.0
 class Neighbours(Protocol):
     """The controllers that a pool tells of its members."""
 
-    def launch(self, sandbox: Key) -> None:
-        """Have the Sandbox controller look at a Sandbox."""
+    def launch(self, sandbox: Key, whole: Sandbox | None = None) -> None:
+        """Have the Sandbox controller look at a Sandbox, shown whole where it is known whole."""
 
     def withhold(self, key: Key, uid: str) -> None:
         """Let no claim take a member any more: it is about to go."""
