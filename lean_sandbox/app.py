@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 
 import anyio
 import structlog
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskStatus
 
 from filters import FilterStatistics
 from lean_sandbox.api.client import Client
@@ -22,7 +21,6 @@ from lean_sandbox.api.telemetry import Observer
 from lean_sandbox.api.transport import Transport, TransportStatistics
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.extensions import Extensions
-from lean_sandbox.footprint import trim_when_idle
 from lean_sandbox.reconcile.sandbox.act import Intakes
 from lean_sandbox.reconcile.sandbox.controller import SandboxController, SandboxOptions
 from lean_sandbox.reconcile.sandbox.reconciler import Tracing
@@ -45,7 +43,6 @@ __all__ = [
     "KindStatistics",
     "open_client",
     "run_controller",
-    "run_until_signalled",
 ]
 
 log = structlog.get_logger("controller")
@@ -108,7 +105,7 @@ class Controller:
             ),
             namespaces=options.namespaces,
         )
-        self._recorders: list[EventRecorder] = []
+        self.recorders: dict[str, EventRecorder] = {}
         self.sandboxes = SandboxController(
             client,
             self.caches,
@@ -134,7 +131,7 @@ class Controller:
         recorder = EventRecorder(
             self._client, self._clock, controller, f"{controller}-{hostname()}"
         )
-        self._recorders.append(recorder)
+        self.recorders[controller] = recorder
         return recorder
 
     def _build_extensions(self, options: Settings, uniform: Callable[[], float]) -> Extensions:
@@ -172,6 +169,24 @@ class Controller:
         """The work queue of the Sandboxes."""
         return self.sandboxes.queue
 
+    @property
+    def queues(self) -> dict[str, WorkQueue[Key]]:
+        """The work queues by the name of their controller."""
+        extensions = self.extensions.queues if self.extensions is not None else {}
+        return {"sandbox": self.queue, **extensions}
+
+    @property
+    def all_intakes(self) -> tuple[Intake[Any], ...]:
+        """The intake of each kind that is or may be watched."""
+        own = self.intakes
+        extensions = self.extensions.all_intakes if self.extensions is not None else ()
+        return own.sandboxes, own.pods, own.services, own.pvcs, *extensions
+
+    @property
+    def host(self) -> str:
+        """The API server as the Host header names it."""
+        return self._client.transport.host
+
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Watch, wait until the caches are in sync, then reconcile until stopped."""
         async with anyio.create_task_group() as group:
@@ -192,14 +207,14 @@ class Controller:
         """Run passes until stopped, and give the last Events a moment to be posted."""
         async with anyio.create_task_group() as guard:
             async with anyio.create_task_group() as recording:
-                for recorder in self._recorders:
+                for recorder in self.recorders.values():
                     recording.start_soon(recorder.run)
                 async with anyio.create_task_group() as passes:
                     passes.start_soon(self.sandboxes.dispatcher.run)
                     if self.extensions is not None:
                         for dispatcher in self.extensions.dispatchers:
                             passes.start_soon(dispatcher.run)
-                for recorder in self._recorders:
+                for recorder in self.recorders.values():
                     recorder.close()
                 guard.start_soon(self._end_recording, recording.cancel_scope)
             guard.cancel_scope.cancel()
@@ -226,21 +241,22 @@ class Controller:
         return self._informers.seen_versions()
 
     @property
+    def not_ready(self) -> str | None:
+        """Why the caches are not in sync yet, by resource; ``None`` once they were."""
+        if self.synced.is_set():
+            return None
+        missing = self._informers.missing
+        return ", ".join(f"{name}: {why}" for name, why in missing.items()) or "not started"
+
+    @property
     def problems(self) -> dict[str, str]:
         """What each watch is failing with at present, by resource; empty while all is well."""
         return self._informers.problems
 
     def statistics(self) -> ControllerStatistics:
         """Return the counters as they are now."""
-        intakes: tuple[Intake[Any], ...] = (
-            self.intakes.sandboxes,
-            self.intakes.pods,
-            self.intakes.services,
-            self.intakes.pvcs,
-        )
         workers = {"sandbox": self.sandboxes.dispatcher.statistics()}
         if self.extensions is not None:
-            intakes += self.extensions.all_intakes
             workers |= self.extensions.worker_statistics()
         return ControllerStatistics(
             kinds={
@@ -250,7 +266,7 @@ class Controller:
                     filter=intake.filter.statistics(),
                     cached=len(intake.store),
                 )
-                for intake in intakes
+                for intake in self.all_intakes
             },
             queue=self.queue.statistics(),
             workers=workers["sandbox"],
@@ -308,32 +324,3 @@ async def run_controller(
     finally:
         with anyio.CancelScope(shield=True):
             await client.transport.aclose()
-
-
-async def run_until_signalled(settings: Settings) -> None:
-    """Run the controller until SIGINT or SIGTERM; a second signal stops at once.
-
-    Raises ConfigError before anything is started.
-    """
-    clock = SystemClock()
-    client = open_client(settings, clock)
-    controller = Controller(client, settings, clock=clock)
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(_stop_on_signal, controller, group)
-            group.start_soon(trim_when_idle, lambda: controller.is_idle, clock)
-            await controller.run()
-            group.cancel_scope.cancel()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await client.transport.aclose()
-
-
-async def _stop_on_signal(controller: Controller, group: TaskGroup) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for signum in signals:
-            if controller.queue.is_closed or not controller.synced.is_set():
-                group.cancel_scope.cancel()
-                return
-            log.info("stopping", signal=signal.Signals(signum).name)
-            controller.stop()

@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_local(commands)
     _add_crds(commands)
     _add_explain(commands)
+    _add_metrics(commands)
     _add_bench(commands)
     _add_version(commands)
     return parser
@@ -175,7 +176,7 @@ def _run_controller(given: argparse.Namespace) -> int:
     import anyio  # noqa: PLC0415
 
     from lean_sandbox import log  # noqa: PLC0415
-    from lean_sandbox.app import run_until_signalled  # noqa: PLC0415
+    from lean_sandbox.serving import run_until_signalled  # noqa: PLC0415
 
     settings = _settings(given)
     log.configure(settings.log_level, settings.log_format)
@@ -321,6 +322,33 @@ def _run_explain(given: argparse.Namespace) -> int:
             explain(lines, predicate, out=sys.stdout, form=given.output)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{given.file} cannot be read as a watch log: {error}") from error
+    return EXIT_OK
+
+
+# -- metrics ---------------------------------------------------------------------------------------
+
+
+def _add_metrics(commands: _Commands) -> None:
+    _command(
+        commands,
+        "metrics",
+        "print every metric that `lean-sandbox run` exposes: name, type, labels, meaning",
+        "What begins with lean_sandbox is of this controller; the other names, labels and buckets\n"
+        "are those of the reference controller and its framework.",
+    ).set_defaults(run=_run_metrics)
+
+
+def _run_metrics(_given: argparse.Namespace) -> int:
+    from lean_sandbox.run.metrics_families import FAMILIES  # noqa: PLC0415
+
+    rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    for family in FAMILIES.values():
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        meaning = family.help.replace("|", "\\|")
+        if family.buckets:
+            meaning += f" Buckets: {', '.join(f'{bound:g}' for bound in family.buckets)}."
+        rows.append(f"| `{family.name}` | {family.kind.value} | {labels} | {meaning} |")
+    sys.stdout.write("\n".join((*rows, "")))
     return EXIT_OK
 
 

@@ -2,18 +2,21 @@
 
 Event names are constant lower-case words; what varies goes into keys from a fixed list (kind,
 namespace, name, uid, reason, took_ms, ...), so that lines can be searched and counted.
+
+A line that cannot be written, because whoever read the log has gone or the disk is full, is counted
+and dropped: what logs has something more important to do.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 import msgspec
 import structlog
 
-__all__ = ["configure"]
+__all__ = ["configure", "dropped_lines"]
 
 
 def _encode(event: dict[str, Any], **_: Any) -> str:
@@ -21,19 +24,37 @@ def _encode(event: dict[str, Any], **_: Any) -> str:
     return msgspec.json.encode(event, enc_hook=repr).decode()
 
 
-class _StandardError:
-    """Standard error as it is when a line is written, for it may be replaced after the set-up."""
+class _LineWriter:
+    """Writes lines, one by one; one that cannot be written is counted.
 
-    def write(self, text: str) -> int:
-        return sys.stderr.write(text)
+    Without a stream they go to standard error as it is at that moment, for it may be replaced.
+    """
 
-    def flush(self) -> None:
-        sys.stderr.flush()
+    dropped = 0
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def msg(self, line: str) -> None:
+        try:
+            stream = self._stream or sys.stderr
+            stream.write(f"{line}\n")
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            # ValueError is a closed stream, AttributeError a process without standard error.
+            _LineWriter.dropped += 1
+
+    debug = info = warning = error = critical = exception = msg
+
+
+def dropped_lines() -> int:
+    """Return how many lines could not be written since the process started."""
+    return _LineWriter.dropped
 
 
 def configure(level: str = "info", form: str = "auto", stream: TextIO | None = None) -> None:
     """Set up structlog for the process; logs go to ``stream`` (standard error by default)."""
-    colours = (stream or sys.stderr).isatty()
+    colours = _is_terminal(stream)
     console = form == "console" or (form == "auto" and colours)
     processors: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -51,7 +72,14 @@ def configure(level: str = "info", form: str = "auto", stream: TextIO | None = N
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(stream or cast("TextIO", _StandardError())),
+        logger_factory=lambda *_: _LineWriter(stream),
         # A cached logger would keep the settings of its first line; nothing logs on a hot path.
         cache_logger_on_first_use=False,
     )
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return (stream or sys.stderr).isatty()
+    except (ValueError, AttributeError):
+        return False

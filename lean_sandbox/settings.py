@@ -163,6 +163,56 @@ class Settings:
         _names,
         metavar="A,B",
     )
+    metrics_bind_address: str = _option(
+        ":8080",
+        "where /metrics is served, host:port; no host: every address, port 0: a free one; 0: not"
+        " at all",
+        metavar="ADDRESS",
+    )
+    health_probe_bind_address: str = _option(
+        ":8081",
+        "where /healthz and /readyz are served; empty or 0: not at all, and probes fail",
+        metavar="ADDRESS",
+    )
+    metrics_secure_serving: bool = _option(
+        default=False,
+        help_text="serve metrics over TLS only, with the certificate of --metrics-cert-dir",
+        parse=bool,
+    )
+    metrics_cert_dir: str = _option(
+        "",
+        "folder of tls.crt and tls.key for --metrics-secure-serving; read again when they change",
+        metavar="DIR",
+    )
+    tls_min_version: str = _option(
+        "",
+        "oldest TLS version of the metrics listener: VersionTLS10 to VersionTLS13; empty:"
+        " VersionTLS12",
+        metavar="VERSION",
+    )
+    tls_cipher_suites: tuple[str, ...] = _option(
+        (),
+        "comma separated cipher suites of the metrics listener, by their IANA names; empty: those"
+        " of OpenSSL. Those of TLS 1.3 cannot be chosen",
+        _names,
+        metavar="A,B",
+    )
+    enable_rest_client_metrics: bool = _option(
+        default=False,
+        help_text="also measure how long requests to the API server take, by method",
+        parse=bool,
+    )
+    enable_pprof: bool = _option(
+        default=False,
+        help_text="serve a CPU profile, as folded stacks, on /debug/pprof/profile of the metrics"
+        " listener, to anyone who can reach it",
+        parse=bool,
+    )
+    enable_pprof_debug: bool = _option(
+        default=False,
+        help_text="serve heap, goroutine (tasks) and cmdline on /debug/pprof/ as well",
+        parse=bool,
+    )
     reconcile_deadline: float = _option(
         60.0,
         "one pass over an object is given up and retried after this",
@@ -199,6 +249,8 @@ class Settings:
         for name in ("sandbox_write_behind_window", "sandbox_status_window", "shutdown_grace"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{flag_of(name)} must not be negative")
+        if self.metrics_secure_serving and not self.metrics_cert_dir:
+            raise ConfigError("--metrics-secure-serving needs --metrics-cert-dir")
         for name in ("reconcile_deadline", "request_timeout"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{flag_of(name)} must be longer than 0s")

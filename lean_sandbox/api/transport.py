@@ -97,8 +97,8 @@ class Response(msgspec.Struct, frozen=True, gc=False):
 class TransportStatistics(msgspec.Struct, frozen=True, gc=False):
     """A snapshot of a transport's counters.
 
-    ``requests`` counts finished ones by (method, verb, resource, code), code 0 for those without
-    an answer. Bytes are those of the HTTP messages, streams included while they run. ``repeated`` are
+    ``requests`` counts finished ones by (method, verb, resource, code), code 0 for those without an
+    answer. Bytes are those of the HTTP messages, streams included while they run. ``repeated`` are
     requests sent again because a reused connection was dead, ``refreshed`` those after a 401.
     """
 

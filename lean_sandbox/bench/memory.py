@@ -129,7 +129,11 @@ async def measure_memory(
 async def _controller(
     plane: Worker, folder: Path, size: int, clock: Clock, quiet_s: float
 ) -> ControllerRow:
-    options = ("--kubeconfig", str(folder / KUBECONFIG), "--log-format", "json")
+    options = (
+        *("--kubeconfig", str(folder / KUBECONFIG), "--log-format", "json"),
+        # As in a cluster with its listeners open, but on ports that nobody has.
+        *("--metrics-bind-address", "127.0.0.1:0", "--health-probe-bind-address", "127.0.0.1:0"),
+    )
     began = clock.monotonic()
     async with process(
         "lean_sandbox.cli", "run", *options, log=folder / "controller.log"

@@ -33,8 +33,8 @@ _AT_ONCE = 1000
 _STATUSES = ("ready", "pending", "succeeded", "failed")
 _BY_OUTCOME = {names.REASON_POD_SUCCEEDED: "succeeded", names.REASON_POD_FAILED: "failed"}
 _SAMPLE = 32
-# References, those of the walk included, up to which an object counts as its holder's alone: a key is
-# also in the indices, what entries share has many more.
+# References, those of the walk included, up to which an object counts as its holder's alone: a key
+# is in the indices as well, what entries share has many more.
 _OWN_REFERENCES = 6
 
 

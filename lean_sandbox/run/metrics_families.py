@@ -222,12 +222,6 @@ REST_DURATION: Final = _histogram(
     "Seconds from the first byte of a request to the last of its answer, without watches; only with"
     " --enable-rest-client-metrics.",
 )
-REST_RETRIES: Final = _counter(
-    "rest_client_request_retries_total",
-    ("code", "verb", "host"),
-    "Requests sent again: code 401 after a fresh credential, <error> on a fresh connection; only"
-    " with --enable-rest-client-metrics.",
-)
 LEADER: Final = _gauge(
     "leader_election_master_status",
     ("name",),
@@ -339,7 +333,8 @@ WARM_MEMBERS: Final = _gauge(
 WARM_TAKES: Final = _counter(
     "lean_sandbox_warm_takes_total",
     ("outcome",),
-    "Members asked for by claims: taken, missed (none was there), refused (not accepted), given_back.",
+    "Members asked for by claims: taken, missed (none was there), refused (not accepted),"
+    " given_back.",
 )
 LOG_DROPPED: Final = _counter(
     "lean_sandbox_log_lines_dropped_total", (), "Log lines that could not be written."

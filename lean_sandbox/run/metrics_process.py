@@ -50,7 +50,7 @@ def process(into: Exposition, proc: Path = Path("/proc")) -> None:
         fields = (proc / "self/stat").read_text("ascii", "replace").rpartition(")")[2].split()
         booted = (proc / "stat").read_text("ascii", "replace").partition("\nbtime ")[2].split()[0]
         limits = (proc / "self/limits").read_text("ascii", "replace")
-        open_files = len(os.listdir(proc / "self/fd"))
+        open_files = sum(1 for _ in (proc / "self/fd").iterdir())
     except (OSError, IndexError):
         # Not Linux, or hidden from us: there is nothing more to tell.
         return

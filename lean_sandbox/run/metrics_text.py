@@ -94,7 +94,7 @@ def _series(
 
 
 def _number(value: float) -> str:
-    """Write a number as the reference does: whole ones without a point, others as short as can be."""
+    """Write a number as the reference does: whole without a point, others as short as can be."""
     if isinstance(value, int):
         return str(value)
     if math.isinf(value):

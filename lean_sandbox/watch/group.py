@@ -91,6 +91,16 @@ class InformerGroup:
             if informer.problem is not None
         }
 
+    @property
+    def missing(self) -> dict[str, str]:
+        """Why kinds that were started have not had their first list, by resource, in words."""
+        return {
+            plural: informer.problem or "not listed yet"
+            for plural, informers in self._informers.items()
+            for informer in informers
+            if not informer.synced.is_set()
+        }
+
     def seen_versions(self) -> dict[str, list[str | None]]:
         """Return up to which resource version each watch has taken everything in, by resource."""
         return {

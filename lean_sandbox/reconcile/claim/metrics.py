@@ -70,7 +70,7 @@ class ClaimMetrics:
         for entry, sandbox, status, launch in self._got:
             ready = find(status.conditions, names.READY) if status is not None else None
             is_ready = ready is not None and ready.status == names.TRUE
-            created_by = names.normalise_created_by((entry.labels or {}).get(names.CREATED_BY_LABEL))
+            creator = (entry.labels or {}).get(names.CREATED_BY_LABEL)
             self._creations.add(
                 entry.key.namespace,
                 template_of(sandbox) or UNKNOWN_TEMPLATE,
@@ -78,7 +78,7 @@ class ClaimMetrics:
                 # The pool a member came from is the one its claim asks for; no other is taken.
                 entry.view.pool if entry.view is not None else "",
                 "ready" if is_ready else "not_ready",
-                created_by or names.CREATED_BY_UNKNOWN,
+                names.normalise_created_by(creator) or names.CREATED_BY_UNKNOWN,
             )
         self._got.clear()
 

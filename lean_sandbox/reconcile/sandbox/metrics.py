@@ -96,7 +96,7 @@ class SandboxMetrics:
 
     def _observe(self, histograms: Histograms, began: float | None, labels: Labels) -> None:
         if began is not None:
-            # Whole milliseconds, as in all these families; differences of floats fall short of them.
+            # Whole milliseconds, as in all these families; differences of floats fall short.
             histograms.observe(int((self._clock.monotonic() - began) * 1000.0 + 1e-6), *labels)
 
 

@@ -1,0 +1,121 @@
+"""What one scrape of a controller finds; everything is read at that moment and nothing before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import anyio.lowlevel
+import structlog
+
+from lean_sandbox import log as logging
+from lean_sandbox.app import Controller
+from lean_sandbox.clock import Clock
+from lean_sandbox.run import metrics_families as families
+from lean_sandbox.run import metrics_sources as sources
+from lean_sandbox.run.endpoints import Answer, Handler, Request, not_found
+from lean_sandbox.run.metrics import Exposition, dropped_series
+from lean_sandbox.run.metrics_caches import cache_size, survey
+from lean_sandbox.run.metrics_process import build_info, process
+from lean_sandbox.run.metrics_text import content_type, render
+
+__all__ = ["Scraper", "Source"]
+
+log = structlog.get_logger("metrics")
+
+_LEASE = "a3317529.agent-sandbox.x-k8s.io"
+
+
+class Source(Protocol):
+    """Anything that counts for itself."""
+
+    def collect(self, into: Exposition) -> None:
+        """Add its series as they are now."""
+
+
+class Scraper:
+    """Reads a controller's metrics. ``sources`` are read besides the controller's own parts.
+
+    ``is_leader`` says whether this process holds the Lease; without it there is no election.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        clock: Clock,
+        *,
+        sources: Iterable[Source] = (),
+        is_leader: Callable[[], bool] | None = None,
+    ) -> None:
+        self._controller = controller
+        self._clock = clock
+        self._sources = tuple(sources)
+        self._is_leader = is_leader
+        self._incomplete = 0
+
+    async def scrape(self) -> Exposition:
+        """Read everything; lets other tasks run while it counts what the caches hold."""
+        found = Exposition()
+        await self._objects(found)
+        self._parts(found)
+        await anyio.lowlevel.checkpoint()
+        self._kinds(found)
+        for source in self._sources:
+            source.collect(found)
+        if self._is_leader is not None:
+            found.one(families.LEADER, int(self._is_leader()), _LEASE)
+        found.one(families.LOG_DROPPED, logging.dropped_lines())
+        found.one(families.SERIES_DROPPED, dropped_series())
+        found.one(families.SCRAPE_INCOMPLETE, self._incomplete)
+        build_info(found)
+        process(found)
+        return found
+
+    async def _objects(self, found: Exposition) -> None:
+        extensions = self._controller.extensions
+        pools = list(extensions.caches.pools) if extensions is not None else []
+        if not await survey(found, self._controller.caches.sandboxes, pools, self._clock):
+            self._incomplete += 1
+            log.error("scrape_incomplete", missing=families.SANDBOXES.name)
+
+    def _parts(self, found: Exposition) -> None:
+        controller = self._controller
+        counted = controller.statistics()
+        controller.sandboxes.metrics.collect(found)
+        extensions = controller.extensions
+        if extensions is not None:
+            extensions.claims.metrics.collect(found)
+            sources.warm(found, extensions.claims.warm.statistics())
+        for name, passes in counted.workers_by_controller.items():
+            sources.workers(found, name, passes)
+        for name, queue in controller.queues.items():
+            sources.queue(found, name, queue.statistics())
+        sources.transport(found, controller.host, counted.transport)
+        sources.absence(found, controller.sandboxes.absence())
+        for name, recorder in controller.recorders.items():
+            sources.recorder(found, name, recorder.statistics())
+
+    def _kinds(self, found: Exposition) -> None:
+        counted = self._controller.statistics()
+        failing = self._controller.problems
+        for intake in self._controller.all_intakes:
+            plural = intake.kind.resource.plural
+            kind = counted.kinds[plural]
+            sources.watches(found, plural, kind.intake, kind.filter, kind.watch)
+            found.one(families.WATCH_PROBLEMS, int(plural in failing), plural)
+            cache_size(found, plural, intake.store)
+
+    def handler(self) -> Handler:
+        """Return what answers ``/metrics``."""
+
+        async def handle(request: Request) -> Answer:
+            if request.path != "/metrics":
+                return not_found(request)
+            form = content_type(request.accept)
+            blocks: list[str] = []
+            for block in render(await self.scrape(), form):
+                blocks.append(block)
+                await anyio.lowlevel.checkpoint()
+            return Answer(200, "".join(blocks).encode(), form)
+
+        return handle

@@ -1,0 +1,139 @@
+"""The process of a controller: its listeners (spec, 7.4), its signals and its end."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterable
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from lean_sandbox.app import Controller, open_client
+from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.exposition import Scraper, Source
+from lean_sandbox.footprint import trim_when_idle
+from lean_sandbox.run.endpoints import Answer, Endpoint, Handler, Request, bind
+from lean_sandbox.run.endpoints_health import health
+from lean_sandbox.run.metrics import Exposition
+from lean_sandbox.run.metrics_requests import RequestTimes
+from lean_sandbox.settings import Settings
+
+__all__ = ["Listeners", "run_until_signalled"]
+
+log = structlog.get_logger("endpoints")
+
+_OFF = "0"
+_DEFAULT_METRICS = ":8080"
+
+
+class Listeners:
+    """Serves metrics and health of a controller.
+
+    Opening it binds the addresses, so that one that is taken is told before anything else is done.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        controller: Controller,
+        clock: Clock,
+        *,
+        sources: Iterable[Source] = (),
+    ) -> None:
+        """Bind what the settings ask for. Raises ConfigError, naming the flag."""
+        self._sockets: dict[str, socket.socket] = {}
+        self._endpoints: list[Endpoint] = []
+        tls = None
+        if settings.metrics_secure_serving:
+            from lean_sandbox.run.endpoints_tls import Certificates  # noqa: PLC0415 -- rarely used
+
+            tls = Certificates(
+                settings.metrics_cert_dir, settings.tls_min_version, settings.tls_cipher_suites
+            ).context
+        try:
+            address = settings.metrics_bind_address or _DEFAULT_METRICS
+            if address != _OFF:
+                self._sockets["metrics"] = bind("--metrics-bind-address", address)
+                scraper = Scraper(controller, clock, sources=(*sources, self))
+                handler = _with_profiles(scraper.handler(), settings, clock)
+                self._endpoints.append(Endpoint("metrics", handler, clock, tls=tls))
+            address = settings.health_probe_bind_address or _OFF
+            if address != _OFF:
+                self._sockets["health"] = bind("--health-probe-bind-address", address)
+                checks = {"healthz": lambda: None, "readyz": lambda: controller.not_ready}
+                self._endpoints.append(Endpoint("health", health(checks), clock))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The port of each listener, for who asked for a free one."""
+        return {name: int(made.getsockname()[1]) for name, made in self._sockets.items()}
+
+    def collect(self, into: Exposition) -> None:
+        """Add what the listeners have answered."""
+        for endpoint in self._endpoints:
+            endpoint.collect(into)
+
+    def close(self) -> None:
+        """Close what :meth:`run` has not taken over; for a start that was given up."""
+        for made in self._sockets.values():
+            made.close()
+
+    async def run(self) -> None:
+        """Answer until cancelled."""
+        log.info("listening", **self.ports)
+        async with anyio.create_task_group() as group:
+            for endpoint, made in zip(self._endpoints, self._sockets.values(), strict=True):
+                group.start_soon(endpoint.serve, made)
+
+
+def _with_profiles(metrics: Handler, settings: Settings, clock: Clock) -> Handler:
+    if not (settings.enable_pprof or settings.enable_pprof_debug):
+        return metrics
+    from lean_sandbox.run.endpoints_pprof import profiles  # noqa: PLC0415 -- rarely used
+
+    debug = profiles(clock, everything=settings.enable_pprof_debug)
+
+    async def handle(request: Request) -> Answer:
+        is_debug = request.path.startswith("/debug/")
+        return await (debug if is_debug else metrics)(request)
+
+    return handle
+
+
+async def run_until_signalled(settings: Settings) -> None:
+    """Run the controller with its listeners until SIGINT or SIGTERM; a second signal stops at once.
+
+    Raises ConfigError before anything is started or asked.
+    """
+    clock = SystemClock()
+    times = RequestTimes() if settings.enable_rest_client_metrics else None
+    client = open_client(settings, clock, times.observe if times is not None else None)
+    try:
+        controller = Controller(client, settings, clock=clock)
+        if times is not None:
+            times.host = controller.host
+        listeners = Listeners(settings, controller, clock, sources=[times] if times else [])
+        async with anyio.create_task_group() as group:
+            group.start_soon(listeners.run)
+            group.start_soon(_stop_on_signal, controller, group)
+            group.start_soon(trim_when_idle, lambda: controller.is_idle, clock)
+            await controller.run()
+            group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await client.transport.aclose()
+
+
+async def _stop_on_signal(controller: Controller, group: TaskGroup) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for signum in signals:
+            if controller.queue.is_closed or not controller.synced.is_set():
+                group.cancel_scope.cancel()
+                return
+            structlog.get_logger("controller").info("stopping", signal=signal.Signals(signum).name)
+            controller.stop()
