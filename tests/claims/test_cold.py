@@ -30,6 +30,7 @@ from tests.support.world import NS, condition, controlled_by, sandbox
 
 Json = dict[str, Any]
 SANDBOXES = "sandboxes.agents.x-k8s.io"
+POLICIES = "networkpolicies.networking.k8s.io"
 
 
 @pytest.mark.claim_case(1)
@@ -196,7 +197,7 @@ async def test_a_create_that_collides_with_our_own_is_used_in_the_same_pass() ->
         assert passes(world) <= 2
 
 
-@pytest.mark.claim_case(11, 12)
+@pytest.mark.claim_case(11)
 async def test_a_collision_that_cannot_be_looked_at_waits_a_moment() -> None:
     """Claim case 11: SandboxCreatePending, again after 200 ms, and no error is counted."""
     async with open_claims() as world:
@@ -210,6 +211,87 @@ async def test_a_collision_that_cannot_be_looked_at_waits_a_moment() -> None:
         )
         await world.advance(0.3)
         assert bound_name(world) == "c"
+
+
+@pytest.mark.claim_case(11)
+async def test_collisions_in_a_row_are_looked_at_ever_more_rarely() -> None:
+    """Claim case 11: 200 ms, doubled each time up to five seconds; a successor begins anew."""
+    async with open_claims() as world:
+        for verb, code in (("create", 409), ("get", 500)):
+            body = ALREADY_EXISTS if code == 409 else None
+            world.plane.fail_next(verb, "sandboxes", code, times=1000, body=body)
+        await world.create(claim())
+        waits = []
+        for _ in range(8):
+            tried, began = len(world.requests("create", "sandboxes")), world.clock.monotonic()
+            while len(world.requests("create", "sandboxes")) == tried:
+                await world.advance(0.1)
+            waits.append(round(world.clock.monotonic() - began, 1))
+        assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+        assert ready_of(world)[1] == "SandboxCreatePending"
+        world.plane.store.delete(CLAIMS, NS, "c", grace_s=0)
+        await world.create(claim())
+        tried = len(world.requests("create", "sandboxes"))
+        await world.advance(0.3)
+        assert len(world.requests("create", "sandboxes")) == tried + 1
+
+
+@pytest.mark.claim_case(12)
+async def test_a_collision_says_nothing_where_a_sandbox_is_named_already() -> None:
+    """Claim case 12: the whole status stays as it is, byte for byte, until the look succeeds."""
+    async with open_claims() as world:
+        await world.create(claim())
+        await run_members(world, "c")
+        await world.advance(3.0)
+        told = get_claim(world)["status"]
+        assert ready_of(world)[0] == "True"
+        world.plane.fail_next("create", "sandboxes", 409, times=2, body=ALREADY_EXISTS)
+        world.plane.fail_next("get", "sandboxes", 500, times=2)
+        await world.delete("sandboxes", "c")
+        assert len(world.requests("create", "sandboxes")) == 2
+        assert get_claim(world)["status"] == told
+        await world.advance(1.0)
+        assert ready_of(world)[0] == "False"
+        assert owner_of(world, "c") == "SandboxClaim/c"
+
+
+@pytest.mark.claim_case(20)
+async def test_sandboxes_that_cannot_be_listed_cost_no_claim_its_binding() -> None:
+    """Claim case 20: while the watch has to begin anew and cannot, nothing is told or taken."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        told = get_claim(world)["status"]
+        await world.cut_watches()
+        world.plane.fail_next("list", "sandboxes", 500, times=4)
+        label = {"metadata": {"labels": {"mine": "1"}}}
+        world.plane.store.patch(CLAIMS, NS, "c", label)
+        world.plane.store.patch(SANDBOXES, NS, "m1", label)
+        world.plane.compact()
+        world.forget_requests()
+        await world.recover()
+        await world.advance(3.0)
+        assert len([one for one in world.requests("list", "sandboxes") if one.code == 500]) == 4
+        assert get_claim(world)["status"] == told
+        assert owner_of(world, "m2") == "SandboxWarmPool/pool"
+        assert not world.writes()
+
+
+@pytest.mark.claim_case(20)
+async def test_a_bound_sandbox_that_cannot_be_read_stays_bound() -> None:
+    """Claim case 20: 500 on the look before its metadata is written: an error, the name is kept."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        world.plane.fail_next("get", "sandboxes", 500)
+        extra = {"annotations": {"mine": "1"}}
+        await world.patch(CLAIMS, "c", {"spec": {"additionalPodMetadata": extra}})
+        assert ready_of(world)[1] == "ReconcilerError"
+        assert bound_name(world) == "m1"
+        assert owner_of(world, "m2") == "SandboxWarmPool/pool"
+        assert world.find("sandboxes", "c") is None
+        await world.advance(1.0)
+        assert ready_of(world)[0] == "True"
 
 
 @pytest.mark.claim_case(13)
@@ -305,62 +387,52 @@ async def test_metadata_that_cannot_be_written_is_an_error_of_a_bound_claim() ->
         assert world.get("m1")["spec"]["podTemplate"]["metadata"]["annotations"]["mine"] == "1"
 
 
-@pytest.mark.claim_case(111)
-async def test_a_pools_status_wakes_no_claim_and_its_spec_only_unbound_ones() -> None:
-    """Claim case 111: one pass for the claim that has no Sandbox, none for the other."""
-    closed = template(envVarsInjectionPolicy="Disallowed")
-    async with open_claims(templates=(closed,)) as world:
-        await world.create(claim("bound"))
-        await world.create(claim("open", env=[{"name": "A", "value": "1"}]))
-        await world.advance(3.0)
-        before = passes(world)
-        await world.patch(POOLS, "pool", {"status": {"replicas": 7}}, subresource="status")
-        await world.advance(2.0)
-        assert passes(world) == before
-        await world.patch(POOLS, "pool", {"spec": {"updateStrategy": {"type": "Recreate"}}})
-        assert passes(world) == before + 1
-
-
-@pytest.mark.claim_case(113)
-async def test_only_what_a_claim_reports_of_its_sandbox_wakes_it() -> None:
-    """Claim case 113: labels and other conditions of the Sandbox cost no pass."""
-    async with open_claims("m1") as world:
-        await world.create(claim())
-        await world.advance(3.0)
-        world.forget_requests()
-        await world.patch("sandboxes", "m1", {"metadata": {"labels": {"mine": "1"}}})
-        await world.advance(2.0)
-        assert not [one for one in world.asked() if "claims" in one]
-
-
-@pytest.mark.claim_case(109, 110)
+@pytest.mark.claim_case(110)
 async def test_policies_of_older_days_go_with_the_first_pass() -> None:
     """Claim case 110: one that the claim controls is deleted, even without a template.
 
-    One of the same name that nobody controls, is kept.
+    One of the same name that nobody controls is kept, and so is a template's.
     """
-    spec: Json = {"podSelector": {}}
     async with open_claims(templates=()) as world:
-        for name, is_ours in (("c", True), ("d", False)):
-            held = world.plane.store.create(claim(name, pool="missing"))
-            owners = [controlled_by(held)] if is_ours else []
-            world.plane.store.create(
-                {
-                    "apiVersion": "networking.k8s.io/v1",
-                    "kind": "NetworkPolicy",
-                    "metadata": {
-                        "name": f"{name}-network-policy",
-                        "namespace": NS,
-                        "ownerReferences": owners,
-                    },
-                    "spec": spec,
-                }
-            )
+        await world.create(template("e"))
+        for name in ("c", "d", "e"):
+            world.plane.store.create(claim(name, pool="missing"))
+        world.plane.store.create(old_policy("c", controlled_by(get_claim(world, "c"))))
+        world.plane.store.create(old_policy("d"))
         await world.settle()
         await world.advance(61.0)
-        assert world.find("networkpolicies.networking.k8s.io", "c-network-policy") is None
-        assert world.find("networkpolicies.networking.k8s.io", "d-network-policy") is not None
+        assert world.find(POLICIES, "c-network-policy") is None
+        assert world.find(POLICIES, "d-network-policy") is not None
+        assert world.find(POLICIES, "e-network-policy") is not None
         assert len(world.requests("delete", "networkpolicies")) == 1
+
+
+@pytest.mark.claim_case(109)
+async def test_a_claim_on_its_way_out_still_loses_its_old_policy() -> None:
+    """Claim case 109: that is the only write it gets."""
+    async with open_claims() as world:
+        made = world.plane.store.create(claim(metadata={"finalizers": ["example.com/hold"]}))
+        world.plane.store.delete(CLAIMS, NS, "c")
+        world.plane.store.create(old_policy("c", controlled_by(made)))
+        await world.settle()
+        await world.patch(CLAIMS, "c", {"metadata": {"labels": {LAUNCH_TYPE: "x"}}})
+        await world.advance(3.0)
+        assert world.find(POLICIES, "c-network-policy") is None
+        assert writes_in_order(world) == ["delete networkpolicies"]
+
+
+def old_policy(name: str, *owners: Json) -> Json:
+    """Return a policy as releases of older days made them for each claim."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "name": f"{name}-network-policy",
+            "namespace": NS,
+            "ownerReferences": list(owners),
+        },
+        "spec": {"podSelector": {}},
+    }
 
 
 ALREADY_EXISTS: Json = {

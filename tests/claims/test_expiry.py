@@ -16,6 +16,7 @@ from tests.support.claims import (
     get_claim,
     open_claims,
     owner_of,
+    pass_errors,
     ready_of,
     run_members,
     writes_in_order,
@@ -67,20 +68,33 @@ async def test_a_retained_claim_is_marked_before_its_sandbox_goes() -> None:
 
 @pytest.mark.claim_case(99)
 async def test_a_sandbox_of_another_claim_outlives_the_expired_one() -> None:
-    """Claim case 99: ClaimExpired says that nothing was deleted, and names nothing any more."""
+    """Claim case 99: it is told that nothing was deleted, and nothing is named any more."""
     async with open_claims("m1") as world:
         await world.create(claim("other"))
         assert bound_name(world, "other") == "m1"
-        await world.create(ends(30.0))
-        status = {"sandbox": {"name": "m1"}}
-        await world.delete("sandboxes", "c")
+        expired = {"type": "Ready", "status": "False", "reason": "ClaimExpired", "message": ""}
+        status = {
+            "conditions": [{**expired, "lastTransitionTime": at(0.0)}],
+            "sandbox": {"name": "m1", "podIPs": ["10.244.0.5"]},
+        }
+        world.plane.store.create(ends(0.0))
         world.plane.store.patch(CLAIMS, "ns", "c", {"status": status}, subresource="status")
-        past = {"lifecycle": {"shutdownTime": at(0.0)}}
-        world.plane.store.patch(CLAIMS, "ns", "c", {"spec": past})
-        await world.settle()
         await world.advance(3.0)
         assert owner_of(world, "m1") == "SandboxClaim/other"
-        assert ready_of(world)[1] == "ClaimExpired"
+        assert ready_of(world) == (
+            "False",
+            "ClaimExpired",
+            (
+                'Claim expired. sandbox not owned by this claim: sandbox "m1" is not owned by claim'
+                ' "c"; deletion skipped.'
+            ),
+        )
+        assert get_claim(world)["status"]["sandbox"] == {}
+        assert not world.requests("delete", "sandboxes")
+        assert pass_errors(world) == 0
+        world.forget_requests()
+        await world.advance(60.0)
+        assert not [one for one in world.asked() if "claims" in one]
 
 
 @pytest.mark.claim_case(100)
@@ -106,6 +120,10 @@ async def test_delete_foreground_keeps_the_claim_until_its_sandbox_is_gone() -> 
         await world.create(ends(10.0, "DeleteForeground"))
         await world.advance(9.0)
         assert get_claim(world)["metadata"]["deletionTimestamp"]
+        assert sorted(events_of(world, "ClaimExpired")) == [
+            ("ClaimExpired", "Claim Expired", "Claim expired"),
+            ("ClaimExpired", "Deleting", "Deleting Claim (ShutdownPolicy=DeleteForeground)"),
+        ]
         await world.patch("sandboxes", "m1", {"metadata": {"finalizers": None}})
         await world.advance(5.0)
         assert world.find(CLAIMS, "c") is None

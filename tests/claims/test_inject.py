@@ -35,7 +35,7 @@ def volume(name: str, size: str = "1Gi") -> Json:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-@pytest.mark.claim_case(33, 34, 35)
+@pytest.mark.claim_case(33, 35)
 @pytest.mark.parametrize("policy", ["Allowed", "Overrides"])
 async def test_a_new_variable_is_appended(policy: str) -> None:
     """Claim case 33: after those of the template."""

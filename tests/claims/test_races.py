@@ -40,7 +40,7 @@ def give(world: World, name: str, owner: Json) -> None:
     world.plane.store.patch(SANDBOXES, NS, name, {"metadata": {"ownerReferences": references}})
 
 
-@pytest.mark.claim_case(63, 81, 92)
+@pytest.mark.claim_case(63, 81)
 async def test_a_member_deleted_at_the_last_moment_costs_one_write_more() -> None:
     """Claim case 81: the patch meets nothing; m2 is taken in the same pass, m1 never again."""
     async with open_claims("m1", "m2") as world:
@@ -54,7 +54,7 @@ async def test_a_member_deleted_at_the_last_moment_costs_one_write_more() -> Non
         assert passes(world) == 1
 
 
-@pytest.mark.claim_case(84, 90)
+@pytest.mark.claim_case(84)
 async def test_a_member_another_claim_got_first_is_left_to_it() -> None:
     """Claim case 84: two controllers adopt m1: the second patch is refused, and takes m2."""
     async with open_claims("m1", "m2") as world:

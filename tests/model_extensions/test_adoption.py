@@ -163,9 +163,9 @@ def test_an_annotation_is_never_set_over_ones_that_may_exist() -> None:
     assert after["metadata"]["annotations"] == {TEMPLATE_REF: "tpl", TRACE: "{}"}
 
 
-@pytest.mark.claim_case(52, 89)
+@pytest.mark.claim_case(52)
 def test_the_merge_patch_of_a_typical_member() -> None:
-    """Claim cases 52, 89: the body guarded by a version, nulls where keys go."""
+    """Claim case 52: the body guarded by a version, nulls where keys go."""
     what = known(member())
     desired = desired_pod_metadata(template(), facts(), ref_hash=H)
 

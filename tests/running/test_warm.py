@@ -48,11 +48,13 @@ def drain(queue: WarmQueue, pool: Key = POOL) -> Iterator[str]:
 # -- which one ---------------------------------------------------------------------------------
 
 
+@pytest.mark.claim_case(120)
 def test_members_without_nodes_are_taken_in_order_of_arrival() -> None:
     """With nothing to choose by, first come is first served."""
     assert list(drain(filled(member("m1"), member("m2"), member("m3")))) == ["m1", "m2", "m3"]
 
 
+@pytest.mark.claim_case(120)
 def test_the_fullest_node_gives_its_earliest_member() -> None:
     """A node with two members gives before one with one; then the earliest of equals."""
     queue = filled(member("m1", "n1"), member("m2", "n2"), member("m3", "n2"))
@@ -114,6 +116,7 @@ def test_an_empty_pool_has_nobody_to_wait_for() -> None:
     assert queue.take(POOL) == queue.take(Key("default", "other")) == Take(None, 0)
 
 
+@pytest.mark.claim_case(120)
 def test_an_offer_refreshes_in_place() -> None:
     """A second sight keeps the turn and brings the node, both when it appears and when it goes."""
     queue = filled(member("m1"), member("m2", "n1"), member("m3"))
@@ -132,6 +135,7 @@ def test_a_pool_gives_only_its_own_members() -> None:
     assert queue.take(elsewhere).member == member("m1", pool=elsewhere)
 
 
+@pytest.mark.claim_case(120)
 def test_a_pool_has_no_members_in_other_namespaces() -> None:
     """Such an offer is a mistake of the caller and changes nothing."""
     queue = WarmQueue()
@@ -237,6 +241,7 @@ def test_a_forgotten_member_does_not_come_back() -> None:
     assert queue.statistics().adopted == 0
 
 
+@pytest.mark.claim_case(120)
 def test_forgetting_one_in_the_middle_leaves_the_others() -> None:
     """The order of the rest stays, and an old uid does not hit the successor."""
     queue = filled(member("m1"), member("m2"), member("m3"))
@@ -302,6 +307,7 @@ def test_the_memory_of_adoptions_is_bounded() -> None:
     assert list(drain(queue)) == ["m0"]
 
 
+@pytest.mark.claim_case(120)
 def test_a_deleted_pool_is_forgotten_with_all_its_members() -> None:
     """Free and taken ones; other pools keep theirs; a pool of the same name starts anew."""
     second = Key("default", "second")

@@ -204,9 +204,8 @@ async def test_orphans_of_other_namespaces_are_no_concern() -> None:
         assert len(members(world)) == 1
 
 
-@pytest.mark.pool_case(26)
 async def test_a_member_that_loses_the_label_leaves_the_pool() -> None:
-    """Pool case 26: what does not carry the pool's label is not counted, and is replaced."""
+    """Law: what does not carry the pool's label is not counted, and is replaced."""
     async with open_pools() as world:
         await fill(world, pool(replicas=2))
         name = names_of(members(world))[0]

@@ -249,9 +249,9 @@ async def test_a_member_that_takes_long_to_go_keeps_its_place() -> None:
         assert len(members(world)) == 2
 
 
-@pytest.mark.pool_case(50, 51)
+@pytest.mark.pool_case(51)
 async def test_an_own_delete_that_takes_long_is_sent_once() -> None:
-    """Pool case 50, 51: the answer counts, not the event; after it is gone the pool can grow."""
+    """Pool case 51: the answer counts, not the event; after it is gone the pool can grow."""
     async with open_pools() as world:
         await fill(world, pool(replicas=2))
         for name in names_of(members(world)):

@@ -63,9 +63,9 @@ async def waiting(world: World, reason: str = "Unschedulable", replicas: int = 1
     return names
 
 
-@pytest.mark.pool_case(61, 62, 64, 67, 71)
+@pytest.mark.pool_case(61, 62, 71)
 async def test_a_member_that_outlives_its_grace_unready_is_replaced() -> None:
-    """Pool case 61, 62, 64, 67, 71: kept and counted until then; the look comes by itself."""
+    """Pool case 61, 62, 71: kept and counted until then; the look comes by itself."""
     async with open_pools() as world:
         (name,) = await unready(world)
         await world.advance(GRACE_S - 10.0)
