@@ -9,10 +9,12 @@ import pytest
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.model.names import name_hash
 from tests.support.pools import (
+    CLAIMS,
     POLICIES,
     REF_HASH,
     TEMPLATES,
     change_template,
+    claim,
     fill,
     members,
     open_pools,
@@ -320,15 +322,15 @@ async def test_unmanaged_a_foreign_policy_is_left_alone() -> None:
         assert errors(world) == 0
 
 
-@pytest.mark.template_case(28, 30, 31)
-@pytest.mark.parametrize("kind", ["nobody's", "a claim's", "a friend of the template"])
+@pytest.mark.template_case(28, 30)
+@pytest.mark.parametrize("kind", ["nobody's", "a stranger's", "a friend of the template"])
 async def test_managed_a_foreign_policy_is_refused_until_it_goes(kind: str) -> None:
-    """Template case 28, 30, 31: untouched and no POST; when its owner removes it, ours comes."""
+    """Template case 28, 30: untouched and no POST; when its owner removes it, ours comes."""
     async with open_pools() as world:
         made = world.plane.store.create(template(spec=UNMANAGED))
         owner = {
             "nobody's": [],
-            "a claim's": [world.stranger("SandboxClaim")],
+            "a stranger's": [world.stranger()],
             "a friend of the template": [{**controlled_by(made), "controller": False}],
         }[kind]
         stored = world.plane.store.create(theirs(ownerReferences=owner))
@@ -340,6 +342,24 @@ async def test_managed_a_foreign_policy_is_refused_until_it_goes(kind: str) -> N
         assert not world.writes()
         assert errors(world) >= 2
         await world.delete(POLICIES, NAME)
+        assert spec_of(world)["ingress"] == [{"from": [ROUTER]}]
+
+
+@pytest.mark.template_case(31)
+async def test_the_old_policy_of_a_claim_of_the_same_name_makes_way() -> None:
+    """Template case 31: refused while it is there; the claim controller deletes it, ours comes."""
+    async with open_pools() as world:
+        held = world.plane.store.create(claim("t", pool_name="missing"))
+        world.plane.fail_next("delete", "networkpolicies", 500, times=1)
+        world.plane.store.create(theirs(ownerReferences=[controlled_by(held)]))
+        made = await world.create(template())
+        assert errors(world) >= 1
+        assert not world.requests("create", "networkpolicies")
+        await world.patch(CLAIMS, "t", {"spec": {"lifecycle": {"shutdownPolicy": "Delete"}}})
+        await rest(world)
+        found = policy(world)
+        assert found is not None
+        assert found["metadata"]["ownerReferences"] == [controlled_by(made)]
         assert spec_of(world)["ingress"] == [{"from": [ROUTER]}]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio.lowlevel
 import pytest
 
 from lean_sandbox.local.target import Target
@@ -23,6 +24,7 @@ from tests.support.pools import (
     rest,
     run_all,
     start,
+    template,
 )
 from tests.support.world import NS, World, controlled_by
 
@@ -268,3 +270,55 @@ async def test_an_own_delete_that_takes_long_is_sent_once() -> None:
         await world.patch("sandboxes", gone.name, {"metadata": {"finalizers": None}})
         await rest(world)
         assert world.writes()["create sandboxes"] == 1
+
+
+async def under_way(world: World) -> None:
+    """Wait until a request is on its way, and for all that can happen meanwhile."""
+    await world.until(lambda: world.controller.statistics().transport.in_flight)
+    for _ in range(300):
+        await anyio.lowlevel.checkpoint()
+    assert world.controller.statistics().transport.in_flight
+
+
+@pytest.mark.pool_case(44)
+async def test_while_creates_are_under_way_nothing_is_too_much() -> None:
+    """Pool case 44: the pool shrinks before the server has answered: then all that came goes."""
+    async with open_pools(template()) as world:
+        await rest(world)
+        world.forget_requests()
+        world.plane.delay("create", "sandboxes", 5.0)
+        world.plane.store.create(pool(replicas=4))
+        await under_way(world)
+        world.plane.store.patch(POOLS, NS, "p", {"spec": {"replicas": 0}})
+        await under_way(world)
+        assert not world.requests("delete", "sandboxes")
+        world.plane.delay("create", "sandboxes", 0.0)
+        await world.clock.advance(5.0)
+        await rest(world)
+        assert not members(world)
+        writes = world.writes()
+        assert writes["create sandboxes"] == writes["delete sandboxes"] > 0
+        assert {one.code for one in world.requests("delete", "sandboxes")} == {200}
+
+
+@pytest.mark.pool_case(50)
+async def test_a_delete_whose_event_comes_before_its_answer_is_done() -> None:
+    """Pool case 50: gone while the DELETE is on its way: 404, no error, and nothing is blocked."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=1))
+        (name,) = names_of(members(world))
+        world.plane.delay("delete", "sandboxes", 5.0)
+        world.plane.store.patch(POOLS, NS, "p", {"spec": {"replicas": 0}})
+        await under_way(world)
+        world.plane.store.delete(SANDBOXES, NS, name, grace_s=0)
+        world.plane.store.patch(POOLS, NS, "p", {"spec": {"replicas": 1}})
+        await under_way(world)
+        world.plane.delay("delete", "sandboxes", 0.0)
+        await world.clock.advance(5.0)
+        await rest(world)
+        assert [one.code for one in world.requests("delete", "sandboxes")] == [404]
+        assert world.writes()["create sandboxes"] == 1
+        assert len(members(world)) == 1
+        extensions = world.controller.extensions
+        assert extensions is not None
+        assert extensions.pools.dispatcher.statistics().errors == 0

@@ -7,6 +7,7 @@ import pytest
 from lean_sandbox.model.names import name_hash
 from tests.support.pools import (
     CLAIMS,
+    POOLS,
     TEMPLATES,
     WARM_POOL,
     claim,
@@ -91,3 +92,29 @@ async def test_the_template_may_come_first_or_last_or_with_the_pool() -> None:
         await rest(world)
         assert len(members(world, "p")) == 1
         assert len(members(world, "q")) == 1
+
+
+@pytest.mark.pool_case(91)
+async def test_templates_that_cannot_be_read_cost_no_member() -> None:
+    """Pool case 91: the list fails with 500 for a while: no Event, no delete, the same counts."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2, strategy="Recreate"))
+        before, told = ids(members(world)), pool_status(world)
+        await world.cut_watches()
+        world.plane.fail_next("list", "sandboxtemplates", 500, times=4)
+        world.plane.store.patch(TEMPLATES, NS, "t", {"metadata": {"labels": {"a": "b"}}})
+        world.plane.store.patch(POOLS, NS, "p", {"metadata": {"labels": {"a": "b"}}})
+        world.plane.compact()
+        world.forget_requests()
+        await world.recover()
+        await rest(world)
+        assert [one for one in world.requests("list", "sandboxtemplates") if one.code == 500]
+        assert ids(members(world)) == before
+        assert pool_status(world) == told
+        assert not pool_events(world)
+        assert not world.writes()
+        newer = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "newer"}]}}}
+        await world.patch(TEMPLATES, "t", {"spec": newer})
+        await rest(world)
+        assert len(members(world)) == 2
+        assert not ids(members(world)) & before
