@@ -12,7 +12,6 @@ from tests.support.claims import (
     TEMPLATES,
     bound_name,
     claim,
-    failed,
     get_claim,
     members,
     open_claims,
@@ -161,22 +160,6 @@ async def test_a_pod_that_dies_between_take_and_adoption_is_told_and_replaced(fa
         assert ready_of(world)[0] == "True"
         assert get_claim(world)["status"]["sandbox"]["podIPs"] == ["10.244.0.5"]
         each_has_its_own(world, ["c"])
-
-
-async def test_a_burst_makes_no_replacement_too_many() -> None:
-    """Known fault of the reference: fifty claims at once are replaced by fifty members, not 64."""
-    names = tuple(f"m{number:02}" for number in range(60))
-    async with open_claims(*names) as world:
-        for number in range(50):
-            world.plane.store.create(claim(f"c{number:02}"))
-            if number % 10 == 0:
-                await world.settle()
-        await world.settle()
-        await world.advance(30.0)
-        assert world.writes()["create sandboxes"] == 50
-        assert world.writes()["delete sandboxes"] == 0
-        assert len(members(world)) == 60
-        assert [one for one in failed(world) if not one.startswith("404 get")] == []
 
 
 @pytest.mark.parametrize("how", ["stripped", "given to a stranger", "a second one"])
