@@ -322,6 +322,15 @@ async def test_trace_and_maker_are_copied(maker: str) -> None:
         assert made["metadata"]["annotations"]["opentelemetry.io/trace-context"] == "{}"
 
 
+@pytest.mark.claim_case(119)
+async def test_a_sandbox_keeps_whatever_word_the_claim_has_for_its_maker() -> None:
+    """Claim case 119: one that nobody knows is kept on the Sandbox; its Pod says unknown."""
+    async with open_claims() as world:
+        await world.create(claim(metadata={"labels": {"agents.x-k8s.io/created-by": "evil"}}))
+        assert world.get("c")["metadata"]["labels"]["agents.x-k8s.io/created-by"] == "evil"
+        assert world.pod("c")["metadata"]["labels"]["agents.x-k8s.io/created-by"] == "unknown"
+
+
 @pytest.mark.claim_case(17)
 async def test_a_templates_new_metadata_reaches_a_bound_sandbox_with_the_next_pass() -> None:
     """Claim case 17: the template alone causes no pass; the next one brings the label along."""

@@ -374,3 +374,17 @@ async def test_a_claim_that_falters_keeps_the_time_of_its_first_ready() -> None:
         await world.advance(3.0)
         assert ready_of(world)[0] == "True"
         assert get_claim(world)["metadata"]["annotations"] == stamped
+
+
+@pytest.mark.claim_case(116)
+async def test_a_first_ready_that_cannot_be_written_is_written_later_with_its_own_time() -> None:
+    """Claim case 116: refused twice; the time is that of the binding, and it is written once."""
+    async with open_claims("m1") as world:
+        world.plane.fail_next("patch", "sandboxclaims", 500, times=2)
+        await world.create(claim())
+        await world.advance(30.0)
+        held = get_claim(world)["metadata"]["annotations"]
+        assert held["agents.x-k8s.io/claim-first-ready-at"] == EPOCH_PLUS_2
+        assert held[ANNOTATION] == "m1"
+        patches = [one for one in world.requests("patch", "sandboxclaims") if not one.subresource]
+        assert [one.code for one in patches] == [500, 500, 200]
