@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -11,6 +11,7 @@ import msgspec
 from lean_sandbox.model.conditions import find
 from lean_sandbox.model.names import (
     FALSE,
+    LAUNCH_TYPE_LABEL,
     LAUNCH_TYPE_WARM,
     POD_SCHEDULED,
     READY,
@@ -30,6 +31,7 @@ __all__ = [
     "is_waiting_on_scheduling",
     "jittered_requeue_s",
     "judge_readiness",
+    "lacks_launch_type",
     "standing",
     "victims",
 ]
@@ -53,12 +55,6 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     is_deleting: bool = False
     # Of the controller reference; empty: an orphan.
     owner_uid: str = ""
-    launch_type: str = ""
-
-    @property
-    def lacks_launch_type(self) -> bool:
-        """Whether the label of a warm launch has to be written first."""
-        return self.launch_type != LAUNCH_TYPE_WARM
 
 
 class Standing(Enum):
@@ -88,6 +84,11 @@ class Judgement(NamedTuple):
 
     readiness: Readiness
     remaining_s: float | None = None
+
+
+def lacks_launch_type(labels: Mapping[str, str]) -> bool:
+    """Return whether the label of a warm launch has to be written to a member."""
+    return labels.get(LAUNCH_TYPE_LABEL) != LAUNCH_TYPE_WARM
 
 
 def is_ready(conditions: Iterable[Condition]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -33,17 +32,6 @@ from lean_sandbox.model.names import (
     WARM_POOL_LABEL,
     name_hash,
 )
-from lean_sandbox.model.pool_members import (
-    Member,
-    Readiness,
-    Standing,
-    is_ready,
-    is_waiting_on_scheduling,
-    jittered_requeue_s,
-    judge_readiness,
-    standing,
-    victims,
-)
 from lean_sandbox.model.refill import (
     Grant,
     ReplenishHold,
@@ -61,30 +49,21 @@ __all__ = [
     "EMPTY_POOL_STATUS",
     "MISSING_TEMPLATE_REQUEUE_S",
     "Grant",
-    "Member",
     "PoolView",
-    "Readiness",
     "ReplenishHold",
     "SandboxWarmPool",
     "SandboxWarmPoolSpec",
     "SandboxWarmPoolStatus",
-    "Standing",
     "TemplateRef",
     "TokenBucket",
     "UpdateStrategy",
     "build_member",
     "creation_deficit",
-    "is_ready",
-    "is_waiting_on_scheduling",
-    "jittered_requeue_s",
-    "judge_readiness",
     "next_pool_status",
     "pool_status_patch",
     "slow_start_groups",
-    "standing",
     "template_missing_note",
     "unschedulable_note",
-    "victims",
     "view_of_pool",
 ]
 
@@ -244,12 +223,11 @@ def build_member(pool: PoolView, template: TemplateView, *, eviction: bool) -> d
     }
 
 
-def next_pool_status(pool: PoolView, active: Iterable[Member]) -> SandboxWarmPoolStatus:
-    """Return the status for the active members, which are counted before this pass changes them."""
-    readiness = [member.is_ready for member in active]
+def next_pool_status(pool: PoolView, active: int, ready: int) -> SandboxWarmPoolStatus:
+    """Return the status for so many active members, and among them so many that are ready."""
     return SandboxWarmPoolStatus(
-        replicas=len(readiness),
-        readyReplicas=sum(readiness),
+        replicas=active,
+        readyReplicas=ready,
         selector=pool.selector,
         observedGeneration=pool.generation,
     )

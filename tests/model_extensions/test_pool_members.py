@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.warmpool import (
+from lean_sandbox.model.names import LAUNCH_TYPE_LABEL
+from lean_sandbox.model.pool_members import (
     Member,
     Readiness,
     Standing,
@@ -16,6 +17,7 @@ from lean_sandbox.model.warmpool import (
     is_waiting_on_scheduling,
     jittered_requeue_s,
     judge_readiness,
+    lacks_launch_type,
     standing,
     victims,
 )
@@ -63,7 +65,7 @@ def test_standing(fields: dict[str, Any], pending: bool, expected: Standing) -> 
 @pytest.mark.parametrize(("value", "expected"), [("", True), ("cold", True), ("warm", False)])
 def test_a_member_without_its_launch_type_is_labelled(value: str, expected: bool) -> None:  # noqa: FBT001
     """Pool case 35: any value but warm has to be written."""
-    assert Member("m", launch_type=value).lacks_launch_type is expected
+    assert lacks_launch_type({LAUNCH_TYPE_LABEL: value} if value else {}) is expected
 
 
 # --- readiness -----------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import (
     EMPTY_POOL_STATUS,
-    Member,
     SandboxWarmPool,
     SandboxWarmPoolStatus,
     build_member,
@@ -186,8 +185,7 @@ def test_the_eviction_mark_yields_to_the_template(
 @pytest.mark.pool_case(8, 22, 26)
 def test_the_status_counts_active_members() -> None:
     """Pool cases 8, 22, 26: replicas, ready ones, selector and generation."""
-    members = [Member("a", is_ready=True), Member("b"), Member("c")]
-    status = next_pool_status(pool(), members)
+    status = next_pool_status(pool(), 3, 1)
     assert as_json(status) == {
         "replicas": 3,
         "readyReplicas": 1,
@@ -199,8 +197,8 @@ def test_the_status_counts_active_members() -> None:
 @pytest.mark.pool_case(23)
 def test_a_zero_is_removed() -> None:
     """Pool case 23: null for both counts, and the stored fields are gone."""
-    full = next_pool_status(pool(), [Member("a", is_ready=True)])
-    patch = pool_status_patch(full, next_pool_status(pool(), []))
+    full = next_pool_status(pool(), 1, 1)
+    patch = pool_status_patch(full, next_pool_status(pool(), 0, 0))
     assert patch == {"replicas": None, "readyReplicas": None}
     assert merged(as_json(full), patch).keys() == {"selector", "observedGeneration"}
 
@@ -208,14 +206,14 @@ def test_a_zero_is_removed() -> None:
 @pytest.mark.pool_case(24, 25, 89)
 def test_only_changes_are_written() -> None:
     """Pool cases 24, 25, 89: nothing for nothing; the generation with the counts."""
-    status = next_pool_status(pool(), [])
+    status = next_pool_status(pool(), 0, 0)
     assert pool_status_patch(status, status) is None
     assert pool_status_patch(EMPTY_POOL_STATUS, status) == {
         "selector": f"{WARM_POOL}=91dd7983",
         "observedGeneration": 3,
     }
     old = msgspec.structs.replace(status, observedGeneration=2)
-    grown = next_pool_status(pool(), [Member("a")])
+    grown = next_pool_status(pool(), 1, 0)
     assert pool_status_patch(old, grown) == {"replicas": 1, "observedGeneration": 3}
 
 

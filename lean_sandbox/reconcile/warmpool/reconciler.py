@@ -131,11 +131,10 @@ class PoolReconciler:
         view = entry.view
         template = self._blueprints.known_template(Key(key.namespace, view.template))
         visit = Visit(view, template, self._state_of(entry))
-        await self._put_in_order(visit)
-        census = self._census(visit)
+        census = await self._put_in_order(visit)
         await self._refill(visit, census)
         await self._shrink(visit, census)
-        census = self._census(visit)
+        census = self._recount(visit, census)
         self._signal(visit, entry, census)
         if census.grace_s is not None:
             visit.requeues.append(jittered_requeue_s(census.grace_s, self._uniform()))
@@ -164,7 +163,12 @@ class PoolReconciler:
         due = [seconds for seconds in visit.requeues if seconds > 0]
         return Result(requeue_after_s=min(due) if due else None)
 
+    def _recount(self, visit: Visit, census: Census) -> Census:
+        """Return the census as it is now; counting anew is for a pass that made requests."""
+        return self._census(visit) if visit.has_acted else census
+
     def _census(self, visit: Visit) -> Census:
+        visit.has_acted = False
         return take_census(
             self._caches,
             visit.view,
@@ -175,15 +179,17 @@ class PoolReconciler:
 
     # -- what has to go --------------------------------------------------------------------------
 
-    async def _put_in_order(self, visit: Visit) -> None:
-        """Settle who belongs to the pool, and delete who is stale or stuck."""
+    async def _put_in_order(self, visit: Visit) -> Census:
+        """Settle who belongs to the pool, delete who is stale or stuck, and count who is left."""
         await self._upkeep.take_in_orphans(visit)
-        if visit.template is not None and visit.view.is_recreate:
-            await self._upkeep.drop_stale(visit, visit.template, self._census(visit))
         census = self._census(visit)
+        if visit.template is not None and visit.view.is_recreate:
+            await self._upkeep.drop_stale(visit, visit.template, census)
+            census = self._recount(visit, census)
         await self._upkeep.complete_labels(visit, census)
         for stuck in census.stuck:
             await self._upkeep.delete(visit, stuck)
+        return self._recount(visit, census)
 
     async def _shrink(self, visit: Visit, census: Census) -> None:
         """Delete the members that are too many, those of least use first."""
@@ -251,6 +257,7 @@ class PoolReconciler:
         return created
 
     async def _create(self, visit: Visit, body: bytes) -> None:
+        visit.has_acted = True
         try:
             made = await self._act.create(visit.view.namespace, body)
         except ControlPlaneError as error:
@@ -282,7 +289,7 @@ class PoolReconciler:
 
     async def _report(self, visit: Visit, entry: PoolEntry, census: Census) -> None:
         """Write the counts if they changed, or come back when it is too early for that."""
-        new = next_pool_status(visit.view, census.members())
+        new = next_pool_status(visit.view, len(census.active), census.ready)
         patch = pool_status_patch(entry.status or EMPTY_POOL_STATUS, new)
         state, now = visit.state, self._clock.monotonic()
         if patch is None:

@@ -59,3 +59,5 @@ class Visit:
     errors: list[ControlPlaneError] = field(default_factory=list)
     # Seconds until the pool has to be looked at again; the least counts.
     requeues: list[float] = field(default_factory=list)
+    # Whether a request was made since the members were counted: they may have changed meanwhile.
+    has_acted: bool = False

@@ -57,6 +57,7 @@ class Upkeep:
 
     async def delete(self, visit: Visit, entry: SandboxEntry) -> bool:
         """Delete a Sandbox unless it changed meanwhile; tell whether it goes. One DELETE."""
+        visit.has_acted = True
         deleted = visit.state.deleted
         self.neighbours.withhold(entry.key, entry.uid)
         deleted[entry.uid] = entry.key
@@ -94,6 +95,7 @@ class Upkeep:
         if template is not None and self._is_mislabelled(visit, template, entry):
             await self.delete(visit, entry)
             return
+        visit.has_acted = True
         whole = await self.act.get(entry.key)
         if whole is None or whole.metadata.uid != entry.uid:
             return
@@ -129,9 +131,8 @@ class Upkeep:
 
         A member whose patch failed is a member all the same.
         """
-        for entry in census.active:
-            if not census.facts[entry.key].lacks_launch_type:
-                continue
+        for entry in census.unlabelled:
+            visit.has_acted = True
             patch = {
                 "resourceVersion": str(entry.version),
                 "labels": {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM},
@@ -150,6 +151,7 @@ class Upkeep:
         for entry in census.active:
             verdict = judge.by_labels(entry.labels, is_orphan=False)
             if verdict is Verdict.UNDECIDED:
+                visit.has_acted = True
                 try:
                     whole = await self.act.get(entry.key)
                 except ControlPlaneError as error:
