@@ -323,7 +323,8 @@ async def test_a_shutdown_within_an_adoption_says_nothing_and_loses_nothing(mome
                 world.meanwhile(
                     "patch", "sandboxes", lambda: plane.store.delete(SANDBOXES, NS, "m1", grace_s=0)
                 )
-            plane.fail_next(*moment.split(), 500, match=end)
+            verb, resource = moment.split()
+            plane.fail_next(verb, resource, 500, match=end)
             await world.create(claim(metadata={"annotations": {ANNOTATION: "m1"}}))
         held = plane.store.get(CLAIMS, NS, "c")
         assert not held.get("status")

@@ -317,9 +317,10 @@ async def test_a_sandbox_that_belongs_to_nobody_is_never_taken() -> None:
         del body["metadata"]["ownerReferences"]
         body["metadata"]["labels"][WARM_POOL] = "00000000"
 
-    async with open_claims(
-        prepare=lambda plane: add_member(plane, "m1", change=ownerless), ready=False
-    ) as world:
+    def more(plane: ControlPlane) -> None:
+        add_member(plane, "m1", change=ownerless)
+
+    async with open_claims(prepare=more, ready=False) as world:
         await run_members(world, "m1")
         await world.advance(2.0)
         assert REF_HASH in world.get("m1")["metadata"]["labels"]
