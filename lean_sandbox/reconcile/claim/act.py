@@ -14,7 +14,7 @@ from lean_sandbox.api.resources import NETWORKPOLICIES, SANDBOXCLAIMS, SANDBOXES
 from lean_sandbox.api.wire import PartialObject
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import SandboxClaim, SandboxClaimStatus
-from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, SandboxSpec
+from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
 from lean_sandbox.run.queue import WorkQueue
 from lean_sandbox.watch.extension_caches import ExtensionIntakes
 from lean_sandbox.watch.extension_objects import ClaimEntry, PolicyEntry
@@ -221,15 +221,14 @@ class ClaimAct:
         entry, _ = self._sandboxes.learn_full(found)
         return entry
 
-    async def get_spec(self, key: Key, uid: str) -> SandboxSpec | None:
-        """Fetch the spec of this very Sandbox; ``None`` when it is gone. One GET."""
+    async def peek_sandbox(self, key: Key) -> Sandbox | None:
+        """Fetch a whole Sandbox without remembering it; ``None`` when it is gone. One GET."""
         try:
-            found = await self._client.get(
+            return await self._client.get(
                 SANDBOXES, key.namespace, key.name, Sandbox, **self._options
             )
         except NotFound:
             return None
-        return found.spec if found.metadata.uid == uid else None
 
     async def get_pod_metadata(self, key: Key) -> PodTemplateMetadata | None:
         """Fetch the metadata of a Sandbox's Pod template, reserved keys and all. One GET."""

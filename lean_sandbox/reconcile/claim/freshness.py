@@ -59,9 +59,11 @@ class Freshness:
         """Tell whether a member in hand still fits. At most one GET for each unknown stamp."""
         verdict = judge.by_stamp(member)
         if verdict is Verdict.UNDECIDED:
-            spec = await self._act.get_spec(member.key, member.uid)
-            is_same = spec is not None and is_same_blueprint(judge.template, spec)
+            whole = await self._act.peek_sandbox(member.key)
+            if whole is None or whole.metadata.uid != member.uid:
+                return False
+            is_same = is_same_blueprint(judge.template, whole.spec)
             verdict = Verdict.FRESH if is_same else Verdict.STALE
-            if spec is not None and member.mark:
+            if member.mark:
                 judge.verdicts[member.mark] = verdict
         return verdict is Verdict.FRESH

@@ -10,6 +10,7 @@ from __future__ import annotations
 from lean_sandbox.api.errors import Conflict
 from lean_sandbox.model.claim import SandboxClaimStatus
 from lean_sandbox.model.claim_status import claim_status_patch
+from lean_sandbox.model.meta import controller_of
 from lean_sandbox.reconcile.claim.act import ClaimAct
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.extension_objects import ClaimEntry
@@ -74,13 +75,11 @@ class StatusWriter:
     async def _is_bound_elsewhere(self, entry: ClaimEntry, named: str, wanted: str) -> bool:
         if not named or named == wanted:
             return False
-        held = await self._act.get_sandbox(Key(entry.key.namespace, named))
-        return (
-            held is not None
-            and not held.is_deleting
-            and held.owner is not None
-            and held.owner.uid == entry.uid
-        )
+        held = await self._act.peek_sandbox(Key(entry.key.namespace, named))
+        if held is None or held.metadata.deletionTimestamp:
+            return False
+        owner = controller_of(held.metadata)
+        return owner is not None and owner.uid == entry.uid
 
     async def _give_up(self, entry: ClaimEntry, name: str) -> None:
         """Delete the Sandbox that was taken in vain: no client has been told of it."""

@@ -1,0 +1,97 @@
+"""What a claim passes on: troubles of its Sandbox to the client, edits of the client to the Pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.claims import (
+    CLAIMS,
+    bound_name,
+    claim,
+    get_claim,
+    open_claims,
+    owner_of,
+    pass_errors,
+    ready_of,
+    run_members,
+    template,
+)
+from tests.support.world import condition
+
+Json = dict[str, Any]
+SNAPSHOT = "podsnapshot.gke.io/ps-name"
+TERMINATING: Json = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "status": "Failure",
+    "reason": "Forbidden",
+    "code": 403,
+    "message": "namespace ns is being terminated",
+    "details": {"causes": [{"reason": "NamespaceTerminating", "message": "", "field": ""}]},
+}
+
+
+async def test_a_configuration_that_cannot_work_is_told_as_the_sandbox_tells_it() -> None:
+    """Law (v1.0.4): InvalidConfiguration with the server's words, which ends a client's wait."""
+    async with open_claims(templates=(template(service=True),)) as world:
+        await world.create(claim("a.b"))
+        await run_members(world, "a.b")
+        await world.advance(3.0)
+        theirs = condition(world.get("a.b"), "Ready")
+        assert ready_of(world, "a.b") == ("False", "InvalidConfiguration", theirs["message"])
+        world.forget_requests()
+        await world.advance(600.0)
+        assert not world.asked()
+
+
+async def test_in_a_namespace_that_ends_a_claim_is_tried_every_half_minute() -> None:
+    """Law (v1.0.3): no error, no status, no hot loop; if the end does not come it is served."""
+    async with open_claims() as world:
+        world.plane.fail_next("create", "sandboxes", 403, times=1000, body=TERMINATING)
+        await world.create(claim())
+        await world.advance(300.0)
+        assert 2 <= len(world.requests("create", "sandboxes")) <= 11
+        assert pass_errors(world) == 0
+        assert not get_claim(world).get("status")
+        world.plane.faults.clear()
+        await world.advance(31.0)
+        assert owner_of(world, "c") == "SandboxClaim/c"
+
+
+async def test_an_edit_of_the_claim_reaches_a_suspended_sandbox() -> None:
+    """Law: set, changed and removed while there is no Pod; the mode is nobody's but the user's."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        await world.patch("sandboxes", "m1", {"spec": {"operatingMode": "Suspended"}})
+        await world.delete("pods", "m1")
+        await world.advance(3.0)
+        assert ready_of(world)[1] == "SandboxSuspended"
+        assert "podIPs" not in get_claim(world)["status"]["sandbox"]
+        for value in ("one", "two", None):
+            extra = {"additionalPodMetadata": {"annotations": {SNAPSHOT: value}}}
+            await world.patch(CLAIMS, "c", {"spec": extra})
+            held = world.get("m1")["spec"]
+            found = held["podTemplate"].get("metadata", {}).get("annotations", {})
+            assert found.get(SNAPSHOT) == value
+            assert held["operatingMode"] == "Suspended"
+        assert bound_name(world) == "m1"
+        await world.patch("sandboxes", "m1", {"spec": {"operatingMode": "Running"}})
+        await run_members(world, "m1")
+        await world.advance(3.0)
+        assert ready_of(world)[0] == "True"
+
+
+async def test_name_addresses_and_readiness_come_in_one_write() -> None:
+    """Law: no state of a warm claim is ever stored that is Ready without a name, or the reverse."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(5.0)
+        patches = [
+            one for one in world.requests("patch", "sandboxclaims") if one.subresource == "status"
+        ]
+        assert len(patches) == 1
+        status = get_claim(world)["status"]
+        assert status["sandbox"]["name"] == "m1"
+        assert status["sandbox"]["podIPs"]
+        assert condition(get_claim(world), "Ready")["status"] == "True"
