@@ -201,11 +201,16 @@ class ClaimAct:
             template_annotations=visible.annotations,
         )
 
-    async def create_sandbox(self, namespace: str, body: dict[str, Any]) -> SandboxEntry:
-        """Create the Sandbox of a cold start. One POST. Raises AlreadyExists."""
+    async def create_sandbox(
+        self, namespace: str, body: dict[str, Any]
+    ) -> tuple[SandboxEntry, Sandbox]:
+        """Create the Sandbox of a cold start; return it also whole.
+
+        One POST. Raises AlreadyExists.
+        """
         made = await self._client.create(SANDBOXES, namespace, body, Sandbox, **self._options)
         entry, _ = self._sandboxes.learn_full(made)
-        return entry
+        return entry, made
 
     async def get_sandbox(self, key: Key) -> SandboxEntry | None:
         """Fetch a Sandbox; ``None`` when there is none. One GET."""

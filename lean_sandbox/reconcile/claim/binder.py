@@ -41,7 +41,7 @@ from lean_sandbox.model.claim_status import (
     stale_reference,
 )
 from lean_sandbox.model.names import is_reserved_annotation, is_reserved_label
-from lean_sandbox.model.sandbox import PodTemplateMetadata
+from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.reconcile.blueprints import Blueprints
@@ -80,6 +80,7 @@ class Wakes:
     """Whom a binding concerns besides the claim."""
 
     sandbox: Callable[[Key], None]
+    launch: Callable[[Key, Sandbox], None]
     pool: Callable[[Key], None]
 
 
@@ -308,7 +309,7 @@ class Binder:
         template = await self._template(entry)
         body = build_cold_sandbox(facts_of(entry), spec, template)
         try:
-            made = await self._act.create_sandbox(entry.key.namespace, body)
+            made, whole = await self._act.create_sandbox(entry.key.namespace, body)
         except AlreadyExists:
             return await self._collided(entry)
         except ControlPlaneError as error:
@@ -319,7 +320,7 @@ class Binder:
                 f"sandbox create error: {_words(error)}",
             ) from error
         self._notes.provisioned(entry, made)
-        self._wakes.sandbox(made.key)
+        self._wakes.launch(made.key, whole)
         return made
 
     async def _template(self, entry: ClaimEntry) -> TemplateView:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cachetools import LRUCache
-
 from lean_sandbox.model import names
 from lean_sandbox.model.blueprint import Verdict, claim_verdict, is_same_blueprint
 from lean_sandbox.model.template import TemplateView
@@ -46,12 +44,16 @@ class Freshness:
 
     def __init__(self, act: ClaimAct) -> None:
         self._act = act
-        self._judges: LRUCache[Key, Judge] = LRUCache(_MOST_POOLS)
+        self._judges: dict[Key, Judge] = {}
 
     def judge(self, pool: Key, template: TemplateView) -> Judge:
         """Return the judge of a pool's members."""
         held = self._judges.get(pool)
         if held is None or held.template is not template:
+            self._judges.pop(pool, None)
+            if len(self._judges) >= _MOST_POOLS:
+                # The one that was made first: it costs comparisons again, not more.
+                del self._judges[next(iter(self._judges))]
             held = self._judges[pool] = Judge(template)
         return held
 
