@@ -64,7 +64,7 @@ class Extensions:
             caches,
             self.caches,
             blueprints,
-            Wakes(sandbox=self.launch, pool=self._wake_pool),
+            Wakes(sandbox=self.launch, launch=self.launch, pool=self._wake_pool),
             clock=clock,
             options=_claim_options(settings),
             recorder=claim_recorder,

@@ -137,6 +137,7 @@ async def test_a_cold_claim_costs_one_create_and_a_status_for_each_step() -> Non
         assert writes["patch sandboxclaims"] == 1
         assert writes["patch sandboxclaims/status"] <= 3
         assert writes["patch sandboxes"] == 0
+        assert world.asked()["get sandboxes"] == 0
         assert not [one for one in failed(world) if not one.startswith("404 get")]
 
 
