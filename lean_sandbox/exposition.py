@@ -112,10 +112,10 @@ class Scraper:
             if request.path != "/metrics":
                 return not_found(request)
             form = content_type(request.accept)
-            blocks: list[str] = []
+            body = bytearray()
             for block in render(await self.scrape(), form):
-                blocks.append(block)
+                body += block.encode()
                 await anyio.lowlevel.checkpoint()
-            return Answer(200, "".join(blocks).encode(), form)
+            return Answer(200, body, form)
 
         return handle

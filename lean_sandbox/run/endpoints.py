@@ -67,7 +67,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     """What to answer."""
 
     code: int
-    body: bytes
+    body: bytes | bytearray
     content_type: str = _PLAIN
 
 
@@ -122,10 +122,8 @@ def bind(flag: str, address: str) -> socket.socket:
 
 def _listen(host: str, port: int) -> socket.socket:
     if host:
-        family, *_, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        made = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        family, address = _resolved(host, port)
+        made = socket.create_server((address, port), family=family, backlog=_BACKLOG)
     elif socket.has_dualstack_ipv6():
         made = socket.create_server(
             ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
@@ -134,6 +132,16 @@ def _listen(host: str, port: int) -> socket.socket:
         made = socket.create_server(("", port), backlog=_BACKLOG)
     made.settimeout(0)
     return made
+
+
+def _resolved(host: str, port: int) -> tuple[int, str]:
+    # An address needs no resolver, whose libraries take 600 KiB of memory.
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError):
+            socket.inet_pton(family, host)
+            return family, host
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return family, str(address[0])
 
 
 class Endpoint:
@@ -289,7 +297,11 @@ class Endpoint:
         if is_last:
             lines.append("Connection: close")
         head = "\r\n".join((*lines, "", "")).encode("latin-1")
-        await stream.send(head if is_head else head + answer.body)
+        if is_head or len(answer.body) > _CHUNK_BYTES:
+            await stream.send(head)
+        if not is_head:
+            body = answer.body
+            await stream.send(body if len(body) > _CHUNK_BYTES else head + body)
 
 
 class _Deadline:

@@ -20,7 +20,7 @@ TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 # Lines a block, so that whoever writes them out can let others run in between.
-_BLOCK: Final = 500
+_BLOCK: Final = 200
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 _ESCAPED_HELP: Final = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 

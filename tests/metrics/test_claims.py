@@ -1,0 +1,257 @@
+"""What is counted and measured of claims, and when it is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from tests.metrics.scrape import Scraped, scraping
+from tests.support.claims import (
+    CLAIMS,
+    add_member,
+    claim,
+    failed,
+    get_claim,
+    open_claims,
+    pool,
+    ready_of,
+    settings,
+    template,
+)
+from tests.support.clock import FakeClock
+from tests.support.world import NS, World, open_world
+
+CREATIONS = "agent_sandbox_claim_creation_total"
+CREATION = "agent_sandbox_creation_latency_ms"
+WEBHOOK = "agent_sandbox_claim_startup_latency_ms"
+CONTROLLER = "agent_sandbox_claim_controller_startup_latency_ms"
+CLIENT = "agent_sandbox_client_claim_startup_latency_ms"
+READY_AT = "agents.x-k8s.io/claim-first-ready-at"
+SEEN_AT = "agents.x-k8s.io/controller-first-observed-at"
+# The members are made Ready two seconds before the tests begin; claims arrive at this moment.
+NOW = "2026-01-02T03:04:07Z"
+REQUESTED = {
+    "agents.x-k8s.io/client-first-requested-at": "2026-01-02T03:04:06.500000+00:00",
+    "agents.x-k8s.io/webhook-first-observed-at": "2026-01-02T03:04:06.75Z",
+}
+
+
+def samples(found: Scraped) -> dict[str, float]:
+    """Return how many values each latency has."""
+    return {name: found.count(name) for name in (WEBHOOK, CONTROLLER, CLIENT, CREATION)}
+
+
+def ready_at(world: World) -> str | None:
+    """Return the annotation that says when the claim was ready first."""
+    held: str | None = get_claim(world)["metadata"].get("annotations", {}).get(READY_AT)
+    return held
+
+
+@pytest.mark.claim_case(114)
+async def test_first_readiness_is_measured_from_every_beginning() -> None:
+    """Case 114: one sample each for client, webhook, controller and the Sandbox's own creation."""
+    async with open_claims("m1") as world:
+        await world.create(claim(metadata={"annotations": REQUESTED}))
+        await world.advance(2.0)
+        found = await scraping(world)
+        stamped = ready_at(world)
+    assert samples(found) == {WEBHOOK: 1, CONTROLLER: 1, CLIENT: 1, CREATION: 1}
+    labels = {"launch_type": "warm", "sandbox_template": "tpl"}
+    assert found.value(f"{CLIENT}_sum", **labels) == 500
+    assert found.value(f"{WEBHOOK}_sum", **labels) == 250
+    assert found.value(f"{CONTROLLER}_sum", **labels) == 0
+    assert found.value(f"{CLIENT}_bucket", **labels, le="250") == 0
+    assert found.value(f"{CLIENT}_bucket", **labels, le="500") == 1
+    assert stamped == NOW
+
+
+@pytest.mark.claim_case(114)
+@pytest.mark.parametrize(
+    ("annotations", "missing"),
+    [
+        ({}, (WEBHOOK, CLIENT)),
+        ({**REQUESTED, "agents.x-k8s.io/webhook-first-observed-at": ""}, (WEBHOOK,)),
+        ({**REQUESTED, "agents.x-k8s.io/webhook-first-observed-at": "2027-01-01T00:00:00Z"}, (WEBHOOK,)),
+        ({**REQUESTED, "agents.x-k8s.io/client-first-requested-at": "1713689880"}, (CLIENT,)),
+        ({**REQUESTED, "agents.x-k8s.io/client-first-requested-at": "2027-01-01T00:00:00Z"}, (CLIENT,)),
+        ({**REQUESTED, SEEN_AT: "yesterday"}, (CONTROLLER,)),
+    ],
+)
+async def test_a_beginning_that_says_nothing_is_left_out(
+    annotations: dict[str, str], missing: tuple[str, ...]
+) -> None:
+    """Case 114: absent, unreadable and future times give no sample; the claim is stamped anyway."""
+    async with open_claims("m1") as world:
+        await world.create(claim(metadata={"annotations": annotations}))
+        await world.advance(2.0)
+        found = await scraping(world)
+        stamped = ready_at(world)
+    wanted = {name: float(name not in missing) for name in (WEBHOOK, CONTROLLER, CLIENT, CREATION)}
+    assert samples(found) == wanted
+    assert stamped == NOW
+
+
+async def test_the_controllers_own_time_counts_from_its_first_sight() -> None:
+    """A claim that waits for its member is measured from when it was seen, not from the binding."""
+    async with open_claims("m1", ready=False) as world:
+        await world.create(claim())
+        await world.advance(1.5)
+        await world.run_pod("m1")
+        await world.advance(5.0)
+        found = await scraping(world)
+    labels = {"launch_type": "warm", "sandbox_template": "tpl"}
+    assert found.value(f"{CONTROLLER}_sum", **labels) == 1500
+
+
+@pytest.mark.claim_case(73)
+async def test_latencies_need_no_annotations_of_ours() -> None:
+    """Without observability annotations the first sight is remembered, though never written."""
+    async with open_claims("m1", disable_claim_observability_annotations=True) as world:
+        await world.create(claim(metadata={"annotations": REQUESTED}))
+        await world.advance(2.0)
+        found = await scraping(world)
+        held = get_claim(world)["metadata"]["annotations"]
+    assert samples(found)[CONTROLLER] == 1
+    assert SEEN_AT not in held
+
+
+@pytest.mark.claim_case(115)
+@pytest.mark.parametrize("pause_s", [0.2, 5.0])
+async def test_becoming_ready_again_is_not_measured(pause_s: float) -> None:
+    """Case 115: Ready, not Ready, Ready gives one sample, also before the stamp was written."""
+    async with open_claims("m1") as world:
+        await world.create(claim(metadata={"annotations": REQUESTED}))
+        await world.advance(pause_s)
+        await world.run_pod("m1", ready=False)
+        await world.advance(pause_s / 4)
+        await world.run_pod("m1")
+        await world.advance(5.0)
+        found = await scraping(world)
+        stamped = ready_at(world)
+    assert samples(found) == {WEBHOOK: 1, CONTROLLER: 1, CLIENT: 1, CREATION: 1}
+    assert stamped == NOW
+
+
+@pytest.mark.claim_case(116)
+async def test_a_stamp_that_fails_is_repeated_and_measured_once() -> None:
+    """Case 116: the annotation is written by a later try, with its own time; the count stays 1."""
+    async with open_claims("m1") as world:
+        world.plane.fail_next("patch", "sandboxclaims", 500, times=2)
+        await world.create(claim(metadata={"annotations": REQUESTED}))
+        await world.advance(10.0)
+        found = await scraping(world)
+        stamped = ready_at(world)
+        assert failed(world) == ["500 patch sandboxclaims c"] * 2
+    assert samples(found)[CLIENT] == 1
+    assert stamped == NOW
+
+
+@pytest.mark.claim_case(117)
+async def test_a_claim_that_was_ready_before_is_stamped_and_not_measured() -> None:
+    """Case 117: what another process made Ready without a stamp gets ``unknown`` and no sample."""
+
+    def furnish(plane: ControlPlane) -> None:
+        for one in (template(), pool(replicas=1)):
+            plane.store.create(one)
+        add_member(plane, "m1")
+
+    async with ControlPlane(LocalSettings(), clock=FakeClock()) as plane:
+        async with open_world(settings(), plane=plane, prepare=furnish) as world:
+            await world.run_pod("m1")
+            await world.advance(2.0)
+            await world.create(claim(metadata={"annotations": REQUESTED}))
+            assert ready_of(world)[0] == "True"
+        plane.store.patch(CLAIMS, NS, "c", {"metadata": {"annotations": {READY_AT: None}}})
+        async with open_world(settings(), plane=plane) as world:
+            await world.advance(5.0)
+            found = await scraping(world)
+            stamped = ready_at(world)
+    assert samples(found) == {WEBHOOK: 0, CONTROLLER: 0, CLIENT: 0, CREATION: 0}
+    assert stamped == "unknown"
+
+
+@pytest.mark.claim_case(118)
+async def test_nothing_is_remembered_of_claims_that_are_ready_or_gone() -> None:
+    """Case 118: first sights are forgotten once they were used, and with their claim."""
+    async with open_claims("m1") as world:
+        extensions = world.controller.extensions
+        assert extensions is not None
+        first_seen = extensions.claims.annotator._first_seen
+        await world.create(claim())
+        await world.create(claim("waits", pool="nowhere"))
+        await world.advance(5.0)
+        waiting = world.find(CLAIMS, "waits")
+        assert waiting is not None
+        assert list(first_seen) == [waiting["metadata"]["uid"]]
+        await world.delete(CLAIMS, "waits")
+        assert first_seen == {}
+
+
+async def test_an_adoption_is_counted_with_its_pool() -> None:
+    """A warm claim: launch type, pool, the member's readiness and who asked."""
+    async with open_claims("m1") as world:
+        labels = {"agents.x-k8s.io/created-by": "python-client"}
+        await world.create(claim(metadata={"labels": labels}))
+        found = await scraping(world)
+    wanted = {
+        "namespace": "ns",
+        "sandbox_template": "tpl",
+        "launch_type": "warm",
+        "warmpool_name": "pool",
+        "pod_condition": "ready",
+        "created_by": "python-client",
+    }
+    assert found.find(CREATIONS) == [(wanted, 1.0)]
+
+
+@pytest.mark.claim_case(119)
+async def test_a_creator_that_is_not_known_counts_as_unknown() -> None:
+    """Case 119: the label of a counter takes no value that users can make up."""
+    async with open_claims("m1") as world:
+        labels = {"agents.x-k8s.io/created-by": "evil"}
+        await world.create(claim(metadata={"labels": labels}))
+        found = await scraping(world)
+        shown = world.get("m1")["metadata"]["labels"]["agents.x-k8s.io/created-by"]
+    assert [one["created_by"] for one, _ in found.find(CREATIONS)] == ["unknown"]
+    assert shown == "evil"
+
+
+async def test_a_cold_start_is_counted_for_the_pool_that_was_asked() -> None:
+    """A claim that finds no member counts as cold and not ready, once."""
+    async with open_claims() as world:
+        await world.create(claim())
+        await world.run_pod("c")
+        await world.advance(5.0)
+        found = await scraping(world)
+    ((labels, value),) = found.find(CREATIONS)
+    assert value == 1.0
+    assert (labels["launch_type"], labels["pod_condition"]) == ("cold", "not_ready")
+    assert (labels["warmpool_name"], labels["sandbox_template"]) == ("pool", "tpl")
+    assert found.count(CREATION, launch_type="cold", sandbox_template="tpl") == 1
+
+
+async def test_members_without_a_template_have_the_claims_word_for_it() -> None:
+    """The sentinel on metrics of claims is ``__unknown__``, unlike that of Sandboxes."""
+    async with open_claims("m1") as world:
+        note = {"metadata": {"annotations": {"agents.x-k8s.io/sandbox-template-ref": None}}}
+        await world.patch("sandboxes", "m1", note)
+        await world.create(claim())
+        await world.advance(2.0)
+        found = await scraping(world)
+    assert {one["sandbox_template"] for one, _ in found.find(CREATIONS)} == {"__unknown__"}
+
+
+async def test_a_crowd_that_nobody_scrapes_is_bounded() -> None:
+    """What was noted for a later count never grows beyond a few hundred claims."""
+    async with open_claims("m1") as world:
+        extensions = world.controller.extensions
+        assert extensions is not None
+        metrics = extensions.claims.metrics
+        await world.create(claim())
+        entry = next(iter(extensions.caches.claims))
+        member = next(iter(world.controller.caches.sandboxes))
+        for _ in range(5000):
+            metrics.adopted(entry, member)
+            assert len(metrics._got) < 512
+        found = await scraping(world)
+    assert sum(value for _, value in found.find(CREATIONS)) == 5001
