@@ -245,8 +245,12 @@ class Controller:
         """Why the caches are not in sync yet, by resource; ``None`` once they were."""
         if self.synced.is_set():
             return None
-        missing = self._informers.missing
-        return ", ".join(f"{name}: {why}" for name, why in missing.items()) or "not started"
+        return ", ".join(f"{name}: {why}" for name, why in self.missing.items()) or "not started"
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Why kinds that are watched have not had their first list, by resource, in words."""
+        return self._informers.missing
 
     @property
     def problems(self) -> dict[str, str]:

@@ -112,10 +112,10 @@ class Scraper:
             if request.path != "/metrics":
                 return not_found(request)
             form = content_type(request.accept)
-            body = bytearray()
+            blocks: list[bytes] = []
             for block in render(await self.scrape(), form):
-                body += block.encode()
+                blocks.append(block.encode())
                 await anyio.lowlevel.checkpoint()
-            return Answer(200, body, form)
+            return Answer(200, b"".join(blocks), form)
 
         return handle

@@ -67,7 +67,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     """What to answer."""
 
     code: int
-    body: bytes | bytearray
+    body: bytes
     content_type: str = _PLAIN
 
 

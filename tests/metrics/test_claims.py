@@ -71,9 +71,15 @@ async def test_first_readiness_is_measured_from_every_beginning() -> None:
     [
         ({}, (WEBHOOK, CLIENT)),
         ({**REQUESTED, "agents.x-k8s.io/webhook-first-observed-at": ""}, (WEBHOOK,)),
-        ({**REQUESTED, "agents.x-k8s.io/webhook-first-observed-at": "2027-01-01T00:00:00Z"}, (WEBHOOK,)),
+        (
+            {**REQUESTED, "agents.x-k8s.io/webhook-first-observed-at": "2027-01-01T00:00:00Z"},
+            (WEBHOOK,),
+        ),
         ({**REQUESTED, "agents.x-k8s.io/client-first-requested-at": "1713689880"}, (CLIENT,)),
-        ({**REQUESTED, "agents.x-k8s.io/client-first-requested-at": "2027-01-01T00:00:00Z"}, (CLIENT,)),
+        (
+            {**REQUESTED, "agents.x-k8s.io/client-first-requested-at": "2027-01-01T00:00:00Z"},
+            (CLIENT,),
+        ),
         ({**REQUESTED, SEEN_AT: "yesterday"}, (CONTROLLER,)),
     ],
 )

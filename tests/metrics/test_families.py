@@ -163,9 +163,8 @@ async def test_nothing_is_missing_before_anything_has_happened() -> None:
         name = "controller_runtime_reconcile_total"
         assert found.value(name, controller="sandbox", result=result) == 0
     assert found.value("workqueue_depth", name="sandbox", controller="sandbox", priority="0") == 0
-    for name in ("errors", "panics", "timeouts"):
-        name = f"controller_runtime_reconcile_{name}_total"
-        assert found.value(name, controller="sandbox") == 0
+    for what in ("errors", "panics", "timeouts"):
+        assert found.value(f"controller_runtime_reconcile_{what}_total", controller="sandbox") == 0
     assert found.value("lean_sandbox_cache_bytes", resource="sandboxes") == 0
 
 
@@ -186,13 +185,15 @@ async def test_both_text_forms_say_the_same() -> None:
         plain = await scraper.get("/metrics", accept=both)
         other = await scraper.get("/metrics", accept="application/openmetrics-text;version=1.0.0")
         unsaid = await scraper.get("/metrics")
-        refused = await scraper.get("/metrics", accept="application/openmetrics-text, text/plain;q=0")
+        refused = await scraper.get(
+            "/metrics", accept="application/openmetrics-text, text/plain;q=0"
+        )
     assert plain.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert unsaid.headers["content-type"] == plain.headers["content-type"]
     wanted = "application/openmetrics-text; version=1.0.0; charset=utf-8"
     assert other.headers["content-type"] == refused.headers["content-type"] == wanted
     classic = Scraped(text_string_to_metric_families(plain.text))
-    modern = Scraped(openmetrics.text_string_to_metric_families(other.text))
+    modern = Scraped(openmetrics.text_string_to_metric_families(other.text))  # type: ignore[no-untyped-call]
     assert classic.families.keys() <= modern.families.keys()
     assert 'le="1"' in plain.text
     assert 'le="1.0"' in other.text
@@ -214,7 +215,7 @@ def test_metrics_cost_no_library() -> None:
         "import sys; sys.modules['rich'] = None; import lean_sandbox.serving;"
         " print(' '.join(sys.modules))"
     )
-    ended = subprocess.run(
+    ended = subprocess.run(  # noqa: S603 -- our own program
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     loaded = set(ended.stdout.split())

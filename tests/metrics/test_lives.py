@@ -35,7 +35,7 @@ async def end_pod(world: World) -> None:
 
 
 async def test_a_suspend_is_counted_from_the_request_to_the_end_of_the_pod() -> None:
-    """requested at the first look, pod_terminated with Suspended=True, and the time in between."""
+    """Requested at the first look, pod_terminated with Suspended=True, and the time in between."""
     async with open_world() as world:
         await world.ready_sandbox()
         before = await scraping(world)
@@ -53,7 +53,7 @@ async def test_a_suspend_is_counted_from_the_request_to_the_end_of_the_pod() -> 
 
 
 async def test_a_resume_is_counted_from_the_request_to_ready() -> None:
-    """requested at the first look after Suspended=True, ready with Ready=True."""
+    """Requested at the first look after Suspended=True, ready with Ready=True."""
     async with open_world() as world:
         await world.ready_sandbox()
         await set_mode(world, "Suspended")
@@ -155,7 +155,9 @@ async def test_a_successor_of_the_same_name_starts_anew() -> None:
     assert results(found, RESUMES) == {"requested": 1.0}
 
 
-@pytest.mark.parametrize(("phase", "reason"), [("Succeeded", "PodSucceeded"), ("Failed", "PodFailed")])
+@pytest.mark.parametrize(
+    ("phase", "reason"), [("Succeeded", "PodSucceeded"), ("Failed", "PodFailed")]
+)
 async def test_a_pod_that_ran_to_its_end_is_counted_once(phase: str, reason: str) -> None:
     """Finished counts when it is published, and not again however often it is looked at."""
     async with open_world() as world:

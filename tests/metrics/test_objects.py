@@ -90,7 +90,7 @@ async def test_sandboxes_with_the_same_labels_share_a_series() -> None:
 
 
 async def test_an_expired_sandbox_is_told_apart() -> None:
-    """expired follows the reason of Ready."""
+    """Expired follows the reason of Ready."""
     async with open_world() as world:
         spec = {"shutdownTime": "2026-01-02T03:05:05Z", "shutdownPolicy": "Retain"}
         await world.ready_sandbox(sandbox(spec=spec))

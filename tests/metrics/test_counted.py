@@ -1,0 +1,164 @@
+"""What the controller's parts count reaches the wire, and adds up with what the server saw."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open
+from prometheus_client.parser import text_string_to_metric_families as read_classic
+
+from lean_sandbox.api.telemetry import RequestRecord
+from lean_sandbox.run.metrics import Counters, Exposition, Family, Histograms, Kind, dropped_series
+from lean_sandbox.run.metrics_requests import RequestTimes
+from lean_sandbox.run.metrics_text import OPENMETRICS, TEXT, render
+from tests.metrics.scrape import Scraped, scraping
+from tests.support.world import open_world, sandbox
+
+COUNTER = Family("a_total", Kind.COUNTER, ("x", "y"), "Counts.")
+HISTOGRAM = Family("h", Kind.HISTOGRAM, ("x",), "Times.", (0.5, 1.0, 100.0))
+
+
+async def test_requests_are_those_the_server_saw() -> None:
+    """By verb, resource and code, and by method for the framework's family."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        found = await scraping(world)
+        asked = world.asked(events=True)
+    counted: dict[str, float] = {}
+    for labels, value in found.find("lean_sandbox_requests_total"):
+        plain, _, sub = labels["resource"].partition("/")
+        name = "/".join(filter(None, (plain.partition(".")[0], sub)))
+        key = f"{labels['verb']} {name}"
+        counted[key] = counted.get(key, 0) + value
+    assert counted == dict(asked)
+    methods = found.find("rest_client_requests_total")
+    assert sum(value for _, value in methods) == sum(asked.values())
+    assert {labels["host"] for labels, _ in methods} == {world.controller.host}
+    posts = found.find("rest_client_requests_total", method="POST", code="201")
+    assert posts[0][1] == sum(n for what, n in asked.items() if what.startswith("create "))
+
+
+def test_request_times_leave_watches_out() -> None:
+    """Times are told by method and host; the life of a watch is none."""
+    times = RequestTimes("api:443")
+    for verb, method in (("get", "GET"), ("watch", "GET"), ("patch", "PATCH")):
+        times.observe(RequestRecord(method, verb, "pods", 200, 1, 1, 0.003))
+    found = Exposition()
+    times.collect(found)
+    scraped = Scraped(read_classic("".join(render(found))))
+    name = "rest_client_request_duration_seconds"
+    assert scraped.value(f"{name}_count", verb="GET", host="api:443") == 1
+    assert scraped.value(f"{name}_bucket", verb="PATCH", host="api:443", le="0.002") == 0
+    assert scraped.value(f"{name}_bucket", verb="PATCH", host="api:443", le="0.005") == 1
+
+
+async def test_echoes_and_drops_are_counted_apart() -> None:
+    """The echo of an own status write is known; a change nobody reads is unchanged."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        before = await scraping(world)
+        await world.patch("sandboxes", "sb-1", {"metadata": {"labels": {"mine": "x"}}})
+        after = await scraping(world)
+    name = "lean_sandbox_watch_events_total"
+    assert before.value(name, resource="sandboxes", outcome="dropped_known") >= 1
+    for outcome, more in {"passed": 0, "dropped_unchanged": 1, "dropped_known": 0}.items():
+        labels = {"resource": "sandboxes", "outcome": outcome}
+        assert after.value(name, **labels) - before.value(name, **labels) == more
+    assert after.value("lean_sandbox_watch_received_bytes_total", resource="pods") > 0
+
+
+async def test_what_absence_saves_is_counted() -> None:
+    """A Pod that is known to be gone is not asked for again."""
+    async with open_world() as world:
+        await world.create(sandbox(spec={"operatingMode": "Suspended"}))
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
+        found = await scraping(world)
+    asked = {
+        labels["answer"]: value
+        for labels, value in found.find("lean_sandbox_absence_questions_total")
+    }
+    statistics = world.controller.sandboxes.absence()
+    assert asked == {
+        "saved": statistics.saved,
+        "asked": statistics.asked - statistics.saved,
+        "outdated": statistics.outdated,
+    }
+    assert statistics.asked > 0
+
+
+async def test_scraping_makes_no_request() -> None:
+    """A scrape reads what is here: nothing reaches the server, and no pass runs."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        world.forget_requests()
+        first = await scraping(world)
+        second = await scraping(world)
+        assert world.asked(events=True) == {}
+        assert world.reports == []
+    name = "controller_runtime_reconcile_total"
+    assert first.find(name) == second.find(name)
+
+
+# -- the small parts -------------------------------------------------------------------------------
+
+
+@given(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8"), max_size=5))
+def test_any_label_value_can_be_read_back(value: str, other: str) -> None:
+    """Quotes, backslashes and line ends survive in both text forms."""
+    found = Exposition()
+    counters = Counters(COUNTER)
+    counters.add(value, other)
+    counters.collect(found)
+    for form, read in ((TEXT, read_classic), (OPENMETRICS, read_open)):
+        (family,) = read("".join(render(found, form)))
+        (sample,) = (one for one in family.samples if one.name == "a_total")
+        assert sample.labels["x"] == value
+
+
+@given(st.lists(st.integers(0, 1000)))
+def test_a_histogram_reads_back_as_it_was_filled(values: list[int]) -> None:
+    """Buckets are cumulative, the last holds all, sum and count agree; both forms say the same."""
+    histograms = Histograms(HISTOGRAM)
+    for value in values:
+        histograms.observe(value, "v")
+    found = Exposition()
+    histograms.collect(found)
+    for form, read in ((TEXT, read_classic), (OPENMETRICS, read_open)):
+        samples = [
+            sample for family in read("".join(render(found, form))) for sample in family.samples
+        ]
+        if not values:
+            assert samples == []
+            continue
+        counts = [one.value for one in samples if one.name == "h_bucket"]
+        bounds = (0.5, 1.0, 100.0, float("inf"))
+        assert counts == [sum(value <= bound for value in values) for bound in bounds]
+        totals = {one.name: one.value for one in samples if one.name != "h_bucket"}
+        assert totals == {"h_sum": sum(values), "h_count": len(values)}
+
+
+def test_too_many_series_are_dropped_and_counted() -> None:
+    """Known label values go on counting; new ones beyond the limit cost nothing and are told."""
+    counters, histograms = Counters(COUNTER, most=2), Histograms(HISTOGRAM, most=1)
+    before = dropped_series()
+    for name in ("a", "b", "c", "a", "d"):
+        counters.add(name, "")
+        histograms.observe(1.0, name)
+    found = Exposition()
+    counters.collect(found)
+    histograms.collect(found)
+    assert found.families["a_total"][1] == [(("a", ""), 2), (("b", ""), 1)]
+    assert [labels for labels, _ in found.families["h"][1]] == [("a",)]
+    assert dropped_series() - before == 2 + 3
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(1, "1"), (2.0, "2"), (0.25, "0.25"), (1e-08, "1e-08"), (float("inf"), "+Inf")],
+)
+def test_numbers_are_written_as_the_reference_does(value: float, shown: str) -> None:
+    """Whole numbers have no point: queries name the bounds of buckets as text."""
+    found = Exposition()
+    found.one(Family("g", Kind.GAUGE, (), "Is."), value)
+    assert "".join(render(found)).splitlines()[-1] == f"g {shown}"

@@ -1,0 +1,370 @@
+"""The listeners: what they answer, what they refuse, and that no peer can harm them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.lowlevel
+import pytest
+from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.api.errors import ConfigError
+from lean_sandbox.run.endpoints import Answer, Endpoint, Handler, Request, bind, text
+from lean_sandbox.run.metrics import Exposition
+from tests.support.clock import FakeClock
+
+FLAG = "--metrics-bind-address"
+GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def echo(request: Request) -> Answer:
+    """Answer with what was asked for."""
+    return text(200, f"{request.path} {request.query}")
+
+
+class Served:
+    """A running endpoint."""
+
+    def __init__(self, endpoint: Endpoint, clock: FakeClock, port: int) -> None:
+        self.endpoint = endpoint
+        self.clock = clock
+        self.port = port
+
+    async def connect(self) -> SocketStream:
+        """Open a connection."""
+        return await anyio.connect_tcp("127.0.0.1", self.port)
+
+    async def say(self, data: bytes) -> bytes:
+        """Send bytes on a connection of their own; return all that comes until its end."""
+        async with await self.connect() as stream:
+            await stream.send(data)
+            return await rest_of(stream)
+
+    def counted(self) -> dict[tuple[str, ...], float]:
+        """Return the answers by code and the broken connections by cause."""
+        found = Exposition()
+        self.endpoint.collect(found)
+        return {labels: value for _, series in found.families.values() for labels, value in series}  # type: ignore[misc]
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Wait until something holds."""
+        with anyio.fail_after(10):
+            while not holds():
+                await anyio.lowlevel.checkpoint()
+
+
+async def rest_of(stream: SocketStream) -> bytes:
+    """Return what comes until the peer closes."""
+    parts = b""
+    with anyio.fail_after(10):
+        while True:
+            try:
+                parts += await stream.receive()
+            except (anyio.EndOfStream, anyio.BrokenResourceError):
+                return parts
+
+
+@asynccontextmanager
+async def serve(handler: Handler = echo, *, most: int = 64) -> AsyncIterator[Served]:
+    """Serve on a free port."""
+    clock = FakeClock()
+    listening = bind(FLAG, "127.0.0.1:0")
+    endpoint = Endpoint("metrics", handler, clock, most_connections=most)
+    async with anyio.create_task_group() as group:
+        group.start_soon(endpoint.serve, listening)
+        yield Served(endpoint, clock, listening.getsockname()[1])
+        group.cancel_scope.cancel()
+
+
+async def one_answer(buffered: BufferedByteReceiveStream) -> bytes:
+    """Read one answer with its body from a connection that stays open."""
+    with anyio.fail_after(10):
+        head = await buffered.receive_until(b"\r\n\r\n", 4096)
+        length = next(
+            int(line.split(b":")[1])
+            for line in head.split(b"\r\n")
+            if line.startswith(b"Content-L")
+        )
+        return await buffered.receive_exactly(length) if length else b""
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+async def test_a_connection_serves_any_number_of_requests() -> None:
+    """Keep-alive, requests sent ahead of their answers, and heads that arrive in pieces."""
+    async with serve() as served, await served.connect() as stream:
+        buffered = BufferedByteReceiveStream(stream)
+        await stream.send(
+            GET + b"GET /b?x=1&y HTTP/1.1\r\nhost: x\r\nAccept: a\r\nACCEPT: b\r\n\r\n"
+        )
+        assert await one_answer(buffered) == b"/a {}"
+        assert await one_answer(buffered) == b"/b {'x': '1', 'y': ''}"
+        for byte in GET:
+            await stream.send(bytes([byte]))
+        assert await one_answer(buffered) == b"/a {}"
+    assert served.counted() == {("metrics", "200"): 3}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        GET.replace(b"Host: x", b"Host: x\r\nConnection: keep-alive, Close"),
+        b"GET /a HTTP/1.0\r\n\r\n",
+    ],
+)
+async def test_a_connection_ends_when_the_peer_wants_it(data: bytes) -> None:
+    """Connection: close and HTTP/1.0 end it after the answer."""
+    async with serve() as served:
+        answer = await served.say(data)
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"\r\nConnection: close\r\n" in answer
+    assert answer.endswith(b"\r\n\r\n/a {}")
+
+
+async def test_a_head_request_gets_the_head_only() -> None:
+    """HEAD tells the length and type, and the connection goes on."""
+    async with serve() as served:
+        data = GET.replace(b"GET", b"HEAD") + GET.replace(b"Host", b"Connection: close\r\nHost")
+        answer = await served.say(data)
+    assert answer.count(b"Content-Length: 5\r\n") == 2
+    assert answer.count(b"/a {}") == 1
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT"])
+async def test_other_methods_are_refused(method: str) -> None:
+    """405 with what is allowed; a body ends the connection, for it is not read."""
+    async with serve() as served:
+        plain = f"{method} /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+        answer = await served.say(plain)
+        body = f"{method} /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello".encode()
+        with_body = await served.say(body + GET)
+    assert answer.startswith(b"HTTP/1.1 405 ")
+    assert b"\r\nAllow: GET, HEAD\r\n" in answer
+    assert with_body.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"hello\r\n\r\n", 400),
+        (b"GET /a\r\n\r\n", 400),
+        (b"GET  /a HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET http://x/a HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET /a HTTP/2.0\r\nHost: x\r\n\r\n", 400),
+        (b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET /a HTTP/1.1\r\n\r\n", 400),
+        (b"GET /a HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
+        (b"GET /a HTTP/1.1\r\nHost : x\r\n\r\n", 400),
+        (b"GET /a HTTP/1.1\r\nHost: x\r\n folded\r\n\r\n", 400),
+        (b"GET /a HTTP/1.1\r\nHost: x\r\nA: \x00\r\n\r\n", 400),
+        (b"GET /" + b"a" * 3000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET /a HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 20_000, 431),
+        (b"\x16\x03\x01" + b"\x00" * 20_000, 431),
+        (b"GET /a?" + b"&".join(b"x=1" for _ in range(40)) + b" HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    ],
+)
+async def test_what_is_no_request_is_refused_in_words(data: bytes, code: int) -> None:
+    """The answer has the code, says what is wrong, and the next connection is served."""
+    async with serve() as served, await served.connect() as stream:
+        await stream.send(data)
+        await stream.send_eof()
+        answer = await rest_of(stream)
+        assert answer.startswith(f"HTTP/1.1 {code} ".encode())
+        assert len(answer.partition(b"\r\n\r\n")[2].split()) >= 4
+        assert await served.say(GET.replace(b"Host", b"Connection: close\r\nHost"))
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"", b"\r\n\r\n", GET]))
+async def test_no_bytes_end_the_server(data: bytes, after: bytes) -> None:
+    """Whatever arrives, the answers are of HTTP and the next connection is served."""
+    async with serve() as served, await served.connect() as stream:
+        await stream.send(data + after)
+        await stream.send_eof()
+        answer = await rest_of(stream)
+        assert not answer or answer.startswith(b"HTTP/1.1 ")
+        again = await served.say(GET.replace(b"Host", b"Connection: close\r\nHost"))
+        assert again.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_handler_that_fails_is_an_answer_too() -> None:
+    """500 in words, and the connection goes on."""
+
+    async def fail(request: Request) -> Answer:
+        if request.path == "/a":
+            raise RuntimeError("broken")
+        return await echo(request)
+
+    async with serve(fail) as served, await served.connect() as stream:
+        buffered = BufferedByteReceiveStream(stream)
+        await stream.send(GET + GET.replace(b"/a", b"/b"))
+        assert b"the log says why" in await one_answer(buffered)
+        assert await one_answer(buffered) == b"/b {}"
+    assert served.counted() == {("metrics", "500"): 1, ("metrics", "200"): 1}
+
+
+# -- peers that behave badly -----------------------------------------------------------------------
+
+
+async def test_a_peer_that_breaks_off_disturbs_nobody() -> None:
+    """Connections cut in the middle of a request or of an answer end alone, and are counted."""
+    large = b"x" * 8_000_000
+
+    async def much(request: Request) -> Answer:
+        return Answer(200, large) if request.path == "/a" else await echo(request)
+
+    async with serve(much) as served:
+        for data in (b"GET /", GET, b""):
+            stream = await served.connect()
+            raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)  # noqa: S610 -- no SQL here
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00" + b"\x00" * 4)
+            if data:
+                await stream.send(data)
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            await anyio.aclose_forcefully(stream)
+        await served.until(lambda: not served.endpoint._open)
+        answer = await served.say(b"GET /b HTTP/1.0\r\n\r\n")
+    assert answer.endswith(b"/b {}")
+    assert served.counted()["metrics", "reset"] >= 1
+
+
+@pytest.mark.parametrize(("sent", "is_counted"), [(b"", False), (b"GET /a HTT", True)])
+async def test_a_silent_peer_is_given_up(sent: bytes, is_counted: bool) -> None:  # noqa: FBT001
+    """An idle connection ends after 90 s; it counts as a timeout if a request had begun."""
+    async with serve() as served, await served.connect() as stream:
+        await served.until(lambda: served.endpoint._open)
+        if sent:
+            await stream.send(sent)
+        await settle(served)
+        await served.clock.advance(89.0)
+        assert served.endpoint._open == 1
+        await served.clock.advance(1.0)
+        assert await rest_of(stream) == b""
+        await served.until(lambda: not served.endpoint._open)
+    assert served.counted() == ({("metrics", "timeout"): 1} if is_counted else {})
+
+
+async def settle(served: Served) -> None:
+    """Let the server read what was sent."""
+    for _ in range(50):
+        await anyio.lowlevel.checkpoint()
+
+
+async def test_an_answer_that_nobody_takes_is_given_up() -> None:
+    """A peer that does not read its answer loses the connection; others are served meanwhile."""
+    large = b"x" * 20_000_000
+
+    async def much(request: Request) -> Answer:
+        return Answer(200, large) if request.path == "/a" else await echo(request)
+
+    async with serve(much) as served, await served.connect() as stream:
+        await stream.send(GET)
+        await settle(served)
+        assert (await served.say(b"GET /b HTTP/1.0\r\n\r\n")).endswith(b"/b {}")
+        await served.clock.advance(90.0)
+        await served.until(lambda: not served.endpoint._open)
+    assert served.counted()["metrics", "timeout"] == 1
+
+
+async def test_a_connection_that_is_used_lives_on() -> None:
+    """The time starts anew with each request: a scrape every 60 s keeps its connection."""
+    async with serve() as served, await served.connect() as stream:
+        buffered = BufferedByteReceiveStream(stream)
+        for _ in range(5):
+            await stream.send(GET)
+            assert await one_answer(buffered) == b"/a {}"
+            await served.clock.advance(60.0)
+        assert served.endpoint._open == 1
+
+
+async def test_a_crowd_of_idle_peers_keeps_nobody_out() -> None:
+    """Beyond the limit the connection that was idle for longest makes room."""
+    async with serve(most=3) as served:
+        idle = []
+        for _ in range(3):
+            idle.append(await served.connect())
+            await served.until(lambda: len(served.endpoint._idle) == len(idle))
+        assert (await served.say(b"GET /b HTTP/1.0\r\n\r\n")).endswith(b"/b {}")
+        assert await rest_of(idle[0]) == b""
+        for stream in idle[1:]:
+            await stream.send(GET)
+            assert await stream.receive()
+        for stream in idle:
+            await stream.aclose()
+    assert served.counted()["metrics", "crowded"] == 1
+
+
+async def test_a_failing_accept_is_counted_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Too many open files pass: the server pauses and goes on."""
+    async with serve() as served:
+        original = socket.socket.accept
+
+        def refuse(self: socket.socket) -> object:
+            monkeypatch.setattr(socket.socket, "accept", original)
+            raise OSError(24, "Too many open files")
+
+        monkeypatch.setattr(socket.socket, "accept", refuse)
+        async with await served.connect() as stream:
+            await stream.send(b"GET /b HTTP/1.0\r\n\r\n")
+            await served.until(lambda: ("metrics", "accept") in served.counted())
+            await served.clock.advance(1.0)
+            assert (await rest_of(stream)).endswith(b"/b {}")
+
+
+# -- addresses -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["8080", "localhost", ":port", ":70000", "127.0.0.1:-1"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    """The message names the flag and what an address looks like."""
+    with pytest.raises(ConfigError, match=r"--metrics-bind-address: .* is not an address"):
+        bind(FLAG, address)
+
+
+def test_an_address_that_is_taken_is_told_with_its_flag() -> None:
+    """The message names flag, address, cause and way out."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError) as refused:
+            bind("--health-probe-bind-address", address)
+    said = str(refused.value)
+    assert said.startswith(f"--health-probe-bind-address: cannot listen on {address}: ")
+    assert "in use" in said
+    assert "0 to switch it off" in said
+
+
+@pytest.mark.parametrize("address", ["203.0.113.1:0", "nowhere.invalid:0"])
+def test_an_address_that_is_not_ours_is_told(address: str) -> None:
+    """Neither somebody else's address nor an unknown name ends in a traceback."""
+    with pytest.raises(ConfigError, match="cannot listen on"):
+        bind(FLAG, address)
+
+
+@pytest.mark.parametrize(
+    ("address", "families"),
+    [
+        ("127.0.0.1:0", (socket.AF_INET,)),
+        ("[::1]:0", (socket.AF_INET6,)),
+        ("localhost:0", (socket.AF_INET, socket.AF_INET6)),
+        (":0", (socket.AF_INET, socket.AF_INET6)),
+    ],
+)
+def test_every_form_of_address_is_served(
+    address: str, families: tuple[socket.AddressFamily, ...]
+) -> None:
+    """Addresses of both families, names, and every address of the machine at once."""
+    with bind(FLAG, address) as listening:
+        assert listening.family in families
+        assert listening.getsockname()[1] > 0
+        if address == ":0" and listening.family == socket.AF_INET6:
+            with socket.create_connection(("127.0.0.1", listening.getsockname()[1])):
+                pass

@@ -1,0 +1,101 @@
+"""Liveness and readiness over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+import httpx
+import pytest
+
+from lean_sandbox.api.client import Client
+from lean_sandbox.api.config import load
+from lean_sandbox.api.transport import Transport
+from lean_sandbox.app import Controller
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.serving import Listeners
+from lean_sandbox.settings import Settings
+from tests.metrics.scrape import ON_FREE_PORTS, Scraper, serving
+from tests.support.clock import FakeClock
+from tests.support.world import open_world
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "body"),
+    [
+        ("/healthz", 200, "ok"),
+        ("/readyz", 200, "ok"),
+        ("/healthz/", 200, "ok"),
+        ("/healthz/healthz", 200, "ok"),
+        ("/readyz/readyz", 200, "ok"),
+        ("/healthz?verbose", 200, "[+]healthz ok\nhealthz check passed\n"),
+        ("/readyz?verbose=1", 200, "[+]readyz ok\nreadyz check passed\n"),
+        (
+            "/readyz?verbose&exclude=readyz",
+            200,
+            "[+]readyz excluded: ok\nreadyz check passed\n",
+        ),
+        ("/healthz/other", 404, None),
+        ("/readyz/healthz", 404, None),
+        ("/", 404, None),
+        ("/metrics", 404, None),
+        ("/debug/pprof/", 404, None),
+    ],
+)
+async def test_a_synced_controller_is_alive_and_ready(
+    path: str, code: int, body: str | None
+) -> None:
+    """What the reference's framework answers, word for word."""
+    async with open_world() as world, serving(world) as scraper:
+        answer = await scraper.get(path, "health")
+    assert answer.status_code == code
+    assert body is None or answer.text == body
+
+
+async def test_readiness_waits_for_every_list_and_says_which_is_missing() -> None:
+    """Before the caches are in sync it is alive but not ready, and names the watch that fails."""
+    async with ControlPlane(LocalSettings(), clock=FakeClock()) as plane:
+        plane.fail_next("list", "pods", 403, times=3)
+        with TemporaryDirectory() as folder:
+            path = plane.kubeconfig(Path(folder) / "admin")
+            transport = Transport(load(str(path)), clock=FakeClock())
+        clock = FakeClock()
+        controller = Controller(Client(transport), Settings(), clock=clock)
+        listeners = Listeners(Settings(**ON_FREE_PORTS), controller, clock)
+        async with anyio.create_task_group() as group, httpx.AsyncClient() as client:
+            group.start_soon(listeners.run)
+            scraper = Scraper(listeners, client)
+            before = await scraper.get("/readyz", "health")
+            group.start_soon(controller.run)
+            with anyio.fail_after(10):
+                while list(controller.missing) != ["pods"] or not controller.problems:
+                    await anyio.lowlevel.checkpoint()
+            alive = await scraper.get("/healthz", "health")
+            during = await scraper.get("/readyz", "health")
+            detail = await scraper.get("/readyz/readyz", "health")
+            excluded = await scraper.get("/readyz?exclude=readyz", "health")
+            unknown = await scraper.get("/readyz?exclude=etcd", "health")
+            scraped = await scraper.get("/metrics")
+            for _ in range(20):
+                await clock.advance(60.0)
+            with anyio.fail_after(10):
+                while not controller.synced.is_set():
+                    await clock.advance(1.0)
+            after = await scraper.get("/readyz", "health")
+            group.cancel_scope.cancel()
+        await transport.aclose()
+    assert (before.status_code, before.text) == (
+        500,
+        "[-]readyz failed: not started\nreadyz check failed\n",
+    )
+    assert alive.status_code == 200
+    assert during.status_code == 500
+    assert during.text.startswith("[-]readyz failed: pods: ")
+    assert "sandboxes" not in during.text
+    assert detail.text.startswith("internal server error: pods: ")
+    assert excluded.status_code == 200
+    assert "no matches for 'etcd'" in unknown.text
+    assert 'lean_sandbox_watch_failing{resource="pods"} 1' in scraped.text
+    assert 'lean_sandbox_watch_failing{resource="sandboxes"} 0' in scraped.text
+    assert (after.status_code, after.text) == (200, "ok")

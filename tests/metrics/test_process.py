@@ -1,0 +1,279 @@
+"""The process: flags of its listeners, profiles, and a log whose reader has gone."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from lean_sandbox import log
+from lean_sandbox.bench.process import memory_of
+from lean_sandbox.cli import EXIT_CONFIG, main
+from lean_sandbox.run.metrics import Exposition
+from lean_sandbox.run.metrics_process import process
+from tests.metrics.scrape import scraping, serving
+from tests.support.world import open_world, sandbox
+
+# -- flags -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.case(142)
+@pytest.mark.parametrize("flag", ["--metrics-bind-address", "--health-probe-bind-address"])
+def test_a_port_in_use_ends_the_start(
+    flag: str, kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process ends before it asks the server anything, naming flag and address."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        others = {"--metrics-bind-address": "0", "--health-probe-bind-address": "0", flag: address}
+        given = [f"{name}={value}" for name, value in others.items()]
+        assert main(["run", f"--kubeconfig={kubeconfig}", *given]) == EXIT_CONFIG
+    assert f"{flag}: cannot listen on {address}" in capsys.readouterr().err
+
+
+async def test_listeners_can_be_switched_off() -> None:
+    """0 opens no listener; an empty health address as well, as the reference has it."""
+    async with open_world() as world:
+        async with serving(world, metrics_bind_address="0") as scraper:
+            assert list(scraper.listeners.ports) == ["health"]
+        for off in ("", "0"):
+            async with serving(world, health_probe_bind_address=off) as scraper:
+                assert list(scraper.listeners.ports) == ["metrics"]
+                assert (await scraper.get("/metrics")).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/metrics/x", "/healthz"])
+async def test_the_metrics_listener_has_nothing_else(path: str) -> None:
+    """Every other path is 404 in words."""
+    async with open_world() as world, serving(world) as scraper:
+        answer = await scraper.get(path)
+    assert answer.status_code == 404
+    assert path in answer.text
+
+
+# -- profiles --------------------------------------------------------------------------------------
+
+_PROFILES = ("", "cmdline", "heap", "allocs", "goroutine")
+
+
+@pytest.mark.case(144)
+async def test_without_the_flags_there_are_no_profiles() -> None:
+    """Case 144: every /debug path is 404, on both listeners."""
+    async with open_world() as world, serving(world) as scraper:
+        for name in ("profile", *_PROFILES):
+            for listener in ("metrics", "health"):
+                assert (await scraper.get(f"/debug/pprof/{name}", listener)).status_code == 404
+
+
+@pytest.mark.case(144)
+async def test_the_first_flag_serves_the_cpu_profile_only() -> None:
+    """Case 144: with --enable-pprof everything but /debug/pprof/profile is 404."""
+    async with open_world() as world, serving(world, enable_pprof=True) as scraper:
+        refused = await scraper.get("/debug/pprof/profile?seconds=soon")
+        for name in (*_PROFILES, "trace", "mutex"):
+            assert (await scraper.get(f"/debug/pprof/{name}")).status_code == 404
+        assert (await scraper.get("/metrics")).status_code == 200
+    assert refused.status_code == 400
+
+
+@pytest.mark.case(144)
+async def test_the_second_flag_serves_what_has_a_meaning() -> None:
+    """Case 144: tasks, objects and the command line; what only Go has is 404 and says so."""
+    async with open_world() as world, serving(world, enable_pprof_debug=True) as scraper:
+        found = {name: await scraper.get(f"/debug/pprof/{name}") for name in _PROFILES}
+        for name in ("trace", "mutex", "block", "symbol"):
+            answer = await scraper.get(f"/debug/pprof/{name}")
+            assert answer.status_code == 404
+            assert "no meaning in Python" in answer.text
+    assert all(answer.status_code == 200 for answer in found.values())
+    assert found["cmdline"].text == "\0".join(sys.orig_argv)
+    assert "endpoints.py" in found["goroutine"].text
+    assert "builtins.dict" in found["heap"].text
+    assert "profile" in found[""].text.split()
+
+
+def test_a_cpu_profile_shows_where_time_goes() -> None:
+    """A busy function has most of the samples, in the folded form; a second profile is refused."""
+    program = """
+import anyio, time
+from lean_sandbox.clock import SystemClock
+from lean_sandbox.run.endpoints import Request
+from lean_sandbox.run.endpoints_pprof import profiles
+
+def burn():
+    until = time.process_time() + 0.02
+    while time.process_time() < until:
+        pass
+
+async def main():
+    handle = profiles(SystemClock(), everything=False)
+    done = anyio.Event()
+    async def profile():
+        answer = await handle(Request("/debug/pprof/profile", {"seconds": "0.4"}, ""))
+        print(answer.body.decode())
+        done.set()
+    async with anyio.create_task_group() as group:
+        group.start_soon(profile)
+        await anyio.sleep(0)
+        second = await handle(Request("/debug/pprof/profile", {"seconds": "1"}, ""))
+        assert second.code == 500, second
+        while not done.is_set():
+            burn()
+            await anyio.sleep(0)
+
+anyio.run(main)
+"""
+    ended = subprocess.run(  # noqa: S603 -- our own program
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    samples = {
+        stack: int(count)
+        for stack, _, count in (line.rpartition(" ") for line in ended.stdout.splitlines() if line)
+    }
+    busy = sum(count for stack, count in samples.items() if "__main__.burn" in stack)
+    assert busy > sum(samples.values()) / 2
+
+
+# -- the log ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def untouched_log() -> Iterator[None]:
+    """Undo the set-up of the process's log."""
+    yield
+    structlog.reset_defaults()
+
+
+class _Full(io.StringIO):
+    def write(self, _text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def _closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("stream", [_Full(), _closed(), None], ids=["full", "closed", "none"])
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_a_line_that_cannot_be_written_is_counted(
+    stream: io.StringIO | None, form: str, monkeypatch: pytest.MonkeyPatch, untouched_log: None
+) -> None:
+    """A full disk, a closed stream and no stream at all drop the line; what logs goes on."""
+    log.configure("info", form)
+    monkeypatch.setattr("sys.stderr", stream)
+    before = log.dropped_lines()
+    structlog.get_logger().info("lost", kind="Sandbox")
+    structlog.get_logger().debug("below the level")
+    assert log.dropped_lines() == before + 1
+
+
+def test_a_process_whose_log_reader_has_gone_goes_on(tmp_path: Path) -> None:
+    """With standard error a broken pipe each line is dropped, and counted once."""
+    program = (
+        "import sys; sys.modules['rich'] = None\n"
+        "import structlog; from lean_sandbox import log\n"
+        "sys.stdin.readline(); log.configure('info', 'json')\n"
+        "for n in range(1000): structlog.get_logger().info('line', number=n, filling='x' * 100)\n"
+        "print(log.dropped_lines())\n"
+    )
+    reader, writer = os.pipe()
+    with subprocess.Popen(  # noqa: S603 -- our own program
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=writer,
+        text=True,
+    ) as started:
+        os.close(writer)
+        os.close(reader)
+        said, _ = started.communicate("go\n", timeout=20)
+    assert started.returncode == 0
+    assert int(said) == 1000
+
+
+async def test_dropped_lines_are_a_metric(
+    monkeypatch: pytest.MonkeyPatch, untouched_log: None
+) -> None:
+    """The controller works without a reader of its log, and tells how much of it was lost."""
+    log.configure("info", "json", _closed())
+    async with open_world() as world:
+        before = await scraping(world)
+        structlog.get_logger().info("lost")
+        await world.ready_sandbox(sandbox())
+        after = await scraping(world)
+    name = "lean_sandbox_log_lines_dropped_total"
+    assert after.value(name) > before.value(name)
+    assert after.find("agent_sandboxes", ready_condition="true")
+
+
+# -- the process itself ----------------------------------------------------------------------------
+
+
+async def test_the_process_tells_of_itself() -> None:
+    """Memory, CPU, files and start are those of this very process."""
+    async with open_world() as world:
+        found = await scraping(world)
+    rss_bytes = memory_of("self").rss_kib * 1024
+    assert found.value("process_resident_memory_bytes") == pytest.approx(rss_bytes, rel=0.2)
+    assert found.value("process_cpu_seconds_total") > 0
+    assert 3 < found.value("process_open_fds") < found.value("process_max_fds")
+    assert found.value("python_gc_collections_total", generation="0") > 0
+    ((build, _),) = found.find("agent_sandbox_build_info")
+    assert build["go_version"].startswith("python3.")
+    assert build["platform"].startswith(sys.platform)
+
+
+def test_without_proc_less_is_told_and_nothing_fails(tmp_path: Path) -> None:
+    """Where there is no /proc, or a torn one, only CPU time and the collector are told."""
+    for content in (None, "", "1 (x) S\n"):
+        if content is not None:
+            (tmp_path / "self").mkdir(exist_ok=True)
+            (tmp_path / "self/stat").write_text(content)
+            (tmp_path / "stat").write_text(content)
+        found = Exposition()
+        process(found, tmp_path)
+        assert "process_cpu_seconds_total" in found.families
+        assert "process_resident_memory_bytes" not in found.families
+
+
+def test_run_serves_and_logs_its_ports_as_json(kubeconfig: Path) -> None:
+    """``lean-sandbox run`` listens before its caches are in sync, and is alive but not ready."""
+    program = [
+        *(sys.executable, "-m", "lean_sandbox.cli", "run", "--log-format=json"),
+        *(f"--kubeconfig={kubeconfig}", "--metrics-bind-address=127.0.0.1:0"),
+        *("--health-probe-bind-address=127.0.0.1:0", "--enable-rest-client-metrics"),
+    ]
+    with subprocess.Popen(  # noqa: S603 -- our own program
+        program, stderr=subprocess.PIPE, text=True
+    ) as started:
+        try:
+            assert started.stderr is not None
+            ports = next(
+                said for said in map(json.loads, started.stderr) if said["msg"] == "listening"
+            )
+            alive = _ask(ports["health"], "/healthz")
+            ready = _ask(ports["health"], "/readyz")
+            metrics = _ask(ports["metrics"], "/metrics")
+        finally:
+            started.terminate()
+            started.communicate(timeout=20)
+    assert alive.startswith("HTTP/1.1 200 OK")
+    assert ready.startswith("HTTP/1.1 500 ")
+    assert "agent_sandbox_build_info" in metrics
+
+
+def _ask(port: int, path: str) -> str:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        parts = iter(lambda: connection.recv(65536), b"")
+        return b"".join(parts).decode()
