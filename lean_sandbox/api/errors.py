@@ -25,6 +25,7 @@
     |   `-- ProtocolFault         retryable  garbage, a truncated answer, or one above a size limit
     |       `-- DecodeFault       terminal   a whole answer that does not fit the asked type
     |-- CredentialFault           retryable  a token file or credential plugin failed just now
+    |-- NotLeaderError            terminal   another process may lead: nothing may be written
     `-- ConfigError               terminal   settings or kubeconfig; names file, field, way out
 
 ``retryable`` says whether the same work may succeed later without anyone changing the object: a
@@ -60,6 +61,7 @@ __all__ = [
     "MethodNotAllowed",
     "NotAcceptable",
     "NotFound",
+    "NotLeaderError",
     "PayloadTooLarge",
     "ProtocolFault",
     "RequestTimeout",
@@ -295,6 +297,12 @@ class DecodeFault(ProtocolFault):
 
 class CredentialFault(ControlPlaneError):
     """A credential cannot be had just now: token file unreadable, credential plugin failed."""
+
+
+class NotLeaderError(ControlPlaneError):
+    """This process does not hold the Lease, or not any more; the request was not sent."""
+
+    retryable = False
 
 
 class ConfigError(ControlPlaneError):

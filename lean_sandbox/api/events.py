@@ -20,7 +20,6 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 import anyio
@@ -32,6 +31,7 @@ from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import EVENTS
 from lean_sandbox.api.wire import ObjectReference
 from lean_sandbox.clock import Clock
+from lean_sandbox.model.times import format_micro_time
 
 __all__ = ["EventRecorder", "EventStatistics", "EventType", "ObjectReference"]
 
@@ -182,7 +182,7 @@ class EventRecorder:
         self._folded += 1
         series.count += 1
         series.last_at = now
-        series.observed = _micro_time(self._clock.now())
+        series.observed = format_micro_time(self._clock.now())
         self._due[key] = series
 
     def _append(
@@ -199,7 +199,7 @@ class EventRecorder:
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
             "metadata": {"name": name, "namespace": namespace},
-            "eventTime": _micro_time(self._clock.now()),
+            "eventTime": format_micro_time(self._clock.now()),
             "reportingController": self._controller,
             "reportingInstance": self._instance,
             "type": key[2],
@@ -284,8 +284,3 @@ def _identity(reference: ObjectReference) -> ObjectReference:
     if not reference.resourceVersion:
         return reference
     return msgspec.structs.replace(reference, resourceVersion="")
-
-
-def _micro_time(moment: datetime) -> str:
-    """RFC 3339 with exactly six digits of fraction, the server's MicroTime."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
@@ -76,6 +76,7 @@ __all__ = [
 ]
 
 _IDEMPOTENT = frozenset(("GET", "HEAD", "PUT", "DELETE", "OPTIONS"))
+_READS = frozenset(("GET", "HEAD", "OPTIONS"))
 _MIB = 1024 * 1024
 
 
@@ -111,6 +112,29 @@ class TransportStatistics(msgspec.Struct, frozen=True, gc=False):
     repeated: int
     refreshed: int
     limiter: LimiterStatistics
+
+    def __add__(self, other: TransportStatistics) -> TransportStatistics:
+        """Return what two transports to the same server have counted together."""
+        requests = dict(self.requests)
+        for key, number in other.requests.items():
+            requests[key] = requests.get(key, 0) + number
+        mine, theirs = self.limiter, other.limiter
+        return TransportStatistics(
+            requests=requests,
+            sent_bytes=self.sent_bytes + other.sent_bytes,
+            received_bytes=self.received_bytes + other.received_bytes,
+            connections_opened=self.connections_opened + other.connections_opened,
+            connections_idle=self.connections_idle + other.connections_idle,
+            streams=self.streams + other.streams,
+            repeated=self.repeated + other.repeated,
+            refreshed=self.refreshed + other.refreshed,
+            limiter=LimiterStatistics(
+                mine.client_in_flight + theirs.client_in_flight,
+                mine.background_in_flight + theirs.background_in_flight,
+                mine.client_waiting + theirs.client_waiting,
+                mine.background_waiting + theirs.background_waiting,
+            ),
+        )
 
     @property
     def in_flight(self) -> int:
@@ -163,6 +187,8 @@ class Transport:
 
     The pool holds as many connections as ``limits.max_in_flight``; streams open their own.
     ``observer`` is called with each finished request, streams included; it must not block or raise.
+    ``fence``, where it is set, is called before a write is begun and again right before its bytes
+    are sent: what it raises keeps them from leaving, and is raised to the caller.
     """
 
     def __init__(
@@ -186,6 +212,7 @@ class Transport:
         address = connection.address
         if address.tls and connection.ssl_context is None:
             connection = replace(connection, ssl_context=trusting())
+        self.fence: Callable[[], None] | None = None
         self._connection = connection
         self._clock = clock or SystemClock()
         self._limiter = Limiter(self._clock, limits)
@@ -221,9 +248,10 @@ class Transport:
         ``target`` is path and query below the server's base path. ``timeout_s`` covers connecting,
         sending and receiving, not the wait for a slot: that one ends because every holder of a slot
         has a deadline. After a 401 that a fresh credential may cure the request is sent once more,
-        with a deadline of its own. Raises TransportError and CredentialFault.
+        with a deadline of its own. Raises TransportError, CredentialFault and what the fence does.
         """
         label = label or label_of(method, target)
+        self._check_fence(method)
         auth = self._connection.auth
         authorization = await auth.authorization()
         await self._limiter.acquire(lane)
@@ -281,6 +309,11 @@ class Transport:
         """The server as the Host header names it."""
         return self._connection.address.authority
 
+    @property
+    def connection(self) -> Connection:
+        """What is needed to reach the server, for another transport to it."""
+        return self._connection
+
     async def aclose(self) -> None:
         """Close the idle connections; requests in flight finish and close theirs."""
         self._closed = True
@@ -300,6 +333,10 @@ class Transport:
             refreshed=self._refreshed,
             limiter=self._limiter.statistics(),
         )
+
+    def _check_fence(self, method: str) -> None:
+        if self.fence is not None and method not in _READS:
+            self.fence()
 
     def _encode(
         self,
@@ -346,6 +383,7 @@ class Transport:
         span = _Span(method, label, self._clock.monotonic(), reused)
         try:
             connection = reused or await self._connect(span)
+            self._check_fence(method)
             head = await connection.send(data, method)
             span.code = head.status
             body = await connection.body(head, self._max_body_bytes)

@@ -6,7 +6,14 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Final
 
-__all__ = ["format_duration", "format_rfc3339", "parse_duration", "parse_rfc3339", "same_instant"]
+__all__ = [
+    "format_duration",
+    "format_micro_time",
+    "format_rfc3339",
+    "parse_duration",
+    "parse_rfc3339",
+    "same_instant",
+]
 
 # The date-time format of a CRD schema ignores case, so "t" and "z" can be stored.
 _DATE_TIME: Final = re.compile(
@@ -74,6 +81,19 @@ def format_rfc3339(instant: datetime) -> str:
     if instant.utcoffset() is None:
         raise ValueError("an instant without a time zone cannot be written")
     return instant.astimezone(UTC).replace(tzinfo=None, microsecond=0).isoformat() + "Z"
+
+
+def format_micro_time(instant: datetime) -> str:
+    """Return ``instant`` in UTC with six digits of fraction, as a MicroTime of the API is written.
+
+    Raises:
+        ValueError: ``instant`` has no time zone.
+
+    """
+    if instant.utcoffset() is None:
+        raise ValueError("an instant without a time zone cannot be written")
+    text = instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
+    return f"{text}Z"
 
 
 def same_instant(left: str | None, right: str | None) -> bool:

@@ -227,6 +227,12 @@ LEADER: Final = _gauge(
     ("name",),
     "1 while this process holds the Lease of this name, else 0; absent without leader election.",
 )
+LEASE_FAILURES: Final = _counter(
+    "lean_sandbox_lease_failures_total",
+    ("error",),
+    "Attempts to acquire, renew or release the Lease that failed, by the class of the error;"
+    " Conflict is a lost race.",
+)
 
 # -- what only this controller counts --------------------------------------------------------------
 
