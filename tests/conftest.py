@@ -6,6 +6,8 @@ import os
 
 from hypothesis import settings
 
+pytest_plugins = ["tests.controlplane.plugin"]
+
 # A loaded machine is no reason to fail: the time limit of each test is the guard. The run that
 # decides over a change is repeatable; a run by hand looks for examples that nobody has tried.
 settings.register_profile("steady", deadline=None, derandomize="CI" in os.environ)

@@ -16,7 +16,7 @@ import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.protobuf import PROTOBUF
-from tests.local.api import (
+from tests.conformance.api import (
     PARTIAL,
     PARTIAL_LIST,
     TABLE,

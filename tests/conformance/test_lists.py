@@ -5,18 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lean_sandbox.local.errors import StatusError
-from lean_sandbox.local.selectors import parse_fields, parse_labels
-from tests.local.api import Reply, Room
+from tests.conformance.api import Reply, Room
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-_KEYS = st.sampled_from(["a", "b", "example.com/c"])
-_WORDS = st.sampled_from(["x", "y", "z"])
-_LABELS = st.dictionaries(_KEYS, _WORDS)
 
 
 def names(reply: Reply) -> list[str]:
@@ -28,46 +20,6 @@ async def filled(room: Room, count: int = 5) -> None:
     """Create widgets w0, w1, ..."""
     for index in range(count):
         await room.widget(f"w{index}", metadata={"labels": {"odd": str(index % 2)}})
-
-
-@given(labels=_LABELS, key=_KEYS, words=st.lists(_WORDS, min_size=1, max_size=3))
-async def test_in_and_notin_are_opposites(
-    labels: dict[str, str], key: str, words: list[str]
-) -> None:
-    """Exactly one of `in` and `notin` selects a set of labels; one value is the same as `=`."""
-    listed = ", ".join(words)
-    inside, outside = parse_labels(f"{key} in ({listed})"), parse_labels(f"{key} notin ({listed})")
-    assert inside is not None
-    assert outside is not None
-    assert inside(labels) is not outside(labels)
-    equal = parse_labels(f"{key}={words[0]}")
-    single = parse_labels(f"{key} in ({words[0]})")
-    assert equal is not None
-    assert single is not None
-    assert equal(labels) is single(labels)
-
-
-@given(labels=_LABELS, key=_KEYS, other=_KEYS, word=_WORDS)
-async def test_terms_of_a_selector_all_hold(
-    labels: dict[str, str], key: str, other: str, word: str
-) -> None:
-    """A comma means and."""
-    both = parse_labels(f"{key},{other}!={word}")
-    assert both is not None
-    assert both(labels) is (key in labels and labels.get(other) != word)
-
-
-@pytest.mark.parametrize("text", ["a in b", "a,", "!", "=a", "a in (", "a ~ b", "a>x"])
-async def test_what_is_no_label_selector_is_refused(text: str) -> None:
-    """Bad grammar is a bad request."""
-    with pytest.raises(StatusError) as caught:
-        parse_labels(text)
-    assert caught.value.code == 400
-
-
-async def test_field_selectors_know_escapes() -> None:
-    """A backslash keeps a comma or an equals sign inside a value."""
-    assert parse_fields(r"a=b\,c,d!=e\=f") == (("a", "b,c", True), ("d", "e=f", False))
 
 
 async def test_a_list_has_the_version_of_the_store(room: Room) -> None:

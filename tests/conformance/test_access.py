@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.local.api import Api, Room, answers, config, until
+from tests.conformance.api import Api, Room, answers, config, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.local.api import Api, Room, answers, config, is_deleting, owner, pod, until, widget
+from tests.conformance.api import Api, Room, answers, config, is_deleting, owner, pod, until, widget
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
+import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -313,6 +315,19 @@ class Room:
     async def pod(self, name: str, **metadata: Any) -> Json:
         """Create a Pod."""
         return dict((await self.api.post(self.pods, pod(name, **metadata))).ok())
+
+
+_rooms = itertools.count(1)
+
+
+@asynccontextmanager
+async def open_room(api: Api) -> AsyncIterator[Room]:
+    """Make a namespace of one's own and take it away."""
+    name = f"laws-{os.getpid()}-{next(_rooms)}"
+    (await api.post("/api/v1/namespaces", {"metadata": {"name": name}})).ok()
+    await answers(api, f"/api/v1/namespaces/{name}/serviceaccounts/default")
+    yield Room(api, name)
+    await api.delete(f"/api/v1/namespaces/{name}")
 
 
 def widget(name: str, *, metadata: Json | None = None, **spec: Any) -> Json:

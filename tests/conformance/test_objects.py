@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.local.api import Api, Room, config, pod, widget
+from tests.conformance.api import Api, Room, config, pod, widget
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -5,43 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lean_sandbox.local.patch import merge_patch
-from tests.local.api import JSON_PATCH, STRATEGIC, Room, owner
+from tests.conformance.api import JSON_PATCH, STRATEGIC, Room, owner
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda below: (
-        st.lists(below, max_size=3) | st.dictionaries(st.sampled_from("abc"), below, max_size=3)
-    ),
-    max_leaves=8,
-)
-
-
-def _no_null(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _no_null(below) for key, below in value.items() if below is not None}
-    return value
-
-
-@given(target=_VALUES, patch=st.dictionaries(st.sampled_from("abc"), _VALUES, max_size=3))
-async def test_a_merge_patch_applied_twice_is_applied_once(target: Any, patch: Any) -> None:
-    """Merge patches are idempotent, and a null removes its member."""
-    once = merge_patch(_no_null(target), patch)
-    again = merge_patch(_no_null(once), patch)
-    assert again == once
-    assert all(key not in once for key, value in patch.items() if value is None)
-
-
-@given(value=_VALUES.map(_no_null))
-async def test_a_merge_patch_of_a_whole_object_makes_that_object(value: Any) -> None:
-    """A patch on nothing is the object itself, without its nulls."""
-    if isinstance(value, dict):
-        assert merge_patch({}, value) == value
 
 
 async def test_a_merge_patch_changes_what_it_names(room: Room) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.local.api import PARTIAL, TABLE, Room
+from tests.conformance.api import PARTIAL, TABLE, Room
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

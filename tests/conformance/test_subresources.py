@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.local.api import JSON_PATCH, Room, widget
+from tests.conformance.api import JSON_PATCH, Room, widget
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -1,4 +1,4 @@
-"""kubectl cannot tell the embedded server from another, as far as these commands go."""
+"""kubectl cannot tell one server from the other, as far as these commands go."""
 
 from __future__ import annotations
 
@@ -6,46 +6,46 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
-from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from tests.local.api import WIDGET_DEFINITION, widget
+from tests.conformance.api import widget
+from tests.conformance.servers import Server
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
-]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+# It sends its token over TLS only.
+TLS = True
 Run = Callable[..., Awaitable[str]]
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def kubectl(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run]:
+@pytest.fixture(scope="module")
+def kubectl(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Give a function that runs kubectl against a server with TLS and RBAC."""
+    if shutil.which("kubectl") is None:
+        assert not server.is_real, "kubectl is not installed"
+        pytest.skip("kubectl is not installed")
     home = tmp_path_factory.mktemp("kubectl")
-    async with ControlPlane(LocalSettings(tls=True), crds=[WIDGET_DEFINITION]) as plane:
-        config = plane.kubeconfig(home / "config")
+    config = server.kubeconfig(home / "config")
 
-        async def run(*arguments: str, given: str = "", editor: str = "") -> str:
-            process = await asyncio.create_subprocess_exec(
-                "kubectl",
-                f"--kubeconfig={config}",
-                f"--cache-dir={home / 'cache'}",
-                *arguments,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env={**os.environ, "EDITOR": editor},
-            )
-            out, error = await process.communicate(given.encode())
-            assert process.returncode == 0, error.decode()
-            return out.decode()
+    async def run(*arguments: str, given: str = "", editor: str = "") -> str:
+        process = await asyncio.create_subprocess_exec(
+            "kubectl",
+            f"--kubeconfig={config}",
+            f"--cache-dir={home / 'cache'}",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "EDITOR": editor},
+        )
+        out, error = await process.communicate(given.encode())
+        assert process.returncode == 0, error.decode()
+        return out.decode()
 
-        yield run
+    return run
 
 
 def manifest(tmp_path: Path, size: int) -> str:

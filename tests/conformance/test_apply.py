@@ -5,67 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lean_sandbox.local.fieldsets import (
-    changes,
-    difference,
-    fields_of,
-    from_wire,
-    intersection,
-    members,
-    to_wire,
-    union,
-)
-from tests.local.api import APPLY, Reply, Room, config, widget
+from tests.conformance.api import APPLY, Reply, Room, config, widget
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-_STEPS = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', 'v:"y"'])
-_PATHS = st.sets(st.lists(_STEPS, min_size=1, max_size=3).map(tuple), max_size=6)
-
-
-def _tree(paths: set[tuple[str, ...]]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for path in paths:
-        at = tree
-        for step in path:
-            at = at.setdefault(step, {})
-        at["."] = {}
-    return tree
-
-
-@given(left=_PATHS, right=_PATHS)
-async def test_sets_of_fields_are_sets(left: set[Any], right: set[Any]) -> None:
-    """Union, difference and intersection agree with those of plain sets of paths."""
-    one, two = _tree(left), _tree(right)
-    assert set(members(union(one, two))) == left | right
-    assert set(members(difference(one, two))) == left - right
-    assert set(members(intersection(one, two))) == left & right
-
-
-@given(paths=_PATHS)
-async def test_a_set_of_fields_survives_the_wire(paths: set[Any]) -> None:
-    """What is written as fieldsV1 reads back as the same set."""
-    assert set(members(from_wire(to_wire(_tree(paths))))) == paths
-
-
-_OBJECTS = st.recursive(
-    st.integers() | st.text(max_size=2),
-    lambda below: st.dictionaries(st.sampled_from("abcd"), below, max_size=3),
-    max_leaves=6,
-)
-
-
-@given(value=_OBJECTS)
-async def test_nothing_changed_is_no_fields(value: Any) -> None:
-    """An object does not differ from itself, and all its leaves are new against nothing."""
-    assert changes(value, value, None) == ({}, {})
-    if isinstance(value, dict):
-        added, removed = changes({}, value, None)
-        assert removed == {}
-        assert set(members(fields_of(value, None, with_self=False))) - {()} <= set(members(added))
 
 
 async def put(room: Room, name: str, manager: str, force: str = "", **data: str) -> Reply:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.local.api import (
+from tests.conformance.api import (
     GROUP,
     WIDGET_DEFINITION,
     WIDGETS,

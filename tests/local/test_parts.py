@@ -1,4 +1,4 @@
-"""Laws of Accept: tables, partial metadata, refusals; and of the words printed for Pods."""
+"""Laws of the parts of the embedded server: patches, selectors, sets of fields, printed cells."""
 
 from __future__ import annotations
 
@@ -10,141 +10,151 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.local.cells import human_duration
+from lean_sandbox.local.errors import StatusError
+from lean_sandbox.local.fieldsets import (
+    changes,
+    difference,
+    fields_of,
+    from_wire,
+    intersection,
+    members,
+    to_wire,
+    union,
+)
 from lean_sandbox.local.jsonpath import parse_path
+from lean_sandbox.local.patch import merge_patch
 from lean_sandbox.local.printers import PRINTERS
-from tests.local.api import PARTIAL, PARTIAL_LIST, TABLE, Room
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+from lean_sandbox.local.selectors import parse_fields, parse_labels
 
 Json = dict[str, Any]
-NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
-
-async def test_the_first_form_the_server_has_is_taken(room: Room) -> None:
-    """Unknown forms are passed over; with nothing left the answer is 406."""
-    await room.widget("a")
-    path = f"{room.widgets}/a"
-    odd = "application/json;as=Odd;g=meta.k8s.io;v=v1"
-    assert (await room.api.get(path, accept=f"{odd},application/json")).ok()["kind"] == "Widget"
-    table = await room.api.get(path, accept=f"{TABLE},application/json")
-    assert table.ok()["kind"] == "Table"
-    for accept in (odd, "text/html", "image/png"):
-        assert (await room.api.get(path, accept=accept)).status == 406
-    assert (await room.api.get(path, accept="*/*")).ok()["kind"] == "Widget"
-
-
-async def test_partial_lists_and_partial_objects_are_told_apart(room: Room) -> None:
-    """Asking for the one where the other is gets no answer (a real server says 406 or 500)."""
-    made = await room.widget("a")
-    one = (await room.api.get(f"{room.widgets}/a", accept=PARTIAL)).ok()
-    assert one["metadata"] == made["metadata"]
-    assert one["kind"] == "PartialObjectMetadata"
-    many = (await room.api.get(room.widgets, accept=PARTIAL_LIST)).ok()
-    assert many["kind"] == "PartialObjectMetadataList"
-    assert many["items"] == [one]
-    assert (await room.api.get(room.widgets, accept=PARTIAL)).status >= 400
-    assert (await room.api.get(f"{room.widgets}/a", accept=PARTIAL_LIST)).status >= 400
-
-
-async def test_writes_answer_in_the_asked_form(room: Room) -> None:
-    """Create, patch and status patch can answer with metadata alone or a Table."""
-    body = {"metadata": {"name": "a"}, "data": {"k": "v"}}
-    made = (await room.api.post(room.maps, body, accept=PARTIAL)).ok()
-    assert set(made) == {"kind", "apiVersion", "metadata"}
-    changed = (await room.api.patch(f"{room.maps}/a", {"data": {"k": "w"}}, accept=PARTIAL)).ok()
-    assert changed["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
-    table = (await room.api.patch(f"{room.maps}/a", {"data": {"l": "x"}}, accept=TABLE)).ok()
-    assert table["rows"][0]["cells"][:2] == ["a", 2]
-
-
-async def test_a_table_of_pods_has_the_columns_of_kubectl(room: Room) -> None:
-    """Names and priorities of the columns, and the cells of a Pending Pod."""
-    await room.pod("p")
-    table = (await room.api.get(room.pods, accept=TABLE)).ok()
-    columns = [(column["name"], column["priority"]) for column in table["columnDefinitions"]]
-    assert columns == [
-        ("Name", 0),
-        ("Ready", 0),
-        ("Status", 0),
-        ("Restarts", 0),
-        ("Age", 0),
-        ("IP", 1),
-        ("Node", 1),
-        ("Nominated Node", 1),
-        ("Readiness Gates", 1),
-    ]
-    cells = table["rows"][0]["cells"]
-    assert cells[:4] == ["p", "0/1", "Pending", "0"]
-    assert cells[5:] == ["<none>"] * 4
-
-
-@pytest.mark.parametrize(
-    ("path", "columns"),
-    [
-        ("services", ["Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "Selector"]),
-        ("configmaps", ["Name", "Data", "Age"]),
-        ("secrets", ["Name", "Type", "Data", "Age"]),
-        ("serviceaccounts", ["Name", "Age"]),
-        (
-            "persistentvolumeclaims",
-            [
-                "Name",
-                "Status",
-                "Volume",
-                "Capacity",
-                "Access Modes",
-                "StorageClass",
-                "VolumeAttributesClass",
-                "Age",
-                "VolumeMode",
-            ],
-        ),
-        (
-            "events",
-            [
-                "Last Seen",
-                "Type",
-                "Reason",
-                "Object",
-                "Subobject",
-                "Source",
-                "Message",
-                "First Seen",
-                "Count",
-                "Name",
-            ],
-        ),
-    ],
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda below: (
+        st.lists(below, max_size=3) | st.dictionaries(st.sampled_from("abc"), below, max_size=3)
+    ),
+    max_leaves=8,
 )
-async def test_tables_of_built_in_kinds_have_their_columns(
-    room: Room, path: str, columns: list[str]
+
+
+def _no_null(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _no_null(below) for key, below in value.items() if below is not None}
+    return value
+
+
+@given(target=_VALUES, patch=st.dictionaries(st.sampled_from("abc"), _VALUES, max_size=3))
+def test_a_merge_patch_applied_twice_is_applied_once(target: Any, patch: Any) -> None:
+    """Merge patches are idempotent, and a null removes its member."""
+    once = merge_patch(_no_null(target), patch)
+    again = merge_patch(_no_null(once), patch)
+    assert again == once
+    assert all(key not in once for key, value in patch.items() if value is None)
+
+
+@given(value=_VALUES.map(_no_null))
+def test_a_merge_patch_of_a_whole_object_makes_that_object(value: Any) -> None:
+    """A patch on nothing is the object itself, without its nulls."""
+    if isinstance(value, dict):
+        assert merge_patch({}, value) == value
+
+
+_KEYS = st.sampled_from(["a", "b", "example.com/c"])
+
+
+_WORDS = st.sampled_from(["x", "y", "z"])
+
+
+_LABELS = st.dictionaries(_KEYS, _WORDS)
+
+
+@given(labels=_LABELS, key=_KEYS, words=st.lists(_WORDS, min_size=1, max_size=3))
+def test_in_and_notin_are_opposites(labels: dict[str, str], key: str, words: list[str]) -> None:
+    """Exactly one of `in` and `notin` selects a set of labels; one value is the same as `=`."""
+    listed = ", ".join(words)
+    inside, outside = parse_labels(f"{key} in ({listed})"), parse_labels(f"{key} notin ({listed})")
+    assert inside is not None
+    assert outside is not None
+    assert inside(labels) is not outside(labels)
+    equal = parse_labels(f"{key}={words[0]}")
+    single = parse_labels(f"{key} in ({words[0]})")
+    assert equal is not None
+    assert single is not None
+    assert equal(labels) is single(labels)
+
+
+@given(labels=_LABELS, key=_KEYS, other=_KEYS, word=_WORDS)
+def test_terms_of_a_selector_all_hold(
+    labels: dict[str, str], key: str, other: str, word: str
 ) -> None:
-    """The columns a kubectl user knows."""
-    table = (await room.api.get(f"{room.core}/{path}", accept=TABLE)).ok()
-    assert [column["name"] for column in table["columnDefinitions"]] == columns
+    """A comma means and."""
+    both = parse_labels(f"{key},{other}!={word}")
+    assert both is not None
+    assert both(labels) is (key in labels and labels.get(other) != word)
 
 
-async def test_tables_of_cluster_kinds_have_their_columns(room: Room) -> None:
-    """Namespaces, Nodes and definitions."""
-    expected = {
-        "/api/v1/namespaces": ["Name", "Status", "Age"],
-        "/api/v1/nodes": [
-            "Name",
-            "Status",
-            "Roles",
-            "Age",
-            "Version",
-            "Internal-IP",
-            "External-IP",
-            "OS-Image",
-            "Kernel-Version",
-            "Container-Runtime",
-        ],
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions": ["Name", "Created At"],
-    }
-    for path, columns in expected.items():
-        table = (await room.api.get(path, accept=TABLE)).ok()
-        assert [column["name"] for column in table["columnDefinitions"]] == columns
+@pytest.mark.parametrize("text", ["a in b", "a,", "!", "=a", "a in (", "a ~ b", "a>x"])
+def test_what_is_no_label_selector_is_refused(text: str) -> None:
+    """Bad grammar is a bad request."""
+    with pytest.raises(StatusError) as caught:
+        parse_labels(text)
+    assert caught.value.code == 400
+
+
+def test_field_selectors_know_escapes() -> None:
+    """A backslash keeps a comma or an equals sign inside a value."""
+    assert parse_fields(r"a=b\,c,d!=e\=f") == (("a", "b,c", True), ("d", "e=f", False))
+
+
+_STEPS = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', 'v:"y"'])
+
+
+_PATHS = st.sets(st.lists(_STEPS, min_size=1, max_size=3).map(tuple), max_size=6)
+
+
+def _tree(paths: set[tuple[str, ...]]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path in paths:
+        at = tree
+        for step in path:
+            at = at.setdefault(step, {})
+        at["."] = {}
+    return tree
+
+
+@given(left=_PATHS, right=_PATHS)
+def test_sets_of_fields_are_sets(left: set[Any], right: set[Any]) -> None:
+    """Union, difference and intersection agree with those of plain sets of paths."""
+    one, two = _tree(left), _tree(right)
+    assert set(members(union(one, two))) == left | right
+    assert set(members(difference(one, two))) == left - right
+    assert set(members(intersection(one, two))) == left & right
+
+
+@given(paths=_PATHS)
+def test_a_set_of_fields_survives_the_wire(paths: set[Any]) -> None:
+    """What is written as fieldsV1 reads back as the same set."""
+    assert set(members(from_wire(to_wire(_tree(paths))))) == paths
+
+
+_OBJECTS = st.recursive(
+    st.integers() | st.text(max_size=2),
+    lambda below: st.dictionaries(st.sampled_from("abcd"), below, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(value=_OBJECTS)
+def test_nothing_changed_is_no_fields(value: Any) -> None:
+    """An object does not differ from itself, and all its leaves are new against nothing."""
+    assert changes(value, value, None) == ({}, {})
+    if isinstance(value, dict):
+        added, removed = changes({}, value, None)
+        assert removed == {}
+        assert set(members(fields_of(value, None, with_self=False))) - {()} <= set(members(added))
+
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def container(name: str = "c", *, ready: bool = False, **state: Json) -> Json:
@@ -182,6 +192,8 @@ def pod(
 
 
 RUNNING: Json = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+
+
 DONE: Json = {"terminated": {"exitCode": 0, "reason": "Completed"}}
 
 
@@ -260,16 +272,14 @@ DONE: Json = {"terminated": {"exitCode": 0, "reason": "Completed"}}
         (pod("Succeeded", container(**DONE), deleting=True), "0/1", "Completed"),
     ],
 )
-async def test_the_status_word_of_a_pod_is_that_of_kubectl(
-    obj: Json, ready: str, word: str
-) -> None:
+def test_the_status_word_of_a_pod_is_that_of_kubectl(obj: Json, ready: str, word: str) -> None:
     """Waiting and terminated reasons, init progress, deletion: in kubectl's order of precedence."""
     cells = PRINTERS["pods"].cells(obj, NOW)
     assert cells[1:3] == [ready, word]
     assert cells[4] == "60s"
 
 
-async def test_restarts_say_when() -> None:
+def test_restarts_say_when() -> None:
     """A restarted container shows how long ago."""
     status = container(ready=True, **RUNNING) | {
         "restartCount": 3,
@@ -294,13 +304,13 @@ async def test_restarts_say_when() -> None:
         (800 * 86400, "2y70d"),
     ],
 )
-async def test_ages_are_short(seconds: int, text: str) -> None:
+def test_ages_are_short(seconds: int, text: str) -> None:
     """At most two units, coarser with age."""
     assert human_duration(seconds) == text
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-async def test_an_age_is_never_long(seconds: int) -> None:
+def test_an_age_is_never_long(seconds: int) -> None:
     """No age takes more than eight characters."""
     assert 2 <= len(human_duration(seconds)) <= 8
     assert human_duration(timedelta(seconds=seconds).total_seconds())[0].isdigit()
@@ -324,7 +334,7 @@ async def test_an_age_is_never_long(seconds: int) -> None:
         (".list[9]", []),
     ],
 )
-async def test_json_paths_find_what_they_name(path: str, found: list[Any]) -> None:
+def test_json_paths_find_what_they_name(path: str, found: list[Any]) -> None:
     """Members, indexes, wildcards, filters, escapes."""
     obj = {
         "a": {"b": 1},
@@ -334,7 +344,7 @@ async def test_json_paths_find_what_they_name(path: str, found: list[Any]) -> No
     assert parse_path(path)(obj) == found
 
 
-async def test_a_json_path_that_cannot_be_read_is_refused() -> None:
+def test_a_json_path_that_cannot_be_read_is_refused() -> None:
     """Unknown syntax is an error, not an empty column."""
     with pytest.raises(ValueError, match="JSONPath"):
         parse_path(".a[")

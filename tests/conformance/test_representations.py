@@ -1,0 +1,140 @@
+"""Laws of Accept: tables, partial metadata, refusals; and of the words printed for Pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conformance.api import PARTIAL, PARTIAL_LIST, TABLE, Room
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Json = dict[str, Any]
+
+
+async def test_the_first_form_the_server_has_is_taken(room: Room) -> None:
+    """Unknown forms are passed over; with nothing left the answer is 406."""
+    await room.widget("a")
+    path = f"{room.widgets}/a"
+    odd = "application/json;as=Odd;g=meta.k8s.io;v=v1"
+    assert (await room.api.get(path, accept=f"{odd},application/json")).ok()["kind"] == "Widget"
+    table = await room.api.get(path, accept=f"{TABLE},application/json")
+    assert table.ok()["kind"] == "Table"
+    for accept in (odd, "text/html", "image/png"):
+        assert (await room.api.get(path, accept=accept)).status == 406
+    assert (await room.api.get(path, accept="*/*")).ok()["kind"] == "Widget"
+
+
+async def test_partial_lists_and_partial_objects_are_told_apart(room: Room) -> None:
+    """Asking for the one where the other is gets no answer (a real server says 406 or 500)."""
+    made = await room.widget("a")
+    one = (await room.api.get(f"{room.widgets}/a", accept=PARTIAL)).ok()
+    assert one["metadata"] == made["metadata"]
+    assert one["kind"] == "PartialObjectMetadata"
+    many = (await room.api.get(room.widgets, accept=PARTIAL_LIST)).ok()
+    assert many["kind"] == "PartialObjectMetadataList"
+    assert many["items"] == [one]
+    assert (await room.api.get(room.widgets, accept=PARTIAL)).status >= 400
+    assert (await room.api.get(f"{room.widgets}/a", accept=PARTIAL_LIST)).status >= 400
+
+
+async def test_writes_answer_in_the_asked_form(room: Room) -> None:
+    """Create, patch and status patch can answer with metadata alone or a Table."""
+    body = {"metadata": {"name": "a"}, "data": {"k": "v"}}
+    made = (await room.api.post(room.maps, body, accept=PARTIAL)).ok()
+    assert set(made) == {"kind", "apiVersion", "metadata"}
+    changed = (await room.api.patch(f"{room.maps}/a", {"data": {"k": "w"}}, accept=PARTIAL)).ok()
+    assert changed["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
+    table = (await room.api.patch(f"{room.maps}/a", {"data": {"l": "x"}}, accept=TABLE)).ok()
+    assert table["rows"][0]["cells"][:2] == ["a", 2]
+
+
+async def test_a_table_of_pods_has_the_columns_of_kubectl(room: Room) -> None:
+    """Names and priorities of the columns, and the cells of a Pending Pod."""
+    await room.pod("p")
+    table = (await room.api.get(room.pods, accept=TABLE)).ok()
+    columns = [(column["name"], column["priority"]) for column in table["columnDefinitions"]]
+    assert columns == [
+        ("Name", 0),
+        ("Ready", 0),
+        ("Status", 0),
+        ("Restarts", 0),
+        ("Age", 0),
+        ("IP", 1),
+        ("Node", 1),
+        ("Nominated Node", 1),
+        ("Readiness Gates", 1),
+    ]
+    cells = table["rows"][0]["cells"]
+    assert cells[:4] == ["p", "0/1", "Pending", "0"]
+    assert cells[5:] == ["<none>"] * 4
+
+
+@pytest.mark.parametrize(
+    ("path", "columns"),
+    [
+        ("services", ["Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "Selector"]),
+        ("configmaps", ["Name", "Data", "Age"]),
+        ("secrets", ["Name", "Type", "Data", "Age"]),
+        ("serviceaccounts", ["Name", "Age"]),
+        (
+            "persistentvolumeclaims",
+            [
+                "Name",
+                "Status",
+                "Volume",
+                "Capacity",
+                "Access Modes",
+                "StorageClass",
+                "VolumeAttributesClass",
+                "Age",
+                "VolumeMode",
+            ],
+        ),
+        (
+            "events",
+            [
+                "Last Seen",
+                "Type",
+                "Reason",
+                "Object",
+                "Subobject",
+                "Source",
+                "Message",
+                "First Seen",
+                "Count",
+                "Name",
+            ],
+        ),
+    ],
+)
+async def test_tables_of_built_in_kinds_have_their_columns(
+    room: Room, path: str, columns: list[str]
+) -> None:
+    """The columns a kubectl user knows."""
+    table = (await room.api.get(f"{room.core}/{path}", accept=TABLE)).ok()
+    assert [column["name"] for column in table["columnDefinitions"]] == columns
+
+
+async def test_tables_of_cluster_kinds_have_their_columns(room: Room) -> None:
+    """Namespaces, Nodes and definitions."""
+    expected = {
+        "/api/v1/namespaces": ["Name", "Status", "Age"],
+        "/api/v1/nodes": [
+            "Name",
+            "Status",
+            "Roles",
+            "Age",
+            "Version",
+            "Internal-IP",
+            "External-IP",
+            "OS-Image",
+            "Kernel-Version",
+            "Container-Runtime",
+        ],
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions": ["Name", "Created At"],
+    }
+    for path, columns in expected.items():
+        table = (await room.api.get(path, accept=TABLE)).ok()
+        assert [column["name"] for column in table["columnDefinitions"]] == columns
