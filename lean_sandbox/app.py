@@ -6,6 +6,7 @@ import random
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -16,6 +17,7 @@ from filters import FilterStatistics
 from lean_sandbox.api.client import Client
 from lean_sandbox.api.config import load
 from lean_sandbox.api.events import EventRecorder
+from lean_sandbox.api.kubeconfig import Choice, choose
 from lean_sandbox.api.limits import Limits
 from lean_sandbox.api.telemetry import Observer
 from lean_sandbox.api.transport import Transport, TransportStatistics
@@ -297,9 +299,18 @@ def hostname() -> str:
     return socket.gethostname()
 
 
-def open_client(settings: Settings, clock: Clock, observer: Observer | None = None) -> Client:
-    """Build the client that the settings describe. Raises ConfigError; makes no request."""
-    connection = load(settings.kubeconfig or None, settings.context or None, clock=clock)
+def open_client(
+    settings: Settings,
+    clock: Clock,
+    observer: Observer | None = None,
+    *,
+    read: Callable[[list[Path], str | None], Choice] = choose,
+) -> Client:
+    """Build the client that the settings describe. Raises ConfigError; makes no request.
+
+    ``read`` reads the kubeconfig, see :func:`.api.config.load`.
+    """
+    connection = load(settings.kubeconfig or None, settings.context or None, clock=clock, read=read)
     limits = Limits(
         max_in_flight=settings.max_requests_in_flight,
         reserved_for_client=max(0, min(4, settings.max_requests_in_flight - 1)),

@@ -10,6 +10,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
+from lean_sandbox.api.kubeconfig import apart
 from lean_sandbox.app import Controller, open_client
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.exposition import Scraper, Source
@@ -112,7 +113,8 @@ async def run_until_signalled(settings: Settings) -> None:
     """
     clock = SystemClock()
     times = RequestTimes() if settings.enable_rest_client_metrics else None
-    client = open_client(settings, clock, times.observe if times is not None else None)
+    observer = times.observe if times is not None else None
+    client = open_client(settings, clock, observer, read=apart)
     try:
         controller = Controller(client, settings, clock=clock)
         if times is not None:

@@ -8,9 +8,8 @@ Where it looks, first match wins:
 3. the service account of the Pod, unless a context was asked for by name,
 4. ``~/.kube/config``.
 
-lightkube's ``KubeConfig`` does the parsing. It is imported inside :func:`load`, because its package
-costs about 8 MiB of resident memory (the HTTP library and every model); a process in a cluster
-never needs it. Added here: the fields lightkube does not know (``tls-server-name``,
+lightkube's ``KubeConfig`` does the parsing, see :mod:`.kubeconfig`; a process in a cluster never
+needs it. Added here: the fields lightkube does not know (``tls-server-name``,
 ``interactiveMode``, ``provideClusterInfo``), relative paths, and an error for each thing that is
 not supported (``proxy-url``, ``auth-provider``, impersonation) instead of silence.
 
@@ -25,11 +24,9 @@ import binascii
 import os
 import ssl
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import Any
 
 from lean_sandbox.api import tls
 from lean_sandbox.api.auth import (
@@ -43,11 +40,8 @@ from lean_sandbox.api.auth import (
 from lean_sandbox.api.connection import Connection, parse_server
 from lean_sandbox.api.errors import ConfigError
 from lean_sandbox.api.exec_plugin import ExecAuth, ExecSettings
+from lean_sandbox.api.kubeconfig import HELP, Choice, Cluster, Place, User, UserExec, choose
 from lean_sandbox.clock import Clock, SystemClock
-
-if TYPE_CHECKING:
-    from lightkube.config.kubeconfig import SingleConfig
-    from lightkube.config.models import Cluster, User, UserExec
 
 __all__ = ["SERVICE_ACCOUNT", "load"]
 
@@ -56,7 +50,6 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
-_KUBECONFIG_HELP = "point --kubeconfig or KUBECONFIG at a kubeconfig file"
 
 
 def load(
@@ -67,8 +60,12 @@ def load(
     environ: Mapping[str, str] | None = None,
     home: Path | None = None,
     service_account: Path = SERVICE_ACCOUNT,
+    read: Callable[[list[Path], str | None], Choice] = choose,
 ) -> Connection:
     """Find the settings and return the connection they describe.
+
+    ``read`` reads the kubeconfig: :func:`.kubeconfig.choose`, or :func:`.kubeconfig.apart` for a
+    process that is to stay small.
 
     No request is made and no plugin is run. Raises ConfigError, which names file, field and the way
     out.
@@ -76,10 +73,10 @@ def load(
     clock = clock or SystemClock()
     environ = os.environ if environ is None else environ
     if kubeconfig:
-        return _from_files([Path(kubeconfig).expanduser()], context, clock, environ)
+        return _connection(read([Path(kubeconfig).expanduser()], context), clock, environ)
     listed = [Path(part) for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     if listed:
-        return _from_files([file.expanduser() for file in listed], context, clock, environ)
+        return _connection(read([file.expanduser() for file in listed], context), clock, environ)
     if context is None and "KUBERNETES_SERVICE_HOST" in environ:
         found = _in_cluster(environ, service_account, clock)
         if found is not None:
@@ -89,9 +86,9 @@ def load(
         raise ConfigError(
             f"no kubeconfig: neither --kubeconfig nor KUBECONFIG is set, {service_account}/token "
             f"is not there, and {default} does not exist",
-            way_out=f"{_KUBECONFIG_HELP}, or run in a Pod with a service account",
+            way_out=f"{HELP}, or run in a Pod with a service account",
         )
-    return _from_files([default], context, clock, environ)
+    return _connection(read([default], context), clock, environ)
 
 
 def _in_cluster(environ: Mapping[str, str], folder: Path, clock: Clock) -> Connection | None:
@@ -110,183 +107,49 @@ def _in_cluster(environ: Mapping[str, str], folder: Path, clock: Clock) -> Conne
     authority = folder / "ca.crt"
     return Connection(
         server=server,
-        ssl_context=_trusting(_Place(str(authority)), file=authority),
+        ssl_context=_trusting(Place(str(authority)), file=authority),
         auth=TokenFileAuth(token, clock),
         namespace=namespace or "default",
         source=f"service account {folder}",
     )
 
 
-class _Place:
-    """Where in a file something stands, for messages."""
-
-    def __init__(self, source: str, field: str = "") -> None:
-        self.source = source
-        self.field = field
-
-    def at(self, field: str) -> _Place:
-        return _Place(self.source, f"{self.field}.{field}" if self.field else field)
-
-    def error(self, problem: str, way_out: str = "") -> ConfigError:
-        return ConfigError(problem, source=self.source, field=self.field, way_out=way_out)
+def _connection(choice: Choice, clock: Clock, environ: Mapping[str, str]) -> Connection:
+    """Turn what a kubeconfig says into a connection."""
+    return _Chosen(choice, clock, environ).connection()
 
 
-def _from_files(
-    files: list[Path], wanted: str | None, clock: Clock, environ: Mapping[str, str]
-) -> Connection:
-    present = [file for file in files if file.is_file()]
-    if not present:
-        names = ", ".join(map(str, files))
-        raise ConfigError("the kubeconfig does not exist", source=names, way_out=_KUBECONFIG_HELP)
-    known: list[str] = []
-    for file in present:
-        document = _read(file)
-        name = wanted or document.get("current-context")
-        contexts = _names(document, "contexts", _Place(str(file)))
-        known += contexts
-        if name in contexts:
-            return _Reader(file, document, clock, environ).connection(str(name))
-    sources = ", ".join(map(str, present))
-    listing = f"contexts there: {', '.join(known)}" if known else "there are no contexts in it"
-    if wanted:
-        raise ConfigError(
-            f"there is no context {wanted!r}",
-            source=sources,
-            field="contexts",
-            way_out=f"name one that exists with --context ({listing})",
-        )
-    raise ConfigError(
-        "current-context is not set or names no context",
-        source=sources,
-        field="current-context",
-        way_out=f"name one with --context ({listing})",
-    )
+class _Chosen:
+    """The context of a kubeconfig that is used."""
 
-
-def _read(file: Path) -> dict[str, Any]:
-    import yaml  # noqa: PLC0415 -- not needed in a cluster, like lightkube below
-
-    place = _Place(str(file))
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise place.error(f"cannot be read: {problem}", _KUBECONFIG_HELP) from problem
-    except yaml.YAMLError as problem:
-        mark = getattr(problem, "problem_mark", None)
-        line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        what = getattr(problem, "problem", None) or "unreadable"
-        raise place.error(f"is not YAML: {line}{what}", "correct the file") from problem
-    if not isinstance(document, dict):
-        raise place.error("is not a kubeconfig: its top level is no mapping", _KUBECONFIG_HELP)
-    return document
-
-
-def _entries(document: dict[str, Any], section: str, place: _Place) -> list[dict[str, Any]]:
-    entries = document.get(section) or []
-    if not isinstance(entries, list) or not all(
-        isinstance(entry, dict) and isinstance(entry.get("name"), str) for entry in entries
-    ):
-        raise place.at(section).error("is not a list of named entries", "correct the file")
-    return entries
-
-
-def _names(document: dict[str, Any], section: str, place: _Place) -> list[str]:
-    return [entry["name"] for entry in _entries(document, section, place)]
-
-
-class _Reader:
-    """One kubeconfig file, of which one context is used."""
-
-    def __init__(
-        self, file: Path, document: dict[str, Any], clock: Clock, environ: Mapping[str, str]
-    ) -> None:
-        self._file = file
-        self._document = document
+    def __init__(self, choice: Choice, clock: Clock, environ: Mapping[str, str]) -> None:
+        self._choice = choice
         self._clock = clock
         self._environ = environ
-        self._place = _Place(str(file))
-        self._folder = file.absolute().parent
+        self._folder = Path(choice.file).absolute().parent
 
-    def connection(self, name: str) -> Connection:
-        context, context_at = self._entry("contexts", "context", name)
-        if not isinstance(context.get("cluster"), str):
-            raise context_at.at("cluster").error("is missing", "name a cluster of the file")
-        cluster_name = context["cluster"]
-        user_name = context.get("user") or ""
-        cluster, cluster_at = self._entry("clusters", "cluster", cluster_name)
-        user, user_at = self._entry("users", "user", user_name) if user_name else ({}, context_at)
-        self._refuse(cluster, cluster_at, user, user_at)
-        found = self._parse(name, context, cluster, user)
-        address = parse_server(found.cluster.server, source=f"{self._file}: {cluster_at.field}")
-        secured = self._tls(found.cluster, cluster_at) if address.tls else None
-        if secured is not None and found.user is not None:
-            self._client_certificate(secured, found.user, user_at)
+    def connection(self) -> Connection:
+        choice = self._choice
+        cluster_at = Place(choice.file, choice.cluster_field)
+        user_at = Place(choice.file, choice.user_field)
+        server = choice.cluster.server
+        address = parse_server(server, source=f"{choice.file}: {cluster_at.field}")
+        secured = self._tls(choice.cluster, cluster_at) if address.tls else None
+        if secured is not None and choice.user is not None:
+            self._client_certificate(secured, choice.user, user_at)
         return Connection(
-            server=found.cluster.server,
+            server=server,
             ssl_context=secured,
-            auth=self._auth(found.user, user, user_at, cluster, secured),
-            namespace=found.namespace,
-            tls_server_name=_text(cluster, "tls-server-name", cluster_at),
-            source=f"kubeconfig {self._file}, context {name!r}",
+            auth=self._auth(choice.user, choice.raw_user, user_at, choice.raw_cluster, secured),
+            namespace=choice.namespace,
+            tls_server_name=_text(choice.raw_cluster, "tls-server-name", cluster_at),
+            source=f"kubeconfig {choice.file}, context {choice.context!r}",
         )
-
-    def _entry(self, section: str, key: str, name: str) -> tuple[dict[str, Any], _Place]:
-        place = self._place.at(f"{section}[{name}]")
-        for entry in _entries(self._document, section, self._place):
-            if entry["name"] == name:
-                value = entry.get(key)
-                if not isinstance(value, dict):
-                    raise place.at(key).error("is missing or no mapping", "correct the file")
-                return value, place.at(key)
-        names = ", ".join(_names(self._document, section, self._place)) or "none"
-        raise place.error("does not exist", f"{section} in this file: {names}")
-
-    def _refuse(
-        self, cluster: dict[str, Any], cluster_at: _Place, user: dict[str, Any], user_at: _Place
-    ) -> None:
-        """Refuse what would be dangerous or baffling to leave out silently."""
-        if cluster.get("proxy-url"):
-            raise cluster_at.at("proxy-url").error(
-                "proxies are not supported", "give the server a direct route and remove the field"
-            )
-        if not isinstance(cluster.get("server"), str) or not cluster["server"]:
-            raise cluster_at.at("server").error("is missing", "give a URL like https://host:6443")
-        if user.get("auth-provider"):
-            raise user_at.at("auth-provider").error(
-                "is not supported (Kubernetes removed it too)", "use a credential plugin: exec"
-            )
-        if any(user.get(key) for key in ("as", "as-uid", "as-groups", "as-user-extra")):
-            raise user_at.at("as").error(
-                "impersonation is not supported", "use a user that has the rights itself"
-            )
-
-    def _parse(
-        self, name: str, context: dict[str, Any], cluster: dict[str, Any], user: dict[str, Any]
-    ) -> SingleConfig:
-        from lightkube.config.kubeconfig import KubeConfig  # noqa: PLC0415 -- see the module
-        from lightkube.core.exceptions import ConfigError as LightkubeConfigError  # noqa: PLC0415
-
-        # Only what is used is parsed, so that a broken neighbour in the file does no harm.
-        user_name = context.get("user")
-        chosen = {
-            "current-context": name,
-            "contexts": [{"name": name, "context": context}],
-            "clusters": [{"name": context["cluster"], "cluster": cluster}],
-            "users": [{"name": user_name, "user": user}] if user_name else [],
-        }
-        try:
-            found = KubeConfig.from_dict(chosen, fname=self._file.absolute()).get()
-        except (LightkubeConfigError, msgspec.ValidationError, KeyError, TypeError) as problem:
-            raise self._place.at(f"contexts[{name}]").error(
-                f"it, its cluster or its user is malformed: {problem}", "correct the file"
-            ) from problem
-        assert found is not None  # The context is there, and no default was given.
-        return found
 
     def _absolute(self, file: str) -> Path:
         return self._folder / Path(file).expanduser()
 
-    def _tls(self, cluster: Cluster, place: _Place) -> ssl.SSLContext:
+    def _tls(self, cluster: Cluster, place: Place) -> ssl.SSLContext:
         has_authority = bool(cluster.certificate_auth or cluster.certificate_auth_data)
         if cluster.insecure:
             if has_authority:
@@ -303,7 +166,7 @@ class _Reader:
             return _trusting(place.at("certificate-authority"), file=file)
         return _trusting(place)
 
-    def _client_certificate(self, context: ssl.SSLContext, user: User, place: _Place) -> None:
+    def _client_certificate(self, context: ssl.SSLContext, user: User, place: Place) -> None:
         if not (user.client_cert or user.client_cert_data):
             return
         if not (user.client_key or user.client_key_data):
@@ -318,12 +181,12 @@ class _Reader:
                 "give PEM files that belong together, the key without a password",
             ) from problem
 
-    def _pem(self, data: str | None, file: str | None, place: _Place, what: str) -> bytes:
+    def _pem(self, data: str | None, file: str | None, place: Place, what: str) -> bytes:
         if data:
             return _decode(data, place.at(f"client-{what}-data"))
         return self._bytes(file or "", place.at(f"client-{what}"))
 
-    def _bytes(self, file: str, place: _Place) -> bytes:
+    def _bytes(self, file: str, place: Place) -> bytes:
         try:
             return self._absolute(file).read_bytes()
         except OSError as problem:
@@ -335,7 +198,7 @@ class _Reader:
         self,
         user: User | None,
         raw: dict[str, Any],
-        place: _Place,
+        place: Place,
         cluster: dict[str, Any],
         context: ssl.SSLContext | None,
     ) -> Auth:
@@ -361,7 +224,7 @@ class _Reader:
         return NoAuth()
 
     def _exec_auth(
-        self, settings: ExecSettings, place: _Place, context: ssl.SSLContext | None
+        self, settings: ExecSettings, place: Place, context: ssl.SSLContext | None
     ) -> ExecAuth:
         has_terminal = sys.stdin is not None and sys.stdin.isatty()
         if settings.interactive_mode == "Always" and not has_terminal:
@@ -374,7 +237,7 @@ class _Reader:
         )
 
     def _exec_settings(
-        self, found: UserExec, raw: dict[str, Any], place: _Place, cluster: dict[str, Any]
+        self, found: UserExec, raw: dict[str, Any], place: Place, cluster: dict[str, Any]
     ) -> ExecSettings:
         if found.apiVersion not in _EXEC_VERSIONS:
             raise place.at("apiVersion").error(
@@ -399,7 +262,7 @@ class _Reader:
             folder=str(self._folder),
         )
 
-    def _cluster_info(self, cluster: dict[str, Any], place: _Place) -> dict[str, Any]:
+    def _cluster_info(self, cluster: dict[str, Any], place: Place) -> dict[str, Any]:
         """Return what a plugin is told of the cluster; files are inlined for it."""
         keys = ("server", "tls-server-name", "insecure-skip-tls-verify")
         info = {key: cluster[key] for key in keys if cluster.get(key)}
@@ -414,14 +277,14 @@ class _Reader:
         return info
 
 
-def _text(mapping: dict[str, Any], key: str, place: _Place) -> str | None:
+def _text(mapping: dict[str, Any], key: str, place: Place) -> str | None:
     value = mapping.get(key)
     if value is not None and not isinstance(value, str):
         raise place.at(key).error("is not a text", "put it in quotes")
     return value or None
 
 
-def _decode(data: str, place: _Place) -> bytes:
+def _decode(data: str, place: Place) -> bytes:
     try:
         # People wrap long lines; everything else that is not base64 is a mistake.
         return base64.b64decode("".join(data.split()), validate=True)
@@ -429,9 +292,7 @@ def _decode(data: str, place: _Place) -> bytes:
         raise place.error(f"is not base64: {problem}", "paste it again") from problem
 
 
-def _trusting(
-    place: _Place, *, file: Path | None = None, data: str | None = None
-) -> ssl.SSLContext:
+def _trusting(place: Place, *, file: Path | None = None, data: str | None = None) -> ssl.SSLContext:
     try:
         return tls.trusting(file=file, data=data)
     except (OSError, ValueError) as problem:
