@@ -7,7 +7,8 @@ Both can contend for one Lease. The rules:
 * A Lease has expired when its record has not changed for ``leaseDurationSeconds`` *since we first
   saw it so, on our own monotonic clock*. Times in the record are for people: clocks of two machines
   are never compared, and wall clocks may jump.
-* The holder renews every ``retry_s``, with one PUT and no read. It leads until ``renew_deadline_s``
+* The holder renews every ``retry_s``, and twice as often while that fails, with one PUT and no
+  read. It leads until ``renew_deadline_s``
   after it *sent* the last renewal that succeeded, which others have seen no earlier than that and
   respect for ``duration_s``. So no two lead at once while no clock runs faster than another by more
   than the ratio of the two (3 to 2), the tolerance that client-go names for the same settings.
@@ -193,7 +194,7 @@ class Elector:
     async def _give_up(self, lease: Json) -> None:
         self._leads = False
         if self.recorder is not None:
-            self._announce("stopped leading")
+            self._announce("Released", "stopped leading")
             self.recorder.close()
             await self._clock.wait(self._told, _FAREWELL_S)
         now = self._stamp()
@@ -219,7 +220,7 @@ class Elector:
             if self._leads:
                 _log.info("leading", lease=LEASE_NAME, namespace=self.namespace)
                 self.acquired.set()
-                self._announce("became leader")
+                self._announce("Acquired", "became leader")
                 return True
             wait_s = times.retry_s * (1.0 - _JITTER * self._uniform())
             asked_s = getattr(self.problem, "retry_after_s", None) or 0.0
@@ -231,7 +232,8 @@ class Elector:
         times = self._times
         began = self._leads_until - times.renew_deadline_s
         while self.loss is None:
-            await self._clock.sleep(began + times.retry_s - self._clock.monotonic())
+            pause_s = times.retry_s if self.problem is None else times.retry_s / 2
+            await self._clock.sleep(began + pause_s - self._clock.monotonic())
             if self._stops:
                 await self._released.wait()
                 return
@@ -409,11 +411,11 @@ class Elector:
         if type(before) is not type(problem) and not isinstance(problem, Conflict):
             _log.warning("lease_request_failed", lease=LEASE_NAME, error=str(problem))
 
-    def _announce(self, what: str) -> None:
+    def _announce(self, action: str, what: str) -> None:
         if self.recorder is not None:
             lease = ObjectReference(LEASES.api_version, LEASES.kind, LEASE_NAME, self.namespace)
             note = f"{self.identity} {what}"
-            self.recorder.emit(lease, "Normal", "LeaderElection", "LeaderElection", note)
+            self.recorder.emit(lease, "Normal", "LeaderElection", action, note)
 
     async def _tell(self) -> None:
         if self.recorder is not None:

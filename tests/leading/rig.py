@@ -1,0 +1,216 @@
+"""Electors over the wire against the embedded control plane, with clocks moved by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+
+from lean_sandbox.api.client import Client
+from lean_sandbox.api.config import load
+from lean_sandbox.api.events import EventRecorder
+from lean_sandbox.api.transport import Transport
+from lean_sandbox.local.audit import AuditEntry
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.run.leader import LEASE_NAME, Elector
+from tests.support.clock import EPOCH, FakeClock
+
+__all__ = ["LEASES", "NS", "Contender", "JumpingClock", "Rig", "allow", "open_rig"]
+
+Json = dict[str, Any]
+NS = "election"
+LEASES = "leases.coordination.k8s.io"
+_PATIENCE_S = 20.0
+
+
+class JumpingClock(FakeClock):
+    """A fake clock whose wall time can be set, and that can stand in for a stopped process."""
+
+    def set_wall(self, ahead_s: float) -> None:
+        """Move the wall clock alone."""
+        self._start += timedelta(seconds=ahead_s)
+
+    def leap(self, seconds: float) -> None:
+        """Let time pass while no task of this process runs; who slept wakes afterwards."""
+        self._elapsed += seconds
+
+
+class Contender:
+    """One of our electors, and what belongs to it."""
+
+    def __init__(self, elector: Elector, clock: JumpingClock, user: str) -> None:
+        """Hold the parts."""
+        self.elector = elector
+        self.clock = clock
+        self.user = user
+        self.scope = anyio.CancelScope()
+        self.is_done = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether it believes to lead."""
+        return self.elector.is_leader
+
+    async def run(self) -> None:
+        """Contend until lost, released or killed."""
+        with self.scope:
+            await self.elector.run()
+        self.is_done = True
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        self.scope.cancel()
+
+
+class Rig:
+    """A control plane and electors; see the module docstring."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        server_clock: FakeClock,
+        group: TaskGroup,
+        stack: AsyncExitStack,
+    ) -> None:
+        """Hold the parts."""
+        self.plane = plane
+        self.server_clock = server_clock
+        self.clock = JumpingClock()
+        self.contenders: list[Contender] = []
+        #: Requests that the server holds back, and nobody shall wait for.
+        self.held = 0
+        self._group = group
+        self._stack = stack
+        self._transports: list[Transport] = []
+        self._folder = Path(stack.enter_context(TemporaryDirectory()))
+
+    def client(self, user: str, clock: FakeClock | None = None) -> Client:
+        """Return a client of a user."""
+        path = self.plane.kubeconfig(self._folder / user.replace(":", "_"), user)
+        transport = Transport(load(str(path)), clock=clock or self.clock)
+        self._transports.append(transport)
+        self._stack.push_async_callback(transport.aclose)
+        return Client(transport)
+
+    def contend(
+        self,
+        name: str,
+        *,
+        user: str | None = None,
+        clock: JumpingClock | None = None,
+        uniform: Callable[[], float] = lambda: 0.0,
+        with_events: bool = False,
+    ) -> Contender:
+        """Start an elector; without ``user`` it may do everything."""
+        clock = clock or self.clock
+        user = user or f"system:serviceaccount:{NS}:{name}"
+        client = self.client(user, clock)
+        recorder = EventRecorder(client, clock, "tests", name) if with_events else None
+        elector = Elector(
+            client, namespace=NS, identity=name, clock=clock, uniform=uniform, recorder=recorder
+        )
+        contender = Contender(elector, clock, user)
+        self.contenders.append(contender)
+        self._group.start_soon(contender.run)
+        return contender
+
+    # -- time and rest ---------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Wait until every request was answered that the server does not hold back."""
+        with anyio.fail_after(_PATIENCE_S):
+            quiet = 0
+            while quiet < 20:
+                await anyio.lowlevel.checkpoint()
+                flying = sum(one.statistics().in_flight for one in self._transports)
+                quiet = quiet + 1 if flying <= self.held else 0
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock, letting requests be answered wherever a timer rings."""
+        await self.settle()
+        until_s = self.clock.monotonic() + seconds
+        while (left_s := until_s - self.clock.monotonic()) > 0.0:
+            next_s = self.clock.next_s
+            await self.clock.advance(left_s if next_s is None else min(left_s, next_s))
+            await self.settle()
+            assert sum(one.leads for one in self.contenders) <= 1
+
+    async def until(self, holds: Callable[[], object], within_s: float) -> float:
+        """Advance in small steps until something holds; return how long that took."""
+        began = self.clock.monotonic()
+        await self.settle()
+        while not holds():
+            assert self.clock.monotonic() - began <= within_s + 1e-6
+            await self.advance(0.1)
+        return self.clock.monotonic() - began
+
+    # -- the Lease -------------------------------------------------------------------------------
+
+    def lease(self) -> Json | None:
+        """Return the Lease, ``None`` without one."""
+        return self.plane.store.find(LEASES, NS, LEASE_NAME)
+
+    @property
+    def spec(self) -> Json:
+        """What the Lease says; fails without one."""
+        lease = self.lease()
+        assert lease is not None
+        spec: Json = lease["spec"]
+        return spec
+
+    def edit(self, **spec: Any) -> None:
+        """Change the Lease as an administrator does."""
+        self.plane.store.patch(LEASES, NS, LEASE_NAME, {"spec": spec})
+
+    def put(self, **spec: Any) -> None:
+        """Make the Lease as somebody else has left it."""
+        metadata = {"name": LEASE_NAME, "namespace": NS}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+        self.plane.store.create({**body, "spec": spec})
+
+    def requests(self, contender: Contender) -> list[AuditEntry]:
+        """Return what a contender has asked of the server."""
+        return self.plane.audit.select(user=contender.user)
+
+    def asked(self, contender: Contender) -> dict[str, int]:
+        """Return the same as counts of ``verb resource``."""
+        return dict(self.plane.audit.counts(contender.user))
+
+
+@asynccontextmanager
+async def open_rig(*, allowed: bool = True) -> AsyncIterator[Rig]:
+    """Start a control plane whose electors may do everything, or nothing before :func:`allow`."""
+    async with AsyncExitStack() as stack:
+        # Its clock stands still unless a test moves it, so that what is held back stays so.
+        server_clock = FakeClock(EPOCH)
+        plane = ControlPlane(LocalSettings(), clock=server_clock)
+        await stack.enter_async_context(plane)
+        plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
+        if allowed:
+            allow(plane)
+        async with anyio.create_task_group() as group, AsyncExitStack() as inner:
+            yield Rig(plane, server_clock, group, inner)
+            group.cancel_scope.cancel()
+
+
+def allow(plane: ControlPlane) -> None:
+    """Let the electors do everything."""
+    api_group = "rbac.authorization.k8s.io"
+    electors = {"kind": "Group", "apiGroup": api_group, "name": f"system:serviceaccounts:{NS}"}
+    role = {"kind": "ClusterRole", "apiGroup": api_group, "name": "cluster-admin"}
+    plane.store.create(
+        {
+            "apiVersion": f"{api_group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "electors"},
+            "roleRef": role,
+            "subjects": [electors],
+        }
+    )
