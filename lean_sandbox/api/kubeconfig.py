@@ -171,11 +171,12 @@ def choose(files: list[Path], wanted: str | None) -> Choice:
 def apart(files: list[Path], wanted: str | None) -> Choice:
     """Do what :func:`choose` does in a child process, whose memory goes with it.
 
-    Raises ConfigError as that does. Where no child can be had, this process reads and pays.
+    Raises ConfigError as that does. Where no child can be had, this process reads and pays. The
+    child does not look for modules in the working folder (-P), which may be anybody's.
     """
     try:
         done = subprocess.run(  # noqa: S603 -- this very module, and no shell
-            [sys.executable, "-m", __name__, *map(str, files)],
+            [sys.executable, "-P", "-m", __name__, *map(str, files)],
             input=(wanted or "").encode(),
             capture_output=True,
             check=True,
