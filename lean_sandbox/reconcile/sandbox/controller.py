@@ -191,11 +191,19 @@ class SandboxController:
         self.queue.add(
             notice.key,
             priority=LOW if notice.initial else NORMAL,
-            after_s=_ANSWER_S if _may_be_handed_over(notice) else 0.0,
+            after_s=_ANSWER_S if self._may_be_handed_over(notice) else 0.0,
             changes=int(notice.change),
             reason="sandbox gone" if notice.new is None else "sandbox",
             token=notice.token,
         )
+
+    def _may_be_handed_over(self, notice: Notice[SandboxEntry]) -> bool:
+        """Tell whether the answer to a create of our own may be under way."""
+        entry = notice.new
+        if self.stand_back is None or entry is None or notice.old is not None or notice.initial:
+            return False
+        is_ours = entry.owner is not None and entry.owner.group == names.EXTENSIONS_GROUP
+        return is_ours and entry.needs_look
 
     def on_pod(self, notice: Notice[PodEntry]) -> None:
         """Wake the Sandbox of a Pod that changed, and remember what is proven about the name."""
@@ -223,6 +231,9 @@ class SandboxController:
         return self._launches.remaining_s(wake.key, now, is_news=wake.is_news)
 
     def _wake(self, wakes: list[Wake], notice: Notice[Any]) -> None:
+        if self.queue.is_held:
+            # Nor do windows begin: who leads next looks at everything.
+            return
         for wake in wakes:
             if wake.key not in self._caches.sandboxes:
                 continue
@@ -233,11 +244,3 @@ class SandboxController:
                 reason=wake.reason,
                 token=notice.token,
             )
-
-
-def _may_be_handed_over(notice: Notice[SandboxEntry]) -> bool:
-    """Tell whether the answer to a create of our own may be on its way: the watch can be faster."""
-    entry = notice.new
-    if entry is None or notice.old is not None or notice.initial or not entry.needs_look:
-        return False
-    return entry.owner is not None and entry.owner.group == names.EXTENSIONS_GROUP
