@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import structlog
@@ -26,7 +26,7 @@ from lean_sandbox.extensions import Extensions
 from lean_sandbox.reconcile.sandbox.act import Intakes
 from lean_sandbox.reconcile.sandbox.controller import SandboxController, SandboxOptions
 from lean_sandbox.reconcile.sandbox.reconciler import Tracing
-from lean_sandbox.run.queue import QueueStatistics, WorkQueue
+from lean_sandbox.run.queue import LOW, QueueStatistics, WorkQueue
 from lean_sandbox.run.workers import PassReport, WorkerStatistics
 from lean_sandbox.settings import Settings
 from lean_sandbox.watch import kinds
@@ -37,7 +37,10 @@ from lean_sandbox.watch.intake import Intake, IntakeStatistics
 from lean_sandbox.watch.kind import Notice
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.representation import Representation
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.store import Key, Store
+
+if TYPE_CHECKING:
+    from lean_sandbox.run.leader import Elector
 
 __all__ = [
     "Controller",
@@ -79,6 +82,8 @@ class Controller:
     """The Sandbox controller over one client.
 
     ``run`` returns after :meth:`stop` once running passes have ended; cancelling it stops at once.
+    With an ``elector`` it only watches until that has been elected, the client's transport lets no
+    write pass while it is not, and ``run`` returns at once when the Lease is lost.
     """
 
     def __init__(
@@ -91,8 +96,10 @@ class Controller:
         tracing: Tracing | None = None,
         watch_options: WatchOptions | None = None,
         on_pass: Callable[[PassReport[Key]], None] | None = None,
+        elector: Elector | None = None,
     ) -> None:
         self._client = client
+        self.elector = elector
         self._clock = clock or SystemClock()
         options = settings or Settings()
         self.synced = anyio.Event()
@@ -126,6 +133,10 @@ class Controller:
         if self.extensions is not None:
             self.extensions.connect(self.intakes.sandboxes)
             self.sandboxes.on_status = self.extensions.on_status
+        if elector is not None:
+            client.transport.fence = elector.fence
+            for queue in self.queues.values():
+                queue.hold()
 
     def _build_recorder(self, controller: str, *, is_off: bool) -> EventRecorder | None:
         if is_off:
@@ -202,8 +213,34 @@ class Controller:
             self.synced.set()
             log.info("caches_synced", sandboxes=len(self.caches.sandboxes))
             task_status.started()
-            await self._work()
+            if self.elector is None:
+                await self._work()
+            else:
+                await self._work_when_elected(self.elector)
             group.cancel_scope.cancel()
+
+    async def _work_when_elected(self, elector: Elector) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._contend, elector, group.cancel_scope)
+            await elector.acquired.wait()
+            self._look_at_everything()
+            await self._work()
+            await elector.release()
+            group.cancel_scope.cancel()
+
+    async def _contend(self, elector: Elector, work: anyio.CancelScope) -> None:
+        await elector.run()
+        work.cancel()
+
+    def _look_at_everything(self) -> None:
+        """Begin as after a start: of what happened before, only the caches know."""
+        stores: dict[str, Store[Any]] = {"sandbox": self.caches.sandboxes}
+        if self.extensions is not None:
+            stores |= self.extensions.stores
+        for name, queue in self.queues.items():
+            queue.resume()
+            for key in stores[name].keys() if name in stores else ():
+                queue.add(key, priority=LOW, reason="elected")
 
     async def _work(self) -> None:
         """Run passes until stopped, and give the last Events a moment to be posted."""
@@ -230,6 +267,12 @@ class Controller:
         """Whether the caches are in sync and no pass runs or waits to run."""
         counted = self.queue.statistics()
         return self.synced.is_set() and not (counted.running or sum(counted.depth.values()))
+
+    @property
+    def is_active(self) -> bool:
+        """Whether passes run: the caches are in sync, and the election, if any, was won."""
+        is_elected = self.elector is None or self.elector.acquired.is_set()
+        return self.synced.is_set() and is_elected
 
     def stop(self) -> None:
         """Begin no more passes; running ones may finish within the grace."""
@@ -264,6 +307,9 @@ class Controller:
         workers = {"sandbox": self.sandboxes.dispatcher.statistics()}
         if self.extensions is not None:
             workers |= self.extensions.worker_statistics()
+        transport = self._client.transport.statistics()
+        if self.elector is not None:
+            transport += self.elector.client.transport.statistics()
         return ControllerStatistics(
             kinds={
                 intake.kind.resource.plural: KindStatistics(
@@ -276,7 +322,7 @@ class Controller:
             },
             queue=self.queue.statistics(),
             workers=workers["sandbox"],
-            transport=self._client.transport.statistics(),
+            transport=transport,
             workers_by_controller=workers,
         )
 

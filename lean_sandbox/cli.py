@@ -163,7 +163,8 @@ def _add_run(commands: _Commands) -> None:
         "run",
         "run the controller against a cluster",
         "Uses the kubeconfig, or the Pod's service account inside a cluster. Stops on SIGINT or\n"
-        "SIGTERM after running passes have ended; a second signal stops at once.",
+        "SIGTERM after running passes have ended; a second signal stops at once, with 1, and so\n"
+        "does the loss of the Lease.",
     )
     add_arguments(parser)
     parser.set_defaults(run=_run_controller)
@@ -176,12 +177,16 @@ def _run_controller(given: argparse.Namespace) -> int:
     import anyio  # noqa: PLC0415
 
     from lean_sandbox import log  # noqa: PLC0415
+    from lean_sandbox.api.errors import NotLeaderError  # noqa: PLC0415
     from lean_sandbox.serving import run_until_signalled  # noqa: PLC0415
 
     settings = _settings(given)
     log.configure(settings.log_level, settings.log_format)
-    anyio.run(run_until_signalled, settings)
-    return EXIT_OK
+    try:
+        return EXIT_OK if anyio.run(run_until_signalled, settings) else EXIT_FAILED
+    except NotLeaderError:
+        # The log has said why; what starts the process anew lets it contend again.
+        return EXIT_FAILED
 
 
 def _settings(given: argparse.Namespace) -> Settings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 import anyio.lowlevel
@@ -23,8 +23,6 @@ __all__ = ["Scraper", "Source"]
 
 log = structlog.get_logger("metrics")
 
-_LEASE = "a3317529.agent-sandbox.x-k8s.io"
-
 
 class Source(Protocol):
     """Anything that counts for itself."""
@@ -34,10 +32,7 @@ class Source(Protocol):
 
 
 class Scraper:
-    """Reads a controller's metrics. ``sources`` are read besides the controller's own parts.
-
-    ``is_leader`` says whether this process holds the Lease; without it there is no election.
-    """
+    """Reads a controller's metrics. ``sources`` are read besides the controller's own parts."""
 
     def __init__(
         self,
@@ -45,12 +40,10 @@ class Scraper:
         clock: Clock,
         *,
         sources: Iterable[Source] = (),
-        is_leader: Callable[[], bool] | None = None,
     ) -> None:
         self._controller = controller
         self._clock = clock
         self._sources = tuple(sources)
-        self._is_leader = is_leader
         self._incomplete = 0
 
     async def scrape(self) -> Exposition:
@@ -62,8 +55,8 @@ class Scraper:
         self._kinds(found)
         for source in self._sources:
             source.collect(found)
-        if self._is_leader is not None:
-            found.one(families.LEADER, int(self._is_leader()), _LEASE)
+        if self._controller.elector is not None:
+            self._controller.elector.collect(found)
         found.one(families.LOG_DROPPED, logging.dropped_lines())
         found.one(families.SERIES_DROPPED, dropped_series())
         found.one(families.SCRAPE_INCOMPLETE, self._incomplete)

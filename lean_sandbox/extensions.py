@@ -30,7 +30,7 @@ from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntake
 from lean_sandbox.watch.intake import Intake
 from lean_sandbox.watch.kind import Notice
 from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.store import Key, Store
 
 __all__ = ["Extensions"]
 
@@ -132,6 +132,15 @@ class Extensions:
             "sandboxwarmpool": self.pools.queue,
             "sandboxtemplate": self.templates.queue,
             "claim-annotations": self.claims.annotator.queue,
+        }
+
+    @property
+    def stores(self) -> dict[str, Store[Any]]:
+        """What the controllers look at, by their names."""
+        return {
+            "sandboxclaim": self.caches.claims,
+            "sandboxwarmpool": self.caches.pools,
+            "sandboxtemplate": self.caches.templates,
         }
 
     def worker_statistics(self) -> dict[str, WorkerStatistics]:

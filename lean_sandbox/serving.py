@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import socket
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import anyio
 import structlog
 from anyio.abc import TaskGroup
 
+from lean_sandbox.api.client import Client
 from lean_sandbox.api.kubeconfig import apart
+from lean_sandbox.api.telemetry import Observer
 from lean_sandbox.app import Controller, open_client
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.exposition import Scraper, Source
@@ -20,6 +23,9 @@ from lean_sandbox.run.endpoints_health import health
 from lean_sandbox.run.metrics import Exposition
 from lean_sandbox.run.metrics_requests import RequestTimes
 from lean_sandbox.settings import Settings
+
+if TYPE_CHECKING:
+    from lean_sandbox.run.leader import Elector
 
 __all__ = ["Listeners", "run_until_signalled"]
 
@@ -106,35 +112,56 @@ def _with_profiles(metrics: Handler, settings: Settings, clock: Clock) -> Handle
     return handle
 
 
-async def run_until_signalled(settings: Settings) -> None:
+async def run_until_signalled(settings: Settings) -> bool:
     """Run the controller with its listeners until SIGINT or SIGTERM; a second signal stops at once.
 
-    Raises ConfigError before anything is started or asked.
+    Returns whether it ended in good order, which a second signal cuts short. Raises ConfigError
+    before anything is started or asked, and NotLeaderError when the Lease was lost.
     """
     clock = SystemClock()
     times = RequestTimes() if settings.enable_rest_client_metrics else None
     observer = times.observe if times is not None else None
     client = open_client(settings, clock, observer, read=apart)
+    elector = _open_elector(settings, client, observer)
+    hurried = anyio.Event()
     try:
-        controller = Controller(client, settings, clock=clock)
+        controller = Controller(client, settings, clock=clock, elector=elector)
         if times is not None:
             times.host = controller.host
         listeners = Listeners(settings, controller, clock, sources=[times] if times else [])
         async with anyio.create_task_group() as group:
             group.start_soon(listeners.run)
-            group.start_soon(_stop_on_signal, controller, group)
+            group.start_soon(_stop_on_signal, controller, group, hurried)
             group.start_soon(trim_when_idle, lambda: controller.is_idle, clock)
             await controller.run()
             group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
             await client.transport.aclose()
+            if elector is not None:
+                await elector.client.transport.aclose()
+    if elector is not None and elector.loss is not None:
+        raise elector.loss
+    return not hurried.is_set()
 
 
-async def _stop_on_signal(controller: Controller, group: TaskGroup) -> None:
+def _open_elector(settings: Settings, client: Client, observer: Observer | None) -> Elector | None:
+    wanted = settings.leader_elect
+    if wanted is None:
+        wanted = client.transport.connection.in_cluster
+    if not wanted:
+        return None
+    from lean_sandbox.electing import open_elector  # noqa: PLC0415 -- not needed on a laptop
+
+    return open_elector(settings, client, observer)
+
+
+async def _stop_on_signal(controller: Controller, group: TaskGroup, hurried: anyio.Event) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for signum in signals:
-            if controller.queue.is_closed or not controller.synced.is_set():
+            if controller.queue.is_closed:
+                hurried.set()
+            if hurried.is_set() or not controller.is_active:
                 group.cancel_scope.cancel()
                 return
             structlog.get_logger("controller").info("stopping", signal=signal.Signals(signum).name)

@@ -213,6 +213,17 @@ class Settings:
         help_text="serve heap, goroutine (tasks) and cmdline on /debug/pprof/ as well",
         parse=bool,
     )
+    leader_elect: bool | None = _option(
+        default=None,
+        help_text="work only while holding the Lease that replicas contend for; automatic: with"
+        " the credential of a Pod's service account yes, with a kubeconfig no",
+        parse=bool,
+    )
+    leader_election_namespace: str = _option(
+        "",
+        "namespace of the Lease; empty: that of the Pod, and outside a cluster it must be named",
+        metavar="NAMESPACE",
+    )
     reconcile_deadline: float = _option(
         60.0,
         "one pass over an object is given up and retried after this",
@@ -272,6 +283,38 @@ class Settings:
                 )
 
 
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+
+
+def _boolean(text: str) -> bool:
+    if text not in _TRUE and text not in _FALSE:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return text in _TRUE
+
+
+class _Switch(argparse.BooleanOptionalAction):
+    """``--x`` and ``--no-x``, and ``--x=true`` and ``--x=false`` as the reference has it."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, dest, **options)
+        self.nargs = "?"
+        self.type = _boolean
+        self.metavar = "BOOL"
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 -- the signature is argparse's
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        is_negated = option_string is not None and option_string.startswith("--no-")
+        if is_negated and values is not None:
+            raise argparse.ArgumentError(self, "takes no value")
+        setattr(namespace, self.dest, not is_negated if values is None else values)
+
+
 def flag_of(name: str) -> str:
     """Return the flag of a setting."""
     return "--" + name.replace("_", "-")
@@ -280,6 +323,8 @@ def flag_of(name: str) -> str:
 def shown_default(option: Field[Any]) -> str:
     """Return the default of a setting as help and README show it."""
     default = option.default
+    if default is None:
+        return "automatic"
     if default in ("", ()):
         return "none"
     if option.metadata["parse"] is _duration_s:
@@ -297,7 +342,7 @@ def add_arguments(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> 
             parser.add_argument(
                 flag_of(option.name),
                 dest=option.name,
-                action=argparse.BooleanOptionalAction,
+                action=_Switch,
                 default=None,
                 help=option.metadata["help"],
             )

@@ -111,6 +111,7 @@ def _in_cluster(environ: Mapping[str, str], folder: Path, clock: Clock) -> Conne
         auth=TokenFileAuth(token, clock),
         namespace=namespace or "default",
         source=f"service account {folder}",
+        in_cluster=True,
     )
 
 

@@ -41,6 +41,8 @@ class Connection:
     namespace: str = "default"
     tls_server_name: str | None = None
     source: str = ""
+    #: Whether these are the settings of a Pod's service account.
+    in_cluster: bool = False
 
     @property
     def address(self) -> ServerAddress:

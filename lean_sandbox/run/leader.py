@@ -49,6 +49,7 @@ from lean_sandbox.api.wire import ObjectReference, PartialObject
 from lean_sandbox.clock import Clock
 from lean_sandbox.model.times import format_micro_time
 from lean_sandbox.run import metrics_families as families
+from lean_sandbox.run import metrics_sources as sources
 from lean_sandbox.run.metrics import Exposition
 
 __all__ = ["LEASE_NAME", "Elector", "LeaseTimes"]
@@ -162,6 +163,8 @@ class Elector:
             families.LEASE_FAILURES,
             [((error,), number) for error, number in sorted(self._failures.items())],
         )
+        if self.recorder is not None:
+            sources.recorder(into, "leader-election", self.recorder.statistics())
 
     async def run(self) -> None:
         """Contend for the Lease, then keep it; returns once it is lost, or :meth:`release` ran.

@@ -147,6 +147,7 @@ class WorkQueue(Generic[K]):
         self._running: dict[K, _Run[K]] = {}
         self._closed = anyio.Event()
         self._is_closed = False
+        self._is_held = False
         self._adds = 0
         self._deduplicated = 0
         self._withdrawn = 0
@@ -168,6 +169,22 @@ class WorkQueue(Generic[K]):
         """Whether :meth:`close` was called."""
         return self._is_closed
 
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing is taken in for now."""
+        return self._is_held
+
+    def hold(self) -> None:
+        """Take nothing in until :meth:`resume`, so that a standby's queue does not grow.
+
+        Who resumes has to add what is to be looked at; for a queue that is empty.
+        """
+        self._is_held = True
+
+    def resume(self) -> None:
+        """Take in what is added from now on."""
+        self._is_held = False
+
     def add(
         self,
         key: K,
@@ -181,7 +198,7 @@ class WorkQueue(Generic[K]):
         """Ask for a pass over ``key``, not before ``after_s`` seconds.
 
         ``changes`` are flags to hand to the pass. ``token`` names a cause that may turn out to be
-        our own echo, for :meth:`withdraw`. Ignored once the queue is closed.
+        our own echo, for :meth:`withdraw`. Ignored while the queue is held and once it is closed.
         """
         now = self._clock.monotonic()
         due = now + after_s if after_s > 0.0 else now
@@ -372,7 +389,7 @@ class WorkQueue(Generic[K]):
         )
 
     def _admit(self, wanted: Entry[K], now: float) -> None:
-        if self._is_closed:
+        if self._is_closed or self._is_held:
             return
         entry = self._slots.get(wanted.key)
         if entry is not None:
