@@ -1,0 +1,1 @@
+"""The manifests: what they say, what they permit, and the image they run."""

@@ -1,0 +1,84 @@
+"""Reads the manifests as they lie there, without rendering them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+__all__ = [
+    "ROOT",
+    "Grant",
+    "containers",
+    "documents",
+    "grants",
+    "kustomizations",
+    "named",
+    "objects",
+    "patches",
+]
+
+Json = dict[str, Any]
+Grant = tuple[str, str, str]
+
+ROOT = Path(__file__).resolve().parents[2] / "manifests"
+
+
+def documents(path: Path) -> list[Any]:
+    """Return the documents of a YAML file."""
+    return [one for one in yaml.safe_load_all(path.read_text(encoding="utf-8")) if one is not None]
+
+
+def kustomizations() -> dict[Path, Json]:
+    """Return every kustomization by its folder."""
+    return {path.parent: documents(path)[0] for path in sorted(ROOT.rglob("kustomization.yaml"))}
+
+
+def objects(*folders: str) -> list[Json]:
+    """Return the objects that the kustomizations of folders list themselves."""
+    found: list[Json] = []
+    for folder in folders:
+        for name in kustomizations()[ROOT / folder].get("resources", []):
+            path = ROOT / folder / name
+            found += documents(path) if path.is_file() else []
+    return found
+
+
+def patches() -> Iterator[tuple[Path, Json]]:
+    """Yield the file of each patch with what its kustomization says of it."""
+    for folder, body in kustomizations().items():
+        for patch in body.get("patches", []):
+            yield folder / patch["path"], patch
+
+
+def containers() -> Iterator[tuple[Path, Json]]:
+    """Yield every container of this program: those of objects, patches and parts of patches."""
+    for path in sorted(ROOT.rglob("*.yaml")):
+        for document in documents(path) if "crds" not in path.parts else []:
+            if isinstance(document, list):
+                values = [step.get("value") for step in document]
+                yield from ((path, one) for one in values if isinstance(one, dict))
+            elif document.get("kind") == "Deployment":
+                spec = document["spec"].get("template", {}).get("spec", {})
+                for one in spec.get("containers", []):
+                    if one["name"] in ("agent-sandbox-controller", "lean-sandbox"):
+                        yield path, one
+
+
+def named(found: list[Json], kind: str, name: str = "agent-sandbox-controller") -> Json:
+    """Return the one object of a kind and name."""
+    (one,) = [body for body in found if body["kind"] == kind and body["metadata"]["name"] == name]
+    return one
+
+
+def grants(rules: list[Mapping[str, Any]]) -> list[Grant]:
+    """Return each right of a role by itself: group, resource with subresource, verb."""
+    return [
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
