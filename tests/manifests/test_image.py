@@ -1,0 +1,238 @@
+"""The container image: what it is built from, and that what it starts can be started.
+
+No engine is needed: the wheel is built from the files that the Dockerfile copies, put into an
+environment of its own, and started by the image's entry point.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+import zipfile
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from lean_sandbox.version import __version__
+from tests.manifests.files import ROOT as MANIFESTS
+
+ROOT = MANIFESTS.parent
+TEXT = (MANIFESTS / "image/Dockerfile").read_text(encoding="utf-8")
+INSTRUCTIONS = [
+    tuple(line.split(maxsplit=1))
+    for line in TEXT.replace("\\\n", "").splitlines()
+    if line and not line.startswith("#")
+]
+_FIRST, _SECOND = (at for at, (word, _) in enumerate(INSTRUCTIONS) if word == "FROM")
+BUILD, LAST = INSTRUCTIONS[_FIRST:_SECOND], INSTRUCTIONS[_SECOND:]
+ENVIRONMENT = "/opt/lean-sandbox"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def values(stage: list[tuple[str, ...]], word: str) -> list[str]:
+    """Return what follows an instruction, for each time that it stands in a stage."""
+    return [rest[0] for first, *rest in stage if first == word]
+
+
+def copied() -> list[str]:
+    """Return what the build copies out of the project."""
+    return [source for line in values(BUILD, "COPY") for source in line.split()[:-1]]
+
+
+# -- the Dockerfile --------------------------------------------------------------------------------
+
+
+def test_the_base_is_pinned_and_the_last_stage_builds_nothing() -> None:
+    """Both stages have one base with a full version; the last runs nothing and has no compiler."""
+    (argument,) = (rest for word, rest in INSTRUCTIONS if word == "ARG")
+    match = re.fullmatch(r"PYTHON=(\d+\.\d+)\.\d+-slim-\w+", argument)
+    assert match is not None
+    # The version that the project is tested with.
+    assert match[1] == PROJECT["tool"]["mypy"]["python_version"]
+    assert values(BUILD, "FROM") == ["python:${PYTHON} AS build"]
+    assert values(LAST, "FROM") == ["python:${PYTHON}"]
+    assert values(LAST, "RUN") == []
+    assert values(LAST, "COPY") == [f"--from=build {ENVIRONMENT} {ENVIRONMENT}"]
+
+
+def test_the_user_is_a_number_other_than_root() -> None:
+    """A name cannot be checked by runAsNonRoot."""
+    (user,) = values(LAST, "USER")
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
+
+
+def test_what_is_copied_exists_and_reaches_the_builder() -> None:
+    """Nothing that the build copies is kept back by .dockerignore, and nothing else reaches it."""
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    wanted = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    assert wanted == set(copied())
+    for source in wanted:
+        assert (ROOT / source).exists(), source
+    assert not [rule for rule in rules[1:] if not rule.startswith("!") and fnmatch("x.py", rule)]
+
+
+# -- what it installs ------------------------------------------------------------------------------
+
+
+def dependencies() -> dict[str, metadata.Distribution]:
+    """Return the distributions that the program needs without an extra of its own, by name."""
+    found: dict[str, metadata.Distribution] = {}
+    wanted = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
+    while wanted:
+        one = wanted.pop()
+        name = canonicalize_name(one.name)
+        found[name] = metadata.distribution(name)
+        theirs = (Requirement(text) for text in found[name].requires or ())
+        wanted += [
+            need
+            for need in theirs
+            if need.marker is None
+            or any(need.marker.evaluate({"extra": extra}) for extra in ("", *one.extras))
+        ]
+    return found
+
+
+def test_everything_that_the_image_installs_is_pinned() -> None:
+    """Each dependency, and theirs, has its version in the lock, which the build goes by."""
+    assert any("PIP_CONSTRAINT=/src/.ci/constraints.txt" in one for one in values(BUILD, "ENV"))
+    lines = (ROOT / ".ci/constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {canonicalize_name(line.split("==")[0]) for line in lines}
+    assert set(dependencies()) <= pinned
+    assert canonicalize_name("setuptools") in pinned
+
+
+def test_what_the_image_installs_is_small() -> None:
+    """Dependencies as they are installed, without compiled code: 7.6 MiB when this was written."""
+    total = sum(
+        file.size or 0
+        for found in dependencies().values()
+        for file in found.files or ()
+        if "__pycache__" not in file.parts
+    )
+    assert total < 10 * 2**20
+
+
+# -- what it starts --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Image:
+    """What the image consists of, without its base."""
+
+    source: Path
+    wheel: Path
+    environment: Path
+
+    def start(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the entry point with arguments instead of its own, anywhere but in the project."""
+        (text,) = values(LAST, "ENTRYPOINT")
+        command = [part.replace(ENVIRONMENT, str(self.environment)) for part in json.loads(text)]
+        assert command.pop() == "run"
+        return self.run(*command, *arguments)
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command as the image would: nothing of this process's environment is left."""
+        return subprocess.run(  # noqa: S603 -- commands of this file
+            command,
+            cwd=self.environment,
+            env={"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """Build the wheel as the Dockerfile does, and install it in an environment of its own."""
+    folder = tmp_path_factory.mktemp("image")
+    for source in copied():
+        whole, target = ROOT / source, folder / "src" / source
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if whole.is_dir():
+            shutil.copytree(whole, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(whole, target)
+    # The network is left alone: what builds it is installed with the tests.
+    offline = ("--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check")
+    _pip("wheel", *offline, "--wheel-dir", str(folder), str(folder / "src"))
+    (wheel,) = folder.glob("*.whl")
+    environment = folder / "environment"
+    venv.create(environment, with_pip=False, symlinks=True)
+    python = str(environment / "bin/python")
+    _pip("--python", python, "install", "--no-deps", "--no-index", str(wheel))
+    # Added last, so what is installed there as a project under work is not found.
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return Image(folder / "src", wheel, environment)
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--isolated", "--quiet", *arguments]
+    environment = {"PATH": os.environ["PATH"]}
+    subprocess.run(command, check=True, timeout=120, env=environment)  # noqa: S603 -- as above
+
+
+@pytest.mark.timeout(180)
+def test_the_wheel_holds_the_program_and_nothing_else(image: Image) -> None:
+    """All modules of the two packages, their type markers, the license; no tests, no manifests."""
+    with zipfile.ZipFile(image.wheel) as archive:
+        names = set(archive.namelist())
+        entry_points = archive.read(
+            f"lean_sandbox-{__version__}.dist-info/entry_points.txt"
+        ).decode()
+    packages = ("filters", "lean_sandbox")
+    modules = {
+        str(path.relative_to(image.source))
+        for package in packages
+        for path in (image.source / package).rglob("*.py")
+    }
+    markers = {f"{package}/py.typed" for package in packages}
+    about = {name for name in names if ".dist-info/" in name}
+    assert names - about == modules | markers
+    assert any(name.endswith("/LICENSE") for name in about)
+    assert PROJECT["project"]["scripts"] == {"lean-sandbox": "lean_sandbox.cli:main"}
+    assert "lean-sandbox = lean_sandbox.cli:main" in entry_points
+
+
+@pytest.mark.timeout(180)
+def test_the_entry_point_starts_in_an_environment_of_its_own(image: Image) -> None:
+    """It prints version and help, loads itself from there, and writes no complaint."""
+    version = image.start("version")
+    assert (version.stdout, version.stderr) == (f"lean-sandbox {__version__}\n", "")
+    usage = image.start("run", "--help")
+    assert usage.returncode == 0
+    assert "--leader-elect" in usage.stdout
+    assert "--health-probe-bind-address" in usage.stdout
+    where = image.run(
+        str(image.environment / "bin/python"),
+        "-I",
+        "-c",
+        "import lean_sandbox, filters; print(lean_sandbox.__file__, filters.__file__)",
+    )
+    assert all(path.startswith(str(image.environment)) for path in where.stdout.split())
+    assert len(where.stdout.split()) == 2
+
+
+@pytest.mark.timeout(180)
+def test_the_arguments_of_the_deployment_get_as_far_as_the_cluster(image: Image) -> None:
+    """Started as in a Pod but without a cluster, it refuses that, and not its arguments."""
+    refused = image.start("run", "--leader-elect=true", "--extensions")
+    assert refused.returncode == 3
+    assert "kubeconfig" in refused.stderr
+    assert image.start("run", "--webhook-port=9443").returncode == 2
