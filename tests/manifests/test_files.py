@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.settings import Settings, add_arguments, from_arguments
+from lean_sandbox.settings import Settings
+from lean_sandbox.settings_sources import resolve
 from lean_sandbox.version import __version__
 from tests.manifests.files import ROOT, containers, documents, kustomizations, named, objects
 from tests.manifests.files import patches as all_patches
@@ -33,9 +33,7 @@ WHOLE = [(path, one) for path, one in ALL_OBJECTS if path not in PATCH_FILES]
 
 def options(arguments: list[str]) -> Settings:
     """Return what the program makes of the arguments of a container."""
-    parser = argparse.ArgumentParser(exit_on_error=False)
-    add_arguments(parser)
-    return from_arguments(parser.parse_args(arguments))
+    return resolve(arguments, {}).settings
 
 
 def argument_lists() -> Iterator[tuple[Path, list[str]]]:

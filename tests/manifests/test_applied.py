@@ -1,0 +1,179 @@
+"""The manifests as kubectl renders them, applied to a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.controlplane.plugin import REAL
+from tests.controlplane.server import RealServer
+from tests.manifests.files import ROOT
+
+pytestmark = REAL
+
+Json = dict[str, Any]
+Run = Callable[..., str]
+NAME, NAMESPACE = "agent-sandbox-controller", "agent-sandbox-system"
+FOLDERS = (
+    "crds",
+    "overlays/drop-in",
+    "overlays/drop-in-extensions",
+    "overlays/sidecar",
+    "overlays/minikube",
+)
+# Its kind is of an operator that is not there.
+UNSERVED = {"service-monitor"}
+
+
+@pytest.fixture(scope="module")
+def kubectl(real_server: RealServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Give a function that runs kubectl, and take away at the end what it applied."""
+    assert shutil.which("kubectl") is not None, "kubectl is not installed"
+    home = tmp_path_factory.mktemp("kubectl")
+    config = real_server.kubeconfig(home / "kubeconfig", real_server.token)
+
+    def run(*arguments: str | Path) -> str:
+        done = subprocess.run(  # noqa: S603 -- commands of this file
+            ["kubectl", *map(str, arguments)],  # noqa: S607 -- wherever the machine has it
+            env={"KUBECONFIG": str(config), "PATH": os.environ["PATH"], "HOME": str(home)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    yield run
+    for overlay in ("drop-in-extensions", "sidecar"):
+        run("delete", "--ignore-not-found", "-k", ROOT / "overlays" / overlay)
+
+
+def versions(kubectl: Run, folder: Path) -> dict[str, str]:
+    """Return the version of each object that a folder renders to.
+
+    Namespaces are left out: one that says nothing but its name gets a new version when it is
+    applied again, for the server's notes of who manages what.
+    """
+    items = json.loads(kubectl("get", "-k", folder, "-o", "json"))["items"]
+    return {
+        f"{one['kind']} {one['metadata']['name']}": one["metadata"]["resourceVersion"]
+        for one in items
+        if one["kind"] != "Namespace"
+    }
+
+
+def apply(kubectl: Run, folder: Path) -> None:
+    """Apply a folder as the README says, unknown fields being errors."""
+    kubectl("apply", "--server-side", "--validate=strict", "-k", folder)
+
+
+def combined(folder: Path, components: list[str], overlay: str) -> Path:
+    """Write a kustomization of an overlay with components, and return its folder."""
+    body = {
+        "resources": [os.path.relpath(ROOT / "overlays" / overlay, folder)],
+        "components": [os.path.relpath(ROOT / "components" / name, folder) for name in components],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(body))
+    return folder
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_second_application_changes_nothing(kubectl: Run, folder: str) -> None:
+    """Each overlay is taken by the server, and taken again without a new version of anything."""
+    apply(kubectl, ROOT / folder)
+    first = versions(kubectl, ROOT / folder)
+    assert first
+    apply(kubectl, ROOT / folder)
+    assert versions(kubectl, ROOT / folder) == first
+
+
+def test_all_components_together_are_taken(kubectl: Run, tmp_path: Path) -> None:
+    """The drop-in with every component for it: all renders, and what is served is taken."""
+    names = sorted(
+        path.name for path in (ROOT / "components").iterdir() if "sidecar" not in path.name
+    )
+    rendered = yaml.safe_load_all(kubectl("kustomize", combined(tmp_path, names, "drop-in")))
+    deployment = next(one for one in rendered if one["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["--leader-elect=true", "--extensions"]
+    assert deployment["spec"]["replicas"] == 2
+    folder = combined(tmp_path, [name for name in names if name not in UNSERVED], "drop-in")
+    apply(kubectl, folder)
+    first = versions(kubectl, folder)
+    apply(kubectl, folder)
+    assert versions(kubectl, folder) == first
+
+
+def test_the_drop_in_takes_the_place_of_another_deployment_and_gives_it_back(
+    kubectl: Run, tmp_path: Path
+) -> None:
+    """Applied over the reference's objects nothing of theirs is left, and the other way round."""
+    theirs = tmp_path / "theirs.yaml"
+    theirs.write_text(yaml.safe_dump_all([_namespace(), _deployment()]))
+    kubectl("delete", "--ignore-not-found", "deployment", NAME, "--namespace", NAMESPACE)
+    kubectl("apply", "-f", theirs)
+    before = _pod(kubectl)
+    apply(kubectl, ROOT / "overlays/drop-in")
+    ours = _pod(kubectl)
+    (container,) = ours["containers"]
+    assert container["args"] == ["--leader-elect=true"]
+    assert container["image"].startswith("lean-sandbox:")
+    assert "volumes" not in ours
+    kubectl("apply", "--server-side", "-f", theirs)
+    after = _pod(kubectl)
+    assert after["containers"] == before["containers"]
+    assert after["volumes"] == before["volumes"]
+
+
+def _pod(kubectl: Run) -> Json:
+    text = kubectl("get", "deployment", NAME, "--namespace", NAMESPACE, "-o", "json")
+    found: Json = json.loads(text)["spec"]["template"]["spec"]
+    return found
+
+
+def _namespace() -> Json:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+
+
+def _deployment() -> Json:
+    """Return what the reference's published Deployment says, with its extensions."""
+    labels = {"app": NAME}
+    container = {
+        "name": NAME,
+        "image": "registry.k8s.io/agent-sandbox/agent-sandbox-controller:v1.0.8",
+        "args": ["--leader-elect=true", "--extensions"],
+        "ports": [
+            {"name": "metrics", "containerPort": 8080, "protocol": "TCP"},
+            {"name": "healthz", "containerPort": 8081, "protocol": "TCP"},
+        ],
+        "volumeMounts": [
+            {"name": "config-volume", "mountPath": "/etc/sandbox-config", "readOnly": True}
+        ],
+    }
+    config = {"name": "agent-sandbox-config", "optional": True}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": labels},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "serviceAccountName": NAME,
+                    "containers": [container],
+                    "volumes": [{"name": "config-volume", "configMap": config}],
+                },
+            },
+        },
+    }
