@@ -292,6 +292,25 @@ async def test_the_claims_maker_and_trace_come_along() -> None:
         assert trace == '{"traceparent":"00-1"}'
 
 
+@pytest.mark.claim_case(69)
+async def test_a_trace_reaches_a_member_that_had_no_annotation() -> None:
+    """Claim case 69: a member that was made by hand may have none; it is bound all the same."""
+
+    def strip(body: Json) -> None:
+        del body["metadata"]["annotations"]
+
+    def furnish(plane: ControlPlane) -> None:
+        add_member(plane, "m1", change=strip)
+
+    trace = {"opentelemetry.io/trace-context": '{"traceparent":"00-1"}'}
+    async with open_claims(replicas=1, prepare=furnish) as world:
+        await run_members(world, "m1")
+        await world.advance(2.0)
+        await world.create(claim(metadata={"annotations": trace}))
+        assert bound_name(world) == "m1"
+        assert world.get("m1")["metadata"]["annotations"] == trace
+
+
 @pytest.mark.claim_case(70)
 async def test_a_bound_claim_takes_no_second_member() -> None:
     """Claim case 70: whatever happens to the claim or its pool, m2 stays in the pool."""

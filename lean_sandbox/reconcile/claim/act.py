@@ -165,18 +165,20 @@ class ClaimAct:
     async def adopt(
         self,
         member: SandboxEntry,
-        operations: list[dict[str, Any]],
+        patch: list[dict[str, Any]] | dict[str, Any],
         visible: PodTemplateMetadata | None,
     ) -> SandboxEntry:
         """Take a member over; ``visible`` is the Pod template's new metadata if it changes.
 
-        One PATCH. Raises Invalid when the member is another's by now, NotFound when it is gone.
+        A list of operations is a JSON Patch, anything else a merge patch. One PATCH. Raises Invalid
+        or Conflict when the member is another's by now, NotFound when it is gone.
         """
-        answer = await self._client.json_patch(
+        send = self._client.json_patch if isinstance(patch, list) else self._client.merge_patch
+        answer = await send(
             SANDBOXES,
             member.key.namespace,
             member.key.name,
-            operations,
+            patch,
             PartialObject,
             accept=METADATA_ACCEPT,
             **self._options,

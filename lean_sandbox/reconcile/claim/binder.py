@@ -24,6 +24,7 @@ from lean_sandbox.model.claim import ClaimFacts, SandboxClaimSpec
 from lean_sandbox.model.claim_metadata import bound_sync_patch, desired_pod_metadata
 from lean_sandbox.model.claim_sandbox import (
     PoolMember,
+    adoption_merge_patch,
     adoption_patch,
     build_cold_sandbox,
     candidate_refusal,
@@ -58,9 +59,7 @@ from lean_sandbox.watch.store import Key
 
 __all__ = ["Binder", "StillWaitingError", "Wakes"]
 
-# How long a new claim waits for members of its pool that have no address yet, and how often it
-# looks.
-_GRACE_S = 2.0
+# How often a new claim looks whether members of its pool have an address by now.
 _LOOK_AGAIN_S = 0.5
 _MOST_TRIES = 64
 # How often one member is patched while others keep writing to it.
@@ -85,7 +84,10 @@ class Wakes:
 
 
 class Binder:
-    """Finds, takes or makes the Sandbox of a claim."""
+    """Finds, takes or makes the Sandbox of a claim.
+
+    A new claim waits up to ``grace_s`` for members of its pool that have no address yet.
+    """
 
     def __init__(
         self,
@@ -97,6 +99,7 @@ class Binder:
         wakes: Wakes,
         *,
         clock: Clock,
+        grace_s: float,
     ) -> None:
         self._caches = caches
         self._warm = warm
@@ -105,6 +108,7 @@ class Binder:
         self._notes = notes
         self._wakes = wakes
         self._clock = clock
+        self._grace_s = grace_s
         self._freshness = Freshness(act)
         # By uid of the claim: the member whose adoption ended without a clear answer.
         self._doubtful: dict[str, Key] = {}
@@ -219,8 +223,8 @@ class Binder:
         if not entry.created_at:
             return
         age_s = self._clock.now().timestamp() - parse_rfc3339(entry.created_at).timestamp()
-        if age_s < _GRACE_S:
-            raise StillWaitingError(min(_LOOK_AGAIN_S, _GRACE_S - age_s))
+        if age_s < self._grace_s:
+            raise StillWaitingError(min(_LOOK_AGAIN_S, self._grace_s - age_s))
 
     @staticmethod
     def _refusal(held: SandboxEntry, pool: str) -> str | None:
@@ -280,21 +284,24 @@ class Binder:
         current = held.view.template_metadata if held.view is not None else None
         desired = desired_pod_metadata(template, facts, ref_hash=ref_hash, current=current)
         touches = needs_template_touch(current, desired)
-        operations = adoption_patch(
-            PoolMember(
-                name=held.key.name,
-                pool_uid=held.owner.uid,
-                labels=held.labels,
-                annotations=held.annotations,
-                template_metadata=current,
-            ),
+        member = PoolMember(
+            name=held.key.name,
+            pool_uid=held.owner.uid,
+            labels=held.labels,
+            annotations=held.annotations,
+            template_metadata=current,
+        )
+        patch = adoption_patch(
+            member, facts, desired, ref_hash=ref_hash, touches_template=touches
+        ) or adoption_merge_patch(
+            member,
             facts,
             desired,
             ref_hash=ref_hash,
+            resource_version=str(held.version),
             touches_template=touches,
         )
-        assert operations is not None, "members carry the annotation that names their template"
-        adopted = await self._act.adopt(held, operations, _visible(desired) if touches else None)
+        adopted = await self._act.adopt(held, patch, _visible(desired) if touches else None)
         self._wakes.sandbox(adopted.key)
         return adopted
 

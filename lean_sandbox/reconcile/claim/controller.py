@@ -40,6 +40,7 @@ class ClaimOptions:
 
     workers: int = 50
     allowed_label_domains: tuple[str, ...] = ("sandbox.users.io",)
+    candidate_grace_s: float = 2.0
     observes: bool = True
     request_timeout_s: float = 15.0
     pass_deadline_s: float = 60.0
@@ -78,7 +79,16 @@ class ClaimController:
             observes=options.observes,
             stand_back=StandBack(lambda: self.is_busy, clock, longest_s=_LONGEST_ANNOTATION_WAIT_S),
         )
-        self._binder = Binder(caches, self.warm, blueprints, self._act, notes, wakes, clock=clock)
+        self._binder = Binder(
+            caches,
+            self.warm,
+            blueprints,
+            self._act,
+            notes,
+            wakes,
+            clock=clock,
+            grace_s=options.candidate_grace_s,
+        )
         self._reconciler = ClaimReconciler(
             extensions,
             caches,
