@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lean_sandbox.cli import EXIT_CONFIG, EXIT_USAGE
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.settings import Settings
-from lean_sandbox.settings_sources import resolve
 from lean_sandbox.version import __version__
 from tests.manifests.files import ROOT, containers, documents, kustomizations, named, objects
 from tests.manifests.files import patches as all_patches
@@ -31,9 +33,15 @@ PATCH_FILES = [path for path, _ in all_patches()]
 WHOLE = [(path, one) for path, one in ALL_OBJECTS if path not in PATCH_FILES]
 
 
-def options(arguments: list[str]) -> Settings:
-    """Return what the program makes of the arguments of a container."""
-    return resolve(arguments, {}).settings
+def address(container: Json, flag: str, default: str) -> str:
+    """Return where a container listens: what its arguments say, else the program's default."""
+    given = dict(one.split("=", 1) for one in container["args"] if "=" in one)
+    return str(given.get(flag, default))
+
+
+def health_address(container: Json) -> str:
+    """Return where a container serves its probes."""
+    return address(container, "--health-probe-bind-address", Settings().health_probe_bind_address)
 
 
 def argument_lists() -> Iterator[tuple[Path, list[str]]]:
@@ -133,14 +141,31 @@ def test_ports_are_those_of_the_reference_and_of_our_defaults() -> None:
     """Metrics 8080 and healthz 8081; the Service and the probes go to them by name."""
     (container,) = POD["spec"]["containers"]
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
-    given = options(container["args"])
     assert ports == {"metrics": 8080, "healthz": 8081}
-    assert given.metrics_bind_address == f":{ports['metrics']}"
-    assert given.health_probe_bind_address == f":{ports['healthz']}"
+    metrics = address(container, "--metrics-bind-address", Settings().metrics_bind_address)
+    assert metrics == f":{ports['metrics']}"
+    assert health_address(container) == f":{ports['healthz']}"
     service = named(objects("base"), "Service")["spec"]
     assert service["selector"] == LABELS
     (port,) = service["ports"]
     assert (port["name"], port["port"], port["targetPort"]) == ("metrics", 8080, "metrics")
+
+
+def test_the_extensions_mount_the_config_map_of_the_reference() -> None:
+    """Its name, path and volume are the reference's, and a cluster without it is no error."""
+    steps = documents(ROOT / "components/extensions/deployment.yaml")[0]
+    added = {step["path"].rpartition("/spec/")[2]: step["value"] for step in steps}
+    assert added["containers/0/args/-"] == "--extensions"
+    (mount,), (volume,) = added["containers/0/volumeMounts"], added["volumes"]
+    assert mount == {
+        "name": volume["name"],
+        "mountPath": "/etc/sandbox-config",
+        "readOnly": True,
+    }
+    assert volume["configMap"] == {"name": "agent-sandbox-config", "optional": True}
+    # An `add` of a list takes the place of one that is there.
+    assert "volumes" not in POD["spec"]
+    assert "volumeMounts" not in POD["spec"]["containers"][0]
 
 
 def test_bindings_join_roles_and_accounts_that_exist() -> None:
@@ -182,10 +207,26 @@ def test_components_select_the_pods_of_the_base() -> None:
 @pytest.mark.parametrize(
     ("path", "arguments"), list(argument_lists()), ids=lambda one: getattr(one, "stem", None)
 )
-def test_the_program_takes_the_arguments(path: Path, arguments: list[str]) -> None:
-    """Every argument of a manifest is one of the program's."""
-    given = options(arguments)
-    assert given.extensions == ("--extensions" in arguments), path
+def test_the_program_takes_the_arguments(path: Path, arguments: list[str], tmp_path: Path) -> None:
+    """Every argument is one of the program's: nothing is wrong but that there is no cluster."""
+    words = [one.replace("$(POD_NAMESPACE)", "ns") for one in arguments]
+    assert start(tmp_path, *words) == EXIT_CONFIG, path
+    assert start(tmp_path, *words, "--no-such-flag") == EXIT_USAGE
+
+
+def start(home: Path, *arguments: str) -> int:
+    """Start the controller where there is no cluster, and return its exit code."""
+    done = subprocess.run(  # noqa: S603 -- a command of this file
+        [sys.executable, "-m", "lean_sandbox.cli", "run", *arguments],
+        env={"HOME": str(home)},
+        cwd=ROOT.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert "kubeconfig" in done.stderr or done.returncode == EXIT_USAGE, done.stderr
+    return done.returncode
 
 
 def test_containers_have_no_more_rights_than_they_need() -> None:
@@ -217,8 +258,7 @@ def test_containers_are_probed_and_bounded() -> None:
         for probe, target in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
             asked = container[probe]["httpGet"]
             assert asked["path"] == target, path
-            address = ports[asked["port"]]
-            assert address == options(container["args"]).health_probe_bind_address
+            assert ports[asked["port"]] == health_address(container)
         resources = container["resources"]
         assert set(resources["limits"]) == {"memory"}
         assert _mebibytes(resources["requests"]) < _mebibytes(resources["limits"])

@@ -25,6 +25,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from lean_sandbox.cli import EXIT_CONFIG, EXIT_USAGE
 from lean_sandbox.version import __version__
 from tests.manifests.files import ROOT as MANIFESTS
 
@@ -233,6 +234,6 @@ def test_the_entry_point_starts_in_an_environment_of_its_own(image: Image) -> No
 def test_the_arguments_of_the_deployment_get_as_far_as_the_cluster(image: Image) -> None:
     """Started as in a Pod but without a cluster, it refuses that, and not its arguments."""
     refused = image.start("run", "--leader-elect=true", "--extensions")
-    assert refused.returncode == 3
+    assert refused.returncode == EXIT_CONFIG
     assert "kubeconfig" in refused.stderr
-    assert image.start("run", "--webhook-port=9443").returncode == 2
+    assert image.start("run", "--webhook-port=9443").returncode == EXIT_USAGE
