@@ -113,6 +113,7 @@ class Controller:
                 page_size=options.page_size, streams_initial_list=options.streams_initial_list
             ),
             namespaces=options.namespaces,
+            exclude_namespaces=options.exclude_namespaces,
         )
         self.recorders: dict[str, EventRecorder] = {}
         self.sandboxes = SandboxController(
@@ -168,10 +169,11 @@ class Controller:
 
     def _build_intakes(self, options: Settings) -> Intakes:
         order = kinds.representations(Representation(options.watch_representation))
+        sandboxes = kinds.sandboxes(order, label_selector=options.sandbox_label_selector)
         services = kinds.services(order, only_tracked=options.cache_label_selectors)
         handlers = self.sandboxes
         return Intakes(
-            sandboxes=Intake(kinds.sandboxes(order), self.caches.sandboxes, self._on_sandbox),
+            sandboxes=Intake(sandboxes, self.caches.sandboxes, self._on_sandbox),
             pods=Intake(kinds.pods(order), self.caches.pods, handlers.on_pod),
             services=Intake(services, self.caches.services, handlers.on_service),
             pvcs=Intake(kinds.pvcs(), self.caches.pvcs, lambda _notice: None),

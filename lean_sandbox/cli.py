@@ -12,27 +12,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lean_sandbox.exits import (
+    EXIT_CONFIG,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+)
 from lean_sandbox.version import __version__
 
 if TYPE_CHECKING:
-    from lean_sandbox.settings import Settings
-
     _Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
 __all__ = ["EXIT_CONFIG", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_OK", "EXIT_USAGE", "main"]
 
-EXIT_OK = 0
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_CONFIG = 3
-EXIT_INTERRUPTED = 130
-
 _EPILOG = """\
 exit codes:
   0    done
-  1    failed while running; the last lines say why
-  2    wrong usage
-  3    configuration refused: the message names the file or flag, the field and the way out
+  1    failed, or configuration refused: the last lines name the file or flag and the way out
+  2    wrong usage: an unknown flag, or a value that cannot be read
   130  interrupted
 
 Start with `lean-sandbox demo`: it needs no cluster.
@@ -41,16 +39,13 @@ Start with `lean-sandbox demo`: it needs no cluster.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code of the process."""
-    parser = _parser()
-    given = parser.parse_args(arguments)
-    run: Callable[[argparse.Namespace], int] | None = getattr(given, "run", None)
-    if run is None:
-        parser.print_help()
-        return EXIT_USAGE
     from lean_sandbox.api.errors import ConfigError  # noqa: PLC0415
 
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        return run(given)
+        if words[:1] in (["run"], ["config"]):
+            return _run_flagged(*words)
+        return _run_other(words)
     except ConfigError as error:
         print(f"lean-sandbox: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_CONFIG
@@ -60,6 +55,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of a pipe has seen enough.
         sys.stderr.close()
         return EXIT_OK
+
+
+def _run_flagged(command: str, *arguments: str) -> int:
+    """Run a command whose flags are the controller's, which argparse would read otherwise."""
+    from lean_sandbox import cli_flags  # noqa: PLC0415
+
+    return (cli_flags.run if command == "run" else cli_flags.config)(arguments)
+
+
+def _run_other(arguments: Sequence[str]) -> int:
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] | None = getattr(given, "run", None)
+    if run is None:
+        parser.print_help()
+        return EXIT_USAGE
+    return run(given)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,7 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"lean-sandbox {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_demo(commands)
-    _add_run(commands)
+    # Only for the list of commands: see _run_flagged.
+    commands.add_parser("run", help="run the controller against a cluster")
+    commands.add_parser("config", help="print the effective settings and where each came from")
     _add_local(commands)
     _add_crds(commands)
     _add_explain(commands)
@@ -150,49 +164,6 @@ def _run_demo(given: argparse.Namespace) -> int:
         if run_demo(given.sandboxes, given.pool, given.claims, given.output)
         else EXIT_FAILED
     )
-
-
-# -- run -------------------------------------------------------------------------------------------
-
-
-def _add_run(commands: _Commands) -> None:
-    from lean_sandbox.settings import add_arguments  # noqa: PLC0415
-
-    parser = _command(
-        commands,
-        "run",
-        "run the controller against a cluster",
-        "Uses the kubeconfig, or the Pod's service account inside a cluster. Stops on SIGINT or\n"
-        "SIGTERM after running passes have ended; a second signal stops at once, with 1, and so\n"
-        "does the loss of the Lease.",
-    )
-    add_arguments(parser)
-    parser.set_defaults(run=_run_controller)
-
-
-def _run_controller(given: argparse.Namespace) -> int:
-    # structlog imports rich for coloured tracebacks where it is installed: 6 MiB that a controller
-    # never uses. None in its place reads as not installed.
-    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
-    import anyio  # noqa: PLC0415
-
-    from lean_sandbox import log  # noqa: PLC0415
-    from lean_sandbox.api.errors import NotLeaderError  # noqa: PLC0415
-    from lean_sandbox.serving import run_until_signalled  # noqa: PLC0415
-
-    settings = _settings(given)
-    log.configure(settings.log_level, settings.log_format)
-    try:
-        return EXIT_OK if anyio.run(run_until_signalled, settings) else EXIT_FAILED
-    except NotLeaderError:
-        # The log has said why; what starts the process anew lets it contend again.
-        return EXIT_FAILED
-
-
-def _settings(given: argparse.Namespace) -> Settings:
-    from lean_sandbox.settings import from_arguments  # noqa: PLC0415
-
-    return from_arguments(given)
 
 
 # -- local -----------------------------------------------------------------------------------------

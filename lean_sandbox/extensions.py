@@ -86,7 +86,8 @@ class Extensions:
             self.caches.templates,
             self.caches.policies,
             clock=clock,
-            workers=settings.sandbox_template_concurrent_workers,
+            # The reference takes none for one here, and refuses it everywhere else.
+            workers=max(1, settings.sandbox_template_concurrent_workers),
             timeout_s=settings.request_timeout,
         )
         self.intakes = ExtensionIntakes(
@@ -194,6 +195,7 @@ def _claim_options(settings: Settings) -> ClaimOptions:
     return ClaimOptions(
         workers=settings.sandbox_claim_concurrent_workers,
         allowed_label_domains=settings.allowed_label_domains,
+        candidate_grace_s=settings.sandbox_claim_warm_candidate_grace_period,
         observes=not settings.disable_claim_observability_annotations,
         request_timeout_s=settings.request_timeout,
         pass_deadline_s=settings.reconcile_deadline,

@@ -18,7 +18,8 @@ __all__ = ["InformerGroup"]
 class InformerGroup:
     """Starts informers, knows when they are in sync, and what they are failing with.
 
-    ``namespaces`` empty watches all of them with one watch a kind.
+    ``namespaces`` empty watches all of them with one watch a kind, except what is in
+    ``exclude_namespaces``: the server is asked not to send that.
     """
 
     def __init__(
@@ -29,12 +30,14 @@ class InformerGroup:
         uniform: Callable[[], float],
         options: WatchOptions,
         namespaces: tuple[str, ...] = (),
+        exclude_namespaces: tuple[str, ...] = (),
     ) -> None:
         self._client = client
         self._clock = clock
         self._uniform = uniform
         self._options = options
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
+        self._excluded = () if namespaces else exclude_namespaces
         self._informers: dict[str, list[Informer[Any]]] = {}
         self._group: TaskGroup | None = None
 
@@ -57,6 +60,7 @@ class InformerGroup:
                 uniform=self._uniform,
                 options=self._options,
                 namespace=namespace,
+                exclude_namespaces=self._excluded,
             )
             for namespace in self._namespaces
         ]

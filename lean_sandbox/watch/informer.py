@@ -19,6 +19,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
+from filters import selectors
 from lean_sandbox.api.client import Client
 from lean_sandbox.api.errors import (
     BadRequest,
@@ -94,6 +95,7 @@ class Informer(Generic[E]):
         uniform: Callable[[], float],
         options: WatchOptions | None = None,
         namespace: str | None = None,
+        exclude_namespaces: tuple[str, ...] = (),
     ) -> None:
         self._client = client
         self._kind = kind
@@ -102,6 +104,8 @@ class Informer(Generic[E]):
         self._uniform = uniform
         self._options = options or WatchOptions()
         self._namespace = namespace
+        terms = selectors.exclude_namespaces(*exclude_namespaces)
+        self._field_selector = ",".join((*filter(None, [kind.field_selector]), *terms))
         self._backoff = Backoff(uniform)
         self._representations = list(kind.watch_order)
         self._streams_initial_list = self._options.streams_initial_list
@@ -224,7 +228,7 @@ class Informer(Generic[E]):
                 limit=self._options.page_size,
                 continue_=continue_,
                 label_selector=self._kind.label_selector,
-                field_selector=self._kind.field_selector,
+                field_selector=self._field_selector or None,
                 accept=self._kind.list_as.list_accept,
                 timeout_s=self._options.request_timeout_s,
                 lane=Lane.BACKGROUND,
@@ -346,8 +350,8 @@ class Informer(Generic[E]):
         }
         if self._kind.label_selector:
             parameters["labelSelector"] = self._kind.label_selector
-        if self._kind.field_selector:
-            parameters["fieldSelector"] = self._kind.field_selector
+        if self._field_selector:
+            parameters["fieldSelector"] = self._field_selector
         return f"{path(self._kind.resource, self._namespace)}?{urlencode(parameters)}"
 
     async def _guard(self) -> None:

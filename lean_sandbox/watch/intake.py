@@ -146,6 +146,13 @@ class Intake(Generic[E]):
         if kept is None and self._ended.covers(row.uid, new.version):
             # The object ended while the answer was on its way: nothing would ever remove it again.
             return new, Change.GONE
+        if self.kind.admits is not None and not self.kind.admits(row.labels):
+            # It has left the selector; the watch, which tells that by a delete of its own version,
+            # would be taken for late.
+            if kept is not None:
+                self.store.remove(kept.key)
+            self._ended.add(row.uid, new.version)
+            return new, Change.GONE
         change, new.seen = self._examiner.observe((kept.seen or None) if kept else None, row)
         self._put(new, old)
         return new, change

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -46,6 +46,7 @@ class Kind(Generic[E]):
     still holds; ``from_full`` builds it from a whole object. ``columns_of`` gives the printer
     columns of a full object, so that both forms have the same fingerprints. ``suspects`` says that
     a row contradicts what is known, which passes the event whatever the predicate remembers.
+    ``admits`` says of a selector that users' labels decide whether an object with these is within.
     """
 
     resource: Resource
@@ -60,4 +61,5 @@ class Kind(Generic[E]):
     list_as: Representation = Representation.FULL
     label_selector: str | None = None
     field_selector: str | None = None
+    admits: Callable[[Mapping[str, str] | None], bool] | None = None
     owner_of: Callable[[E], str | None] = lambda _entry: None

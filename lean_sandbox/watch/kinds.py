@@ -23,7 +23,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.service import Service
-from lean_sandbox.watch import objects
+from lean_sandbox.watch import objects, selector
 from lean_sandbox.watch.kind import Kind
 from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry
 from lean_sandbox.watch.representation import FALLBACK_ORDER, Representation
@@ -55,8 +55,13 @@ def _owners(row: Observed) -> Hashable:
 _OWNERS = computed("owners", Change.OWNERS, _owners)
 
 
-def sandboxes(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[SandboxEntry]:
-    """Sandboxes wake for their spec, deletion, the metadata read here, and a foreign status."""
+def sandboxes(
+    order: tuple[Representation, ...] = FALLBACK_ORDER, *, label_selector: str = ""
+) -> Kind[SandboxEntry]:
+    """Sandboxes wake for their spec, deletion, the metadata read here, and a foreign status.
+
+    Those outside of ``label_selector`` are never sent; one that leaves it is like one that is gone.
+    """
     return Kind(
         resource=SANDBOXES,
         item_type=Sandbox,
@@ -75,6 +80,8 @@ def sandboxes(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[Sandbo
         suspects=objects.sandbox_row_contradicts,
         columns=("Ready", "Reason"),
         watch_order=order,
+        label_selector=label_selector or None,
+        admits=selector.parse(label_selector).matches if label_selector else None,
     )
 
 

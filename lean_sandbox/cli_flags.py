@@ -1,0 +1,130 @@
+"""The commands that take the controller's flags: `run` and `config`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lean_sandbox.api.errors import NotLeaderError
+from lean_sandbox.exits import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from lean_sandbox.settings_flags import HelpWanted, UsageError
+from lean_sandbox.settings_sources import CONFIG, Effective, Remark, effective, scan_flags
+from lean_sandbox.settings_values import BOOLEAN, Form, choice
+from lean_sandbox.version import __version__
+
+if TYPE_CHECKING:
+    from lean_sandbox.settings_flags import Scanned
+
+__all__ = ["config", "run"]
+
+_RUN = """\
+Runs the controller against a cluster. Uses the kubeconfig, or the Pod's service account inside a
+cluster. Stops on SIGINT or SIGTERM after running passes have ended; a second signal stops at once,
+with 1, and so does the loss of the Lease."""
+_CONFIG = """\
+Prints the settings that `lean-sandbox run` would have with the same flags, environment and config
+file, with their units and where each came from: a flag, the environment, a file or the default.
+Asks no server."""
+
+_FILE = Form("FILE", str)
+_OUTPUT = choice("table", "json", "yaml", metavar="FORMAT")
+_EXTRA = {CONFIG: _FILE, "version": BOOLEAN}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the controller until it is stopped; return the exit code. Raises ConfigError."""
+    try:
+        scanned = scan_flags(arguments, _EXTRA)
+        if _wants_version(scanned):
+            return _print_version()
+        return _run(effective(scanned, os.environ))
+    except (HelpWanted, UsageError) as wanted:
+        return _explain("run", _RUN, wanted)
+
+
+def _run(found: Effective) -> int:
+    # structlog imports rich for coloured tracebacks where it is installed: 6 MiB that a controller
+    # never uses. None in its place reads as not installed.
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+    import anyio  # noqa: PLC0415
+    import structlog  # noqa: PLC0415
+
+    from lean_sandbox import log  # noqa: PLC0415
+    from lean_sandbox.serving import run_until_signalled  # noqa: PLC0415
+
+    settings = found.settings
+    log.configure(settings.log_level, settings.log_format)
+    for remark in found.remarks:
+        structlog.get_logger("config").warning("flag_doubtful", **_fields(remark))
+    try:
+        return EXIT_OK if anyio.run(run_until_signalled, settings) else EXIT_FAILED
+    except NotLeaderError:
+        # The log has said why; what starts the process anew lets it contend again.
+        return EXIT_FAILED
+
+
+def config(arguments: Sequence[str]) -> int:
+    """Print the effective settings; return the exit code. Raises ConfigError."""
+    own = {"output": _OUTPUT, "o": _OUTPUT}
+    flags = {"-o, --output FORMAT": "table, json, or yaml: a config file (default: table)"}
+    try:
+        scanned = scan_flags(arguments, {**_EXTRA, **own})
+        if _wants_version(scanned):
+            return _print_version()
+        form = "table"
+        for flag in scanned.flags:
+            if flag.name in own:
+                form = _output(flag.text)
+        found = effective(scanned, os.environ)
+    except (HelpWanted, UsageError) as wanted:
+        return _explain("config", _CONFIG, wanted, flags)
+    from lean_sandbox.settings_report import WRITERS  # noqa: PLC0415
+
+    sys.stdout.write(WRITERS[form](found))
+    for remark in found.remarks:
+        told = ": ".join(filter(None, (remark.flag, remark.place, remark.why)))
+        print(f"lean-sandbox: warning: {told}", file=sys.stderr)  # noqa: T201
+    return EXIT_OK
+
+
+def _output(text: str) -> str:
+    try:
+        form: str = _OUTPUT.parse(text)
+    except ValueError as error:
+        raise UsageError(f"--output: {text!r} is not valid: {error}") from error
+    return form
+
+
+def _fields(remark: Remark) -> dict[str, str]:
+    place = {"source": remark.place} if remark.place else {}
+    return {"flag": remark.flag, **place, "why": remark.why}
+
+
+def _wants_version(scanned: Scanned) -> bool:
+    texts = [flag.text for flag in scanned.flags if flag.name == "version"]
+    try:
+        return bool(texts) and bool(BOOLEAN.parse(texts[-1]))
+    except ValueError as error:
+        raise UsageError(f"--version: {texts[-1]!r} is not valid: {error}") from error
+
+
+def _print_version() -> int:
+    print(f"lean-sandbox {__version__}")  # noqa: T201
+    return EXIT_OK
+
+
+def _explain(
+    command: str, summary: str, wanted: HelpWanted | UsageError, own: dict[str, str] | None = None
+) -> int:
+    """Print the help that was asked for, or what is wrong and the way to the help."""
+    if isinstance(wanted, UsageError):
+        print(f"usage: lean-sandbox {command} [flags]", file=sys.stderr)  # noqa: T201
+        print(f"lean-sandbox {command}: {wanted}", file=sys.stderr)  # noqa: T201
+        return EXIT_USAGE
+    from lean_sandbox.settings_help import help_text  # noqa: PLC0415
+
+    version = {"--version": "print the version and exit"}
+    sys.stdout.write(help_text(command, summary, {**(own or {}), **version}))
+    return EXIT_OK

@@ -1,0 +1,134 @@
+"""The forms of values: how a flag, a variable and a line of a file are read, and written back.
+
+Numbers, booleans and durations are those of the reference's command line, which is Go's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from filters import selectors
+from lean_sandbox.model.times import format_duration, parse_duration
+from lean_sandbox.watch import selector
+
+__all__ = [
+    "BOOLEAN",
+    "DOMAINS",
+    "DURATION",
+    "INTEGER",
+    "LABEL_SELECTOR",
+    "NAMES",
+    "NAMESPACES",
+    "NUMBER",
+    "TEXT",
+    "Form",
+    "choice",
+]
+
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+_OCTAL = re.compile(r"([+-]?)0([0-7_]*[0-7])", re.ASCII)
+_BLANK = re.compile(r"\s")
+_MOST = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How values of one form are read and written.
+
+    ``parse`` raises ValueError for a text that is none; ``write`` gives a text that ``parse`` reads
+    as the same value. ``metavar`` stands for the value in help.
+    """
+
+    metavar: str
+    parse: Callable[[str], Any]
+    write: Callable[[Any], str] = str
+
+
+def choice(*words: str, metavar: str, is_case_ignored: bool = False) -> Form:
+    """Return the form of one out of several lower-case words."""
+
+    def parse(text: str) -> str:
+        word = text.lower() if is_case_ignored else text
+        if word not in words:
+            raise ValueError(f"it is none of {', '.join(words)}")
+        return word
+
+    return Form(metavar, parse)
+
+
+def _domains(text: str) -> tuple[str, ...]:
+    """Return names separated by commas or ends of lines, without blanks, in lower case."""
+    parts = re.split(r"[,\r\n]", text)
+    return tuple(name for part in parts if (name := part.strip().lower()))
+
+
+def _boolean(text: str) -> bool:
+    if text not in _TRUE and text not in _FALSE:
+        raise ValueError("it is neither true nor false")
+    return text in _TRUE
+
+
+def _integer(text: str) -> int:
+    octal = _OCTAL.fullmatch(text)
+    try:
+        # A base of 0 reads 0x10 and 1_000, but leaves out the 017 that Go has kept.
+        value = int(octal[1] + octal[2].lstrip("_"), 8) if octal else int(_solid(text), 0)
+    except ValueError:
+        raise ValueError("it is no whole number") from None
+    if not -_MOST <= value < _MOST:
+        raise ValueError("it does not fit into 64 bits")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(_solid(text.replace("_", " ")))
+    except ValueError:
+        raise ValueError("it is no number") from None
+
+
+def _solid(text: str) -> str:
+    """Return the text unless it has blanks, which Python's numbers would overlook."""
+    if _BLANK.search(text):
+        raise ValueError(text)
+    return text
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise ValueError("it is no duration such as 300ms, 1m30s or 0") from None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for part in text.split(",") if (name := part.strip()))
+
+
+def _namespaces(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    selectors.exclude_namespaces(*names)
+    return tuple(dict.fromkeys(names))
+
+
+def _label_selector(text: str) -> str:
+    return selector.parse(text).text
+
+
+def _written_number(value: float) -> str:
+    return repr(value).removesuffix(".0")
+
+
+TEXT = Form("TEXT", str)
+BOOLEAN = Form("BOOL", _boolean, lambda value: "true" if value else "false")
+INTEGER = Form("N", _integer)
+NUMBER = Form("RATE", _number, _written_number)
+DURATION = Form("DURATION", _duration, format_duration)
+NAMES = Form("A,B", _names, ",".join)
+DOMAINS = Form("A,B", _domains, ",".join)
+NAMESPACES = Form("A,B", _namespaces, ",".join)
+LABEL_SELECTOR = Form("SELECTOR", _label_selector)

@@ -1,0 +1,160 @@
+"""What the command line refuses, with which exit code, and in which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from lean_sandbox.cli import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
+from lean_sandbox.version import __version__
+
+
+@pytest.mark.case(142)
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--kube-api-burst", "0"),
+        ("--kube-api-burst", "-1"),
+        ("--api-connections", "0"),
+        ("--sandbox-concurrent-workers", "0"),
+        ("--sandbox-claim-concurrent-workers", "0"),
+        ("--sandbox-warm-pool-concurrent-workers", "-1"),
+        ("--sandbox-warm-pool-max-batch-size", "0"),
+        ("--sandbox-warm-pool-max-refill-rate", "NaN"),
+        ("--sandbox-warm-pool-max-refill-rate", "+Inf"),
+        ("--sandbox-warm-pool-max-refill-rate", "-1"),
+        ("--sandbox-warm-pool-readiness-grace-period", "0"),
+        ("--sandbox-warm-pool-unschedulable-recheck-interval", "-1m"),
+        ("--sandbox-claim-warm-candidate-grace-period", "-1s"),
+        ("--sandbox-write-behind-window", "-1s"),
+        ("--sandbox-status-window", "-1ms"),
+        ("--sandbox-status-step-window", "-1ms"),
+        ("--kube-api-qps", "nan"),
+        ("--max-requests-in-flight", "0"),
+        ("--page-size", "0"),
+        ("--request-timeout", "0s"),
+        ("--reconcile-deadline", "0"),
+        ("--shutdown-grace", "-1s"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "config"])
+def test_values_that_cannot_work_are_refused_before_anything_starts(
+    command: str, flag: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Case 142: the process ends with 1, as the reference's, and names the flag."""
+    assert main([command, f"{flag}={value}"]) == EXIT_CONFIG == EXIT_FAILED == 1
+    told = capsys.readouterr()
+    assert flag in told.err
+    assert not told.out
+
+
+@pytest.mark.case(142)
+def test_pools_are_checked_although_nobody_serves_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """Case 142: the checks of the extensions hold with ``--extensions=false`` too."""
+    given = ["--extensions=false", "--sandbox-warm-pool-max-batch-size=0"]
+    assert main(["run", *given]) == EXIT_CONFIG
+    assert "--sandbox-warm-pool-max-batch-size" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--sandbox-write-behind-window", "soon"),
+        ("--sandbox-write-behind-window", "1"),
+        ("--sandbox-write-behind-window", ""),
+        ("--kube-api-qps", "fast"),
+        ("--sandbox-concurrent-workers", "1.5"),
+        ("--sandbox-concurrent-workers", " 1"),
+        ("--sandbox-concurrent-workers", "9223372036854775808"),
+        ("--extensions", "yes"),
+        ("--watch-representation", "picture"),
+        ("--log-level", "loud"),
+        ("--zap-log-level", "0"),
+        ("--zap-encoder", "xml"),
+        ("--api-connections", "many"),
+        ("--namespaces", "a,B"),
+        ("--exclude-namespaces", "a_b"),
+        ("--sandbox-label-selector", "a in b"),
+        ("--sandbox-label-selector", "a=b c"),
+        ("--sandbox-label-selector", "a,,b"),
+    ],
+)
+def test_values_that_cannot_be_read_are_wrong_usage(
+    flag: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A text that is no value of the flag ends the process with 2, as the reference's."""
+    assert main(["run", f"{flag}={value}"]) == EXIT_USAGE
+    told = capsys.readouterr().err
+    assert told.startswith("usage: lean-sandbox run")
+    assert f"{flag}: {value!r} is not valid" in told
+
+
+@pytest.mark.case(142)
+@pytest.mark.parametrize("command", ["run", "config"])
+def test_an_unknown_flag_is_wrong_usage(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Case 142: an unknown flag ends the process with code 2 and the usage on stderr."""
+    assert main([command, "--no-such-flag"]) == EXIT_USAGE
+    told = capsys.readouterr().err
+    assert told.startswith("usage:")
+    assert "--no-such-flag" in told
+
+
+def test_an_unknown_flag_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever misspells a flag is told which one is meant."""
+    assert main(["run", "--watch-namespaces=a"]) == EXIT_USAGE
+    assert "did you mean --namespaces?" in capsys.readouterr().err
+    assert main(["run", "-page-sise", "3"]) == EXIT_USAGE
+    assert "did you mean --page-size?" in capsys.readouterr().err
+
+
+@pytest.mark.case(142)
+@pytest.mark.parametrize("command", ["run", "config"])
+def test_the_version_is_printed_and_that_is_all(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Case 142: ``--version`` prints the version and ends with code 0, with a command or without."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == EXIT_OK
+    assert main([command, "--version", "--kubeconfig=/nowhere/config"]) == EXIT_OK
+    assert capsys.readouterr().out == f"lean-sandbox {__version__}\n" * 2
+
+
+@pytest.mark.case(142)
+def test_a_kubeconfig_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Case 142: without a way to a server the process ends at once and says which file it wants."""
+    assert main(["run", "--kubeconfig=/nowhere/config"]) == EXIT_CONFIG
+    assert "/nowhere/config" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (
+            ["--namespaces=a,b", "--exclude-namespaces=c,b"],
+            ["--namespaces", "--exclude-namespaces", "b cannot"],
+        ),
+        (
+            ["--sandbox-label-selector=team=a", "--extensions"],
+            ["--sandbox-label-selector", "--extensions"],
+        ),
+        (["--log-level=info", "--zap-log-level=debug"], ["--log-level", "--zap-log-level"]),
+        (["--zap-encoder=json", "--log-format=console"], ["--log-format", "--zap-encoder"]),
+        (["--metrics-secure-serving"], ["--metrics-secure-serving", "--metrics-cert-dir"]),
+    ],
+)
+def test_flags_that_contradict_each_other_are_both_named(
+    given: list[str], named: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What cannot be had together is refused, naming both, whatever their order."""
+    for order in (given, given[::-1]):
+        assert main(["run", *order]) == EXIT_CONFIG
+        told = capsys.readouterr().err
+        for name in named:
+            assert name in told
+
+
+def test_two_names_that_agree_are_no_contradiction(capsys: pytest.CaptureFixture[str]) -> None:
+    """Saying the same thing twice is allowed."""
+    assert main(["config", "--log-level=debug", "--zap-log-level=3"]) == EXIT_OK
+    assert main(["config", "--namespaces=a", "--exclude-namespaces=b"]) == EXIT_OK
+    assert not capsys.readouterr().err

@@ -1,0 +1,122 @@
+"""The syntax of the command line is that of Go's flag package."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.settings import Settings
+from lean_sandbox.settings_flags import Flag, HelpWanted, UsageError, scan
+from lean_sandbox.settings_sources import resolve
+
+
+def settings(*arguments: str) -> Settings:
+    """Return what a command line makes of the defaults."""
+    return resolve(arguments, {}).settings
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["--page-size=7"], ["--page-size", "7"], ["-page-size=7"], ["-page-size", "7"]],
+)
+def test_a_value_follows_after_the_sign_or_as_the_next_argument(given: list[str]) -> None:
+    """One dash or two, joined or not: the same."""
+    assert settings(*given).page_size == 7
+
+
+@pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True"])
+def test_the_six_words_for_true(text: str) -> None:
+    """Booleans are written as Go writes them, and a bare one is true."""
+    assert settings(f"--extensions={text}").extensions
+    assert settings("-extensions").extensions
+
+
+@pytest.mark.parametrize("text", ["0", "f", "F", "FALSE", "false", "False"])
+def test_the_six_words_for_false(text: str) -> None:
+    """Booleans are written as Go writes them; ``--no-x`` is ours on top."""
+    assert not settings(f"--enable-warm-pool-eviction={text}").enable_warm_pool_eviction
+    assert not settings("--no-enable-warm-pool-eviction").enable_warm_pool_eviction
+
+
+def test_a_boolean_takes_no_next_argument() -> None:
+    """``--leader-elect false`` is true and ends the flags, which is worth a warning."""
+    found = resolve(["--leader-elect", "false", "--extensions"], {})
+    assert found.settings.leader_elect is True
+    assert not found.settings.extensions
+    (remark,) = found.remarks
+    assert remark.flag == "false --extensions"
+
+
+def test_a_negative_value_is_a_value() -> None:
+    """What begins with a dash is taken by the flag before it."""
+    assert settings("--kube-api-qps", "-1").kube_api_qps == -1
+    assert settings("--kubeconfig", "--extensions").kubeconfig == "--extensions"
+
+
+def test_of_a_flag_given_twice_the_last_one_holds() -> None:
+    """As with Go's flags, and whichever way each is written."""
+    assert settings("--page-size=7", "-page-size", "8").page_size == 8
+
+
+def test_two_dashes_end_the_flags() -> None:
+    """Nothing behind them is looked at."""
+    assert not settings("--", "--extensions").extensions
+
+
+@pytest.mark.parametrize("bad", ["---page-size=7", "--=7", "-=7"])
+def test_what_is_no_flag_is_refused(bad: str) -> None:
+    """Three dashes and a name that is not there."""
+    with pytest.raises(UsageError, match="is no flag"):
+        settings(bad)
+
+
+def test_a_flag_without_its_value_is_refused() -> None:
+    """The last argument has no next one; a switched off boolean takes none."""
+    with pytest.raises(UsageError, match="--page-size needs a value"):
+        settings("--page-size")
+    with pytest.raises(UsageError, match="--no-extensions takes no value"):
+        settings("--no-extensions=true")
+
+
+@pytest.mark.parametrize("asked", ["-h", "--h", "-help", "--help", "--help=x"])
+def test_help_is_asked_for_in_any_form(asked: str) -> None:
+    """Help is no flag that a file could set; it is a wish."""
+    with pytest.raises(HelpWanted):
+        settings("--page-size=7", asked)
+
+
+def test_names_are_never_completed() -> None:
+    """A part of a name is another name."""
+    with pytest.raises(UsageError, match="--extension: there is no such flag"):
+        settings("--extension")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0x10", 16), ("017", 15), ("0b11", 3), ("0o17", 15), ("1_000", 1000), ("+5", 5), ("007", 7)],
+)
+def test_whole_numbers_are_written_as_go_writes_them(text: str, value: int) -> None:
+    """Bases by prefix, a leading zero for octal, underscores between digits."""
+    assert settings(f"--page-size={text}").page_size == value
+
+
+NAMES = st.sampled_from(["a", "b-c", "on", "d"])
+VALUES = st.text(alphabet="-=x1 ", max_size=4)
+
+
+@given(st.lists(st.tuples(NAMES, VALUES, st.booleans(), st.booleans()), max_size=6))
+def test_what_was_written_is_what_is_read(written: list[tuple[str, str, bool, bool]]) -> None:
+    """Any flags with any values, in any of the four forms, come back in their order."""
+    arguments: list[str] = []
+    for name, value, is_joined, has_two in written:
+        flag = f"{'--' if has_two else '-'}{name}"
+        arguments += [f"{flag}={value}"] if is_joined or name == "on" else [flag, value]
+
+    scanned = scan(
+        arguments,
+        {"a": False, "b-c": False, "d": False, "on": True}.get,
+        UsageError,
+    )
+    assert scanned.flags == tuple(Flag(name, value) for name, value, *_ in written)
+    assert scanned.rest == ()
