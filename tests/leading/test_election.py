@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from structlog.testing import capture_logs
 
 from lean_sandbox.api.errors import NotLeaderError
 from lean_sandbox.local.eventconv import to_events
+from lean_sandbox.local.target import Target
 from lean_sandbox.run.leader import LEASE_NAME, Elector, LeaseTimes
 from tests.leading.foreign import moment, other
 from tests.leading.rig import NS, JumpingClock, Rig, allow, open_rig
@@ -372,6 +375,32 @@ async def test_a_server_that_does_not_answer_is_given_two_attempts() -> None:
         await rig.advance(0.1)
         assert one.is_done
         assert "no answer within 5 s" in str(one.elector.loss)
+
+
+async def test_leadership_counts_from_when_a_renewal_was_sent() -> None:
+    """Others may have seen it then; how long the answer took is no part of it."""
+    async with open_rig() as rig:
+        one = rig.contend("one")
+        await rig.settle()
+        rig.plane.delay("update", "leases", 1.0)
+        rig.held = 1
+        await rig.advance(6.0)
+        rig.plane.delay("update", "leases", 0.0)
+        rig.plane.fail_next("update", "leases", 503, times=1000, match=_after(1))
+        rig.held = 0
+        await rig.server_clock.advance(1.0)
+        await rig.settle()
+        assert moment(rig.spec["renewTime"]) > EPOCH
+        await rig.advance(5.9)
+        assert one.leads
+        await rig.advance(0.1)
+        assert not one.leads
+
+
+def _after(count: int) -> Callable[[Target], bool]:
+    """Match all but the first requests."""
+    seen = itertools.count()
+    return lambda _target: next(seen) >= count
 
 
 async def test_an_answer_after_the_deadline_brings_nothing_back() -> None:

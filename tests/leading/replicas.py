@@ -1,0 +1,180 @@
+"""Replicas of the whole controller over one control plane and one clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from lean_sandbox.api.client import Client
+from lean_sandbox.api.config import load
+from lean_sandbox.api.events import EventRecorder
+from lean_sandbox.api.transport import Transport
+from lean_sandbox.app import Controller
+from lean_sandbox.local.audit import AuditEntry
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.run.leader import LEASE_NAME, Elector
+from lean_sandbox.settings import Settings
+from tests.leading.rig import JumpingClock
+from tests.support.clock import EPOCH, FakeClock
+from tests.support.world import NS, World
+
+__all__ = ["ELECTION_NS", "LEASES", "Replica", "Replicas", "open_replicas"]
+
+Json = dict[str, Any]
+ELECTION_NS = "agent-sandbox-system"
+LEASES = "leases.coordination.k8s.io"
+_READS = ("get", "list", "watch")
+_BOOKMARK_S = 60.0
+
+
+class Replica:
+    """One process: its controller, its elector, and a world's view of them."""
+
+    def __init__(self, world: World, elector: Elector, user: str) -> None:
+        """Hold the parts."""
+        self.world = world
+        self.controller = world.controller
+        self.elector = elector
+        self.user = user
+        self.scope = anyio.CancelScope()
+        self.has_ended = False
+
+    async def run(self) -> None:
+        """Run the controller until it was stopped, lost the Lease, or was killed."""
+        with self.scope:
+            await self.controller.run()
+        self.has_ended = True
+
+    def writes(self) -> list[AuditEntry]:
+        """Return what it has written, but for the Lease and Events."""
+        return [
+            entry
+            for entry in self.world.plane.audit.select(user=self.user)
+            if entry.verb not in _READS and entry.resource not in ("leases", "events")
+        ]
+
+    def asked(self) -> Counter[str]:
+        """Return its requests as ``verb resource``, without watches."""
+        return self.world.plane.audit.counts(self.user)
+
+
+class Replicas:
+    """The replicas, and what they share."""
+
+    def __init__(self, plane: ControlPlane, server_clock: FakeClock, folder: Path) -> None:
+        """Hold the parts."""
+        self.plane = plane
+        self.server_clock = server_clock
+        self.clock = JumpingClock()
+        self.all: list[Replica] = []
+        self.transports: list[Transport] = []
+        self._folder = folder
+
+    def build(self, name: str, settings: Settings | None = None) -> Replica:
+        """Build a replica; nothing is asked before it runs."""
+        user = f"system:serviceaccount:{ELECTION_NS}:{name}"
+        client = Client(self._transport(user))
+        own = Client(self._transport(user))
+        elector = Elector(
+            own,
+            namespace=ELECTION_NS,
+            identity=name,
+            clock=self.clock,
+            uniform=lambda: 0.0,
+            recorder=EventRecorder(own, self.clock, "tests", name),
+        )
+        controller = Controller(
+            client,
+            settings or Settings(sandbox_status_window=1.0),
+            clock=self.clock,
+            uniform=lambda: 0.5,
+            elector=elector,
+        )
+        admin = Client(self._transport("admin"))
+        replica = Replica(World(self.plane, controller, self.clock, admin), elector, user)
+        self.all.append(replica)
+        return replica
+
+    def _transport(self, user: str) -> Transport:
+        path = self.plane.kubeconfig(self._folder / str(len(self.transports)), user)
+        transport = Transport(load(str(path)), clock=self.clock)
+        self.transports.append(transport)
+        return transport
+
+    @property
+    def alive(self) -> list[Replica]:
+        """Those that have not ended."""
+        return [one for one in self.all if not one.has_ended]
+
+    @property
+    def leader(self) -> Replica:
+        """The one that leads; fails when there is none, or two."""
+        (leader,) = (one for one in self.all if one.elector.is_leader)
+        return leader
+
+    @property
+    def lease(self) -> Json:
+        """What the Lease says."""
+        spec: Json = self.plane.store.get(LEASES, ELECTION_NS, LEASE_NAME)["spec"]
+        return spec
+
+    async def settle(self) -> None:
+        """Wait until all that run have seen everything and are idle."""
+        for one in self.alive:
+            if one.controller.synced.is_set():
+                await one.world.settle()
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock, settling wherever a timer rings."""
+        await self.settle()
+        until_s = self.clock.monotonic() + seconds
+        while (left_s := until_s - self.clock.monotonic()) > 0.0:
+            next_s = self.clock.next_s
+            await self.clock.advance(min(left_s, _BOOKMARK_S, left_s if next_s is None else next_s))
+            await self.settle()
+            assert sum(one.elector.is_leader for one in self.all) <= 1
+
+
+@asynccontextmanager
+async def open_replicas(*names: str, settings: Settings | None = None) -> AsyncIterator[Replicas]:
+    """Start replicas one after the other; the first leads."""
+    server_clock = FakeClock(EPOCH)
+    async with ControlPlane(LocalSettings(), clock=server_clock) as plane:
+        for name in (NS, ELECTION_NS):
+            metadata = {"name": name}
+            plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        plane.store.create(_everything())
+        with TemporaryDirectory() as folder:
+            replicas = Replicas(plane, server_clock, Path(folder))
+            try:
+                async with anyio.create_task_group() as group:
+                    for name in names:
+                        one = replicas.build(name, settings)
+                        group.start_soon(one.run)
+                        await one.world.until(one.controller.synced.is_set)
+                        await replicas.settle()
+                    yield replicas
+                    group.cancel_scope.cancel()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    for transport in replicas.transports:
+                        await transport.aclose()
+
+
+def _everything() -> Json:
+    api_group = "rbac.authorization.k8s.io"
+    accounts = f"system:serviceaccounts:{ELECTION_NS}"
+    return {
+        "apiVersion": f"{api_group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "controllers"},
+        "roleRef": {"apiGroup": api_group, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "Group", "apiGroup": api_group, "name": accounts}],
+    }

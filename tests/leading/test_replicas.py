@@ -1,0 +1,238 @@
+"""Replicas of the controller: one works, the others are ready to, and nothing is written twice."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from lean_sandbox.run.leader import LEASE_NAME
+from lean_sandbox.settings import Settings
+from tests.leading.replicas import ELECTION_NS, LEASES, open_replicas
+from tests.metrics.scrape import serving
+from tests.support.world import NS, sandbox
+
+SANDBOXES = "sandboxes.agents.x-k8s.io"
+
+
+@pytest.mark.case(143)
+async def test_one_replica_works_and_the_other_takes_over_within_two_seconds() -> None:
+    """The Lease is released by a graceful end; both answer as ready all the while."""
+    async with open_replicas("one", "two") as replicas:
+        one, two = replicas.all
+        async with serving(one.world) as first, serving(two.world) as second:
+            for scraper in (first, second):
+                assert (await scraper.get("/readyz", "health")).status_code == 200
+            await one.world.create(sandbox("a"))
+            await replicas.settle()
+            assert replicas.leader is one
+            assert one.writes()
+            assert not two.writes()
+            one.controller.stop()
+            await one.world.until(lambda: one.has_ended)
+            assert replicas.lease["holderIdentity"] == ""
+            await replicas.advance(2.0)
+            assert replicas.leader is two
+            assert (await second.get("/readyz", "health")).status_code == 200
+            await two.world.create(sandbox("b"))
+            assert two.world.find("pods", "b") is not None
+            assert next(entry.what for entry in two.writes()) == "create pods"
+            assert one.elector.loss is None
+
+
+async def test_a_standby_costs_its_watches_and_one_get_a_period() -> None:
+    """Whatever the leader does meanwhile, and whatever changes."""
+    async with open_replicas("one", "two") as replicas:
+        one, two = replicas.all
+        replicas.plane.audit.reset()
+        for number in range(10):
+            await one.world.ready_sandbox(sandbox(f"sb-{number}"))
+        await replicas.advance(60.0)
+        await one.world.delete(SANDBOXES, "sb-3")
+        await replicas.settle()
+        assert two.asked() == {"get leases": 30}
+        assert len(two.controller.caches.sandboxes) == 9
+        assert len(two.controller.caches.pods) == len(replicas.plane.store.list("pods", NS)) > 0
+
+
+@pytest.mark.parametrize("extensions", [False, True])
+async def test_the_queues_of_a_standby_stay_empty(extensions: bool) -> None:  # noqa: FBT001
+    """What comes and goes while it waits leaves nothing behind."""
+    async with open_replicas("one", "two", settings=Settings(extensions=extensions)) as replicas:
+        one, two = replicas.all
+        for number in range(5):
+            await one.world.create(sandbox(f"sb-{number}"))
+            await one.world.run_pod(f"sb-{number}", ready=False)
+            await one.world.run_pod(f"sb-{number}")
+            await one.world.delete("sandboxes", f"sb-{number}")
+        await replicas.settle()
+        assert [len(queue) for queue in two.controller.queues.values()] == [0] * (
+            5 if extensions else 1
+        )
+        assert len(two.controller.sandboxes._launches) == 0
+        assert two.controller.is_idle
+        assert not two.controller.is_active
+
+
+async def test_who_takes_over_finds_what_nobody_has_looked_at() -> None:
+    """Sandboxes that came while nobody led get their Pods, each one Pod."""
+    async with open_replicas("one", "two") as replicas:
+        one, two = replicas.all
+        await one.world.create(sandbox("before"))
+        one.scope.cancel()
+        await two.world.until(lambda: one.has_ended)
+        await two.world.create(sandbox("between"))
+        await two.world.delete("sandboxes", "before")
+        assert two.world.find("pods", "between") is None
+        await replicas.advance(17.0)
+        assert replicas.leader is two
+        assert two.world.find("pods", "between") is not None
+        assert [entry.what for entry in two.writes()].count("create pods") == 1
+
+
+async def test_who_takes_over_healthy_sandboxes_writes_nothing() -> None:
+    """Its caches are warm: there is no list to wait for, and nothing to mend."""
+    async with open_replicas("one", "two") as replicas:
+        one, two = replicas.all
+        for number in range(5):
+            await one.world.ready_sandbox(sandbox(f"sb-{number}"))
+        await replicas.advance(5.0)
+        one.controller.stop()
+        await one.world.until(lambda: one.has_ended)
+        replicas.plane.audit.reset()
+        await replicas.advance(10.0)
+        assert replicas.leader is two
+        assert two.writes() == []
+        assert not two.asked().keys() & {"list sandboxes", "list pods", "list services"}
+
+
+async def test_the_lease_is_released_after_the_last_write() -> None:
+    """A pass in the middle of its requests is finished first, however long that takes."""
+    async with open_replicas("one", "two") as replicas:
+        one, two = replicas.all
+        replicas.plane.delay("create", "pods", 5.0)
+        replicas.plane.store.create(sandbox())
+        await one.world.until(lambda: one.controller.queue.statistics().running)
+        one.controller.stop()
+        for _ in range(5):
+            await replicas.clock.advance(2.0)
+        assert replicas.leader is one
+        replicas.plane.delay("create", "pods", 0.0)
+        await replicas.server_clock.advance(5.0)
+        await two.world.until(lambda: one.has_ended)
+        last = replicas.plane.audit.select(user=one.user)[-1]
+        assert (last.what, last.code) == ("update leases", 200)
+        assert replicas.lease["holderIdentity"] == ""
+        assert "create pods" in {entry.what for entry in one.writes()}
+
+
+# -- the fence -------------------------------------------------------------------------------------
+
+
+async def test_when_the_lease_is_lost_passes_are_cut_off_and_nothing_is_written() -> None:
+    """A request that gets no answer is broken off, those that would follow are never made."""
+    async with open_replicas("one") as replicas:
+        (one,) = replicas.all
+        replicas.plane.delay("create", "pods", 5.0)
+        replicas.plane.store.create(sandbox())
+        await one.world.until(lambda: one.controller.queue.statistics().running)
+        held = {"holderIdentity": "other", "renewTime": "2026-01-02T03:04:05.000001Z"}
+        replicas.plane.store.patch(LEASES, ELECTION_NS, LEASE_NAME, {"spec": held})
+        await replicas.clock.advance(2.0)
+        await one.world.until(lambda: one.has_ended)
+        assert "'other' holds the Lease" in str(one.elector.loss)
+        assert one.controller.sandboxes.dispatcher.statistics().cancelled == 1
+        written = len(one.writes())
+        await replicas.server_clock.advance(60.0)
+        await replicas.clock.advance(60.0)
+        assert len(one.writes()) == written
+        assert one.world.find("pods") is None
+
+
+async def test_a_process_that_was_stopped_writes_nothing_when_it_goes_on() -> None:
+    """An event that was waiting starts a pass before any timer has rung; its write is refused."""
+    async with open_replicas("one") as replicas:
+        (one,) = replicas.all
+        replicas.clock.leap(10.0)
+        replicas.plane.store.create(sandbox())
+        await one.world.until(
+            lambda: one.controller.sandboxes.dispatcher.statistics().terminal == 1
+        )
+        assert one.writes() == []
+        await replicas.clock.advance(0.1)
+        await one.world.until(lambda: one.has_ended)
+        assert "not renewed for 10 s" in str(one.elector.loss)
+
+
+async def test_a_write_that_was_waiting_for_a_connection_is_refused() -> None:
+    """The fence is looked at again right before the bytes are sent."""
+    async with open_replicas("one") as replicas:
+        (one,) = replicas.all
+        transport = one.controller._client.transport
+        await transport.aclose()
+        transport._closed = False
+        connect = transport._connector
+
+        async def slow(connection: object) -> object:
+            stream = await connect(connection)  # type: ignore[arg-type]
+            replicas.clock.leap(10.0)
+            return stream
+
+        transport._connector = slow  # type: ignore[assignment]
+        with pytest.raises(Exception, match="the request was not sent"):
+            await transport.request("POST", "/api/v1/namespaces/ns/configmaps", body=b"{}")
+        assert one.writes() == []
+
+
+async def test_a_standby_cannot_write() -> None:
+    """Not even by mistake; reads pass."""
+    async with open_replicas("one", "two") as replicas:
+        two = replicas.all[1]
+        transport = two.controller._client.transport
+        with pytest.raises(Exception, match="does not hold the Lease; the request was not sent"):
+            await transport.request("POST", "/api/v1/namespaces/ns/configmaps", body=b"{}")
+        assert (await transport.request("GET", "/api/v1/namespaces/ns")).status == 200
+        assert two.writes() == []
+
+
+async def test_a_replica_contends_only_once_its_caches_are_in_sync() -> None:
+    """One that could not work yet does not keep others from it."""
+    async with open_replicas("one") as replicas:
+        one = replicas.all[0]
+        late = replicas.build("late")
+        replicas.plane.fail_next("list", "pods", 403, times=1000)
+        async with anyio.create_task_group() as group:
+            group.start_soon(late.run)
+            await late.world.until(lambda: late.controller.problems)
+            one.controller.stop()
+            await one.world.until(lambda: one.has_ended)
+            await replicas.clock.advance(20.0)
+            assert replicas.lease["holderIdentity"] == ""
+            assert "get leases" not in late.asked()
+            group.cancel_scope.cancel()
+
+
+# -- what is told ----------------------------------------------------------------------------------
+
+
+async def test_metrics_tell_who_leads() -> None:
+    """The leader says 1 and the standby 0; both count their requests for the Lease."""
+    async with open_replicas("one", "two") as replicas:
+        one, two = replicas.all
+        await replicas.advance(20.0)
+        for replica, leads, method in ((one, 1.0, "PUT"), (two, 0.0, "GET")):
+            async with serving(replica.world) as scraper:
+                found = await scraper.scrape()
+            name = "leader_election_master_status"
+            assert found.value(name, name=LEASE_NAME) == leads
+            (_, counted), *_ = found.find("rest_client_requests_total", method=method, code="200")
+            assert counted >= 10.0
+        replicas.plane.fail_next("update", "leases", 503)
+        await replicas.advance(4.0)
+        async with serving(one.world) as scraper:
+            found = await scraper.scrape()
+        failures = "lean_sandbox_lease_failures_total"
+        assert found.value(failures, error="ServerFault") == 1.0
+        posted = found.value(
+            "lean_sandbox_events_recorded_total", controller="leader-election", outcome="posted"
+        )
+        assert posted == 1.0
