@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lean_sandbox.cli import EXIT_CONFIG, EXIT_USAGE
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.settings import Settings
+from lean_sandbox.settings_flags import UsageError
+from lean_sandbox.settings_sources import resolve
 from lean_sandbox.version import __version__
 from tests.manifests.files import ROOT, containers, documents, kustomizations, named, objects
 from tests.manifests.files import patches as all_patches
@@ -33,21 +32,17 @@ PATCH_FILES = [path for path, _ in all_patches()]
 WHOLE = [(path, one) for path, one in ALL_OBJECTS if path not in PATCH_FILES]
 
 
-def address(container: Json, flag: str, default: str) -> str:
-    """Return where a container listens: what its arguments say, else the program's default."""
-    given = dict(one.split("=", 1) for one in container["args"] if "=" in one)
-    return str(given.get(flag, default))
-
-
-def health_address(container: Json) -> str:
-    """Return where a container serves its probes."""
-    return address(container, "--health-probe-bind-address", Settings().health_probe_bind_address)
+def options(arguments: list[str], environment: Mapping[str, str] | None = None) -> Settings:
+    """Return what the program makes of the arguments of a container, variables filled in."""
+    words = [one.replace("$(POD_NAMESPACE)", "ns") for one in arguments]
+    return resolve(words, environment or {}, mounted_domains=ROOT / "nowhere").settings
 
 
 def argument_lists() -> Iterator[tuple[Path, list[str]]]:
     """Yield the arguments of every container, and those that a patch adds."""
     for path, container in containers():
-        yield path, container["args"]
+        if "args" in container:
+            yield path, container["args"]
     for path in PATCH_FILES:
         for document in documents(path):
             for step in document if isinstance(document, list) else []:
@@ -141,10 +136,10 @@ def test_ports_are_those_of_the_reference_and_of_our_defaults() -> None:
     """Metrics 8080 and healthz 8081; the Service and the probes go to them by name."""
     (container,) = POD["spec"]["containers"]
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    given = options(container["args"])
     assert ports == {"metrics": 8080, "healthz": 8081}
-    metrics = address(container, "--metrics-bind-address", Settings().metrics_bind_address)
-    assert metrics == f":{ports['metrics']}"
-    assert health_address(container) == f":{ports['healthz']}"
+    assert given.metrics_bind_address == f":{ports['metrics']}"
+    assert given.health_probe_bind_address == f":{ports['healthz']}"
     service = named(objects("base"), "Service")["spec"]
     assert service["selector"] == LABELS
     (port,) = service["ports"]
@@ -207,26 +202,11 @@ def test_components_select_the_pods_of_the_base() -> None:
 @pytest.mark.parametrize(
     ("path", "arguments"), list(argument_lists()), ids=lambda one: getattr(one, "stem", None)
 )
-def test_the_program_takes_the_arguments(path: Path, arguments: list[str], tmp_path: Path) -> None:
-    """Every argument is one of the program's: nothing is wrong but that there is no cluster."""
-    words = [one.replace("$(POD_NAMESPACE)", "ns") for one in arguments]
-    assert start(tmp_path, *words) == EXIT_CONFIG, path
-    assert start(tmp_path, *words, "--no-such-flag") == EXIT_USAGE
-
-
-def start(home: Path, *arguments: str) -> int:
-    """Start the controller where there is no cluster, and return its exit code."""
-    done = subprocess.run(  # noqa: S603 -- a command of this file
-        [sys.executable, "-m", "lean_sandbox.cli", "run", *arguments],
-        env={"HOME": str(home)},
-        cwd=ROOT.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=20,
-    )
-    assert "kubeconfig" in done.stderr or done.returncode == EXIT_USAGE, done.stderr
-    return done.returncode
+def test_the_program_takes_the_arguments(path: Path, arguments: list[str]) -> None:
+    """Every argument of a manifest is one of the program's, and one more would be refused."""
+    assert options(arguments).extensions == ("--extensions" in arguments), path
+    with pytest.raises(UsageError):
+        options([*arguments, "--no-such-flag"])
 
 
 def test_containers_have_no_more_rights_than_they_need() -> None:
@@ -258,7 +238,8 @@ def test_containers_are_probed_and_bounded() -> None:
         for probe, target in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
             asked = container[probe]["httpGet"]
             assert asked["path"] == target, path
-            assert ports[asked["port"]] == health_address(container)
+            listens = options(container["args"]).health_probe_bind_address
+            assert ports[asked["port"]] == listens
         resources = container["resources"]
         assert set(resources["limits"]) == {"memory"}
         assert _mebibytes(resources["requests"]) < _mebibytes(resources["limits"])
@@ -283,14 +264,15 @@ def test_the_sidecar_serves_its_own_namespace_and_holds_no_lease() -> None:
     assert kinds == {"Role", "RoleBinding"}
 
 
-def test_the_sidecar_with_extensions_changes_one_argument() -> None:
-    """The second component repeats the arguments of the first, and asks for the extensions."""
+def test_the_sidecar_with_extensions_sets_one_variable() -> None:
+    """The second component leaves the arguments of the first alone."""
     first, second = (
         next(one for where, one in containers() if where.parent == ROOT / "components" / name)
         for name in ("sidecar", "sidecar-extensions")
     )
-    assert second["name"] == first["name"]
-    assert second["args"] == [*first["args"], "--extensions"]
+    (variable,) = second.pop("env")
+    assert second == {"name": first["name"]}
+    assert options([], {variable["name"]: variable["value"]}) == Settings(extensions=True)
 
 
 def test_the_host_of_the_sidecar_is_the_subject_of_its_roles() -> None:
