@@ -134,6 +134,7 @@ class Elector:
         self._own: Json | None = None
         self._seen: tuple[object, ...] | None = None
         self._seen_at = _NEVER
+        self._expires_at = _NEVER
         self._holder = ""
         self._failures: dict[str, int] = {}
         self._stamped_at: datetime | None = None
@@ -228,7 +229,11 @@ class Elector:
             wait_s = times.retry_s * (1.0 - _JITTER * self._uniform())
             asked_s = getattr(self.problem, "retry_after_s", None) or 0.0
             next_at = began + max(wait_s, min(asked_s, times.duration_s))
-            await self._clock.sleep(next_at - self._clock.monotonic())
+            now = self._clock.monotonic()
+            if now < self._expires_at:
+                # A holder that has died is succeeded at the moment it may be.
+                next_at = min(next_at, self._expires_at)
+            await self._clock.sleep(next_at - now)
         return False
 
     async def _keep(self) -> None:
@@ -310,7 +315,8 @@ class Elector:
             if self._leads:
                 self._lose(f"{self._holder!r} holds the Lease")
                 return
-            if self._clock.monotonic() < self._seen_at + self._respected_s(spec):
+            self._expires_at = self._seen_at + self._respected_s(spec)
+            if self._clock.monotonic() < self._expires_at:
                 return
         await self._hold(lease)
 

@@ -105,7 +105,7 @@ async def test_of_several_that_see_it_expire_one_leads() -> None:
 
 
 async def test_when_the_holder_dies_the_other_leads_after_the_duration() -> None:
-    """Fifteen seconds after it last saw a renewal, within one more look; times begin anew."""
+    """Fifteen seconds after it last saw a renewal, to the moment; times begin anew."""
     async with open_rig() as rig:
         one = rig.contend("one")
         await rig.advance(1.0)
@@ -113,7 +113,7 @@ async def test_when_the_holder_dies_the_other_leads_after_the_duration() -> None
         await rig.advance(10.0)
         last = moment(rig.spec["renewTime"])
         one.kill()
-        took_s = await rig.until(lambda: two.leads, within_s=17.0)
+        took_s = await rig.until(lambda: two.leads, within_s=15.0)
         assert took_s >= 13.0
         assert (rig.clock.now() - last).total_seconds() >= 15.0
         assert rig.spec["holderIdentity"] == "two"
