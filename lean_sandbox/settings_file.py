@@ -70,20 +70,22 @@ class _Document:
         # A key whose value has not come yet: the lines that begin with - belong to it.
         self._open: tuple[str, int, list[str]] | None = None
         self._indent = ""
+        self._has_begun = False
 
     def entries(self) -> list[Entry]:
         lines = _text_of(self._path).replace("\r\n", "\n").split("\n")
         for number, line in enumerate(lines, start=1):
             if not line.isprintable():
                 raise self._error(number, "it has a tab or another character that cannot be seen")
-            if line.rstrip(" ") == "---" and not self._entries and self._open is None:
-                continue
             self._line(number, line)
         self._close()
         return list(self._entries.values())
 
     def _line(self, number: int, line: str) -> None:
         if not _COMMENT.sub("", line).strip(" "):
+            return
+        is_first, self._has_begun = not self._has_begun, True
+        if is_first and line.rstrip(" ") == "---":
             return
         item = _ITEM.fullmatch(line)
         if item is not None and self._open is not None:

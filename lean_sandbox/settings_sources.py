@@ -293,9 +293,9 @@ def _in_environment(environment: Mapping[str, str]) -> list[_Given]:
 
 
 def _is_service_link(variable: str, text: str) -> bool:
-    if variable.endswith("_PORT"):
-        return _SERVICE_URL.fullmatch(text) is not None or variable.endswith("_SERVICE_PORT")
-    return _SERVICE_LINK.fullmatch(variable) is not None
+    if _SERVICE_LINK.fullmatch(variable) is not None:
+        return True
+    return variable.endswith("_PORT") and _SERVICE_URL.fullmatch(text) is not None
 
 
 # -- files -----------------------------------------------------------------------------------------

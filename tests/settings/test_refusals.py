@@ -111,7 +111,7 @@ def test_an_unknown_flag_is_answered_with_the_nearest(capsys: pytest.CaptureFixt
 def test_the_version_is_printed_and_that_is_all(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Case 142: ``--version`` prints the version and ends with code 0, with a command or without."""
+    """Case 142: ``--version`` prints the version and ends with code 0, anywhere."""
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == EXIT_OK

@@ -1,0 +1,51 @@
+"""Values that an option can have, for the laws over all of them."""
+
+from __future__ import annotations
+
+from dataclasses import Field, fields
+from typing import Any
+
+from hypothesis import strategies as st
+
+from lean_sandbox import settings_values as forms
+from lean_sandbox.settings import Settings, form_of
+
+__all__ = ["OPTIONS", "any_value", "assignments"]
+
+OPTIONS = {option.name: option for option in fields(Settings)}
+# What cannot be set freely: these contradict others, or need them.
+_BOUND = {"sandbox_label_selector", "metrics_secure_serving", "exclude_namespaces"}
+
+_WORDS = st.text(alphabet="abcz09", min_size=1, max_size=6)
+_LISTS = st.lists(_WORDS, max_size=3, unique=True).map(tuple)
+_CHOICES = {
+    "watch_representation": ("table", "metadata", "full"),
+    "log_level": ("debug", "info", "warning", "error"),
+    "log_format": ("auto", "json", "console"),
+}
+
+
+def any_value(option: Field[Any]) -> st.SearchStrategy[Any]:
+    """Return a strategy of values that an option accepts on its own."""
+    form = form_of(option)
+    if form is forms.BOOLEAN:
+        return st.booleans()
+    if form is forms.INTEGER:
+        return st.integers(1, 2**62)
+    if form is forms.NUMBER:
+        return st.floats(0.0, 1e9)
+    if form is forms.DURATION:
+        return st.integers(1, 10**15).map(lambda ns: ns / 10**9)
+    if form in (forms.NAMES, forms.NAMESPACES, forms.DOMAINS):
+        return _LISTS
+    if option.name in _CHOICES:
+        return st.sampled_from(_CHOICES[option.name])
+    if form is forms.LABEL_SELECTOR:
+        return st.sampled_from(["", "a=b", "a in (b,c),!d"])
+    return st.text(alphabet="abc:/.# '\"\\[]{},-&*!|>%@`?", max_size=8)
+
+
+def assignments() -> st.SearchStrategy[dict[str, Any]]:
+    """Return a strategy of values for any options that go together."""
+    free = {name: any_value(option) for name, option in OPTIONS.items() if name not in _BOUND}
+    return st.fixed_dictionaries({}, optional=free)

@@ -1,0 +1,122 @@
+"""`lean-sandbox config` prints what is in effect, and help says what could be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+
+from lean_sandbox.cli import EXIT_OK, EXIT_USAGE, main
+from lean_sandbox.settings import Settings, flag_of, form_of, shown_default, topics
+from lean_sandbox.settings_report import as_yaml
+from lean_sandbox.settings_sources import Effective, resolve
+from lean_sandbox.settings_values import BOOLEAN, DURATION, INTEGER, NUMBER
+from tests.settings.strategies import OPTIONS, assignments
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Set one option by each source; return the command line."""
+    file = tmp_path / "config.yaml"
+    file.write_text("page-size: 7\nsandbox-status-window: 90s\n")
+    monkeypatch.setenv("LEAN_SANDBOX_NAMESPACES", "a,b")
+    return [f"--config={file}", "--extensions"]
+
+
+def test_the_table_says_value_unit_and_source(
+    sources: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line for each setting."""
+    assert main(["config", *sources]) == EXIT_OK
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["SETTING", "VALUE", "UNIT", "SOURCE"]
+    rows = {line.split()[0]: line.split(maxsplit=3)[1:] for line in lines}
+    assert set(rows) == {name.replace("_", "-") for name in OPTIONS}
+    file = tmp_path / "config.yaml"
+    assert rows["page-size"] == ["7", "objects", f"file {file} line 1"]
+    assert rows["sandbox-status-window"] == ["1m30s", "duration", f"file {file} line 2"]
+    assert rows["namespaces"] == ["a,b", "-", "environment LEAN_SANDBOX_NAMESPACES"]
+    assert rows["extensions"] == ["true", "-", "flag --extensions"]
+    assert rows["kube-api-qps"] == ["-1", "requests/s", "default"]
+    assert rows["leader-elect"] == ["automatic", "-", "default"]
+
+
+@pytest.mark.parametrize("asked", [["-o", "json"], ["--output=json"], ["-o=table", "-o=json"]])
+def test_json_is_for_programs(
+    asked: list[str], sources: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Numbers are numbers, lists are lists, and durations are written as flags have them."""
+    assert main(["config", *sources, *asked, "--separate-watch-connection"]) == EXIT_OK
+    report = json.loads(capsys.readouterr().out)
+    settings = report["settings"]
+    assert set(settings) == {name.replace("_", "-") for name in OPTIONS}
+    assert settings["namespaces"] == {
+        "value": ["a", "b"],
+        "default": [],
+        "unit": "",
+        "source": "environment",
+        "from": "LEAN_SANDBOX_NAMESPACES",
+    }
+    assert settings["page-size"]["value"] == 7
+    assert settings["sandbox-status-window"]["value"] == "1m30s"
+    assert settings["leader-elect"]["value"] is None
+    assert [one["flag"] for one in report["warnings"]] == ["--separate-watch-connection"]
+
+
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(values=assignments())
+def test_yaml_is_a_config_file_that_gives_the_same_settings(
+    tmp_path: Path, values: dict[str, Any]
+) -> None:
+    """Whatever is in effect can be kept in a file."""
+    file = tmp_path / "config.yaml"
+    file.write_text(as_yaml(Effective(Settings(**values), {}, ())))
+    assert resolve([f"--config={file}"], {}).settings == Settings(**values)
+
+
+def test_an_unknown_form_of_output_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """The forms are told; `run` has no output to choose."""
+    assert main(["config", "-o", "xml"]) == EXIT_USAGE
+    assert "table, json, yaml" in capsys.readouterr().err
+    assert main(["run", "-o", "json"]) == EXIT_USAGE
+
+
+@pytest.mark.parametrize("command", ["run", "config"])
+def test_help_says_of_every_flag_what_it_does_its_unit_and_default(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under the heads of their topics, on standard output, with code 0."""
+    assert main([command, "--help"]) == EXIT_OK
+    told = capsys.readouterr().out
+    words = " ".join(told.split())
+    at = 0
+    for topic, options in topics().items():
+        at = told.index(f"\n{topic}:\n", at)
+        for option in options:
+            at = told.index(f"\n  {flag_of(option.name)}", at)
+            assert option.metadata["help"] in words
+            unit = f" {option.metadata['unit']}".rstrip()
+            assert f"(default: {shown_default(option)}{unit})" in words
+    assert max(map(len, told.splitlines())) <= 100
+
+
+def test_every_number_has_a_unit_and_nothing_else_has() -> None:
+    """A number without a unit says nothing; a duration brings its own."""
+    for option in OPTIONS.values():
+        is_number = form_of(option) in (INTEGER, NUMBER)
+        assert bool(option.metadata["unit"]) is is_number, option.name
+        if form_of(option) in (BOOLEAN, DURATION):
+            assert option.metadata["metavar"] in ("BOOL", "DURATION")
+
+
+def test_the_commands_are_listed_with_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """Help of the program names both."""
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert "print the effective settings and where each came from" in told
+    assert "run the controller against a cluster" in told
