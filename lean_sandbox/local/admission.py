@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lean_sandbox.local.errors import StatusError
@@ -16,6 +16,7 @@ from lean_sandbox.local.schema import (
     decode_errors,
     definition_defaults,
     invalid_status,
+    metadata_decode_errors,
     prune,
     strict_decoding_status,
     unknown_field_errors,
@@ -26,12 +27,13 @@ from lean_sandbox.local.schema import (
 )
 from lean_sandbox.local.structure import Node, with_metadata
 
-__all__ = ["Admission"]
+__all__ = ["Admission", "refusal"]
 
 Json = dict[str, Any]
 
 
-def _refusal(status: Json) -> StatusError:
+def refusal(status: Json) -> StatusError:
+    """Return a Status of the schema room as the refusal that it is."""
     return StatusError(
         status["code"],
         status.get("reason", ""),
@@ -67,8 +69,19 @@ class Admission:
             self._structures[kind] = with_metadata(self.schema(kind))
         return self._structures[kind]
 
-    def decode(self, kind: Kind, obj: Json, validation: str, warnings: list[str]) -> None:
+    def decode(
+        self,
+        kind: Kind,
+        obj: Json,
+        validation: str,
+        warnings: list[str],
+        dropped: list[str] | None = None,
+        *,
+        repeated: Sequence[str] = (),
+    ) -> None:
         """Drop what the schema does not know; say so, or refuse, as ``validation`` demands.
+
+        The paths go into ``dropped`` where there is one; ``repeated`` are members said twice.
 
         Raises:
             StatusError: 400 when JSON types of a built-in kind do not fit, or for an unknown field
@@ -76,15 +89,21 @@ class Admission:
 
         """
         schema = self.schema(kind)
-        if not kind.is_custom:
+        if kind.is_custom:
+            status = metadata_decode_errors(obj, kind.kind, kind.version)
+        else:
             status = decode_errors(obj, schema, kind.kind, kind.version)
-            if status is not None:
-                raise _refusal(status)
-        unknown = prune(obj, schema)
-        if unknown and validation == "Strict":
-            raise _refusal(strict_decoding_status(kind.kind, kind.version, unknown))
-        if unknown and validation != "Ignore":
-            warnings.extend(warning_header(text) for text in unknown_field_errors(unknown))
+        if status is not None:
+            raise refusal(status)
+        unknown = prune(obj, schema, is_sorted=kind.is_custom)
+        if dropped is not None:
+            dropped.extend(unknown)
+        if validation == "Ignore" or not (unknown or repeated):
+            return
+        if validation == "Strict":
+            raise refusal(strict_decoding_status(kind.kind, kind.version, unknown, repeated))
+        warnings.extend(warning_header(f'duplicate field "{path}"') for path in repeated)
+        warnings.extend(warning_header(text) for text in unknown_field_errors(unknown))
 
     def default(self, kind: Kind, obj: Json) -> None:
         """Write the defaults of a kind into an object."""
@@ -105,10 +124,8 @@ class Admission:
         errors: Iterable[FieldError]
         if kind.is_custom:
             # Only the validation rules look at this object, so kind and apiVersion may stay out.
-            errors = [
-                *validate_metadata(obj, old, namespaced=kind.namespaced),
-                *validate(obj, self.schema(kind), old=old),
-            ]
+            found = validate_metadata(obj, old, namespaced=kind.namespaced)
+            errors = [*found, *validate(obj, self.schema(kind), old=old, before=found)]
         else:
             errors = core_validate(kind.kind, obj, old)
             if kind.plural == "customresourcedefinitions" and not errors:
@@ -116,4 +133,4 @@ class Admission:
         listed = list(errors)
         if listed:
             name = obj["metadata"].get("name", "")
-            raise _refusal(invalid_status(kind.kind, kind.group, name, listed))
+            raise refusal(invalid_status(kind.kind, kind.group, name, listed))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from lean_sandbox.local.deletion import Deletion
-from lean_sandbox.local.errors import Cause, bad_request, invalid, unsupported_media_type
+from lean_sandbox.local.errors import (
+    Cause,
+    bad_request,
+    invalid,
+    unreadable_patch,
+    unsupported_media_type,
+)
 from lean_sandbox.local.protobuf import PROTOBUF, decode_body
 from lean_sandbox.local.registry import Kind
 
@@ -17,9 +24,11 @@ __all__ = [
     "JSON_PATCH",
     "MERGE_PATCH",
     "STRATEGIC",
+    "check_patched",
     "read_deletion",
     "read_object",
     "read_plain",
+    "repeated_fields",
 ]
 
 Json = dict[str, Any]
@@ -59,6 +68,44 @@ def decode(body: bytes, content_type: str) -> Any:
     return _decode(body)
 
 
+def repeated_fields(body: bytes) -> list[str]:
+    """Return the paths of members that a JSON body says twice; empty for what is no JSON."""
+    repeats: list[bool] = []
+
+    def look(pairs: list[tuple[str, Any]]) -> Any:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            repeats.append(True)
+        return made
+
+    try:
+        json.loads(body, object_pairs_hook=look)
+        if not repeats:
+            return []
+        whole = json.loads(body, object_pairs_hook=_Pairs)
+    except ValueError:
+        return []
+    return list(_repeats(whole, ""))
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The members of one object, in order and with those said twice."""
+
+
+def _repeats(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, _Pairs):
+        seen: set[str] = set()
+        for key, below in value:
+            where = f"{path}.{key}" if path else key
+            if key in seen:
+                yield where
+            seen.add(key)
+            yield from _repeats(below, where)
+    elif isinstance(value, list):
+        for position, below in enumerate(value):
+            yield from _repeats(below, f"{path}[{position}]")
+
+
 def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
     """Return the object of a create, update or apply request, in its stored form.
 
@@ -69,7 +116,8 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
     """
     media = media_type(content_type)
     if media not in ("", "application/json", "application/yaml", APPLY, "*/*", PROTOBUF):
-        raise unsupported_media_type(("application/json", "application/yaml"))
+        accepted = ["application/json", "application/yaml"]
+        raise unsupported_media_type(accepted if kind.is_custom else [*accepted, PROTOBUF])
     try:
         obj = decode(body, media)
     except msgspec.DecodeError as error:
@@ -108,6 +156,11 @@ def _unreadable(kind: Kind, body: bytes, why: str) -> Exception:
     )
 
 
+def _beginning(body: bytes) -> str:
+    text = body[:30].decode("utf-8", "replace")
+    return text if len(body) <= 30 else text + " ..."
+
+
 def _check_claims(kind: Kind, obj: Json, body: bytes) -> None:
     claimed, version = obj.get("kind") or "", obj.get("apiVersion") or ""
     if kind.is_custom:
@@ -115,7 +168,7 @@ def _check_claims(kind: Kind, obj: Json, body: bytes) -> None:
             shown = body[:200].decode("utf-8", "replace")
             raise bad_request(
                 f"the object provided is unrecognized (must be of type {kind.kind}): Object 'Kind'"
-                f" is missing in '{shown}' ({body[:100].hex()})"
+                f" is missing in '{shown}' ({_beginning(body)})"
             )
         if version != kind.api_version:
             raise bad_request(
@@ -134,6 +187,29 @@ def _check_claims(kind: Kind, obj: Json, body: bytes) -> None:
             f'{claimed or kind.kind} in version "{shown_version}" cannot be handled as a'
             f" {kind.kind}: the object is of another kind or version"
         )
+
+
+def check_patched(kind: Kind, changed: Json) -> None:
+    """Refuse with 422 a patch that makes another kind of object of it."""
+    claimed, version = changed.get("kind"), changed.get("apiVersion")
+    if claimed == kind.kind and version == kind.api_version:
+        return
+    text = msgspec.json.encode(changed).decode()
+    if not claimed:
+        raise unreadable_patch(text, f"Object 'Kind' is missing in '{text}'")
+    if not kind.is_custom:
+        raise unreadable_patch(text, f'no kind "{claimed}" is registered for version "{version}"')
+    name = str((changed.get("metadata") or {}).get("name") or "")
+    group = str(version or "").rpartition("/")[0]
+    causes = []
+    if claimed != kind.kind:
+        causes.append(
+            Cause("FieldValueInvalid", f'Invalid value: "{claimed}": must be {kind.kind}', "kind")
+        )
+    if version != kind.api_version:
+        why = f'Invalid value: "{version}": must be {kind.api_version}'
+        causes.append(Cause("FieldValueInvalid", why, "apiVersion"))
+    raise invalid(group, claimed, name, causes)
 
 
 def _number(text: str | None) -> int | None:
@@ -155,8 +231,19 @@ def read_deletion(body: bytes, content_type: str, query: Mapping[str, str]) -> D
     options: Json = {}
     if body:
         options = read_plain(body, content_type)
+        claimed, version = options.get("kind") or "DeleteOptions", options.get("apiVersion") or ""
+        if claimed != "DeleteOptions":
+            raise bad_request(f'no kind "{claimed}" is registered for version "{version}"')
     policy = options.get("propagationPolicy") or query.get("propagationPolicy") or None
-    if options.get("orphanDependents"):
+    orphans = options.get("orphanDependents")
+    if orphans is None and query.get("orphanDependents"):
+        orphans = query["orphanDependents"] in ("true", "1")
+    if orphans is not None and policy is not None:
+        why = "orphanDependents and deletionPropagation cannot be both set"
+        text = f'Invalid value: "{policy}": {why}'
+        cause = Cause("FieldValueInvalid", text, "propagationPolicy")
+        raise invalid("meta.k8s.io", "DeleteOptions", "", [cause])
+    if orphans:
         policy = "Orphan"
     if policy is not None and policy not in _POLICIES:
         text = (

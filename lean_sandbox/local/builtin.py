@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause, invalid
 from lean_sandbox.local.registry import Kind
+from lean_sandbox.local.schema import EMPTY_EVENT
 
 __all__ = ["ClusterIPs", "assign_address", "prepare_create", "prepare_update", "unowned"]
 
@@ -137,6 +138,10 @@ def unowned(kind: Kind, obj: Json, sent: set[str]) -> Json:
     if kind.is_custom:
         return {"metadata": {}}
     spec: Json = {}
+    if kind.plural == "persistentvolumeclaims":
+        spec["resources"] = {}  # likewise
+    if kind.plural == "events":
+        return {"metadata": {}, **EMPTY_EVENT}
     if not kind.group:
         made = obj.get("spec") or {}
         for key in _ADMITTED.get(kind.plural, ()):

@@ -12,6 +12,7 @@ import msgspec
 
 __all__ = [
     "Cause",
+    "PageNotFoundError",
     "StatusError",
     "already_exists",
     "bad_request",
@@ -21,12 +22,14 @@ __all__ = [
     "internal",
     "invalid",
     "not_acceptable",
+    "not_allowed",
     "not_found",
     "qualified",
     "status_success",
     "too_large_version",
     "unauthorized",
     "unknown_resource",
+    "unreadable_patch",
     "unsupported_media_type",
 ]
 
@@ -128,15 +131,26 @@ def not_found(group: str, plural: str, name: str) -> StatusError:
     return StatusError(404, "NotFound", message, details=_details(group, plural, name))
 
 
+class PageNotFoundError(Exception):
+    """Nothing is served at a path; unlike a refusal it is answered in plain text."""
+
+
+def not_allowed() -> StatusError:
+    """Refuse a verb that the resource, or this path of it, does not have."""
+    message = "the server does not allow this method on the requested resource"
+    return StatusError(405, "MethodNotAllowed", message, details={})
+
+
 def unknown_resource() -> StatusError:
     """Refuse because the path names no resource of the server."""
     message = "the server could not find the requested resource"
     return StatusError(404, "NotFound", message, details={})
 
 
-def already_exists(group: str, plural: str, name: str) -> StatusError:
-    """Refuse a create because the name is taken."""
-    message = f'{qualified(group, plural)} "{name}" already exists'
+def already_exists(group: str, plural: str, name: str, *, is_deleting: bool) -> StatusError:
+    """Refuse a create because the name is taken, maybe by an object on its way out."""
+    before = "object is being deleted: " if is_deleting else ""
+    message = f'{before}{qualified(group, plural)} "{name}" already exists'
     return StatusError(409, "AlreadyExists", message, details=_details(group, plural, name))
 
 
@@ -154,6 +168,14 @@ def conflict(group: str, plural: str, name: str, why: str = _MODIFIED) -> Status
 def bad_request(message: str) -> StatusError:
     """Refuse a request that makes no sense."""
     return StatusError(400, "BadRequest", message)
+
+
+def unreadable_patch(patched: str, why: str) -> StatusError:
+    """Refuse a patch because nothing sensible comes out of it."""
+    text = f"Invalid value: {msgspec.json.encode(patched).decode()}: {why}"
+    cause = Cause("FieldValueInvalid", text, "patch")
+    message = f' "" is invalid: patch: {text}'
+    return StatusError(422, "Invalid", message, details={"causes": [cause.body()]})
 
 
 def unauthorized() -> StatusError:

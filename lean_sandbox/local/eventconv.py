@@ -18,12 +18,18 @@ _NAMES: Final = (
     ("count", "deprecatedCount"),
 )
 _CORE_TO_EVENTS: Final = dict(_NAMES)
+# Written in core/v1 even when empty.
+_LEFT_OUT: Final = ("reportingComponent", "reportingInstance")
 _EVENTS_TO_CORE: Final = {new: old for old, new in _NAMES}
 
 
 def to_events(obj: Json) -> Json:
     """Return a core/v1 Event under the names of events.k8s.io/v1."""
-    return {_CORE_TO_EVENTS.get(key, key): value for key, value in obj.items()}
+    return {
+        _CORE_TO_EVENTS.get(key, key): value
+        for key, value in obj.items()
+        if value != "" or key not in _LEFT_OUT
+    }
 
 
 def to_core(obj: Json) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -9,13 +10,15 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.local import bodies
+from lean_sandbox.local.admission import refusal
 from lean_sandbox.local.answers import Answer, Ask
 from lean_sandbox.local.deletion import Deletion
 from lean_sandbox.local.errors import (
-    Cause,
+    PageNotFoundError,
     StatusError,
     bad_request,
-    invalid,
+    not_allowed,
+    not_found,
     status_success,
     too_large_version,
     unknown_resource,
@@ -26,11 +29,13 @@ from lean_sandbox.local.paging import check_options, list_page, matcher, version
 from lean_sandbox.local.patch import json_patch, merge_patch, strategic_patch
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.represent import Accepted, Negotiator, Renderer
+from lean_sandbox.local.schema import check_new_event, invalid_status
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.subresources import Subresources
 from lean_sandbox.local.verbs import Verbs, WriteOptions
 from lean_sandbox.local.watching import WatchPlan
+from lean_sandbox.local.writeoptions import read_options
 
 __all__ = ["Handlers"]
 
@@ -76,15 +81,12 @@ class Handlers:
         target, kind = ask.target, ask.kind
         handler = self._by_verb.get(target.verb)
         if handler is None:
-            raise StatusError(
-                405,
-                "MethodNotAllowed",
-                "the server does not allow this method on the requested resource",
-                details={},
-            )
+            raise not_allowed()
         if target.namespace and not kind.namespaced and kind.plural != "namespaces":
             raise unknown_resource()
         if target.subresource and target.subresource not in kind.subresources:
+            if kind.is_custom:
+                raise not_found(kind.group, kind.plural, target.name)
             raise unknown_resource()
         special = self._subresources.handler(kind, target.subresource)
         if special is not None:
@@ -93,7 +95,9 @@ class Handlers:
         if kind.namespaced and not target.namespace and needs_namespace:
             if target.name:
                 raise unknown_resource()
-            raise bad_request("an empty namespace may not be set during creation")
+            if kind.is_custom:
+                raise PageNotFoundError
+            raise not_allowed()
         return handler(ask)
 
     # ------------------------------------------------------------------ reading
@@ -107,7 +111,7 @@ class Handlers:
 
     def _get(self, ask: Ask) -> Answer:
         form = self._form(ask)
-        asked = version_of(ask.target.query.get("resourceVersion", ""))
+        asked = version_of(ask.target.query.get("resourceVersion", ""), is_list=False)
         if asked > self._verbs.store.version:
             raise too_large_version(asked, self._verbs.store.version)
         entry = self._verbs.entry(ask.kind, self._namespace(ask), ask.target.name)
@@ -139,7 +143,7 @@ class Handlers:
         form = self._form(ask)
         check_options(query, is_watch=True, streaming=self._settings.streaming_lists)
         text = query.get("resourceVersion", "")
-        asked = version_of(text)
+        asked = version_of(text, is_list=False)
         collection = self._verbs.collection(kind)
         current = self._verbs.store.version
         matches = matcher(kind, query)
@@ -187,26 +191,17 @@ class Handlers:
             StatusError: 422 for a value that means nothing.
 
         """
-        query = ask.target.query
-        dry = query.get("dryRun", "")
-        if dry not in ("", "All"):
-            text = f'Unsupported value: "{dry}": supported values: "All"'
-            raise invalid("meta.k8s.io", "", "", [Cause("FieldValueNotSupported", text, "dryRun")])
-        agent = ask.user_agent.partition("/")[0].partition(" ")[0]
-        validation = query.get("fieldValidation", "") or "Warn"
-        if validation not in ("Ignore", "Warn", "Strict"):
-            text = (
-                f'Unsupported value: "{validation}": supported values: "Ignore", "Strict", "Warn"'
-            )
-            cause = Cause("FieldValueNotSupported", text, "fieldValidation")
-            raise invalid("meta.k8s.io", "", "", [cause])
-        return WriteOptions(
-            manager=query.get("fieldManager") or agent or "unknown",
-            dry_run=dry == "All",
-            validation=validation,
-            subresource=ask.target.subresource if subresource is None else subresource,
-            force=query.get("force") in ("true", "1"),
+        target = ask.target
+        options = read_options(
+            target.verb,
+            target.query,
+            ask.user_agent,
+            subresource=target.subresource if subresource is None else subresource,
+            is_apply=bodies.media_type(ask.content_type) == bodies.APPLY,
         )
+        if options.validation != "Ignore":
+            options.repeated = bodies.repeated_fields(ask.body)
+        return options
 
     def written(self, ask: Ask, entry: Entry, options: WriteOptions, code: int = 200) -> Answer:
         """Return the answer to a write that leaves an object to show."""
@@ -217,11 +212,14 @@ class Handlers:
         self._form(ask)
         options = self.options(ask)
         obj = bodies.read_object(ask.kind, ask.body, ask.content_type)
-        if ask.target.name:
+        if ask.target.name and not ask.kind.is_custom:
             raise unknown_resource()
         namespace = self._namespace(ask)
         self._check_namespace(obj, namespace)
         kind, obj = self._stored(ask.kind, obj, options)
+        if kind is not ask.kind:
+            obj.setdefault("metadata", {})
+            self._check_event(obj, None)
         return self.written(ask, self._verbs.create(kind, namespace, obj, options), options, 201)
 
     def _stored(self, kind: Kind, obj: Json, options: WriteOptions) -> tuple[Kind, Json]:
@@ -231,6 +229,14 @@ class Handlers:
         self._verbs.admission.decode(kind, obj, options.validation, options.warnings)
         stored = self._verbs.registry.get("", "v1", "events")
         return stored or kind, to_core(obj)
+
+    @staticmethod
+    def _check_event(obj: Json, old: Json | None) -> Json:
+        """Refuse, as events.k8s.io/v1 does, what core/v1 lets pass."""
+        found = check_new_event(obj, old)
+        if found:
+            raise refusal(invalid_status("Event", "", obj["metadata"].get("name", ""), found))
+        return obj
 
     @staticmethod
     def _check_namespace(obj: Json, namespace: str) -> None:
@@ -290,17 +296,16 @@ class Handlers:
 
         def framed(obj: Json) -> Json:
             changed = change({"kind": kind.kind, "apiVersion": kind.api_version, **obj})
-            claimed = changed.pop("kind", None), changed.pop("apiVersion", None)
-            if claimed != (kind.kind, kind.api_version):
-                raise bad_request(
-                    f"the kind or apiVersion of the patched object ({claimed[1]}, {claimed[0]})"
-                    f" does not match the path ({kind.api_version}, {kind.kind})"
-                )
+            bodies.check_patched(kind, changed)
+            changed.pop("kind", None)
+            changed.pop("apiVersion", None)
             return changed
 
         return framed
 
     def _patch(self, ask: Ask) -> Answer:
+        if not ask.target.name:
+            raise bad_request("name must be provided")
         self._form(ask)
         options = self.options(ask)
         namespace, name = self._namespace(ask), ask.target.name
@@ -310,15 +315,14 @@ class Handlers:
         if kind.group == "events.k8s.io":
             shown = change
             kind, _ = self._stored(kind, {"metadata": {}}, options)
-            change = lambda obj: to_core(shown(to_events(obj)))  # noqa: E731 - said right here
+
+            def change(obj: Json) -> Json:
+                return self._check_event(to_core(shown(to_events(copy.deepcopy(obj)))), obj)
+
         entry = self._verbs.update(kind, namespace, name, change, options)
         return self.written(ask, entry, options)
 
     def _apply(self, ask: Ask, options: WriteOptions) -> Answer:
-        if not ask.target.query.get("fieldManager"):
-            text = "Required value: is required for apply patch"
-            cause = Cause("FieldValueRequired", text, "fieldManager")
-            raise invalid("meta.k8s.io", "PatchOptions", "", [cause])
         obj = bodies.read_object(ask.kind, ask.body, bodies.APPLY)
         options.subresource = ask.target.subresource
         namespace, name = self._namespace(ask), ask.target.name

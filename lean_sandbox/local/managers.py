@@ -109,7 +109,14 @@ def owned_view(obj: Json, *, hide: tuple[str, ...] = ()) -> Json:
 
 
 def track_update(
-    old: Json, new: Json, node: Node, writer: Manager, now: str, *, hide: tuple[str, ...]
+    old: Json,
+    new: Json,
+    node: Node,
+    writer: Manager,
+    now: str,
+    *,
+    hide: tuple[str, ...],
+    is_new: bool = False,
 ) -> tuple[list[Json], bool]:
     """Return the new `managedFields` after ``writer`` changed ``old`` to ``new``.
 
@@ -122,8 +129,12 @@ def track_update(
     before.setdefault("metadata", {})
     after.setdefault("metadata", {})
     recorded = new["metadata"].get("managedFields")
+    known = (old.get("metadata") or {}).get("managedFields") or []
     if recorded is None:
-        recorded = (old.get("metadata") or {}).get("managedFields") or []
+        recorded = known
+    if not is_new and (not known or not any(recorded)):
+        # Whoever empties the record ends it: only an apply begins it anew.
+        return [], before != after or bool(known)
     changed, removed = changes(before, after, node)
     if not changed and not removed:
         return recorded, False

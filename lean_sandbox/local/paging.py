@@ -35,19 +35,24 @@ def _options_error(reason: str, message: str, field: str) -> StatusError:
     return invalid("meta.k8s.io", "ListOptions", "", [Cause(reason, message, field)])
 
 
-def version_of(text: str) -> int:
+def version_of(text: str, *, is_list: bool = True) -> int:
     """Return a resourceVersion parameter as a number, 0 when empty.
 
     Raises:
-        StatusError: 400.
+        StatusError: 400 of a list; other requests take it for a failure of their own, 500.
 
     """
     if not text:
         return 0
     if not text.isdigit():
-        raise bad_request(
-            f'invalid resource version: resourceVersion: Invalid value: "{text}":'
-            f' strconv.ParseUint: parsing "{text}": invalid syntax'
+        why = (
+            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}":'
+            " invalid syntax"
+        )
+        raise (
+            bad_request(f"invalid resource version: {why}")
+            if is_list
+            else StatusError(500, "", why)
         )
     return int(text)
 
@@ -103,6 +108,9 @@ def _field_test(kind: Kind, term: FieldTerm) -> Callable[[Entry], bool]:
     if field == "metadata.namespace":
         return lambda entry: (entry.namespace == value) is equal
     if field not in kind.selectable:
+        if not kind.is_custom and not kind.selectable:
+            known = ", ".join(f'"{name}"' for name in _ALWAYS)
+            raise bad_request(f'"{field}" is not a known field selector: only {known}')
         raise bad_request(f"field label not supported: {field}")
     return lambda entry: (entry.fields.get(field, "") == value) is equal
 
@@ -143,6 +151,13 @@ def _read_token(text: str) -> tuple[int, str]:
         raise bad_request("invalid continue token: continue key is not valid") from None
 
 
+def _limit_of(text: str) -> int:
+    try:
+        return max(0, int(text or 0))
+    except ValueError:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+
 def list_page(
     kind: Kind,
     collection: Collection,
@@ -164,7 +179,7 @@ def list_page(
     asked = version_of(text)
     if asked > current:
         raise too_large_version(asked, current)
-    limit = int(query.get("limit") or 0)
+    limit = _limit_of(query.get("limit", ""))
     token = query.get("continue", "")
     version, start = current, ""
     if token:

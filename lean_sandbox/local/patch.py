@@ -16,6 +16,7 @@ from lean_sandbox.local.structure import Node, child, items, merge_key
 __all__ = ["json_patch", "merge_patch", "strategic_patch"]
 
 Json = dict[str, Any]
+_MALFORMED = (TypeError, KeyError, AttributeError)
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -52,9 +53,11 @@ def json_patch(target: Json, operations: Any) -> Json:
             "RequestEntityTooLarge",
             f"The allowed maximum operations in a JSON patch is 10000, got {len(operations)}",
         )
+    patched: Json = target
     try:
-        patched: Json = jsonpatch.apply_patch(target, operations, in_place=True)
-    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, KeyError):
+        for operation in operations:
+            patched = jsonpatch.apply_patch(patched, [_lenient(patched, operation)], in_place=True)
+    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, *_MALFORMED):
         raise StatusError(
             422,
             "Invalid",
@@ -66,6 +69,25 @@ def json_patch(target: Json, operations: Any) -> Json:
     return patched
 
 
+def _lenient(target: Json, operation: Any) -> Any:
+    """Return an operation as an API server takes it: an absent member can be replaced, and is null.
+
+    RFC 6902 has neither; the library that API servers use reads members of maps that way.
+    """
+    kind = operation.get("op")
+    if kind not in ("replace", "test"):
+        return operation
+    holder, member = jsonpointer.JsonPointer(operation["path"]).to_last(target)
+    if not isinstance(holder, dict) or member is None or member in holder:
+        return operation
+    if kind == "replace":
+        return {**operation, "op": "add"}
+    # Testing the root's type costs nothing and always holds.
+    return (
+        operation if operation["value"] is not None else {**operation, "path": "", "value": target}
+    )
+
+
 def strategic_patch(target: Any, patch: Any, node: Node) -> Any:
     """Return ``target`` with a strategic merge patch applied by the merge keys of its schema.
 
@@ -73,7 +95,7 @@ def strategic_patch(target: Any, patch: Any, node: Node) -> Any:
     `$setElementOrder/…`.
 
     Raises:
-        StatusError: 400 for a directive it does not know.
+        StatusError: 500 for a directive it does not know and an item without its key.
 
     """
     if not isinstance(patch, dict):
@@ -84,7 +106,7 @@ def strategic_patch(target: Any, patch: Any, node: Node) -> Any:
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
-        raise bad_request(f'unknown patch type found: "{directive}"')
+        raise _failed(f"unknown patch type: {directive} in map: {_shown(patch)}")
     result: Json = target if isinstance(target, dict) else {}
     retained = patch.get("$retainKeys")
     if retained is not None:
@@ -107,9 +129,24 @@ def strategic_patch(target: Any, patch: Any, node: Node) -> Any:
     for key, order in patch.items():
         if key.startswith("$setElementOrder/"):
             field = key.partition("/")[2]
-            if isinstance(result.get(field), list):
-                result[field] = _ordered(result[field], order, merge_key(child(node, field)))
+            found = result.get(field)
+            if isinstance(found, list):
+                result[field] = _ordered(found, order, found, merge_key(child(node, field)))
     return result
+
+
+def _failed(why: str) -> StatusError:
+    # API servers take a patch that cannot be merged for a failure of their own.
+    return StatusError(500, "", why)
+
+
+def _shown(value: Any) -> str:
+    """Return a value as Go prints it."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{_shown(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(_shown, value))}]"
+    return str(value)
 
 
 def _merge_list(current: Any, patch: list[Any], node: Node) -> list[Any]:
@@ -122,11 +159,13 @@ def _merge_list(current: Any, patch: list[Any], node: Node) -> list[Any]:
             if not (isinstance(item, dict) and "$patch" in item)
         ]
     if key == "":
-        return current + [item for item in patch if item not in current]
+        return _ordered(
+            current + [item for item in patch if item not in current], patch, current, key
+        )
     result = list(current)
     for item in patch:
         if not isinstance(item, dict) or item.get(key) is None:
-            raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+            raise _failed(f"map: {_shown(item)} does not contain declared merge key: {key}")
         at = next(
             (
                 index
@@ -138,19 +177,29 @@ def _merge_list(current: Any, patch: list[Any], node: Node) -> list[Any]:
         if item.get("$patch") == "delete":
             result = [old for old in result if old.get(key) != item[key]]
         elif at is None:
-            result.insert(len(result), strategic_patch({}, item, items(node)))
+            result.append(strategic_patch({}, item, items(node)))
         else:
             result[at] = strategic_patch(result[at], item, items(node))
-    return result
+    return _ordered(result, patch, current, key)
 
 
-def _ordered(values: list[Any], order: list[Any], key: str | None) -> list[Any]:
-    """Put the items named by ``order`` in that order; others keep their place behind them."""
+def _ordered(values: list[Any], order: list[Any], live: list[Any], key: str | None) -> list[Any]:
+    """Put the items that ``order`` names in that order, the others where they were.
+
+    An item that ``order`` does not name comes before the next one that it does and that was behind
+    it in ``live``; what was not there before comes first.
+    """
 
     def name(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, dict) else item
 
-    wanted = [name(item) for item in order]
-    ranked = {value: rank for rank, value in enumerate(wanted) if not isinstance(value, dict)}
-    known = sorted((v for v in values if name(v) in ranked), key=lambda v: ranked[name(v)])
-    return known + [value for value in values if name(value) not in ranked]
+    wanted, places = [name(item) for item in order], [name(item) for item in live]
+    named = sorted((v for v in values if name(v) in wanted), key=lambda v: wanted.index(name(v)))
+    others = [value for value in values if name(value) not in wanted]
+    result: list[Any] = []
+    for item in named:
+        place = places.index(name(item)) if name(item) in places else -1
+        while others and name(others[0]) in places and places.index(name(others[0])) < place:
+            result.append(others.pop(0))
+        result.append(item)
+    return result + others

@@ -102,9 +102,12 @@ class Registry:
         """Return the kind at a path, None when nothing is served there."""
         return self._by_path.get((group, version, plural))
 
-    def serves(self, group: str, version: str) -> bool:
-        """Say whether anything is served under a group and version."""
-        return any(key[0] == group and key[1] == version for key in self._by_path)
+    def serves_built_in(self, group: str, version: str) -> bool:
+        """Say whether built-in kinds are served under a group and version."""
+        return any(
+            key[0] == group and key[1] == version and not kind.is_custom
+            for key, kind in self._by_path.items()
+        )
 
     def by_kind(self, api_version: str, kind: str) -> Kind | None:
         """Return the kind an object says it is."""

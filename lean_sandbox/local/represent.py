@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from lean_sandbox.local.errors import StatusError, not_acceptable
+from lean_sandbox.local.errors import StatusError, bad_request, not_acceptable
 from lean_sandbox.local.eventconv import to_events
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.serversettings import LocalSettings
@@ -65,7 +65,10 @@ class Negotiator:
             raise not_acceptable()
         if chosen.form == "table":
             if include not in ("", "None", "Metadata", "Object"):
-                raise not_acceptable(f'unrecognized includeObject value: "{include}"')
+                raise bad_request(
+                    "Unable to convert to Table as requested: includeObject: Invalid value:"
+                    f" \"{include}\": must be 'Metadata', 'Object', 'None', or empty"
+                )
             return Accepted("table", include or "Metadata")
         if chosen.form == "partial" and is_list:
             raise not_acceptable(
@@ -138,6 +141,8 @@ class Renderer:
         # Items of built-in lists carry no kind of their own; those of custom lists do.
         head = kind.head if kind.is_custom else b"{"
         items = b",".join(head + self.tail(kind, entry) for entry in entries)
+        if kind.is_custom:
+            metadata = {"continue": "", **metadata}
         start = _encode({"kind": kind.list_kind, "apiVersion": kind.api_version})[:-1]
         return b'%s,"metadata":%s,"items":[%s]}' % (start, _encode(metadata), items)
 

@@ -18,6 +18,8 @@ LabelMatcher = Callable[[Labels], bool]
 
 _TOKEN = re.compile(r"\s*(notin\b|in\b|==|!=|=|!|\(|\)|,|>|<|[^\s,()=!<>]+)")
 
+_NO_BEGINNING = (",", "(", ")", "=", "==", "!=", ">", "<")
+
 
 class FieldTerm(NamedTuple):
     """One requirement of a field selector."""
@@ -56,20 +58,19 @@ class _Parser:
 
     def parse(self) -> list[LabelMatcher]:
         tests: list[LabelMatcher] = []
+        if self._peek() in _NO_BEGINNING:
+            raise bad_request(
+                f"found '{self._peek()}', expected: !, identifier, or 'end of string'"
+            )
         while self._peek():
             tests.append(self._requirement())
             following = self._next()
             if following == "":
                 return tests
             if following != ",":
-                raise bad_request(
-                    f"unable to parse requirement: found '{following}', expected: ',' or 'end of"
-                    " string'"
-                )
+                raise bad_request(f"found '{following}', expected: ',' or 'end of string'")
             if not self._peek():
-                raise bad_request(
-                    "unable to parse requirement: found '', expected: identifier after ','"
-                )
+                raise bad_request("found '', expected: identifier after ','")
         return tests
 
     def _requirement(self) -> LabelMatcher:

@@ -14,7 +14,13 @@ from lean_sandbox.local.audit import AuditEntry, AuditLog
 from lean_sandbox.local.auth import Authenticator, User
 from lean_sandbox.local.bodies import read_plain
 from lean_sandbox.local.documents import Documents
-from lean_sandbox.local.errors import StatusError, internal, unauthorized, unknown_resource
+from lean_sandbox.local.errors import (
+    PageNotFoundError,
+    StatusError,
+    internal,
+    unauthorized,
+    unknown_resource,
+)
 from lean_sandbox.local.faults import ChosenFailure, Faults
 from lean_sandbox.local.handlers import Handlers
 from lean_sandbox.local.rbac import Authorizer, refusal
@@ -92,6 +98,8 @@ class ApiServer:
             answer = Answer(failure.status, failure.body)
             if failure.retry_after_s is not None:
                 answer.headers["Retry-After"] = str(failure.retry_after_s)
+        except PageNotFoundError:
+            answer = _page_not_found()
         except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - a defect must be an answer, not a dead connection
@@ -165,7 +173,7 @@ class ApiServer:
         found = self._documents.answer(target.path, entry.accept)
         if found is not None:
             return Answer(found[0], found[1], content_type=found[2])
-        if not self._registry.serves(target.group, target.version):
+        if not self._registry.serves_built_in(target.group, target.version):
             return _page_not_found()
         raise unknown_resource()
 

@@ -90,7 +90,7 @@ class Subresources:
             "kind": "Scale",
             "apiVersion": "autoscaling/v1",
             "metadata": {key: obj["metadata"][key] for key in kept if key in obj["metadata"]},
-            "spec": {"replicas": wanted[0]},
+            "spec": {"replicas": wanted[0]} if wanted[0] else {},
             "status": status,
         }
 
@@ -115,8 +115,11 @@ class Subresources:
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
         if not isinstance(replicas, int) or replicas < 0:
             text = f"Invalid value: {replicas}: should be a non-negative integer"
-            cause = Cause("FieldValueInvalid", text, "spec.replicas")
-            raise invalid("autoscaling", "Scale", target.name, [cause])
+            cause = Cause(
+                "FieldValueInvalid", text, f"{path if kind.is_custom else 'spec.replicas'}"
+            )
+            shown = (kind.group, kind.kind) if kind.is_custom else ("autoscaling", "Scale")
+            raise invalid(*shown, target.name, [cause])
 
         def change(obj: Json) -> Json:
             _set_path(obj, path, replicas)
@@ -141,8 +144,8 @@ class Subresources:
         body = self._body(ask)
         node = (body.get("target") or {}).get("name")
         if not node:
-            cause = Cause("FieldValueRequired", "Required value", "target.name")
-            raise invalid("", "Binding", target.name, [cause])
+            # A bare list of field errors, which API servers take for a failure of their own.
+            raise StatusError(500, "", "target.name: Required value")
         uid = (body.get("metadata") or {}).get("uid")
         now = self._verbs.now()
 
@@ -165,7 +168,6 @@ class Subresources:
                     "status": "True",
                     "lastProbeTime": None,
                     "lastTransitionTime": now,
-                    "observedGeneration": obj["metadata"].get("generation", 1),
                 }
             )
             return obj

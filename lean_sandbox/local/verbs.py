@@ -5,11 +5,14 @@ All functions are synchronous and finish in one step of the event loop, so a wri
 
 from __future__ import annotations
 
+import copy
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
+
+import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.local.admission import Admission
@@ -38,9 +41,11 @@ from lean_sandbox.local.errors import (
     forbidden,
     invalid,
     not_found,
+    unreadable_patch,
 )
 from lean_sandbox.local.managers import Manager, track_update
-from lean_sandbox.local.metadata import ordered_metadata
+from lean_sandbox.local.metadata import ordered_metadata, tidy_metadata
+from lean_sandbox.local.podadmission import add_token, add_tolerations
 from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Collection, Entry, Store, field_cells
@@ -65,6 +70,9 @@ class WriteOptions:
     validation: str = "Warn"
     subresource: str = ""
     force: bool = False
+    is_patch: bool = False
+    repeated: Sequence[str] = ()
+    """Paths of members that the body says twice."""
     trusted: bool = False
     """The server itself writes: no validation, no field manager, no new generation."""
     warnings: list[str] = field(default_factory=list)
@@ -178,11 +186,10 @@ class Verbs:
         if metadata.get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
         self._check_namespace(kind, namespace, metadata.get("name") or "")
-        self.admission.decode(kind, obj, options.validation, options.warnings)
+        self._decode(kind, obj, options)
         metadata = obj["metadata"]
         if not metadata.get("name") and metadata.get("generateName"):
-            suffix = "".join(self._rng.choice(_SUFFIX) for _ in range(5))
-            metadata["name"] = metadata["generateName"][:58] + suffix
+            metadata["name"] = metadata["generateName"][:58] + self._suffix()
         if kind.namespaced:
             metadata["namespace"] = namespace
         else:
@@ -195,6 +202,7 @@ class Verbs:
             metadata["generation"] = 1
         else:
             metadata.pop("generation", None)
+        options.warnings.extend(tidy_metadata(kind, metadata, {}))
         sent = set(obj.get("spec") or ())
         prepare_create(kind, obj)
         if kind.is_custom and kind.has_status:
@@ -208,16 +216,31 @@ class Verbs:
             self._manager(kind, options, "Update"),
             metadata["creationTimestamp"],
             hide=self._hidden(kind, ""),
+            is_new=True,
         )
+        if kind.plural == "pods" and not kind.group:
+            self._admit_pod(namespace, obj)
         return self._store_new(kind, namespace, obj, options)
+
+    def _admit_pod(self, namespace: str, obj: Json) -> None:
+        """Add what the creator does not come to own."""
+        accounts = self.store.collection("serviceaccounts").entries
+        account = accounts.get(self.key(namespace, obj["spec"]["serviceAccountName"]))
+        add_token(obj, account.load() if account else None, self._suffix())
+        add_tolerations(obj)
+
+    def _suffix(self) -> str:
+        return "".join(self._rng.choice(_SUFFIX) for _ in range(5))
 
     def _store_new(self, kind: Kind, namespace: str, obj: Json, options: WriteOptions) -> Entry:
         obj["metadata"] = ordered_metadata(obj["metadata"])
         name = obj["metadata"]["name"]
         collection = self.collection(kind)
         key = self.key(namespace, name)
-        if key in collection.entries:
-            raise already_exists(kind.group, kind.plural, name)
+        held = collection.entries.get(key)
+        if held is not None:
+            is_deleting = "deletionTimestamp" in held.load()["metadata"]
+            raise already_exists(kind.group, kind.plural, name, is_deleting=is_deleting)
         if kind.plural == "services":
             assign_address(obj, self.addresses, keep=not options.dry_run)
         fields = self.fields(kind, obj)
@@ -253,8 +276,9 @@ class Verbs:
         if options.trusted:
             return self._store_changed(kind, entry, old, new, options, changed=False)
         self._check_identity(kind, entry, metadata, is_put=is_put)
-        self.admission.decode(kind, new, options.validation, options.warnings)
+        self._decode_changed(kind, new, options)
         metadata = new["metadata"]
+        options.warnings.extend(tidy_metadata(kind, metadata, old["metadata"]))
         self._keep_system(old["metadata"], metadata)
         prepare_update(kind, new, old, options.subresource)
         self.admission.default(kind, new)
@@ -269,6 +293,22 @@ class Verbs:
             hide=(),
         )
         return self._store_changed(kind, entry, old, new, options, changed=changed)
+
+    def _decode(self, kind: Kind, obj: Json, options: WriteOptions) -> None:
+        self.admission.decode(
+            kind, obj, options.validation, options.warnings, repeated=options.repeated
+        )
+
+    def _decode_changed(self, kind: Kind, new: Json, options: WriteOptions) -> None:
+        try:
+            self._decode(kind, new, options)
+        except StatusError as error:
+            if not options.is_patch or error.code != 400:
+                raise
+            # A patch is not to blame by itself: the refusal shows what came of it.
+            shown = {"kind": kind.kind, "apiVersion": kind.api_version, **new}
+            why = error.message.partition(f"cannot be handled as a {kind.kind}: ")[2]
+            raise unreadable_patch(msgspec.json.encode(shown).decode(), why) from None
 
     def _check_identity(self, kind: Kind, entry: Entry, metadata: Json, *, is_put: bool) -> None:
         name = metadata.get("name")
@@ -285,11 +325,13 @@ class Verbs:
                     " request"
                 )
             metadata["namespace"] = entry.namespace
-        version = metadata.get("resourceVersion")
-        if version:
+        version = metadata.get("resourceVersion") or "0"
+        if not version.isdecimal():
+            raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
+        if int(version):
             if version != str(entry.version):
                 raise conflict(kind.group, kind.plural, entry.name)
-        elif is_put and (kind.is_custom or kind.plural in _CONDITIONAL):
+        elif kind.is_custom or kind.plural in _CONDITIONAL:
             text = "Invalid value: 0: must be specified for an update"
             cause = Cause("FieldValueInvalid", text, "metadata.resourceVersion")
             raise invalid(kind.group, kind.plural, entry.name, [cause])
@@ -407,7 +449,7 @@ class Verbs:
         writer = self._manager(kind, options, "Apply")
         node = self.admission.structure(kind)
         applied = dict(obj)
-        self.admission.decode(kind, applied, options.validation, options.warnings)
+        self._refuse_undeclared(kind, applied)
         hide = self._hidden(kind, options.subresource)
         if entry is None:
             if options.subresource:
@@ -431,11 +473,27 @@ class Verbs:
         new["metadata"]["managedFields"] = managed
         return self._store_changed(kind, entry, old, new, options, changed=False), False
 
+    def _refuse_undeclared(self, kind: Kind, applied: Json) -> None:
+        """Refuse to apply fields that the schema does not know: nobody could own them."""
+        unknown: list[str] = []
+        self.admission.decode(kind, applied, "Ignore", [], unknown)
+        if not unknown:
+            return
+        lines = [f".{path}: field not declared in schema" for path in unknown]
+        shown = lines[0] if len(lines) == 1 else "errors:\n  " + "\n  ".join(lines)
+        metadata = applied["metadata"]
+        place = f"{metadata.get('namespace', '')}/{metadata['name']}"
+        what = f"{kind.api_version}, Kind={kind.kind}"
+        raise StatusError(
+            500, "", f"failed to create typed patch object ({place}; {what}): {shown}"
+        )
+
     def _apply_new(
         self, kind: Kind, namespace: str, obj: Json, writer: Manager, options: WriteOptions
     ) -> Entry:
         trial = WriteOptions(options.manager, dry_run=True, validation="Ignore")
-        applied = {**obj, "metadata": dict(obj["metadata"])}
+        # Before defaults: the applier owns what it said and no more.
+        applied = copy.deepcopy(obj)
         created = self.create(kind, namespace, obj, trial).load()
         created["metadata"].pop("managedFields", None)
         final = apply_onto(

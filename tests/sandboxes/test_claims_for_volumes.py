@@ -93,7 +93,8 @@ async def test_each_template_makes_a_claim_and_a_volume() -> None:
         assert claim["metadata"]["ownerReferences"] == [controlled_by(made)]
         assert claim["spec"]["resources"] == CLAIM_SPEC["resources"]
         assert claim_of(world, "cache-sb-1")["metadata"]["labels"] == tracking()
-        volumes = world.pod()["spec"]["volumes"]
+        *volumes, token = world.pod()["spec"]["volumes"]
+        assert token["name"].startswith("kube-api-access-")
         assert [volume["name"] for volume in volumes] == ["cfg", "data", "cache"]
         assert volumes[1]["persistentVolumeClaim"] == {"claimName": "data-sb-1"}
         assert asked_of_claims(world) == {"create persistentvolumeclaims": 2}

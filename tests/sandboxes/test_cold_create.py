@@ -181,7 +181,8 @@ async def test_claims_are_made_first_and_become_volumes_of_the_pod() -> None:
         assert claim["metadata"]["annotations"] == {"note": "mine"}
         assert claim["metadata"]["ownerReferences"] == [controlled_by(made)]
         assert claim["spec"]["accessModes"] == STORAGE["accessModes"]
-        first, second = world.pod()["spec"]["volumes"]
+        first, second, token = world.pod()["spec"]["volumes"]
+        assert token["name"].startswith("kube-api-access-")
         assert first["name"] == "cfg"
         assert second == {"name": "data", "persistentVolumeClaim": {"claimName": "data-sb-1"}}
         assert list(world.writes()) == ["create persistentvolumeclaims", "create pods"]
@@ -194,7 +195,8 @@ async def test_without_claim_templates_the_volumes_are_the_templates_own() -> No
         volumes = [{"name": "b", "emptyDir": {}}, {"name": "a", "emptyDir": {}}]
         made = await world.create(sandbox(pod_spec={"volumes": volumes}))
         spec = world.pod()["spec"]
-        assert spec["volumes"] == volumes
+        # The server adds the token of the service account.
+        assert spec["volumes"][:-1] == volumes
         assert world.find("persistentvolumeclaims", "a-sb-1") is None
         wanted = made["spec"]["podTemplate"]["spec"]
         assert spec["containers"][0]["name"] == wanted["containers"][0]["name"]

@@ -58,15 +58,18 @@ from lean_sandbox.local.schema.errors import (
     unknown_field_errors,
     warning_header,
 )
+from lean_sandbox.local.schema.events import EMPTY_EVENT, check_new_event
 from lean_sandbox.local.schema.metadata import name_rule, validate_metadata
 from lean_sandbox.local.schema.pruning import prune
 from lean_sandbox.local.schema.validation import validate
 
 __all__ = [
     "BUILTIN_KINDS",
+    "EMPTY_EVENT",
     "FieldError",
     "apply_defaults",
     "builtin_schema",
+    "check_new_event",
     "core_defaults",
     "core_validate",
     "decode_errors",

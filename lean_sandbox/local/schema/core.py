@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from lean_sandbox.local.schema.builtin import builtin_schema
 from lean_sandbox.local.schema.claims import check_claim, claim_defaults
 from lean_sandbox.local.schema.decoding import clear_nulls
 from lean_sandbox.local.schema.errors import FieldError
+from lean_sandbox.local.schema.events import EMPTY_EVENT, check_event_place
 from lean_sandbox.local.schema.metadata import name_rule, validate_metadata
 from lean_sandbox.local.schema.pod_defaults import pod_defaults, pod_spec_defaults
 from lean_sandbox.local.schema.pods import check_pod
@@ -114,6 +116,12 @@ def _storage_class_defaults(obj: Json) -> None:
     obj.setdefault("volumeBindingMode", "Immediate")
 
 
+def _event_defaults(obj: Json) -> None:
+    for name, value in EMPTY_EVENT.items():
+        if obj.get(name) is None:
+            obj[name] = copy.copy(value)
+
+
 def _network_policy_defaults(obj: Json) -> None:
     spec = obj.setdefault("spec", {})
     if not spec.get("policyTypes"):
@@ -134,6 +142,7 @@ def _role_binding_defaults(obj: Json) -> None:
 _DEFAULTS: dict[str, Callable[[Json], None]] = {
     "ClusterRoleBinding": _role_binding_defaults,
     "Deployment": _deployment_defaults,
+    "Event": _event_defaults,
     "Namespace": _namespace_defaults,
     "NetworkPolicy": _network_policy_defaults,
     "PersistentVolumeClaim": claim_defaults,
@@ -151,7 +160,8 @@ def core_defaults(kind: str, obj: Json) -> None:
     """Write the defaults of a built-in kind into an object, in place; unknown kinds are left alone.
 
     Allocated values (cluster IPs, node ports) and what admission adds beside priority and service
-    account (token volumes, tolerations) are the server's part. The status is not touched.
+    account (token volumes, tolerations) are the server's part. Of the status only the times of a
+    Pod's conditions are touched.
     """
     apply = _DEFAULTS.get(kind)
     if apply is not None:
@@ -212,6 +222,7 @@ def _check_role_binding(obj: Json, old: Json | None) -> list[FieldError]:
 _CHECKS: dict[str, Callable[[Json, Json | None], list[FieldError]]] = {
     "ClusterRoleBinding": _check_role_binding,
     "ConfigMap": _check_keys,
+    "Event": check_event_place,
     "NetworkPolicy": _check_network_policy,
     "PersistentVolumeClaim": check_claim,
     "Pod": check_pod,

@@ -239,4 +239,14 @@ def check_pod(obj: Json, old: Json | None) -> list[FieldError]:
     found = check_pod_spec(spec, "spec")
     if old is not None:
         found += _check_update(spec, old.get("spec") or {})
-    return found
+    return found + _check_addresses(obj.get("status") or {})
+
+
+def _check_addresses(status: Json) -> list[FieldError]:
+    addresses = [one.get("ip") or "" for one in status.get("podIPs") or ()]
+    families = [":" in address for address in addresses]
+    if len(set(families)) == len(families):
+        return []
+    shown = [{"IP": address} for address in addresses]
+    text = "may specify no more than one IP for each IP family"
+    return [errors.invalid("status.podIPs", shown, text)]

@@ -81,12 +81,12 @@ def _walk(value: Any, schema: Json, path: str, dropped: list[str]) -> None:
                 _walk(item, items, paths.index(path, position), dropped)
 
 
-def prune(obj: Json, schema: Json) -> list[str]:
-    """Remove unknown fields in place and return their paths, sorted.
+def prune(obj: Json, schema: Json, *, is_sorted: bool = True) -> list[str]:
+    """Remove unknown fields in place and return their paths, sorted or as they stood.
 
     A field below a removed one is not listed on its own. apiVersion, kind and metadata of the root
     and of embedded resources stay; unknown fields inside such metadata go.
     """
     dropped: list[str] = []
     _prune_object(obj, schema, "", dropped, is_root=True)
-    return sorted(dropped)
+    return sorted(dropped) if is_sorted else dropped

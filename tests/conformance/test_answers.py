@@ -1,0 +1,82 @@
+"""The recorded answers to objects good and bad, asked over the wire of both servers.
+
+They are kept beside the tests of the schemas (``tests/local_schema``), which read them without a
+server; here each is one request that stores nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.conformance.api import Api, Reply, Room, open_room
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Json = dict[str, Any]
+_FILE = Path(__file__).parents[1] / "local_schema" / "answers.json"
+ANSWERS: dict[str, list[Json]] = json.loads(_FILE.read_text(encoding="utf-8"))
+_PLURALS = {
+    "ConfigMap": "configmaps",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "Pod": "pods",
+    "Sandbox": "sandboxes",
+    "SandboxClaim": "sandboxclaims",
+    "SandboxTemplate": "sandboxtemplates",
+    "SandboxWarmPool": "sandboxwarmpools",
+    "Secret": "secrets",
+    "Service": "services",
+}
+
+
+def cases(part: str) -> list[Any]:
+    """Return the recorded cases of a part as parameters."""
+    return [pytest.param(case, id=case["name"]) for case in ANSWERS[part]]
+
+
+def path_of(room: Room, obj: Json) -> str:
+    """Return the collection that an object belongs to."""
+    version = obj["apiVersion"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    return f"{root}/namespaces/{room.name}/{_PLURALS[obj['kind']]}"
+
+
+def causes(found: list[Json]) -> list[tuple[str, str, str]]:
+    """Return causes in a fixed order, each once: the order is that of a hash map."""
+    return sorted({(one["field"], one["reason"], one["message"]) for one in found})
+
+
+def assert_answer(reply: Reply, answer: Json) -> None:
+    """Fail unless a reply is the recorded one."""
+    if answer.get("accepted"):
+        made = reply.ok()
+        if "spec" in answer:
+            assert made["spec"] == answer["spec"]
+        return
+    assert reply.status == answer["code"], reply.body
+    if answer["code"] != 422:
+        assert reply.message == answer["message"]
+        return
+    assert causes(reply.json["details"]["causes"]) == causes(answer["causes"])
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def hall(api: Api) -> AsyncIterator[Room]:
+    """Give one namespace to all tests of this module: none of them leaves anything in it."""
+    async with open_room(api) as made:
+        yield made
+
+
+@pytest.mark.parametrize("case", cases("custom") + cases("builtin"))
+async def test_an_object_is_taken_or_refused_in_these_words(hall: Room, case: Json) -> None:
+    """Acceptance, pruned and defaulted spec, code, causes and their texts."""
+    obj = copy.deepcopy(case["object"])
+    obj["metadata"].pop("namespace", None)
+    reply = await hall.api.post(path_of(hall, obj), obj, dryRun="All")
+    assert_answer(reply, case["answer"])
