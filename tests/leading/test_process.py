@@ -1,0 +1,220 @@
+"""The process: when it contends, for what, and with which code it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import Process
+
+from lean_sandbox.api.client import Client
+from lean_sandbox.api.connection import Connection
+from lean_sandbox.api.errors import ConfigError
+from lean_sandbox.api.transport import Transport
+from lean_sandbox.electing import AwakeClock, open_elector
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.run.leader import LEASE_NAME
+from lean_sandbox.serving import _open_elector
+from lean_sandbox.settings import Settings
+from tests.support.world import sandbox
+
+Json = dict[str, Any]
+NS = "default"
+LEASES = "leases.coordination.k8s.io"
+_PATIENCE_S = 20.0
+
+# -- the parts -------------------------------------------------------------------------------------
+
+
+def client(*, in_cluster: bool = False) -> Client:
+    """Return a client of a server that nobody asks."""
+    return Client(Transport(Connection("http://127.0.0.1:9", in_cluster=in_cluster)))
+
+
+@pytest.mark.parametrize(
+    ("flag", "in_cluster", "elects"),
+    [
+        (None, True, True),
+        (None, False, False),
+        (True, True, True),
+        (True, False, True),
+        (False, True, False),
+        (False, False, False),
+    ],
+)
+async def test_without_a_flag_only_a_pod_contends(
+    flag: bool | None,  # noqa: FBT001
+    in_cluster: bool,  # noqa: FBT001
+    elects: bool,  # noqa: FBT001
+) -> None:
+    """In a cluster as the reference does; on a laptop nothing stands in the way of a first run."""
+    settings = Settings(leader_elect=flag, leader_election_namespace="ns")
+    elector = _open_elector(settings, client(in_cluster=in_cluster), None)
+    assert (elector is not None) is elects
+
+
+async def test_the_namespace_is_that_of_the_pod_unless_it_is_named(tmp_path: Path) -> None:
+    """It is read where the kubelet puts it."""
+    (tmp_path / "namespace").write_text("home\n")
+    named = Settings(leader_election_namespace="named")
+    assert open_elector(Settings(), client(), service_account=tmp_path).namespace == "home"
+    assert open_elector(named, client(), service_account=tmp_path).namespace == "named"
+
+
+async def test_outside_a_cluster_a_namespace_has_to_be_named(tmp_path: Path) -> None:
+    """The start fails, and says how not to."""
+    with pytest.raises(ConfigError, match="--leader-election-namespace"):
+        open_elector(Settings(), client(), service_account=tmp_path)
+
+
+async def test_an_identity_is_the_hosts_name_and_a_uuid() -> None:
+    """As the reference has it; two processes on one host differ."""
+    settings = Settings(leader_election_namespace="ns")
+    one, two = (open_elector(settings, client()).identity for _ in range(2))
+    host, _, unique = one.rpartition("_")
+    assert host == socket.gethostname()
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", unique)
+    assert one != two
+
+
+def test_the_clock_of_an_election_counts_suspended_time() -> None:
+    """Others do not wait for a machine that sleeps."""
+    before = AwakeClock().monotonic()
+    assert before == pytest.approx(time.clock_gettime(time.CLOCK_BOOTTIME), abs=1.0)
+    assert AwakeClock().monotonic() >= before
+
+
+# -- the whole -------------------------------------------------------------------------------------
+
+
+class Running:
+    """A cluster, and processes that work in it."""
+
+    def __init__(self, plane: ControlPlane, kubeconfig: Path) -> None:
+        """Hold both."""
+        self.plane = plane
+        self.kubeconfig = kubeconfig
+
+    @asynccontextmanager
+    async def process(self) -> AsyncIterator[Process]:
+        """Run a controller; what is left of it at the end is killed."""
+        program = [
+            *(sys.executable, "-m", "lean_sandbox.cli", "run", "--log-format=json"),
+            *(f"--kubeconfig={self.kubeconfig}", "--metrics-bind-address=0"),
+            *("--health-probe-bind-address=0", "--leader-elect=true"),
+            f"--leader-election-namespace={NS}",
+        ]
+        async with await anyio.open_process(program, stdout=None) as started:
+            try:
+                yield started
+            finally:
+                if started.returncode is None:
+                    started.kill()
+
+    @property
+    def holder(self) -> str:
+        """Who holds the Lease; "" for nobody."""
+        lease = self.plane.store.find(LEASES, NS, LEASE_NAME)
+        return lease["spec"]["holderIdentity"] if lease is not None else ""
+
+    async def until(self, holds: Callable[[], object]) -> float:
+        """Give processes time until something holds; return how long that took."""
+        began = anyio.current_time()
+        with anyio.fail_after(_PATIENCE_S):
+            while not holds():  # noqa: ASYNC110 -- what happens in another process sets no event
+                await anyio.sleep(0.01)
+        return anyio.current_time() - began
+
+    def looks(self) -> int:
+        """How often somebody has read the Lease."""
+        return len(self.plane.audit.select(verb="get", resource="leases"))
+
+
+@asynccontextmanager
+async def cluster(folder: Path) -> AsyncIterator[Running]:
+    """Run a control plane for processes, by the clock on the wall."""
+    async with ControlPlane(LocalSettings()) as plane:
+        yield Running(plane, plane.kubeconfig(folder / "kubeconfig"))
+
+
+async def said(process: Process) -> list[Json]:
+    """Return the log of a process that has ended."""
+    assert process.stderr is not None
+    text = b"".join([part async for part in process.stderr])
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.case(143)
+async def test_on_sigterm_the_other_process_takes_over_within_two_seconds(tmp_path: Path) -> None:
+    """The first releases the Lease and ends with 0."""
+    async with cluster(tmp_path) as running, running.process() as one:
+        await running.until(lambda: running.holder)
+        first = running.holder
+        async with running.process() as two:
+            looks = running.looks()
+            await running.until(lambda: running.looks() > looks)
+            one.send_signal(signal.SIGTERM)
+            assert await one.wait() == 0
+            took_s = await running.until(lambda: running.holder not in ("", first))
+            assert took_s < 2.5
+            assert two.returncode is None
+            two.send_signal(signal.SIGINT)
+            assert await two.wait() == 0
+        assert running.holder == ""
+        events = running.plane.store.list("events.events.k8s.io", NS)
+        assert [event["reason"] for event in events] == ["LeaderElection"] * 4
+
+
+async def test_a_process_that_loses_the_lease_ends_with_1_and_says_why(tmp_path: Path) -> None:
+    """Who starts it anew lets it contend again."""
+    async with cluster(tmp_path) as running, running.process() as one:
+        await running.until(lambda: running.holder)
+        held = {"spec": {"holderIdentity": "chosen"}}
+        running.plane.store.patch(LEASES, NS, LEASE_NAME, held)
+        with anyio.fail_after(_PATIENCE_S):
+            assert await one.wait() == 1
+            log = await said(one)
+        assert running.holder == "chosen"
+        (line,) = (line for line in log if line["msg"] == "leadership_lost")
+        assert line["reason"] == "'chosen' holds the Lease"
+        assert "Traceback" not in json.dumps(log)
+
+
+async def test_a_standby_ends_with_0_and_leaves_the_lease_alone(tmp_path: Path) -> None:
+    """A signal is enough, however long it has waited."""
+    async with cluster(tmp_path) as running:
+        metadata = {"name": LEASE_NAME, "namespace": NS}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+        spec = {"holderIdentity": "other", "leaseDurationSeconds": 3600}
+        running.plane.store.create({**body, "spec": spec})
+        async with running.process() as one:
+            await running.until(running.looks)
+            one.send_signal(signal.SIGTERM)
+            assert await one.wait() == 0
+        assert running.holder == "other"
+        assert not running.plane.audit.select(verb="update")
+
+
+async def test_a_second_signal_ends_it_at_once_with_1(tmp_path: Path) -> None:
+    """A pass that gets no answer is not waited for; the Lease is left to expire."""
+    async with cluster(tmp_path) as running, running.process() as one:
+        await running.until(lambda: running.holder)
+        running.plane.delay("create", "pods", 1000.0)
+        running.plane.store.create({**sandbox(), "metadata": {"name": "sb", "namespace": NS}})
+        one_pod = {"verb": "get", "resource": "sandboxes"}
+        await running.until(lambda: running.plane.audit.select(**one_pod))
+        one.send_signal(signal.SIGTERM)
+        one.send_signal(signal.SIGINT)
+        with anyio.fail_after(_PATIENCE_S):
+            assert await one.wait() == 1
+        assert running.holder
