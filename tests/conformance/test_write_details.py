@@ -1,0 +1,430 @@
+"""Laws of writes in their details: what a server mends, warns of, and refuses in which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conformance.api import (
+    APPLY,
+    JSON_PATCH,
+    MERGE,
+    STRATEGIC,
+    Reply,
+    Room,
+    config,
+    owner,
+    pod,
+    widget,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Json = dict[str, Any]
+
+
+def warnings(reply: Reply) -> str:
+    """Return the warnings of an answer."""
+    return " ".join(reply.headers.getall("Warning", []))  # type: ignore[attr-defined]
+
+
+def cause(reply: Reply) -> tuple[str, str]:
+    """Return field and message of the first cause."""
+    found = reply.json["details"]["causes"][0]
+    return found["field"], found["message"]
+
+
+# -- JSON Patch ------------------------------------------------------------------------------------
+
+
+async def test_an_absent_member_can_be_replaced(room: Room) -> None:
+    """Other than RFC 6902 has it: replace sets, and a test finds null where nothing is."""
+    await room.widget("a")
+    path = f"{room.widgets}/a"
+    steps = [
+        {"op": "test", "path": "/spec/replicas", "value": None},
+        {"op": "replace", "path": "/spec/replicas", "value": 2},
+    ]
+    assert (await room.api.patch(path, steps, JSON_PATCH)).ok()["spec"]["replicas"] == 2
+    for wrong in (
+        {"op": "replace", "path": "/spec/no/where", "value": 1},
+        {"op": "remove", "path": "/spec/nothing"},
+        {"op": "add", "path": "/spec/tags/7", "value": "x"},
+        {"op": "test", "path": "/spec/nothing", "value": 1},
+        {"op": "odd", "path": "/spec/size", "value": 1},
+    ):
+        (await room.api.patch(path, [wrong], JSON_PATCH)).refused(422, "Invalid")
+
+
+async def test_lists_and_escaped_keys_can_be_patched(room: Room) -> None:
+    """``-`` appends, a number inserts, ``~1`` is a slash; move and copy move and copy."""
+    await room.widget("a", metadata={"labels": {"a.b/c": "1"}}, tags=["x", "y"])
+    steps = [
+        {"op": "add", "path": "/metadata/labels/d~1e", "value": "2"},
+        {"op": "remove", "path": "/metadata/labels/a.b~1c"},
+        {"op": "add", "path": "/spec/tags/-", "value": "z"},
+        {"op": "add", "path": "/spec/tags/0", "value": "w"},
+        {"op": "move", "from": "/spec/tags/0", "path": "/spec/tags/1"},
+        {"op": "copy", "from": "/spec/tags/0", "path": "/spec/tags/-"},
+    ]
+    made = (await room.api.patch(f"{room.widgets}/a", steps, JSON_PATCH)).ok()
+    assert made["metadata"]["labels"] == {"d/e": "2"}
+    assert made["spec"]["tags"] == ["x", "w", "y", "z", "x"]
+
+
+async def test_a_patch_makes_nothing_else_of_an_object(room: Room) -> None:
+    """Kind and apiVersion stay: 422 names the member, or the patch for built-in kinds."""
+    await room.widget("w")
+    await room.config("c")
+    path = f"{room.widgets}/w"
+    kind = await room.api.patch(path, {"kind": "Gadget"})
+    kind.refused(422, "Invalid")
+    assert cause(kind) == ("kind", 'Invalid value: "Gadget": must be Widget')
+    version = await room.api.patch(path, {"apiVersion": "v9"})
+    version.refused(422, "Invalid")
+    assert cause(version) == (
+        "apiVersion",
+        'Invalid value: "v9": must be laws.lean-sandbox.dev/v1',
+    )
+    emptied = [{"op": "replace", "path": "", "value": {}}]
+    nothing = await room.api.patch(path, emptied, JSON_PATCH)
+    nothing.refused(422, "Invalid")
+    assert cause(nothing) == ("patch", "Invalid value: \"{}\": Object 'Kind' is missing in '{}'")
+    for body in ({"kind": "Foo"}, {"apiVersion": "v9"}, {"data": 5}):
+        built_in = await room.api.patch(f"{room.maps}/c", body)
+        built_in.refused(422, "Invalid")
+        assert cause(built_in)[0] == "patch"
+
+
+# -- strategic merge patch -------------------------------------------------------------------------
+
+
+async def test_a_strategic_patch_puts_its_items_before_what_was_behind_them(room: Room) -> None:
+    """New items come first, known ones keep their place; `$setElementOrder` decides otherwise."""
+    await room.pod("p")
+    path = f"{room.pods}/p/status"
+
+    async def order(*types: str, **more: Any) -> list[str]:
+        listed = [{"type": type_, "status": "True"} for type_ in types]
+        body = {"status": {"conditions": listed, **more}}
+        made = (await room.api.patch(path, body, STRATEGIC)).ok()
+        return [one["type"] for one in made["status"]["conditions"]]
+
+    assert await order("A", "B") == ["A", "B"]
+    assert await order("C") == ["C", "A", "B"]
+    assert await order("B") == ["C", "A", "B"]
+    key = "$setElementOrder/conditions"
+    wanted = [{"type": type_} for type_ in ("B", "A", "C")]
+    assert await order("A", **{key: wanted}) == ["B", "A", "C"]
+
+
+async def test_a_strategic_patch_merges_owners_and_finalizers(room: Room) -> None:
+    """Owners merge by uid, finalizers by value; directives take single ones away."""
+    first, second = await room.config("o1"), await room.config("o2")
+    held = {"finalizers": ["laws.dev/a"], "ownerReferences": [owner(first)]}
+    await room.pod("p", **held)
+    path = f"{room.pods}/p"
+    more = {"metadata": {"finalizers": ["laws.dev/b"], "ownerReferences": [owner(second)]}}
+    metadata = (await room.api.patch(path, more, STRATEGIC)).ok()["metadata"]
+    assert metadata["finalizers"] == ["laws.dev/b", "laws.dev/a"]
+    assert [one["name"] for one in metadata["ownerReferences"]] == ["o2", "o1"]
+    less = {
+        "metadata": {
+            "$deleteFromPrimitiveList/finalizers": ["laws.dev/a"],
+            "ownerReferences": [{"uid": first["metadata"]["uid"], "$patch": "delete"}],
+        }
+    }
+    metadata = (await room.api.patch(path, less, STRATEGIC)).ok()["metadata"]
+    assert metadata["finalizers"] == ["laws.dev/b"]
+    assert [one["name"] for one in metadata["ownerReferences"]] == ["o2"]
+    (await room.api.patch(path, {"metadata": {"finalizers": None}}, STRATEGIC)).ok()
+
+
+async def test_a_strategic_patch_that_cannot_be_merged_is_a_failure(room: Room) -> None:
+    """An unknown directive and an item without its key get 500."""
+    await room.pod("p")
+    odd = await room.api.patch(f"{room.pods}/p", {"metadata": {"$patch": "odd"}}, STRATEGIC)
+    assert (odd.status, odd.message) == (500, "unknown patch type: odd in map: map[$patch:odd]")
+    there = {"status": {"conditions": [{"type": "A", "status": "True"}]}}
+    (await room.api.patch(f"{room.pods}/p/status", there)).ok()
+    body = {"status": {"conditions": [{"status": "True"}]}}
+    keyless = await room.api.patch(f"{room.pods}/p/status", body, STRATEGIC)
+    text = "map: map[status:True] does not contain declared merge key: type"
+    assert (keyless.status, keyless.message) == (500, text)
+
+
+async def test_a_pod_has_one_address_of_a_family(room: Room) -> None:
+    """Addresses merge by value, so a second one of the same family is refused."""
+    await room.pod("p")
+    path = f"{room.pods}/p/status"
+    body = {"status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}}
+    (await room.api.patch(path, body, STRATEGIC)).ok()
+    body = {"status": {"podIP": "10.0.0.2", "podIPs": [{"ip": "10.0.0.2"}]}}
+    refused = await room.api.patch(path, body, STRATEGIC)
+    refused.refused(422, "Invalid")
+    assert cause(refused)[0] == "status.podIPs"
+
+
+async def test_times_of_conditions_are_always_written(room: Room) -> None:
+    """A condition of a Pod without times shows them as null; a binding sets its own."""
+    await room.pod("p")
+    body = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    made = (await room.api.patch(f"{room.pods}/p/status", body)).ok()
+    assert made["status"]["conditions"] == [
+        {"type": "Ready", "status": "True", "lastProbeTime": None, "lastTransitionTime": None}
+    ]
+    binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
+    (await room.api.post(f"{room.pods}/p/binding", binding)).ok()
+    *_, bound = (await room.api.get(f"{room.pods}/p")).ok()["status"]["conditions"]
+    assert set(bound) == {"type", "status", "lastProbeTime", "lastTransitionTime"}
+    assert bound["lastTransitionTime"]
+
+
+# -- metadata --------------------------------------------------------------------------------------
+
+
+async def test_a_version_cannot_be_taken_out_of_a_custom_object(room: Room) -> None:
+    """Null and 0 say no version, which custom kinds demand; words are no version."""
+    await room.widget("w")
+    path = f"{room.widgets}/w"
+    for version in (None, "0"):
+        reply = await room.api.patch(path, {"metadata": {"resourceVersion": version}})
+        reply.refused(422, "Invalid")
+        assert cause(reply)[0] == "metadata.resourceVersion"
+    assert (await room.api.patch(path, {"metadata": {"resourceVersion": "abc"}})).status == 500
+    await room.config("c")
+    body = {"metadata": {"resourceVersion": None}, "data": {"k": "v"}}
+    assert (await room.api.patch(f"{room.maps}/c", body)).ok()["data"] == {"k": "v"}
+
+
+async def test_emptied_managed_fields_end_the_record(room: Room) -> None:
+    """Whoever writes an empty list clears the record; updates do not begin it anew."""
+    await room.widget("w")
+    path = f"{room.widgets}/w"
+    for empty in ([{}], []):
+        reply = await room.api.patch(path, {"metadata": {"managedFields": empty}})
+        assert "managedFields" not in reply.ok()["metadata"]
+    changed = (await room.api.patch(path, {"spec": {"size": 2}})).ok()
+    assert "managedFields" not in changed["metadata"]
+
+
+async def test_an_owner_is_listed_once(room: Room) -> None:
+    """Equal references are merged into one, with a warning."""
+    parent = await room.config("parent")
+    uid = parent["metadata"]["uid"]
+    body = widget("w", metadata={"ownerReferences": [owner(parent), owner(parent)]})
+    reply = await room.api.post(room.widgets, body)
+    assert reply.ok()["metadata"]["ownerReferences"] == [owner(parent)]
+    assert f"duplicate UID(s) observed: {uid}" in warnings(reply)
+
+
+async def test_two_controllers_are_refused(room: Room) -> None:
+    """One reference at most has controller set."""
+    parents = [await room.config(name) for name in ("a", "b")]
+    references = [owner(parent, controller=True) for parent in parents]
+    reply = await room.api.post(room.widgets, widget("w", metadata={"ownerReferences": references}))
+    reply.refused(422, "Invalid")
+    assert cause(reply)[0] == "metadata.ownerReferences"
+    assert "Only one reference can have Controller set to true" in cause(reply)[1]
+
+
+async def test_a_plain_finalizer_is_taken_with_a_warning(room: Room) -> None:
+    """Finalizers of custom objects should have a domain."""
+    reply = await room.api.post(room.widgets, widget("w", metadata={"finalizers": ["plain"]}))
+    assert reply.ok()["metadata"]["finalizers"] == ["plain"]
+    assert "prefer a domain-qualified finalizer name" in warnings(reply)
+    qualified = {"metadata": {"finalizers": ["laws.dev/a"]}}
+    assert not warnings(await room.api.patch(f"{room.widgets}/w", qualified))
+    (await room.api.patch(f"{room.widgets}/w", {"metadata": {"finalizers": None}})).ok()
+
+
+async def test_a_name_is_taken_until_its_holder_is_gone(room: Room) -> None:
+    """A create beside an object on its way out says so, still as AlreadyExists."""
+    await room.widget("w", metadata={"finalizers": ["laws.dev/hold"]})
+    (await room.api.delete(f"{room.widgets}/w")).ok()
+    status = (await room.api.post(room.widgets, widget("w"))).refused(409, "AlreadyExists")
+    assert status["message"] == (
+        'object is being deleted: widgets.laws.lean-sandbox.dev "w" already exists'
+    )
+    (await room.api.patch(f"{room.widgets}/w", {"metadata": {"finalizers": None}})).ok()
+
+
+# -- options ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "message"),
+    [
+        ({"fieldManager": "x" * 129}, "fieldManager", "Too long: may not be more than 128 bytes"),
+        (
+            {"fieldManager": "a\x01b"},
+            "fieldManager",
+            'Invalid value: "a\\x01b": invalid character U+0001 (at position 1)',
+        ),
+        ({"force": "true"}, "force", "Forbidden: may not be specified for non-apply patch"),
+        ({"dryRun": "x"}, "dryRun", 'Unsupported value: ["x"]: supported values: "All"'),
+    ],
+)
+async def test_options_that_mean_nothing_are_refused(
+    room: Room, query: Json, field: str, message: str
+) -> None:
+    """422 for PatchOptions, with the option as the field."""
+    await room.widget("w")
+    reply = await room.api.patch(f"{room.widgets}/w", {"spec": {"size": 2}}, **query)
+    status = reply.refused(422, "Invalid")
+    assert status["details"]["kind"] == "PatchOptions"
+    assert cause(reply) == (field, message)
+
+
+async def test_delete_options_have_to_agree(room: Room) -> None:
+    """Not both forms of propagation, and no body of another kind."""
+    await room.widget("w")
+    path = f"{room.widgets}/w"
+    both = await room.api.delete(path, {"orphanDependents": True, "propagationPolicy": "Orphan"})
+    both.refused(422, "Invalid")
+    assert cause(both)[0] == "propagationPolicy"
+    (await room.api.delete(path, {"kind": "Pod", "apiVersion": "v1"})).refused(400, "BadRequest")
+    assert (await room.api.get(path)).status == 200
+
+
+async def test_members_said_twice_are_warned_of_or_refused(room: Room) -> None:
+    """The last one counts; Strict refuses; a patch is refused for what would come of it."""
+    said = b'{"apiVersion":"laws.lean-sandbox.dev/v1","kind":"Widget","metadata":{"name":"w"},'
+    twice = said + b'"spec":{"size":1,"size":2}}'
+    strict = await room.api.post(room.widgets, twice, fieldValidation="Strict")
+    assert 'duplicate field "spec.size"' in strict.refused(400, "BadRequest")["message"]
+    warned = await room.api.post(room.widgets, twice)
+    assert warned.ok()["spec"]["size"] == 2
+    assert 'duplicate field \\"spec.size\\"' in warnings(warned)
+    patch = b'{"spec":{"size":3,"size":4}}'
+    path = f"{room.widgets}/w"
+    refused = await room.api.patch(path, patch, MERGE, fieldValidation="Strict")
+    refused.refused(422, "Invalid")
+    assert cause(refused)[0] == "patch"
+    assert (await room.api.patch(path, patch)).ok()["spec"]["size"] == 4
+
+
+async def test_an_unknown_field_in_a_strict_patch_is_the_fault_of_the_patch(room: Room) -> None:
+    """422 on the field patch, where a create gets 400."""
+    await room.widget("w")
+    path = f"{room.widgets}/w"
+    reply = await room.api.patch(path, {"spec": {"junk": 1}}, fieldValidation="Strict")
+    reply.refused(422, "Invalid")
+    assert cause(reply)[0] == "patch"
+    assert 'unknown field "spec.junk"' in cause(reply)[1]
+
+
+async def test_an_unknown_field_cannot_be_applied(room: Room) -> None:
+    """Nobody could own it: 500 says that it is not declared."""
+    reply = await room.api.patch(f"{room.widgets}/w", widget("w", junk=1), APPLY, fieldManager="me")
+    assert reply.status == 500
+    assert reply.message.endswith(".spec.junk: field not declared in schema")
+
+
+async def test_an_applier_does_not_own_defaults(room: Room) -> None:
+    """Only what it said, also when its apply creates the object."""
+    reply = await room.api.patch(f"{room.widgets}/w", widget("w"), APPLY, fieldManager="me")
+    made = reply.ok()
+    assert made["spec"] == {"size": 1, "mode": "Fast"}
+    (entry,) = made["metadata"]["managedFields"]
+    assert entry["fieldsV1"] == {"f:spec": {"f:size": {}}}
+
+
+# -- what admission adds to Pods -------------------------------------------------------------------
+
+
+async def test_a_pod_gets_the_token_of_its_account(room: Room) -> None:
+    """A projected volume, mounted in each container; not where Pod or container decline."""
+    made = (await room.api.post(room.pods, pod("p"))).ok()["spec"]
+    (volume,) = made["volumes"]
+    assert volume["name"].startswith("kube-api-access-")
+    (mount,) = made["containers"][0]["volumeMounts"]
+    assert mount == {
+        "name": volume["name"],
+        "readOnly": True,
+        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+    }
+    token, root, namespace = volume["projected"]["sources"]
+    assert token["serviceAccountToken"] == {"expirationSeconds": 3607, "path": "token"}
+    assert root["configMap"]["name"] == "kube-root-ca.crt"
+    assert namespace["downwardAPI"]["items"][0]["path"] == "namespace"
+    without = pod("q")
+    without["spec"]["automountServiceAccountToken"] = False
+    assert "volumes" not in (await room.api.post(room.pods, without)).ok()["spec"]
+    metadata = (await room.api.get(f"{room.pods}/p")).ok()["metadata"]
+    (entry,) = metadata["managedFields"]
+    assert "f:volumes" not in entry["fieldsV1"]["f:spec"]
+
+
+async def test_a_pod_tolerates_the_loss_of_its_node_for_a_while(room: Room) -> None:
+    """Five minutes, unless it says itself what to do about the taint."""
+    made = (await room.api.post(room.pods, pod("p"))).ok()["spec"]
+    taints = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+    assert [one["key"] for one in made["tolerations"]] == taints
+    assert {one["tolerationSeconds"] for one in made["tolerations"]} == {300}
+    own = pod("q")
+    own["spec"]["tolerations"] = [{"key": taints[0], "operator": "Exists"}]
+    tolerated = (await room.api.post(room.pods, own)).ok()["spec"]["tolerations"]
+    assert [one["key"] for one in tolerated] == taints
+    assert "tolerationSeconds" not in tolerated[0]
+
+
+# -- paths -----------------------------------------------------------------------------------------
+
+
+async def test_collections_and_objects_have_their_own_verbs(room: Room) -> None:
+    """No PATCH of a collection, no create without a namespace, nothing below unknown parts."""
+    api = room.api
+    await room.widget("w")
+    assert (await api.patch(room.widgets, {})).refused(400, "BadRequest")
+    (await api.post("/api/v1/pods", pod("p"))).refused(405, "MethodNotAllowed")
+    (await api.delete("/api/v1/pods")).refused(405, "MethodNotAllowed")
+    everywhere = room.widgets.replace(f"/namespaces/{room.name}", "")
+    assert (await api.post(everywhere, widget("x"))).body == b"404 page not found\n"
+    nothing = room.widgets.replace("widgets", "nothings")
+    assert (await api.get(nothing)).body == b"404 page not found\n"
+    status = (await api.get(f"{room.widgets}/w/nothing")).refused(404, "NotFound")
+    assert status["details"]["name"] == "w"
+    await room.config("c")
+    assert (await api.get(f"{room.maps}/c/nothing")).refused(404, "NotFound")["details"] == {}
+
+
+async def test_a_scale_of_none_says_no_replicas(room: Room) -> None:
+    """Zero is left out of the spec; a negative number is refused by the path of the kind."""
+    await room.widget("w", replicas=0)
+    path = f"{room.widgets}/w/scale"
+    scale = (await room.api.get(path)).ok()
+    assert scale["spec"] == {}
+    assert scale["status"] == {"replicas": 0}
+    refused = await room.api.patch(path, {"spec": {"replicas": -1}})
+    refused.refused(422, "Invalid")
+    assert cause(refused) == (
+        ".spec.replicas",
+        "Invalid value: -1: should be a non-negative integer",
+    )
+
+
+async def test_a_claim_for_a_volume_is_pending(room: Room) -> None:
+    """PersistentVolumeClaims are defaulted; what they ask for is owned by who asked."""
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "none"}
+    body: Json = {"metadata": {"name": "c"}, "spec": spec}
+    body["spec"]["resources"] = {"requests": {"storage": "1Gi"}}
+    made = (await room.api.post(f"{room.core}/persistentvolumeclaims", body)).ok()
+    assert made["status"] == {"phase": "Pending"}
+    assert made["spec"]["volumeMode"] == "Filesystem"
+    owned = made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
+    assert owned["f:resources"] == {"f:requests": {".": {}, "f:storage": {}}}
+
+
+async def test_an_immutable_config_map_stays_as_it_is(room: Room) -> None:
+    """Its data cannot change, nor can it become mutable again."""
+    body = {**config("c", {"k": "v"}), "immutable": True}
+    (await room.api.post(room.maps, body)).ok()
+    path = f"{room.maps}/c"
+    changed = await room.api.patch(path, {"data": {"k": "w"}})
+    changed.refused(422, "Invalid")
+    assert cause(changed)[0] == "data"
+    (await room.api.patch(path, {"immutable": False})).refused(422, "Invalid")
+    labelled = (await room.api.patch(path, {"metadata": {"labels": {"a": "b"}}})).ok()
+    assert labelled["metadata"]["labels"] == {"a": "b"}
