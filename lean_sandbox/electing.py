@@ -15,7 +15,8 @@ from lean_sandbox.api.telemetry import Observer
 from lean_sandbox.api.transport import Transport
 from lean_sandbox.app import hostname
 from lean_sandbox.clock import SystemClock
-from lean_sandbox.run.leader import Elector, LeaseTimes
+from lean_sandbox.run.leader import Elector
+from lean_sandbox.run.lease import LeaseTimes
 from lean_sandbox.settings import Settings
 
 __all__ = ["AwakeClock", "open_elector"]

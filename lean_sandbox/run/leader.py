@@ -27,11 +27,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
 from typing import Any, Final
 
 import anyio
-import msgspec
 import structlog
 
 from lean_sandbox.api.client import METADATA_ACCEPT, Client
@@ -47,46 +45,33 @@ from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import LEASES
 from lean_sandbox.api.wire import ObjectReference, PartialObject
 from lean_sandbox.clock import Clock
-from lean_sandbox.model.times import format_micro_time
 from lean_sandbox.run import metrics_families as families
 from lean_sandbox.run import metrics_sources as sources
+from lean_sandbox.run.lease import (
+    LEASE_NAME,
+    Json,
+    LeaseTimes,
+    Stamps,
+    first_spec,
+    held_spec,
+    holder_of,
+    new_lease,
+    record_of,
+    released_spec,
+    respected_s,
+    written,
+)
 from lean_sandbox.run.metrics import Exposition
 
-__all__ = ["LEASE_NAME", "Elector", "LeaseTimes"]
+__all__ = ["LEASE_NAME", "Elector"]
 
-Json = dict[str, Any]
-
-# That of the reference controller, so that the two never work at the same time (spec, 7.8).
-LEASE_NAME: Final = "a3317529.agent-sandbox.x-k8s.io"
 # A standby asks up to this share sooner than its period, so that several do not ask in step.
 _JITTER: Final = 0.1
-_RELEASED_DURATION_S: Final = 1
 # How long a release waits for its Event.
 _FAREWELL_S: Final = 1.0
 _NEVER: Final = float("-inf")
 
 _log = structlog.get_logger("leader")
-
-
-class LeaseTimes(msgspec.Struct, frozen=True, gc=False):
-    """The settings of an election in seconds; the defaults are the reference's (spec, 7.8)."""
-
-    #: How long others respect a record that does not change; whole seconds.
-    duration_s: int = 15
-    #: How long a holder leads after its last renewal.
-    renew_deadline_s: float = 10.0
-    #: How often a holder renews, and how often a standby looks.
-    retry_s: float = 2.0
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for times with which two could lead, or nobody."""
-        if not 0 < self.retry_s < self.renew_deadline_s < self.duration_s:
-            raise ValueError("it takes 0 < retry_s < renew_deadline_s < duration_s")
-
-    @property
-    def attempt_s(self) -> float:
-        """Deadline of one request: a holder has time for another one before its own ends."""
-        return self.renew_deadline_s / 2
 
 
 class Elector:
@@ -137,7 +122,7 @@ class Elector:
         self._expires_at = _NEVER
         self._holder = ""
         self._failures: dict[str, int] = {}
-        self._stamped_at: datetime | None = None
+        self._stamps = Stamps(clock)
         self._told = anyio.Event()
         self._released = anyio.Event()
 
@@ -201,14 +186,7 @@ class Elector:
             self._announce("Released", "stopped leading")
             self.recorder.close()
             await self._clock.wait(self._told, _FAREWELL_S)
-        now = self._stamp()
-        spec = {
-            **lease["spec"],
-            "holderIdentity": "",
-            "leaseDurationSeconds": _RELEASED_DURATION_S,
-            "acquireTime": now,
-            "renewTime": now,
-        }
+        spec = released_spec(lease["spec"], self._stamps.next())
         if await self._within(self._times.attempt_s, lambda: self._replace(lease, spec)):
             self._holder = ""
             _log.info("released", lease=LEASE_NAME)
@@ -305,7 +283,9 @@ class Elector:
             else:
                 return
         try:
-            lease: Json = await self._client_get(timeout_s)
+            lease: Json = await self.client.get(
+                LEASES, self.namespace, LEASE_NAME, dict, lane=Lane.CLIENT, timeout_s=timeout_s
+            )
         except NotFound:
             await self._create()
             return
@@ -315,77 +295,42 @@ class Elector:
             if self._leads:
                 self._lose(f"{self._holder!r} holds the Lease")
                 return
-            self._expires_at = self._seen_at + self._respected_s(spec)
+            self._expires_at = self._seen_at + respected_s(spec, self._times.duration_s)
             if self._clock.monotonic() < self._expires_at:
                 return
         await self._hold(lease)
 
     def _observe(self, spec: Json) -> None:
         """Note what a record says, and since when it says so."""
-        seen = tuple(spec.get(field) for field in _RECORD)
+        seen = record_of(spec)
         if seen != self._seen:
             self._seen = seen
             self._seen_at = self._clock.monotonic()
-        holder = spec.get("holderIdentity") or ""
+        holder = holder_of(spec)
         if holder != self._holder:
             self._holder = holder
             if holder != self.identity:
                 _log.info("holder_changed", lease=LEASE_NAME, holder=holder)
 
-    def _respected_s(self, spec: Json) -> float:
-        said: int | None = spec.get("leaseDurationSeconds")
-        return said if said is not None and said > 0 else self._times.duration_s
-
-    async def _client_get(self, timeout_s: float) -> Json:
-        return await self.client.get(
-            LEASES, self.namespace, LEASE_NAME, dict, lane=Lane.CLIENT, timeout_s=timeout_s
-        )
-
     async def _create(self) -> None:
-        now = self._stamp()
-        spec = self._renewed(now) | {"acquireTime": now, "leaseTransitions": 0}
-        metadata = {"name": LEASE_NAME, "namespace": self.namespace}
-        lease = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
+        lease = new_lease(self.namespace)
+        spec = first_spec(self.identity, self._times.duration_s, self._stamps.next())
         sent_at = self._clock.monotonic()
         answer = await self.client.create(
-            LEASES, self.namespace, lease | {"spec": spec}, PartialObject, **self._options()
+            LEASES, self.namespace, written(lease, spec), PartialObject, **self._options()
         )
         self._succeeded(lease, spec, answer, sent_at)
 
     async def _hold(self, lease: Json) -> None:
         """Write that this process holds the Lease, from now on or still."""
         old: Json = lease.get("spec") or {}
-        now = self._stamp()
-        spec = {**old, **self._renewed(now)}
-        if old.get("holderIdentity") != self.identity:
-            spec["acquireTime"] = now
-            spec["leaseTransitions"] = (old.get("leaseTransitions") or 0) + 1
+        spec = held_spec(old, self.identity, self._times.duration_s, self._stamps.next())
         sent_at = self._clock.monotonic()
         answer = await self._replace(lease, spec)
         self._succeeded(lease, spec, answer, sent_at)
 
-    def _stamp(self) -> str:
-        """Return the time for a record, later than the last one whatever the wall clock does.
-
-        Two equal records would look to others as if this process had not renewed.
-        """
-        now = self._clock.now()
-        if self._stamped_at is not None and now <= self._stamped_at:
-            now = self._stamped_at + timedelta(microseconds=1)
-        self._stamped_at = now
-        return format_micro_time(now)
-
-    def _renewed(self, now: str) -> Json:
-        return {
-            "holderIdentity": self.identity,
-            "leaseDurationSeconds": self._times.duration_s,
-            "renewTime": now,
-        }
-
     async def _replace(self, lease: Json, spec: Json) -> PartialObject:
-        # Without managedFields the server keeps its own.
-        metadata = {key: lease["metadata"][key] for key in lease["metadata"] if key != _MANAGED}
-        body = {**lease, "metadata": metadata, "spec": spec}
+        body = written(lease, spec)
         return await self.client.replace(
             LEASES, self.namespace, LEASE_NAME, body, PartialObject, **self._options()
         )
@@ -398,8 +343,7 @@ class Elector:
         }
 
     def _succeeded(self, lease: Json, spec: Json, answer: PartialObject, sent_at: float) -> None:
-        version = {"resourceVersion": answer.metadata.resourceVersion}
-        self._own = {**lease, "metadata": {**lease["metadata"], **version}, "spec": spec}
+        self._own = written(lease, spec, answer.metadata.resourceVersion)
         self._observe(spec)
         now = self._clock.monotonic()
         until = sent_at + self._times.renew_deadline_s
@@ -430,14 +374,3 @@ class Elector:
         if self.recorder is not None:
             await self.recorder.run()
         self._told.set()
-
-
-_MANAGED: Final = "managedFields"
-# What client-go compares, too: a change of anything else is no sign of life.
-_RECORD: Final = (
-    "holderIdentity",
-    "leaseDurationSeconds",
-    "acquireTime",
-    "renewTime",
-    "leaseTransitions",
-)

@@ -19,7 +19,8 @@ from lean_sandbox.api.transport import Transport
 from lean_sandbox.app import Controller
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.run.leader import LEASE_NAME, Elector
+from lean_sandbox.run.leader import Elector
+from lean_sandbox.run.lease import LEASE_NAME
 from lean_sandbox.settings import Settings
 from tests.leading.rig import JumpingClock
 from tests.support.clock import EPOCH, FakeClock

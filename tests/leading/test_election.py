@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 from lean_sandbox.api.errors import NotLeaderError
 from lean_sandbox.local.eventconv import to_events
 from lean_sandbox.local.target import Target
-from lean_sandbox.run.leader import LEASE_NAME, Elector, LeaseTimes
+from lean_sandbox.run.leader import Elector
+from lean_sandbox.run.lease import LEASE_NAME, LeaseTimes
 from tests.leading.foreign import moment, other
 from tests.leading.rig import NS, JumpingClock, Rig, allow, open_rig
 from tests.support.clock import EPOCH
@@ -411,7 +412,7 @@ async def test_an_answer_after_the_deadline_brings_nothing_back() -> None:
         rig.plane.delay("update", "leases", 1.0)
         rig.held = 1
         await rig.advance(2.0)
-        rig.clock.leap(10.0)
+        rig.clock.leap(9.0)
         assert not one.leads
         rig.held = 0
         await rig.server_clock.advance(1.0)

@@ -23,7 +23,7 @@ from lean_sandbox.api.errors import ConfigError
 from lean_sandbox.api.transport import Transport
 from lean_sandbox.electing import AwakeClock, open_elector
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.run.leader import LEASE_NAME
+from lean_sandbox.run.lease import LEASE_NAME
 from lean_sandbox.serving import _open_elector
 from lean_sandbox.settings import Settings
 from tests.support.world import sandbox

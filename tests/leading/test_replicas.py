@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from lean_sandbox.run.leader import LEASE_NAME
+from lean_sandbox.run.lease import LEASE_NAME
 from lean_sandbox.settings import Settings
 from tests.leading.replicas import ELECTION_NS, LEASES, open_replicas
 from tests.metrics.scrape import serving
