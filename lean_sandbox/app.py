@@ -25,8 +25,8 @@ from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.extensions import Extensions
 from lean_sandbox.reconcile.sandbox.act import Intakes
 from lean_sandbox.reconcile.sandbox.controller import SandboxController, SandboxOptions
-from lean_sandbox.reconcile.sandbox.reconciler import Tracing
 from lean_sandbox.run.queue import LOW, QueueStatistics, WorkQueue
+from lean_sandbox.run.tracing import Tracing
 from lean_sandbox.run.workers import PassReport, WorkerStatistics
 from lean_sandbox.settings import Settings
 from lean_sandbox.watch import kinds

@@ -26,6 +26,7 @@ from lean_sandbox.settings import Settings
 
 if TYPE_CHECKING:
     from lean_sandbox.run.leader import Elector
+    from lean_sandbox.tracing import OpenTelemetry
 
 __all__ = ["Listeners", "run_until_signalled"]
 
@@ -121,11 +122,12 @@ async def run_until_signalled(settings: Settings) -> bool:
     clock = SystemClock()
     times = RequestTimes() if settings.enable_rest_client_metrics else None
     observer = times.observe if times is not None else None
+    tracing = _open_tracing(settings)
     client = open_client(settings, clock, observer, read=apart)
     elector = _open_elector(settings, client, observer)
     hurried = anyio.Event()
     try:
-        controller = Controller(client, settings, clock=clock, elector=elector)
+        controller = Controller(client, settings, clock=clock, elector=elector, tracing=tracing)
         if times is not None:
             times.host = controller.host
         listeners = Listeners(settings, controller, clock, sources=[times] if times else [])
@@ -140,9 +142,19 @@ async def run_until_signalled(settings: Settings) -> bool:
             await client.transport.aclose()
             if elector is not None:
                 await elector.client.transport.aclose()
+            if tracing is not None:
+                await anyio.to_thread.run_sync(tracing.close)
     if elector is not None and elector.loss is not None:
         raise elector.loss
     return not hurried.is_set()
+
+
+def _open_tracing(settings: Settings) -> OpenTelemetry | None:
+    if not settings.enable_tracing:
+        return None
+    from lean_sandbox.tracing import open_tracing  # noqa: PLC0415 -- rarely used, and big
+
+    return open_tracing()
 
 
 def _open_elector(settings: Settings, client: Client, observer: Observer | None) -> Elector | None:

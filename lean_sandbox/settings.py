@@ -249,6 +249,12 @@ class Settings:
         help_text="serve heap, goroutine (tasks) and cmdline on /debug/pprof/ as well",
         form=BOOLEAN,
     )
+    enable_tracing: bool = _option(
+        default=False,
+        help_text="send a span of each pass over a Sandbox to where OTEL_EXPORTER_OTLP_ENDPOINT"
+        " says, and leave its context on the Sandbox; needs the extra `tracing`",
+        form=BOOLEAN,
+    )
     log_level: str = _option(
         "info",
         "debug, info, warning or error; lines below it are not written",
@@ -272,7 +278,7 @@ TOPICS = {
     "cluster_domain": "Sandboxes",
     "extensions": "claims, templates and pools",
     "leader_elect": "replicas",
-    "metrics_bind_address": "metrics, health and profiles",
+    "metrics_bind_address": "metrics, health, profiles and traces",
     "log_level": "log",
 }
 

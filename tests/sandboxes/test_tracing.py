@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from lean_sandbox.model.times import format_rfc3339
+from lean_sandbox.tracing import OpenTelemetry
 from tests.support.clock import EPOCH
 from tests.support.world import World, condition, open_world, sandbox
 
@@ -16,11 +20,24 @@ CONTEXT = '{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-
 
 
 class Spans:
-    """A tracing whose current span is always the same."""
+    """A tracing that keeps its spans, and whose current one always has the same context."""
 
     def __init__(self, context: str | None = CONTEXT) -> None:
         """Hand out ``context`` for the current span; ``None`` when no span records."""
         self.context = context
+        self.begun: list[tuple[str, Mapping[str, str] | None, str | None]] = []
+        self.ended: list[str] = []
+
+    @contextmanager
+    def span(
+        self, name: str, attributes: Mapping[str, str] | None = None, parent: str | None = None
+    ) -> Iterator[None]:
+        """Note a span."""
+        self.begun.append((name, attributes, parent))
+        try:
+            yield
+        finally:
+            self.ended.append(name)
 
     def carrier(self) -> str | None:
         """Return the current span's headers."""
@@ -121,3 +138,80 @@ async def test_a_trace_that_cannot_be_left_fails_the_pass_and_is_tried_again() -
         await world.advance(1.0)
         assert trace_of(world) == CONTEXT
         assert world.find("pods") is not None
+
+
+# -- spans -----------------------------------------------------------------------------------------
+
+CREATED_BY = "agents.x-k8s.io/created-by"
+
+
+@pytest.mark.case(134)
+@pytest.mark.parametrize(
+    ("label", "told"), [("x", "unknown"), ("", ""), ("go-client", "go-client"), (None, None)]
+)
+async def test_the_span_of_a_pass_says_which_sandbox_and_who_made_it(
+    label: str | None, told: str | None
+) -> None:
+    """Case 134: created-by is normalised, and left out where the Sandbox does not say it."""
+    spans = Spans()
+    async with open_world(tracing=spans) as world:
+        labels = {} if label is None else {"labels": {CREATED_BY: label}}
+        await world.create(sandbox(metadata=labels))
+        (name, attributes, parent), *steps = spans.begun
+    assert name == "ReconcileSandbox"
+    made_by = {} if told is None else {CREATED_BY: told}
+    assert attributes == {"sandbox.name": "sb-1", "sandbox.namespace": "ns", **made_by}
+    assert parent is None
+    assert [step for step, *_ in steps[:2]] == ["reconcilePVCs", "reconcilePod"]
+    assert spans.ended[:3] == ["reconcilePVCs", "reconcilePod", "ReconcileSandbox"]
+
+
+@pytest.mark.case(134)
+async def test_a_pass_goes_on_with_the_trace_that_the_client_began() -> None:
+    """The context on the Sandbox is the parent of every pass, in the words of the client."""
+    spans = Spans()
+    async with open_world(tracing=spans) as world:
+        await world.create(carrying(CONTEXT))
+        await world.run_pod()
+    parents = {parent for name, _, parent in spans.begun if name == "ReconcileSandbox"}
+    assert parents == {CONTEXT}
+
+
+async def test_a_pass_that_is_not_made_has_no_span() -> None:
+    """Nothing is traced of a Sandbox that is gone or going."""
+    spans = Spans()
+    async with open_world(tracing=spans) as world:
+        await world.create(sandbox(metadata={"finalizers": ["example.com/hold"]}))
+        await world.delete("sandboxes", "sb-1")
+        spans.begun.clear()
+        await world.delete("pods", "sb-1")
+        await world.advance(60.0)
+        assert not spans.begun
+
+
+@pytest.mark.case(132, 134)
+@pytest.mark.parametrize("left", [None, CONTEXT, "not json", '{"traceparent": 1}'])
+async def test_the_spans_of_opentelemetry_are_those_of_the_passes(left: str | None) -> None:
+    """Root, steps and parent as OpenTelemetry exports them; what cannot be read begins a trace."""
+    exporter = InMemorySpanExporter()
+    tracing = OpenTelemetry(exporter)
+    async with open_world(tracing=tracing) as world:
+        await world.create(sandbox() if left is None else carrying(left))
+        trace = trace_of(world)
+    tracing.close()
+    exported = exporter.get_finished_spans()
+    roots = [span for span in exported if span.name == "ReconcileSandbox"]
+    steps = [span for span in exported if span.name == "reconcilePod"]
+    root, step = roots[0], steps[0]
+    assert step.parent is not None
+    assert step.parent.span_id == root.context.span_id
+    assert root.resource.attributes["service.name"] == "agent-sandbox-controller"
+    if left == CONTEXT:
+        assert root.parent is not None
+        assert f"{root.context.trace_id:032x}" in CONTEXT
+    else:
+        assert root.parent is None
+    if left is None:
+        assert trace is not None
+        assert f"{root.context.trace_id:032x}" in trace
+        assert [one.context.trace_id for one in roots] == [root.context.trace_id] * len(roots)

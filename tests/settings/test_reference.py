@@ -20,6 +20,7 @@ REFERENCE = {
     "health-probe-bind-address": ":8081",
     "leader-election-namespace": "",
     "extensions": "false",
+    "enable-tracing": "false",
     "enable-pprof": "false",
     "enable-pprof-debug": "false",
     "kube-api-qps": "-1",

@@ -31,7 +31,7 @@ from lean_sandbox.local.eventconv import to_events
 from lean_sandbox.local.target import Target
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
-from lean_sandbox.reconcile.sandbox.reconciler import Tracing
+from lean_sandbox.run.tracing import Tracing
 from lean_sandbox.run.workers import PassReport
 from lean_sandbox.settings import Settings
 from lean_sandbox.watch.informer import WatchOptions

@@ -48,6 +48,7 @@ from lean_sandbox.reconcile.sandbox.pod_plan import (
 from lean_sandbox.reconcile.sandbox.pvc_plan import PvcStep, plan_pvc
 from lean_sandbox.reconcile.sandbox.service_upkeep import ServiceUpkeep
 from lean_sandbox.run.absent import KnownAbsent
+from lean_sandbox.run.tracing import Tracing, traced
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import PodEntry, SandboxEntry
 from lean_sandbox.watch.store import Key, key_of
@@ -106,6 +107,7 @@ class Children:
         clock: Clock,
         pvcs_ready: Callable[[], Awaitable[str | None]],
         write_behind_s: float = 0.0,
+        tracing: Tracing | None = None,
     ) -> None:
         self._caches = caches
         self._act = act
@@ -115,6 +117,7 @@ class Children:
         self._clock = clock
         self._pvcs_ready = pvcs_ready
         self._write_behind_s = min(write_behind_s, _LONGEST_DEFERRAL_S)
+        self._tracing = tracing
         self._drift_since: dict[Key, float] = {}
         self._doubtful: set[Key] = set()
 
@@ -136,8 +139,9 @@ class Children:
         Raises OvertakenError when the pass has to begin anew.
         """
         work = _Pass(entry, sandbox, names.name_hash(entry.key.name))
-        await self._guarded(work, self._claims(work))
-        pod_failure = await self._guarded(work, self._pod(work))
+        await self._guarded(work, traced(self._tracing, "reconcilePVCs", self._claims(work)))
+        step = traced(self._tracing, "reconcilePod", self._pod(work))
+        pod_failure = await self._guarded(work, step)
         if pod_failure is not None:
             work.pod_error = said(pod_failure)
         if not work.many_pods:

@@ -17,12 +17,13 @@ from lean_sandbox.reconcile.sandbox.handed import Handed
 from lean_sandbox.reconcile.sandbox.launch import Launches
 from lean_sandbox.reconcile.sandbox.metrics import SandboxMetrics
 from lean_sandbox.reconcile.sandbox.notes import Notes, Recorder
-from lean_sandbox.reconcile.sandbox.reconciler import Options, SandboxReconciler, Tracing
+from lean_sandbox.reconcile.sandbox.reconciler import Options, SandboxReconciler
 from lean_sandbox.reconcile.sandbox.teardown import Teardown
 from lean_sandbox.reconcile.sandbox.wake import Wake, pod_wakes, service_wakes
 from lean_sandbox.run.absent import AbsenceStatistics, KnownAbsent, Proof
 from lean_sandbox.run.queue import LOW, NORMAL, REFILL, Item, WorkQueue
 from lean_sandbox.run.standback import StandBack
+from lean_sandbox.run.tracing import Tracing
 from lean_sandbox.run.workers import Dispatcher, PassReport, Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.group import InformerGroup
@@ -111,6 +112,7 @@ class SandboxController:
             clock=self._clock,
             pvcs_ready=self._pvcs_ready,
             write_behind_s=options.write_behind_s,
+            tracing=self._tracing,
         )
         self._reconciler = SandboxReconciler(
             self._caches,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -17,7 +16,7 @@ import structlog
 from lean_sandbox.api.errors import Invalid
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import conditions, expiry, names
-from lean_sandbox.model.sandbox import SandboxStatus
+from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.reconcile.sandbox.act import Act
 from lean_sandbox.reconcile.sandbox.children import Children, ChildrenOutcome
 from lean_sandbox.reconcile.sandbox.failures import OvertakenError
@@ -25,23 +24,17 @@ from lean_sandbox.reconcile.sandbox.launch import Launches, is_news, is_on_the_w
 from lean_sandbox.reconcile.sandbox.metrics import SandboxMetrics
 from lean_sandbox.reconcile.sandbox.notes import Notes
 from lean_sandbox.reconcile.sandbox.teardown import Teardown
+from lean_sandbox.run.tracing import Tracing
 from lean_sandbox.run.workers import Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.store import Key
 
-__all__ = ["PassFailedError", "SandboxReconciler", "Tracing"]
+__all__ = ["PassFailedError", "SandboxReconciler"]
 
 log = structlog.get_logger("sandbox")
 
 _NAMESPACE_TERMINATING_REQUEUE_S = 30.0
-
-
-class Tracing(Protocol):
-    """The tracing that a pass takes part in, when it is switched on."""
-
-    def carrier(self) -> str | None:
-        """Return the current span's W3C headers as a JSON object, ``None`` without a span."""
 
 
 class PassFailedError(Exception):
@@ -114,7 +107,14 @@ class SandboxReconciler:
             if sandbox is None or entry is None or entry.is_deleting:
                 self._forget(key)
                 return Result()
-        await self._leave_trace(entry)
+        if self._tracing is None:
+            return await self._pass(entry, sandbox)
+        parent = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION)
+        with self._tracing.span("ReconcileSandbox", _attributes(entry), parent):
+            await self._leave_trace(entry)
+            return await self._pass(entry, sandbox)
+
+    async def _pass(self, entry: SandboxEntry, sandbox: Sandbox | None) -> Result:
         assert entry.status is not None
         assert entry.view is not None
         old = entry.status
@@ -264,3 +264,12 @@ def _failure(outcome: ChildrenOutcome) -> PassFailedError:
     ]
     text = "; ".join(str(failure) for failure in outcome.failures)
     return PassFailedError(text, retry_after_s=max(waits) if waits else None)
+
+
+def _attributes(entry: SandboxEntry) -> dict[str, str]:
+    """Return what the span of a pass says of its Sandbox (spec, 7.6)."""
+    attributes = {"sandbox.name": entry.key.name, "sandbox.namespace": entry.key.namespace}
+    created_by = (entry.labels or {}).get(names.CREATED_BY_LABEL)
+    if created_by is not None:
+        attributes[names.CREATED_BY_LABEL] = names.normalise_created_by(created_by)
+    return attributes
