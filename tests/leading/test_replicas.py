@@ -9,6 +9,7 @@ from lean_sandbox.run.lease import LEASE_NAME
 from lean_sandbox.settings import Settings
 from tests.leading.replicas import ELECTION_NS, LEASES, open_replicas
 from tests.metrics.scrape import serving
+from tests.support.claims import CLAIMS, claim, pool, template
 from tests.support.world import NS, sandbox
 
 SANDBOXES = "sandboxes.agents.x-k8s.io"
@@ -87,6 +88,23 @@ async def test_who_takes_over_finds_what_nobody_has_looked_at() -> None:
         assert replicas.leader is two
         assert two.world.find("pods", "between") is not None
         assert [entry.what for entry in two.writes()].count("create pods") == 1
+
+
+async def test_who_takes_over_serves_the_claims_and_pools_that_came_meanwhile() -> None:
+    """Every controller looks at everything it is for."""
+    settings = Settings(extensions=True, sandbox_status_window=1.0)
+    async with open_replicas("one", "two", settings=settings) as replicas:
+        one, two = replicas.all
+        one.scope.cancel()
+        await two.world.until(lambda: one.has_ended)
+        for body in (template(), pool(replicas=2), claim()):
+            await two.world.create(body)
+        assert replicas.plane.store.list(SANDBOXES, NS) == []
+        await replicas.advance(20.0)
+        assert replicas.leader is two
+        status = replicas.plane.store.get(CLAIMS, NS, "c")["status"]
+        assert status["sandbox"]["name"]
+        assert len(replicas.plane.store.list(SANDBOXES, NS)) == 3
 
 
 async def test_who_takes_over_healthy_sandboxes_writes_nothing() -> None:
@@ -184,12 +202,14 @@ async def test_a_write_that_was_waiting_for_a_connection_is_refused() -> None:
 
 
 async def test_a_standby_cannot_write() -> None:
-    """Not even by mistake; reads pass."""
+    """Not even by mistake, and it costs no connection; reads pass."""
     async with open_replicas("one", "two") as replicas:
         two = replicas.all[1]
         transport = two.controller._client.transport
+        before = transport.statistics()
         with pytest.raises(Exception, match="does not hold the Lease; the request was not sent"):
             await transport.request("POST", "/api/v1/namespaces/ns/configmaps", body=b"{}")
+        assert transport.statistics() == before
         assert (await transport.request("GET", "/api/v1/namespaces/ns")).status == 200
         assert two.writes() == []
 
