@@ -92,7 +92,7 @@ def doubts(settings: Settings) -> dict[str, str]:
     )
     if workers > _MANY_WORKERS:
         found["--sandbox-concurrent-workers"] = (
-            f"{workers} workers in all are more than the API server's {_MANY_WORKERS} can serve"
+            f"{workers} workers in all: more than {_MANY_WORKERS} mostly wait for the API server"
         )
     if settings.kube_api_qps > 0 and workers > settings.kube_api_burst:
         found["--kube-api-burst"] = (
