@@ -1,0 +1,210 @@
+"""The controller, a simulated kubelet and a user on the real control plane, over the wire alone."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import yaml
+
+from lean_sandbox.api.client import Client
+from lean_sandbox.api.config import load
+from lean_sandbox.api.transport import Transport
+from lean_sandbox.app import Controller
+from lean_sandbox.clock import SystemClock
+from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
+from lean_sandbox.settings import Settings
+from tests.conformance.api import Api, Room
+from tests.controlplane.server import KUBELET, RealServer
+
+__all__ = ["CONTROLLER", "Scene", "open_scene"]
+
+Json = dict[str, Any]
+
+_MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
+_HOME, _ACCOUNT = "agent-sandbox-system", "agent-sandbox-controller"
+CONTROLLER = f"system:serviceaccount:{_HOME}:{_ACCOUNT}"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_PATHS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": f"/api/v1/namespaces/{_HOME}/serviceaccounts",
+    "ClusterRole": f"{_RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{_RBAC}/clusterrolebindings",
+}
+_PATIENCE_S = 30.0
+# The controller tells Events and counts of pools behind everything else.
+_QUIET_S = 2.5
+_READS = ("get", "list", "watch")
+
+
+@dataclass(slots=True)
+class Spent:
+    """What the controller asked for in a flow, by verb and resource, watches and Events apart."""
+
+    asked: Counter[str] = field(default_factory=Counter)
+    events: int = 0
+    order: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def writes(self) -> Counter[str]:
+        """Return the writes, without Events."""
+        return Counter({k: n for k, n in self.asked.items() if k.split()[0] not in _READS})
+
+    @property
+    def reads(self) -> Counter[str]:
+        """Return the reads."""
+        return self.asked - self.writes
+
+
+@dataclass(slots=True)
+class Scene:
+    """What a test needs: the API as its user, a namespace, the audit log."""
+
+    server: RealServer
+    room: Room
+    controller: Controller
+    _begun: int = 0
+
+    def path(self, plural: str) -> str:
+        """Return the path of a kind in the namespace of the test."""
+        name = self.room.name
+        if plural in ("pods", "services"):
+            return f"/api/v1/namespaces/{name}/{plural}"
+        group = "agents.x-k8s.io" if plural == "sandboxes" else "extensions.agents.x-k8s.io"
+        return f"/apis/{group}/v1beta1/namespaces/{name}/{plural}"
+
+    async def create(self, plural: str, body: Json) -> Json:
+        """Create an object as the user."""
+        return dict((await self.room.api.post(self.path(plural), body)).ok())
+
+    async def patch(self, plural: str, name: str, body: Json) -> Json:
+        """Merge-patch an object as the user."""
+        return dict((await self.room.api.patch(f"{self.path(plural)}/{name}", body)).ok())
+
+    async def delete(self, plural: str, name: str) -> None:
+        """Delete an object as the user."""
+        (await self.room.api.delete(f"{self.path(plural)}/{name}")).ok()
+
+    async def objects(self, plural: str) -> list[Json]:
+        """Return all objects of a kind in the namespace."""
+        return list((await self.room.api.get(self.path(plural))).ok()["items"])
+
+    async def until(self, plural: str, holds: Callable[[list[Json]], bool]) -> list[Json]:
+        """Wait until something holds of all objects of a kind; fails after half a minute."""
+        found: list[Json] = []
+        with anyio.move_on_after(_PATIENCE_S):
+            while True:
+                found = await self.objects(plural)
+                if holds(found):
+                    return found
+                await anyio.sleep(0.05)
+        raise AssertionError(f"{plural} did not get there: {found}")
+
+    def _lines(self) -> Iterator[Json]:
+        with self.server.audit_log.open("rb") as file:
+            file.seek(self._begun)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                if CONTROLLER.encode() not in line:
+                    continue
+                entry = json.loads(line)
+                mine = entry.get("objectRef", {}).get("namespace") == self.room.name
+                if entry["user"]["username"] == CONTROLLER and mine:
+                    yield entry
+
+    def begin(self) -> None:
+        """Count anew from here."""
+        self._begun = self.server.audit_log.stat().st_size
+
+    async def spent(self) -> Spent:
+        """Return what was asked for since the count began, once nothing more is; begin anew."""
+        seen, quiet_s = -1, 0.0
+        with anyio.fail_after(_PATIENCE_S):
+            while quiet_s < _QUIET_S:
+                await anyio.sleep(0.25)
+                count = sum(1 for _ in self._lines())
+                quiet_s = quiet_s + 0.25 if count == seen else 0.0
+                seen = count
+        found = Spent()
+        for entry in sorted(self._lines(), key=lambda one: str(one["requestReceivedTimestamp"])):
+            what, code = _what(entry), entry.get("responseStatus", {}).get("code", 0)
+            if entry["verb"] == "watch":
+                continue
+            if code >= 400 and (entry["verb"], code) != ("get", 404):
+                found.refused.append(f"{code} {what}")
+            if what.endswith(" events"):
+                found.events += 1
+                continue
+            found.asked[what] += 1
+            if entry["verb"] not in _READS:
+                found.order.append(what)
+        self.begin()
+        return found
+
+
+def _what(entry: Json) -> str:
+    reference = entry["objectRef"]
+    part = f"/{reference['subresource']}" if "subresource" in reference else ""
+    return f"{entry['verb']} {reference['resource']}{part}"
+
+
+def _install(server: RealServer) -> str:
+    """Create what the published manifests give the controller; return its token."""
+    overlay = str(_MANIFESTS / "overlays" / "drop-in-extensions")
+    rendered = subprocess.run(  # noqa: S603 - fixed arguments
+        ["kubectl", "kustomize", overlay],  # noqa: S607 - wherever the machine has it
+        check=True,
+        capture_output=True,
+    ).stdout
+    for body in yaml.safe_load_all(rendered):
+        path = _PATHS.get(body["kind"])
+        if path is not None:
+            server.ask("POST", path, body)
+    path = f"/api/v1/namespaces/{_HOME}/serviceaccounts/{_ACCOUNT}/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    return str(server.ask("POST", path, request)["status"]["token"])
+
+
+@asynccontextmanager
+async def _client(server: RealServer, folder: Path, name: str, token: str) -> AsyncIterator[Client]:
+    transport = Transport(load(str(server.kubeconfig(folder / name, token))), user_agent=name)
+    try:
+        yield Client(transport)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await transport.aclose()
+
+
+@asynccontextmanager
+async def open_scene(server: RealServer, folder: Path, settings: Settings) -> AsyncIterator[Scene]:
+    """Run controller and kubelet; the controller has the published permissions and no more.
+
+    The scene has no namespace yet: :meth:`dataclasses.replace` its room for each test.
+    """
+    token = _install(server)
+    clock = SystemClock()
+    async with (
+        _client(server, folder, "controller", token) as client,
+        _client(server, folder, "kubelet", server.token_of(KUBELET)) as nodes,
+        Api(server.url, server.token, ca=server.authority.read_text()) as api,
+        anyio.create_task_group() as group,
+    ):
+        chance = random.Random(1)  # noqa: S311 - delays, not secrets
+        kubelet = Kubelet(nodes, KubeletSettings(), clock=clock, chance=chance)
+        await group.start(kubelet.run)
+        controller = Controller(client, settings, clock=clock)
+        await group.start(controller.run)
+        with anyio.fail_after(_PATIENCE_S):
+            await controller.synced.wait()
+        yield Scene(server, Room(api, ""), controller)
+        group.cancel_scope.cancel()

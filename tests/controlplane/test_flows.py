@@ -1,0 +1,195 @@
+"""The flows of Sandboxes, pools and claims on a real control plane, and what each costs.
+
+Requests are those of the controller's service account in the audit log, without watches and
+Events. The budgets are the ones that ``tests/sandboxes/test_flow_budgets.py`` and
+``tests/claims/test_budgets.py`` hold over the embedded server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from lean_sandbox.settings import Settings
+from tests.conformance.api import answers, open_room
+from tests.controlplane.plugin import REAL
+from tests.controlplane.scene import Scene, Spent, open_scene
+from tests.controlplane.server import RealServer
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), *REAL]
+
+Json = dict[str, Any]
+
+LAUNCH = {"get sandboxes": 1, "create pods": 1, "get pods": 1, "patch sandboxes/status": 1}
+BIND = ["patch sandboxes", "patch sandboxclaims/status"]
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def stage(
+    real_server: RealServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Scene]:
+    """Give the running controller."""
+    folder, settings = tmp_path_factory.mktemp("scene"), Settings(extensions=True)
+    opened: asyncio.Future[Scene] = asyncio.get_running_loop().create_future()
+    over = asyncio.Event()
+
+    async def run() -> None:
+        async with open_scene(real_server, folder, settings) as scene:
+            opened.set_result(scene)
+            await over.wait()
+
+    # A task group has to end in the task in which it began; a fixture's two halves are two tasks.
+    running = asyncio.create_task(run())
+    either: set[asyncio.Future[Any]] = {running, opened}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        await running
+    yield await opened
+    over.set()
+    await running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def scene(stage: Scene) -> AsyncIterator[Scene]:
+    """Give it with a namespace of this test's own."""
+    async with open_room(stage.room.api) as room:
+        made = dataclasses.replace(stage, room=room)
+        made.begin()
+        yield made
+
+
+def sandbox(name: str = "sb", **spec: Any) -> Json:
+    """Return a Sandbox of one container."""
+    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    return {
+        "apiVersion": "agents.x-k8s.io/v1beta1",
+        "kind": "Sandbox",
+        "metadata": {"name": name},
+        "spec": {"podTemplate": template, **spec},
+    }
+
+
+def extension(kind: str, name: str, **spec: Any) -> Json:
+    """Return an object of the extensions."""
+    version = "extensions.agents.x-k8s.io/v1beta1"
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def condition(obj: Json, type_: str) -> str:
+    """Return the status of a condition, empty when there is none."""
+    found = obj.get("status", {}).get("conditions", [])
+    return next((str(one["status"]) for one in found if one["type"] == type_), "")
+
+
+def all_ready(count: int) -> Any:
+    """Return the test that there are so many objects, and each one Ready."""
+    return lambda found: (
+        len(found) == count and all(condition(one, "Ready") == "True" for one in found)
+    )
+
+
+async def launched(scene: Scene, **spec: Any) -> Spent:
+    """Create a Sandbox, wait until it is Ready, and return what that cost."""
+    await scene.create("sandboxes", sandbox(**spec))
+    await scene.until("sandboxes", all_ready(1))
+    return await scene.spent()
+
+
+async def filled(scene: Scene, replicas: int) -> Spent:
+    """Create a template and a pool, wait until it is full, and return what that cost."""
+    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    await scene.create("sandboxtemplates", extension("SandboxTemplate", "t", podTemplate=template))
+    pool = extension("SandboxWarmPool", "p", replicas=replicas, sandboxTemplateRef={"name": "t"})
+    await scene.create("sandboxwarmpools", pool)
+    await scene.until("sandboxes", all_ready(replicas))
+    return await scene.spent()
+
+
+async def test_a_cold_sandbox_costs_one_post_and_one_status(scene: Scene) -> None:
+    """Case 20: a look at Sandbox and Pod, POST Pod, one status at Ready."""
+    spent = await launched(scene)
+    assert spent.asked == LAUNCH
+    assert not spent.refused
+    (pod,) = await scene.objects("pods")
+    (made,) = await scene.objects("sandboxes")
+    assert made["status"]["podIPs"] == [one["ip"] for one in pod["status"]["podIPs"]]
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
+
+
+async def test_suspension_and_resumption(scene: Scene) -> None:
+    """Cases 108, 109, 111: DELETE and two statuses down, a launch up."""
+    await launched(scene)
+    await scene.patch("sandboxes", "sb", {"spec": {"operatingMode": "Suspended"}})
+    await scene.until("sandboxes", lambda found: condition(found[0], "Suspended") == "True")
+    spent = await scene.spent()
+    assert spent.asked == {"get sandboxes": 1, "delete pods": 1, "patch sandboxes/status": 2}
+    assert not spent.refused
+    assert await scene.objects("pods") == []
+    await scene.patch("sandboxes", "sb", {"spec": {"operatingMode": "Running"}})
+    await scene.until("sandboxes", all_ready(1))
+    spent = await scene.spent()
+    assert spent.asked == LAUNCH
+    assert not spent.refused
+
+
+async def test_an_expired_sandbox_loses_its_pod(scene: Scene) -> None:
+    """Retain: the Pod goes, the Sandbox stays and says so, in at most two statuses."""
+    await launched(scene)
+    await scene.patch("sandboxes", "sb", {"spec": {"shutdownTime": "2020-01-01T00:00:00Z"}})
+    await scene.until("pods", lambda found: not found)
+    spent = await scene.spent()
+    assert not spent.refused
+    assert spent.writes["delete pods"] == 1
+    assert spent.writes["patch sandboxes/status"] <= 2
+    assert set(spent.writes) == {"delete pods", "patch sandboxes/status"}
+    (left,) = await scene.objects("sandboxes")
+    assert condition(left, "Ready") == "False"
+
+
+async def test_a_deleted_sandbox_costs_nothing(scene: Scene) -> None:
+    """Case 130: its Pod and Service go by their owner references."""
+    await launched(scene, service=True)
+    await scene.delete("sandboxes", "sb")
+    await scene.until("pods", lambda found: not found)
+    await scene.until("services", lambda found: not found)
+    spent = await scene.spent()
+    assert spent.asked == {}
+    assert not spent.refused
+
+
+async def test_a_pool_fills_with_three_writes_a_member(scene: Scene) -> None:
+    """POST Sandbox, POST Pod and one status for each; nothing is refused."""
+    spent = await filled(scene, 3)
+    writes = spent.writes
+    assert not spent.refused
+    assert writes["create sandboxes"] == writes["create pods"] == 3
+    assert writes["patch sandboxes/status"] == 3
+    assert writes["patch sandboxwarmpools/status"] <= 4
+    assert writes["patch sandboxtemplates"] == writes["create networkpolicies"] == 1
+    assert sum(writes.values()) <= 3 * 3 + 4 + 2, writes
+
+
+async def test_a_warm_claim_takes_two_writes_and_the_pool_is_full_again(scene: Scene) -> None:
+    """Claim case 52: bind first; 8 writes and 1 read with the replacement, nothing refused."""
+    await filled(scene, 2)
+    await scene.create("sandboxclaims", extension("SandboxClaim", "c", warmPoolRef={"name": "p"}))
+    (claim,) = await scene.until("sandboxclaims", all_ready(1))
+    await scene.until("sandboxes", all_ready(3))
+    spent = await scene.spent()
+    assert spent.order[:2] == BIND
+    assert sum(spent.writes.values()) <= 8, spent.writes
+    assert sum(spent.writes.values()) + spent.events <= 11, spent
+    assert sum(spent.reads.values()) <= 1, spent.reads
+    assert not spent.refused
+    taken = claim["status"]["sandbox"]["name"]
+    await scene.delete("sandboxclaims", "c")
+    await answers(scene.room.api, f"{scene.path('sandboxes')}/{taken}", 404)
+    await scene.until("pods", lambda found: len(found) == 2)
+    spent = await scene.spent()
+    assert not spent.refused
+    assert not spent.writes, spent.writes
