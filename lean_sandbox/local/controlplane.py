@@ -18,6 +18,7 @@ from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.local.audit import AuditLog
 from lean_sandbox.local.auth import ANONYMOUS, UNSECURED, Authenticator, User
 from lean_sandbox.local.certificates import serving_context
+from lean_sandbox.local.claimprotection import ClaimProtection
 from lean_sandbox.local.direct import DirectAccess
 from lean_sandbox.local.documents import Documents
 from lean_sandbox.local.faults import Faults, Matcher
@@ -89,6 +90,7 @@ class ControlPlane:
         self.store = DirectAccess(self._store, self._registry, self._verbs)
         self._collector = GarbageCollector(self._store, self._registry, self._verbs)
         self._lifecycle = Lifecycle(self._store, self._registry, self._verbs, self._verbs.addresses)
+        self._protection = ClaimProtection(self._store, self._registry, self._verbs)
         self._renderer = Renderer(self._clock.now)
         self._watches = Watches(
             self._renderer,
@@ -212,6 +214,7 @@ class ControlPlane:
             self._authenticator.derive(_ADMIN), User(_ADMIN, (_MASTERS, "system:authenticated"))
         )
         self._lifecycle.rebuild()
+        self._protection.rebuild()
         self._collector.rebuild()
 
     def _account_uid(self, namespace: str, name: str) -> str | None:

@@ -50,7 +50,7 @@ from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Collection, Entry, Store, field_cells
 
-__all__ = ["Verbs", "WriteOptions"]
+__all__ = ["PROTECTED", "Verbs", "WriteOptions"]
 
 Json = dict[str, Any]
 
@@ -58,6 +58,8 @@ _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels, nothing to be mistaken."""
 _CONDITIONAL: Final = ("leases", "customresourcedefinitions", "poddisruptionbudgets")
 """Built-in kinds that may not be replaced without saying which version is meant."""
+PROTECTED: Final = "kubernetes.io/pvc-protection"
+"""The finalizer of claims for volumes."""
 _CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 
 
@@ -220,6 +222,8 @@ class Verbs:
         )
         if kind.plural == "pods" and not kind.group:
             self._admit_pod(namespace, obj)
+        elif kind.plural == "persistentvolumeclaims":
+            metadata["finalizers"] = [*(metadata.get("finalizers") or ()), PROTECTED]
         return self._store_new(kind, namespace, obj, options)
 
     def _admit_pod(self, namespace: str, obj: Json) -> None:

@@ -246,3 +246,31 @@ async def test_a_pod_dies_with_its_owner(room: Room) -> None:
     (await room.api.post(room.pods, pod("p", ownerReferences=[owner(parent)]))).ok()
     (await room.api.delete(f"{room.widgets}/parent")).ok()
     await answers(room.api, f"{room.pods}/p", 404)
+
+
+async def test_a_claim_in_use_outlives_its_deletion(room: Room) -> None:
+    """It waits until the last Pod on a node that mounts it is gone; an unused one goes at once."""
+    claims = f"{room.core}/persistentvolumeclaims"
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "none",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    for name in ("used", "unused"):
+        made = (await room.api.post(claims, {"metadata": {"name": name}, "spec": spec})).ok()
+        assert made["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
+    user = pod("p")
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "used"}}
+    user["spec"]["volumes"] = [volume]
+    (await room.api.post(room.pods, user)).ok()
+    binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "nowhere"}}
+    (await room.api.post(f"{room.pods}/p/binding", binding)).ok()
+    for name in ("used", "unused"):
+        (await room.api.delete(f"{claims}/{name}")).ok()
+    await answers(room.api, f"{claims}/unused", 404)
+    assert await is_deleting(room.api, f"{claims}/used")
+    # A finished Pod still has its volumes.
+    (await room.api.patch(f"{room.pods}/p/status", {"status": {"phase": "Succeeded"}})).ok()
+    assert await is_deleting(room.api, f"{claims}/used")
+    (await room.api.delete(f"{room.pods}/p", gracePeriodSeconds=0)).ok()
+    await answers(room.api, f"{claims}/used", 404)

@@ -202,7 +202,8 @@ async def test_emptied_managed_fields_end_the_record(room: Room) -> None:
     """Whoever writes an empty list clears the record; updates do not begin it anew."""
     await room.widget("w")
     path = f"{room.widgets}/w"
-    for empty in ([{}], []):
+    either: tuple[list[Json], ...] = ([{}], [])
+    for empty in either:
         reply = await room.api.patch(path, {"metadata": {"managedFields": empty}})
         assert "managedFields" not in reply.ok()["metadata"]
     changed = (await room.api.patch(path, {"spec": {"size": 2}})).ok()
