@@ -9,8 +9,11 @@ and dropped: what logs has something more important to do.
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import sys
+from contextlib import suppress
 from typing import Any, TextIO
 
 import msgspec
@@ -42,9 +45,22 @@ class _LineWriter:
             stream.flush()
         except (OSError, ValueError, AttributeError):
             # ValueError is a closed stream, AttributeError a process without standard error.
+            if not _LineWriter.dropped:
+                atexit.register(_let_go_of_standard_error)
             _LineWriter.dropped += 1
 
     debug = info = warning = error = critical = exception = msg
+
+
+def _let_go_of_standard_error() -> None:
+    """Give what is left in a stream that nobody reads to nobody, or the exit code would be 120."""
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        with suppress(OSError, ValueError, AttributeError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stderr.fileno())
+            os.close(nowhere)
 
 
 def dropped_lines() -> int:

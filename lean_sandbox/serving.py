@@ -133,7 +133,7 @@ async def run_until_signalled(settings: Settings) -> bool:
         listeners = Listeners(settings, controller, clock, sources=[times] if times else [])
         async with anyio.create_task_group() as group:
             group.start_soon(listeners.run)
-            group.start_soon(_stop_on_signal, controller, group, hurried)
+            group.start_soon(_stop_on_signal, controller, elector, group, hurried)
             group.start_soon(trim_when_idle, lambda: controller.is_idle, clock)
             await controller.run()
             group.cancel_scope.cancel()
@@ -168,13 +168,27 @@ def _open_elector(settings: Settings, client: Client, observer: Observer | None)
     return open_elector(settings, client, observer)
 
 
-async def _stop_on_signal(controller: Controller, group: TaskGroup, hurried: anyio.Event) -> None:
+async def _stop_on_signal(
+    controller: Controller, elector: Elector | None, group: TaskGroup, hurried: anyio.Event
+) -> None:
+    is_ending = False
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for signum in signals:
-            if controller.queue.is_closed:
+            if is_ending or controller.queue.is_closed:
                 hurried.set()
-            if hurried.is_set() or not controller.is_active:
                 group.cancel_scope.cancel()
                 return
-            structlog.get_logger("controller").info("stopping", signal=signal.Signals(signum).name)
-            controller.stop()
+            is_ending = True
+            if controller.is_active:
+                name = signal.Signals(signum).name
+                structlog.get_logger("controller").info("stopping", signal=name)
+                controller.stop()
+            else:
+                group.start_soon(_end_waiting, elector, group)
+
+
+async def _end_waiting(elector: Elector | None, group: TaskGroup) -> None:
+    """End a process that does not work yet; a Lease that it is just being given goes back."""
+    if elector is not None:
+        await elector.release()
+    group.cancel_scope.cancel()
