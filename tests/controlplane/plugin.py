@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -58,11 +60,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="session")
-def real_server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RealServer]:
+def real_server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
     """Give the real control plane of this run, with our definitions and that of the Widgets."""
     programs = request.config.stash[_programs]
     served = [*definitions().values(), WIDGET_DEFINITION]
-    with started(programs, tmp_path_factory.mktemp("controlplane"), served) as server:
+    # Gone afterwards, other than pytest's own folders: it holds a whole database.
+    with (
+        TemporaryDirectory(prefix="lean-sandbox-") as folder,
+        started(programs, Path(folder), served) as server,
+    ):
         yield server
