@@ -274,3 +274,28 @@ async def test_what_a_claim_has_to_look_up_is_still_news_to_everybody_else() -> 
         assert world.plane.store.get(CLAIMS, NS, "c")["status"]["sandbox"]["name"]
         assert len(members(world)) == 2
         assert world.find("networkpolicies.networking.k8s.io", "t-network-policy") is not None
+
+
+async def test_members_that_go_with_their_namespace_are_not_replaced_one_by_one() -> None:
+    """Each member's end wakes the pool; a refused create is tried again after half a minute."""
+    refusal = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "reason": "Forbidden",
+        "code": 403,
+        "message": "namespace ns is being terminated",
+        "details": {"causes": [{"reason": "NamespaceTerminating"}]},
+    }
+    async with open_pools(template()) as world:
+        await fill(world, pool(replicas=12))
+        world.plane.fail_next("create", "sandboxes", 403, times=1000, body=refusal)
+        for name in names_of(members(world)):
+            world.plane.store.delete(SANDBOXES, NS, name, grace_s=0)
+            await world.advance(1.0)
+        assert len(world.requests("create", "sandboxes")) == 1
+        await world.advance(60.0)
+        assert 2 <= len(world.requests("create", "sandboxes")) <= 4
+        world.plane.faults.clear()
+        await world.advance(31.0)
+        assert len(members(world)) == 12

@@ -224,6 +224,10 @@ class PoolReconciler:
             return
         if wanted <= 0:
             return
+        if now < state.refused_until:
+            # Members that go with the namespace wake the pool, each once.
+            visit.requeues.append(state.refused_until - now)
+            return
         if self._stand_back.must_wait(Key(view.namespace, view.name)):
             visit.requeues.append(_STAND_BACK_S)
             return
@@ -262,6 +266,9 @@ class PoolReconciler:
             made = await self._act.create(visit.view.namespace, body)
         except ControlPlaneError as error:
             visit.errors.append(error)
+            if isinstance(error, Forbidden) and error.namespace_terminating:
+                now = self._clock.monotonic()
+                visit.state.refused_until = now + _NAMESPACE_TERMINATING_REQUEUE_S
             return
         meta = made.metadata
         self._upkeep.neighbours.launch(key_of(meta.namespace, meta.name), made)
