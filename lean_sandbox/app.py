@@ -128,7 +128,9 @@ class Controller:
             tracing=tracing,
             on_pass=on_pass,
         )
-        self.extensions = self._build_extensions(options, uniform) if options.extensions else None
+        self.extensions = (
+            self._build_extensions(options, uniform, tracing) if options.extensions else None
+        )
         self.intakes = self._build_intakes(options)
         self.sandboxes.connect(self.intakes)
         if self.extensions is not None:
@@ -148,7 +150,9 @@ class Controller:
         self.recorders[controller] = recorder
         return recorder
 
-    def _build_extensions(self, options: Settings, uniform: Callable[[], float]) -> Extensions:
+    def _build_extensions(
+        self, options: Settings, uniform: Callable[[], float], tracing: Tracing | None
+    ) -> Extensions:
         return Extensions(
             self._client,
             self.caches,
@@ -160,6 +164,7 @@ class Controller:
                 "sandboxclaim-controller", is_off=options.disable_claim_events
             ),
             pool_recorder=self._build_recorder("sandboxwarmpool-controller", is_off=False),
+            tracing=tracing,
         )
 
     def _on_sandbox(self, notice: Notice[SandboxEntry]) -> None:

@@ -22,6 +22,7 @@ from lean_sandbox.reconcile.warmpool.controller import PoolController
 from lean_sandbox.reconcile.warmpool.reconciler import PoolOptions
 from lean_sandbox.run.queue import WorkQueue
 from lean_sandbox.run.standback import StandBack
+from lean_sandbox.run.tracing import Tracing
 from lean_sandbox.run.workers import Dispatcher, WorkerStatistics
 from lean_sandbox.settings import Settings
 from lean_sandbox.watch import extension_kinds as kinds
@@ -52,6 +53,7 @@ class Extensions:
         uniform: Callable[[], float],
         claim_recorder: EventRecorder | None,
         pool_recorder: EventRecorder | None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.caches = ExtensionCaches()
         self._sandboxes = sandboxes
@@ -68,6 +70,7 @@ class Extensions:
             clock=clock,
             options=_claim_options(settings),
             recorder=claim_recorder,
+            tracing=tracing,
         )
         self.pools = PoolController(
             client,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,36 +10,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.tracing import OpenTelemetry
 from tests.support.clock import EPOCH
+from tests.support.spans import CONTEXT, Spans
 from tests.support.world import World, condition, open_world, sandbox
 
 Json = dict[str, Any]
 KEY = "opentelemetry.io/trace-context"
-CONTEXT = '{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}'
-
-
-class Spans:
-    """A tracing that keeps its spans, and whose current one always has the same context."""
-
-    def __init__(self, context: str | None = CONTEXT) -> None:
-        """Hand out ``context`` for the current span; ``None`` when no span records."""
-        self.context = context
-        self.begun: list[tuple[str, Mapping[str, str] | None, str | None]] = []
-        self.ended: list[str] = []
-
-    @contextmanager
-    def span(
-        self, name: str, attributes: Mapping[str, str] | None = None, parent: str | None = None
-    ) -> Iterator[None]:
-        """Note a span."""
-        self.begun.append((name, attributes, parent))
-        try:
-            yield
-        finally:
-            self.ended.append(name)
-
-    def carrier(self) -> str | None:
-        """Return the current span's headers."""
-        return self.context
 
 
 def trace_of(world: World) -> str | None:

@@ -12,6 +12,7 @@ from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.template import SandboxTemplate, view_of_template
 from lean_sandbox.model.warmpool import SandboxWarmPool, build_member, view_of_pool
+from lean_sandbox.run.tracing import Tracing
 from lean_sandbox.settings import Settings
 from tests.support.clock import FakeClock
 from tests.support.world import CONTROLLER, NS, World, condition, open_world
@@ -147,6 +148,7 @@ async def open_claims(
     clock: FakeClock | None = None,
     prepare: Callable[[ControlPlane], None] | None = None,
     before: tuple[Json, ...] = (),
+    tracing: Tracing | None = None,
     **more: Any,
 ) -> AsyncIterator[World]:
     """Open a world with template ``tpl``, pool ``pool`` and the members named, all of them Ready.
@@ -167,7 +169,9 @@ async def open_claims(
             prepare(plane)
 
     furnishing = furnish if plane is None else prepare
-    async with open_world(settings(**more), plane=plane, clock=clock, prepare=furnishing) as world:
+    async with open_world(
+        settings(**more), plane=plane, clock=clock, prepare=furnishing, tracing=tracing
+    ) as world:
         if ready and plane is None:
             await run_members(world, *names)
             await world.advance(2.0)

@@ -1,0 +1,68 @@
+"""The spans of passes over claims."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.claims import bound_name, claim, open_claims
+from tests.support.spans import CONTEXT, Spans
+from tests.support.world import World
+
+CREATED_BY = "agents.x-k8s.io/created-by"
+TRACE = "opentelemetry.io/trace-context"
+
+
+def of_claims(spans: Spans) -> list[tuple[object, str | None]]:
+    """Return attributes and parent of each pass over a claim."""
+    return [
+        (attributes, parent)
+        for name, attributes, parent in spans.begun
+        if name == "ReconcileSandboxClaim"
+    ]
+
+
+@pytest.mark.claim_case(119)
+async def test_the_span_of_a_pass_names_the_creator_within_bounds() -> None:
+    """Claim case 119: a word that is not known is unknown, and the Sandbox keeps the claim's."""
+    spans = Spans()
+    metadata = {"labels": {CREATED_BY: "evil"}}
+    async with open_claims("m1", tracing=spans) as world:
+        await world.create(claim(metadata=metadata))
+        seen = of_claims(spans)
+        assert seen
+        assert all(one == ({CREATED_BY: "unknown"}, None) for one in seen)
+        assert world.get("m1")["metadata"]["labels"][CREATED_BY] == "evil"
+
+
+async def test_without_a_creator_the_span_has_no_attribute() -> None:
+    """Law (claims, 8.4): the attribute is there only with the label."""
+    spans = Spans()
+    async with open_claims("m1", tracing=spans) as world:
+        await world.create(claim())
+        assert all(one == ({}, None) for one in of_claims(spans))
+        assert of_claims(spans)
+
+
+async def test_a_span_goes_on_with_the_trace_of_the_client() -> None:
+    """Law (claims, 8.4): the claim's annotation is the parent, and reaches the Sandbox as it is."""
+    spans = Spans()
+    async with open_claims("m1", tracing=spans) as world:
+        await world.create(claim(metadata={"annotations": {TRACE: CONTEXT}}))
+        assert {parent for _, parent in of_claims(spans)} == {CONTEXT}
+        assert spans.ended.count("ReconcileSandboxClaim") == len(of_claims(spans))
+
+
+async def test_tracing_costs_a_claim_no_request() -> None:
+    """Law (design, budgets): with tracing the client waits for the same two requests."""
+
+    async def bill(world: World) -> dict[str, int]:
+        await world.create(claim())
+        assert bound_name(world) == "m1"
+        return dict(world.writes())
+
+    async with open_claims("m1") as world:
+        plain = await bill(world)
+    async with open_claims("m1", tracing=Spans()) as world:
+        traced = await bill(world)
+    assert traced.pop("patch sandboxes", 0) >= plain.pop("patch sandboxes", 0)
+    assert traced == plain
