@@ -283,10 +283,8 @@ class Controller:
 
     def stop(self) -> None:
         """Begin no more passes; running ones may finish within the grace."""
-        self.queue.close()
-        if self.extensions is not None:
-            for queue in self.extensions.queues.values():
-                queue.close()
+        for queue in self.queues.values():
+            queue.close()
 
     def seen_versions(self) -> dict[str, list[str | None]]:
         """Return up to which resource version each watch has taken everything in, by resource."""

@@ -9,7 +9,7 @@ import anyio.lowlevel
 import structlog
 
 from lean_sandbox import log as logging
-from lean_sandbox.app import Controller
+from lean_sandbox.app import Controller, ControllerStatistics
 from lean_sandbox.clock import Clock
 from lean_sandbox.run import metrics_families as families
 from lean_sandbox.run import metrics_sources as sources
@@ -50,9 +50,10 @@ class Scraper:
         """Read everything; lets other tasks run while it counts what the caches hold."""
         found = Exposition()
         await self._objects(found)
-        self._parts(found)
+        counted = self._controller.statistics()
+        self._parts(found, counted)
         await anyio.lowlevel.checkpoint()
-        self._kinds(found)
+        self._kinds(found, counted)
         for source in self._sources:
             source.collect(found)
         if self._controller.elector is not None:
@@ -71,9 +72,8 @@ class Scraper:
             self._incomplete += 1
             log.error("scrape_incomplete", missing=families.SANDBOXES.name)
 
-    def _parts(self, found: Exposition) -> None:
+    def _parts(self, found: Exposition, counted: ControllerStatistics) -> None:
         controller = self._controller
-        counted = controller.statistics()
         controller.sandboxes.metrics.collect(found)
         extensions = controller.extensions
         if extensions is not None:
@@ -88,8 +88,7 @@ class Scraper:
         for name, recorder in controller.recorders.items():
             sources.recorder(found, name, recorder.statistics())
 
-    def _kinds(self, found: Exposition) -> None:
-        counted = self._controller.statistics()
+    def _kinds(self, found: Exposition, counted: ControllerStatistics) -> None:
         failing = self._controller.problems
         for intake in self._controller.all_intakes:
             plural = intake.kind.resource.plural

@@ -101,6 +101,20 @@ class Client:
         call = _Call("get", "GET", resource, namespace, name)
         return cast("T", await self._send(call, type_, options))
 
+    async def find(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        type_: type[T],
+        **options: Unpack[Options],
+    ) -> T | None:
+        """Read one object; ``None`` when there is none of this name."""
+        try:
+            return await self.get(resource, namespace, name, type_, **options)
+        except errors.NotFound:
+            return None
+
     async def list_page(
         self,
         resource: Resource,

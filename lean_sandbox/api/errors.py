@@ -72,6 +72,7 @@ __all__ = [
     "UnsupportedMediaType",
     "from_response",
     "from_status",
+    "said",
 ]
 
 #: What is kept of a body that is not a Kubernetes Status (a proxy's HTML page, plain text).
@@ -323,6 +324,11 @@ class ConfigError(ControlPlaneError):
         place = ": ".join(part for part in (source, field) if part)
         text = f"{place}: {problem}" if place else problem
         super().__init__(f"{text}. Way out: {way_out}" if way_out else text)
+
+
+def said(error: BaseException) -> str:
+    """Return the server's own words where it gave any, else the words of the error."""
+    return getattr(error, "message", "") or str(error)
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {

@@ -202,3 +202,19 @@ def test_status_bodies_decode() -> None:
         "Expired",
         "u",
     )
+
+
+async def test_what_is_not_there_is_found_to_be_nothing() -> None:
+    """A 404 is an answer for ``find``; any other refusal is raised."""
+    gone, refused = (
+        reply(code, {"kind": "Status", "status": "Failure", "reason": reason, "code": code})
+        for code, reason in ((404, "NotFound"), (403, "Forbidden"))
+    )
+    async with running(in_turn(reply(200, POD), gone, refused)) as (server, client, _):
+        found = await client.find(PODS, "a", "p", Pod)
+        assert found is not None
+        assert found.spec.nodeName == "n"
+        assert await client.find(PODS, "a", "p", Pod) is None
+        with pytest.raises(errors.Forbidden):
+            await client.find(PODS, "a", "p", Pod)
+    assert {request.method for request in server.requests} == {"GET"}

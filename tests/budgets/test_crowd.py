@@ -8,7 +8,8 @@ import pytest
 
 from lean_sandbox.local.target import Target
 from lean_sandbox.settings import Settings
-from tests.support.world import NS, World, condition, open_world, pod_conditions, sandbox
+from tests.support.pools import start
+from tests.support.world import World, condition, open_world, sandbox
 
 Json = dict[str, Any]
 MANY = 200
@@ -17,27 +18,6 @@ MANY = 200
 def placed(name: str) -> Json:
     """Return a Sandbox whose Pod needs no scheduler."""
     return sandbox(name, pod_spec={"nodeName": "node-1"})
-
-
-def start(world: World, name: str) -> None:
-    """Let a Pod run, as a kubelet does, without waiting for anybody."""
-    status = {
-        "phase": "Running",
-        "podIP": "10.244.0.5",
-        "podIPs": [{"ip": "10.244.0.5"}],
-        "conditions": pod_conditions(ready=True),
-        "containerStatuses": [
-            {
-                "name": "main",
-                "image": "busybox",
-                "imageID": "",
-                "ready": True,
-                "restartCount": 0,
-                "state": {"running": {}},
-            }
-        ],
-    }
-    world.plane.store.patch("pods", NS, name, {"status": status}, subresource="status")
 
 
 def ready(world: World, name: str) -> bool:

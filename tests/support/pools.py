@@ -14,7 +14,7 @@ from lean_sandbox.model.template import SandboxTemplate, view_of_template
 from lean_sandbox.model.warmpool import SandboxWarmPool, build_member, view_of_pool
 from lean_sandbox.settings import Settings
 from tests.support.clock import FakeClock
-from tests.support.world import NS, World, open_world, pod_conditions
+from tests.support.world import NS, World, open_world, running_status
 
 __all__ = [
     "CLAIMS",
@@ -194,22 +194,7 @@ def pool_events(world: World) -> list[tuple[str, str, str]]:
 
 def start(world: World, name: str, *, ready: bool = True) -> None:
     """Let a Pod run, as a kubelet does, without waiting for anybody."""
-    status = {
-        "phase": "Running",
-        "podIP": "10.244.0.5",
-        "podIPs": [{"ip": "10.244.0.5"}],
-        "conditions": pod_conditions(ready=ready),
-        "containerStatuses": [
-            {
-                "name": "main",
-                "image": "busybox",
-                "imageID": "",
-                "ready": ready,
-                "restartCount": 0,
-                "state": {"running": {}},
-            }
-        ],
-    }
+    status = running_status(ready=ready)
     world.plane.store.patch("pods", NS, name, {"status": status}, subresource="status")
 
 

@@ -48,6 +48,7 @@ __all__ = [
     "open_world",
     "pod_body",
     "pod_conditions",
+    "running_status",
     "sandbox",
     "tracking",
 ]
@@ -261,22 +262,7 @@ class World:
         store = self.plane.store
         if not store.get("pods", NS, name)["spec"].get("nodeName"):
             await self.bind(name, node)
-        status = {
-            "phase": "Running",
-            "podIP": ips[0] if ips else None,
-            "podIPs": [{"ip": ip} for ip in ips],
-            "conditions": pod_conditions(ready=ready),
-            "containerStatuses": [
-                {
-                    "name": "main",
-                    "image": "busybox",
-                    "imageID": "",
-                    "ready": ready,
-                    "restartCount": 0,
-                    "state": {"running": {}},
-                }
-            ],
-        }
+        status = running_status(ready=ready, ips=ips)
         store.patch("pods", NS, name, {"status": status}, subresource="status", manager="kubelet")
         await self.settle()
 
@@ -355,6 +341,26 @@ class World:
     def events(self) -> list[Json]:
         """Return the Events the controller posted, in the form of events.k8s.io/v1."""
         return [to_events(one) for one in self.plane.store.list(_QUALIFIED["events"], NS)]
+
+
+def running_status(*, ready: bool = True, ips: tuple[str, ...] = ("10.244.0.5",)) -> Json:
+    """Return the status of a running Pod, as its kubelet writes it."""
+    return {
+        "phase": "Running",
+        "podIP": ips[0] if ips else None,
+        "podIPs": [{"ip": ip} for ip in ips],
+        "conditions": pod_conditions(ready=ready),
+        "containerStatuses": [
+            {
+                "name": "main",
+                "image": "busybox",
+                "imageID": "",
+                "ready": ready,
+                "restartCount": 0,
+                "state": {"running": {}},
+            }
+        ],
+    }
 
 
 def pod_conditions(*, ready: bool, scheduled: bool = True) -> list[Json]:

@@ -47,11 +47,10 @@ class ClaimAct:
 
     async def get_claim(self, key: Key) -> SandboxClaim | None:
         """Fetch the whole claim; ``None`` when it is gone. One GET."""
-        try:
-            claim = await self._client.get(
-                SANDBOXCLAIMS, key.namespace, key.name, SandboxClaim, **self._options
-            )
-        except NotFound:
+        claim = await self._client.find(
+            SANDBOXCLAIMS, key.namespace, key.name, SandboxClaim, **self._options
+        )
+        if claim is None:
             return None
         self._claims.learn_full(claim)
         return claim
@@ -61,12 +60,9 @@ class ClaimAct:
 
         What it shows newly is for the watch to tell, and to everybody.
         """
-        try:
-            return await self._client.get(
-                SANDBOXCLAIMS, key.namespace, key.name, SandboxClaim, **self._options
-            )
-        except NotFound:
-            return None
+        return await self._client.find(
+            SANDBOXCLAIMS, key.namespace, key.name, SandboxClaim, **self._options
+        )
 
     async def patch_status(
         self,
@@ -230,12 +226,7 @@ class ClaimAct:
 
     async def peek_sandbox(self, key: Key) -> Sandbox | None:
         """Fetch a whole Sandbox without remembering it; ``None`` when it is gone. One GET."""
-        try:
-            return await self._client.get(
-                SANDBOXES, key.namespace, key.name, Sandbox, **self._options
-            )
-        except NotFound:
-            return None
+        return await self._client.find(SANDBOXES, key.namespace, key.name, Sandbox, **self._options)
 
     async def get_pod_metadata(self, key: Key) -> PodTemplateMetadata | None:
         """Fetch the metadata of a Sandbox's Pod template, reserved keys and all. One GET."""

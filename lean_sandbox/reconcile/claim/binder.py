@@ -17,6 +17,7 @@ from lean_sandbox.api.errors import (
     ControlPlaneError,
     Invalid,
     NotFound,
+    said,
 )
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import names
@@ -158,7 +159,7 @@ class Binder:
             await self._act.forget_assignment(entry)
         except ControlPlaneError as error:
             kind = held.owner.kind if held is not None and held.owner is not None else ""
-            raise (loss or stale_reference(kind, _words(error))) from error
+            raise (loss or stale_reference(kind, said(error))) from error
         return None
 
     async def _clear_up(self, entry: ClaimEntry) -> SandboxEntry | None:
@@ -324,7 +325,7 @@ class Binder:
                 raise
             raise ClaimError(
                 ClaimFault.OTHER,
-                f"sandbox create error: {_words(error)}",
+                f"sandbox create error: {said(error)}",
             ) from error
         self._notes.provisioned(entry, made)
         self._wakes.launch(made.key, whole)
@@ -411,7 +412,7 @@ class Binder:
         except ControlPlaneError as error:
             raise ClaimError(
                 ClaimFault.OTHER,
-                f'failed to patch sandbox metadata for claim "{entry.key.name}": {_words(error)}',
+                f'failed to patch sandbox metadata for claim "{entry.key.name}": {said(error)}',
             ) from error
         self._wakes.sandbox(synced.key)
         return synced
@@ -421,11 +422,6 @@ def assigned_name(entry: ClaimEntry) -> str:
     """Return the Sandbox that a claim's annotation names, or its label of older days."""
     key = names.SANDBOX_NAME_ANNOTATION
     return (entry.annotations or {}).get(key) or (entry.labels or {}).get(key, "")
-
-
-def _words(error: ControlPlaneError) -> str:
-    """Return what the server said."""
-    return getattr(error, "message", "") or str(error)
 
 
 def _is_same_base(fresh: SandboxEntry, held: SandboxEntry) -> bool:

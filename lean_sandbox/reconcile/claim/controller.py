@@ -14,8 +14,9 @@ from lean_sandbox.reconcile.claim.act import ClaimAct
 from lean_sandbox.reconcile.claim.annotator import BackgroundAnnotator
 from lean_sandbox.reconcile.claim.binder import Binder, Wakes
 from lean_sandbox.reconcile.claim.metrics import ClaimMetrics
-from lean_sandbox.reconcile.claim.notes import ClaimNotes, ClaimRecorder
+from lean_sandbox.reconcile.claim.notes import ClaimNotes
 from lean_sandbox.reconcile.claim.reconciler import ClaimReconciler
+from lean_sandbox.reconcile.recording import Recorder
 from lean_sandbox.run.queue import CLIENT, LOW, Item, WorkQueue
 from lean_sandbox.run.standback import StandBack
 from lean_sandbox.run.tracing import Tracing
@@ -61,7 +62,7 @@ class ClaimController:
         *,
         clock: Clock,
         options: ClaimOptions,
-        recorder: ClaimRecorder | None = None,
+        recorder: Recorder | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self._caches = caches

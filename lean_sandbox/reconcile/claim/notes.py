@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from lean_sandbox.api.events import EventType
-from lean_sandbox.api.wire import ObjectReference
 from lean_sandbox.model import names
 from lean_sandbox.reconcile.claim.metrics import ClaimMetrics
+from lean_sandbox.reconcile.recording import ObjectEvents, Recorder
 from lean_sandbox.watch.extension_objects import ClaimEntry
 from lean_sandbox.watch.objects import SandboxEntry
 
-__all__ = ["ClaimNotes", "ClaimRecorder"]
-
-
-class ClaimRecorder(Protocol):
-    """Takes an Event and never waits."""
-
-    def emit(
-        self,
-        regarding: ObjectReference,
-        type_: EventType,
-        reason: str,
-        action: str,
-        note: str,
-        related: ObjectReference | None = None,
-    ) -> None:
-        """Queue one Event."""
+__all__ = ["ClaimNotes"]
 
 
 class ClaimNotes:
     """Turns what a pass did into Events and counts it; no Events without a recorder."""
 
-    def __init__(self, recorder: ClaimRecorder | None, metrics: ClaimMetrics) -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: Recorder | None, metrics: ClaimMetrics) -> None:
+        self._events = ObjectEvents(
+            recorder, names.EXTENSIONS_API_VERSION, names.SANDBOX_CLAIM_KIND
+        )
         self._metrics = metrics
 
     def adopted(self, entry: ClaimEntry, sandbox: SandboxEntry) -> None:
@@ -57,13 +41,4 @@ class ClaimNotes:
         self._emit(entry, "ClaimExpired", "Deleting", f"Deleting Claim (ShutdownPolicy={policy})")
 
     def _emit(self, entry: ClaimEntry, reason: str, action: str, note: str) -> None:
-        if self._recorder is None:
-            return
-        regarding = ObjectReference(
-            apiVersion=names.EXTENSIONS_API_VERSION,
-            kind=names.SANDBOX_CLAIM_KIND,
-            name=entry.key.name,
-            namespace=entry.key.namespace,
-            uid=entry.uid,
-        )
-        self._recorder.emit(regarding, "Normal", reason, action, note)
+        self._events.emit(entry, "Normal", reason, action, note)

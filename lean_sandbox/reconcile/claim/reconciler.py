@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from lean_sandbox.api.errors import ControlPlaneError, Forbidden
+from lean_sandbox.api.errors import ControlPlaneError, Forbidden, said
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import (
@@ -327,6 +327,6 @@ class ClaimReconciler:
 
 
 def _other(error: ControlPlaneError) -> ClaimError:
-    fault = ClaimError(ClaimFault.OTHER, getattr(error, "message", "") or str(error))
+    fault = ClaimError(ClaimFault.OTHER, said(error))
     fault.__cause__ = error
     return fault

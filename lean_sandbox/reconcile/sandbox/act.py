@@ -98,11 +98,10 @@ class Act:
         handed = self._handed.take(key, self._intakes.sandboxes.store.get(key))
         if handed is not None:
             return handed
-        try:
-            sandbox = await self._client.get(
-                SANDBOXES, key.namespace, key.name, Sandbox, **self._options
-            )
-        except NotFound:
+        sandbox = await self._client.find(
+            SANDBOXES, key.namespace, key.name, Sandbox, **self._options
+        )
+        if sandbox is None:
             return None
         self._learn_full(self._intakes.sandboxes, sandbox, key)
         return sandbox
@@ -321,16 +320,15 @@ class Act:
 
     async def get_pvc(self, key: Key, sandbox: Key) -> PvcEntry | None:
         """Fetch a claim's metadata; ``None`` when there is none. One GET."""
-        try:
-            claim = await self._client.get(
-                PVCS,
-                key.namespace,
-                key.name,
-                PartialObject,
-                accept=METADATA_ACCEPT,
-                **self._options,
-            )
-        except NotFound:
+        claim = await self._client.find(
+            PVCS,
+            key.namespace,
+            key.name,
+            PartialObject,
+            accept=METADATA_ACCEPT,
+            **self._options,
+        )
+        if claim is None:
             return None
         return self._learn_partial(self._intakes.pvcs, claim, sandbox)
 

@@ -9,7 +9,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from lean_sandbox.api.errors import AlreadyExists, Conflict, ControlPlaneError, Forbidden, Invalid
+from lean_sandbox.api.errors import (
+    AlreadyExists,
+    Conflict,
+    ControlPlaneError,
+    Forbidden,
+    Invalid,
+    said,
+)
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import messages, names
 from lean_sandbox.model.conditions import Observation, ObservedPod
@@ -29,7 +36,6 @@ from lean_sandbox.reconcile.sandbox.failures import (
     OvertakenError,
     RefusedError,
     StepError,
-    said,
 )
 from lean_sandbox.reconcile.sandbox.notes import Notes
 from lean_sandbox.reconcile.sandbox.pod_plan import (

@@ -11,12 +11,13 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
+from lean_sandbox.reconcile.recording import Recorder
 from lean_sandbox.reconcile.sandbox.act import Act, Intakes
 from lean_sandbox.reconcile.sandbox.children import Children
 from lean_sandbox.reconcile.sandbox.handed import Handed
 from lean_sandbox.reconcile.sandbox.launch import Launches
 from lean_sandbox.reconcile.sandbox.metrics import SandboxMetrics
-from lean_sandbox.reconcile.sandbox.notes import Notes, Recorder
+from lean_sandbox.reconcile.sandbox.notes import Notes
 from lean_sandbox.reconcile.sandbox.reconciler import Options, SandboxReconciler
 from lean_sandbox.reconcile.sandbox.teardown import Teardown
 from lean_sandbox.reconcile.sandbox.wake import Wake, pod_wakes, service_wakes
@@ -71,7 +72,6 @@ class SandboxController:
         recorder: Recorder | None = None,
         tracing: Tracing | None = None,
         on_pass: Callable[[PassReport[Key]], None] | None = None,
-        on_status: Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None] | None = None,
     ) -> None:
         self._client = client
         self._caches = caches
@@ -80,7 +80,7 @@ class SandboxController:
         self._options = options
         self._tracing = tracing
         self._on_pass = on_pass
-        self.on_status = on_status
+        self.on_status: Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None] | None = None
         self.stand_back: StandBack[Key] | None = None
         self._notes = Notes(recorder)
         self.metrics = SandboxMetrics(clock)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lean_sandbox.api.errors import ControlPlaneError
+from lean_sandbox.api.errors import ControlPlaneError, said
 from lean_sandbox.model import messages
 from lean_sandbox.model.messages import Failure
 
-__all__ = ["OvertakenError", "RefusedError", "StepError", "said"]
+__all__ = ["OvertakenError", "RefusedError", "StepError"]
 
 
 class OvertakenError(Exception):
@@ -39,8 +39,3 @@ class StepError(Exception):
         """What the server asked to wait, if it did."""
         wished: float | None = getattr(self.cause, "retry_after_s", None)
         return wished
-
-
-def said(error: BaseException) -> str:
-    """Return the server's own words where it gave any, else the words of the error."""
-    return getattr(error, "message", "") or str(error)

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from lean_sandbox.api.errors import said
 from lean_sandbox.api.events import EventType
-from lean_sandbox.api.wire import ObjectReference
 from lean_sandbox.model import names
-from lean_sandbox.model.sandbox import Condition, SandboxStatus
+from lean_sandbox.model.conditions import find
+from lean_sandbox.model.sandbox import SandboxStatus
+from lean_sandbox.reconcile.recording import ObjectEvents, Recorder, reference_to
 from lean_sandbox.watch.objects import PodEntry, SandboxEntry
 
-__all__ = ["Notes", "Recorder"]
-
-
-class Recorder(Protocol):
-    """Takes an Event and never waits; see :class:`lean_sandbox.api.events.EventRecorder`."""
-
-    def emit(
-        self,
-        regarding: ObjectReference,
-        type_: EventType,
-        reason: str,
-        action: str,
-        note: str,
-        related: ObjectReference | None = None,
-    ) -> None:
-        """Queue one Event."""
+__all__ = ["Notes"]
 
 
 # Reason of the Ready condition -> (type, action, note) of the Event that its appearance leaves.
@@ -42,40 +27,34 @@ class Notes:
     """Turns what a pass did into Events; silent without a recorder."""
 
     def __init__(self, recorder: Recorder | None) -> None:
-        self._recorder = recorder
+        self._events = ObjectEvents(recorder, names.CORE_API_VERSION, names.SANDBOX_KIND)
 
     def pod_created(self, entry: SandboxEntry, pod: PodEntry) -> None:
         """Note that the Pod was created."""
-        self._emit(
+        self._events.emit(
             entry,
             "Normal",
             "SandboxPodCreated",
             "PodCreation",
             f'Created Pod "{pod.key.name}"',
-            ObjectReference(
-                apiVersion="v1",
-                kind="Pod",
-                name=pod.key.name,
-                namespace=pod.key.namespace,
-                uid=pod.uid,
-            ),
+            reference_to(pod, "v1", "Pod"),
         )
 
     def pod_create_failed(self, entry: SandboxEntry, pod_name: str, error: Exception) -> None:
         """Note that the Pod could not be created."""
-        note = f'Failed to create Pod "{pod_name}": {getattr(error, "message", "") or error}'
-        self._emit(entry, "Warning", "SandboxPodCreateFailed", "PodCreation", note)
+        note = f'Failed to create Pod "{pod_name}": {said(error)}'
+        self._events.emit(entry, "Warning", "SandboxPodCreateFailed", "PodCreation", note)
 
     def many_pods(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
         """Note, once per episode, that more than one Pod is controlled by the Sandbox."""
-        ready, before = _ready(new), _ready(old)
+        ready, before = find(new.conditions, names.READY), find(old.conditions, names.READY)
         if ready is None or (before is not None and before.reason == names.REASON_MULTIPLE_PODS):
             return
-        self._emit(entry, "Warning", "MultiplePods", "Reconciling", ready.message)
+        self._events.emit(entry, "Warning", "MultiplePods", "Reconciling", ready.message)
 
     def status_written(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
         """Note what the published Ready reason has changed to."""
-        ready, before = _ready(new), _ready(old)
+        ready, before = find(new.conditions, names.READY), find(old.conditions, names.READY)
         if ready is None or (before is not None and before.reason == ready.reason):
             return
         found = _BY_REASON.get(ready.reason)
@@ -88,31 +67,4 @@ class Notes:
         ):
             return
         type_, reason, action, note = found
-        self._emit(entry, type_, reason, action, note or ready.message)
-
-    def _emit(
-        self,
-        entry: SandboxEntry,
-        type_: EventType,
-        reason: str,
-        action: str,
-        note: str,
-        related: ObjectReference | None = None,
-    ) -> None:
-        if self._recorder is None:
-            return
-        regarding = ObjectReference(
-            apiVersion=names.CORE_API_VERSION,
-            kind=names.SANDBOX_KIND,
-            name=entry.key.name,
-            namespace=entry.key.namespace,
-            uid=entry.uid,
-        )
-        self._recorder.emit(regarding, type_, reason, action, note, related)
-
-
-def _ready(status: SandboxStatus) -> Condition | None:
-    for condition in status.conditions:
-        if condition.type == names.READY:
-            return condition
-    return None
+        self._events.emit(entry, type_, reason, action, note or ready.message)

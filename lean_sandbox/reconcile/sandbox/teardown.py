@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from lean_sandbox.api.errors import ControlPlaneError
+from lean_sandbox.api.errors import ControlPlaneError, said
 from lean_sandbox.model import messages, names
 from lean_sandbox.model.messages import Failure
 from lean_sandbox.model.meta import Ownership
 from lean_sandbox.reconcile.ownership import ownership_of
 from lean_sandbox.reconcile.sandbox.act import Act
-from lean_sandbox.reconcile.sandbox.failures import said
 from lean_sandbox.run.absent import KnownAbsent
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import PodEntry, SandboxEntry

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.api.client import METADATA_ACCEPT, Client
-from lean_sandbox.api.errors import ControlPlaneError, Forbidden, NotFound
+from lean_sandbox.api.errors import ControlPlaneError, Forbidden, NotFound, said
 from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import NETWORKPOLICIES, SANDBOXTEMPLATES
 from lean_sandbox.api.wire import PartialObject
@@ -137,7 +137,7 @@ class TemplateController:
         except ControlPlaneError as error:
             raise TemplateFailedError(
                 f'failed to label sandbox template "{entry.key}" with template ref hash:'
-                f" {_words(error)}",
+                f" {said(error)}",
                 error,
             ) from error
         row = row_of(answer.metadata)
@@ -220,9 +220,5 @@ class TemplateController:
         self.queue.withdraw(key, f"{item.metadata.uid}@{item.metadata.resourceVersion}")
 
 
-def _words(error: ControlPlaneError) -> str:
-    return getattr(error, "message", "") or str(error)
-
-
 def _unread(error: ControlPlaneError) -> TemplateFailedError:
-    return TemplateFailedError(f"failed to get NetworkPolicy: {_words(error)}", error)
+    return TemplateFailedError(f"failed to get NetworkPolicy: {said(error)}", error)

@@ -45,12 +45,7 @@ class PoolAct:
         It only serves to judge the spec and is not remembered: what it shows newly is for the watch
         to tell, and to everybody.
         """
-        try:
-            return await self._client.get(
-                SANDBOXES, key.namespace, key.name, Sandbox, **self._options
-            )
-        except NotFound:
-            return None
+        return await self._client.find(SANDBOXES, key.namespace, key.name, Sandbox, **self._options)
 
     async def delete(self, entry: SandboxEntry) -> bool:
         """Delete a Sandbox unless it was written to meanwhile; tell whether it goes.

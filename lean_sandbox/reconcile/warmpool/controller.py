@@ -8,8 +8,9 @@ from lean_sandbox.api.client import Client
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import names
 from lean_sandbox.reconcile.blueprints import Blueprints
+from lean_sandbox.reconcile.recording import Recorder
 from lean_sandbox.reconcile.warmpool.act import PoolAct
-from lean_sandbox.reconcile.warmpool.notes import PoolNotes, PoolRecorder
+from lean_sandbox.reconcile.warmpool.notes import PoolNotes
 from lean_sandbox.reconcile.warmpool.orphans import Orphans
 from lean_sandbox.reconcile.warmpool.reconciler import PoolOptions, PoolReconciler
 from lean_sandbox.reconcile.warmpool.upkeep import Neighbours, Upkeep
@@ -44,7 +45,7 @@ class PoolController:
         options: PoolOptions,
         claims_are_waiting: Callable[[], bool],
         neighbours: Neighbours,
-        recorder: PoolRecorder | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._extensions = extensions
         self._orphans = Orphans(caches)
