@@ -15,7 +15,13 @@ import msgspec
 
 from lean_sandbox.model import messages, names
 from lean_sandbox.model.claim import UNBOUND, BoundSandbox, SandboxClaimStatus
-from lean_sandbox.model.conditions import MAX_MESSAGE_CHARACTERS, find, remove, status_patch
+from lean_sandbox.model.conditions import (
+    MAX_MESSAGE_CHARACTERS,
+    find,
+    is_true,
+    remove,
+    status_patch,
+)
 from lean_sandbox.model.sandbox import Condition, SandboxStatus
 from lean_sandbox.model.times import format_rfc3339
 
@@ -295,9 +301,9 @@ def first_ready_recording(
 
     ``is_stamped`` says whether the claim carries the first-ready annotation.
     """
-    if _is_ready(old):
+    if is_true(old.conditions, names.READY):
         return Recording.DRAIN if is_stamped else Recording.BACKFILL
-    if not _is_ready(new):
+    if not is_true(new.conditions, names.READY):
         return Recording.NOTHING
     return Recording.DRAIN if is_stamped else Recording.OBSERVE
 
@@ -371,8 +377,3 @@ def _changed_conditions(old: tuple[Condition, ...], new: tuple[Condition, ...]) 
     # The comparison of a Sandbox's conditions, times by value and all, serves claims too.
     patch = status_patch(SandboxStatus(_sorted(old)), SandboxStatus(_sorted(new)))
     return patch or {}
-
-
-def _is_ready(status: SandboxClaimStatus) -> bool:
-    ready = find(status.conditions, names.READY)
-    return ready is not None and ready.status == names.TRUE

@@ -31,6 +31,7 @@ __all__ = [
     "find",
     "finished",
     "is_marked_expired",
+    "is_true",
     "next_status",
     "observe_pod",
     "pod_scheduled",
@@ -209,6 +210,12 @@ def find(conditions: Iterable[Condition], kind: str) -> Condition | None:
     return None
 
 
+def is_true(conditions: Iterable[Condition], kind: str) -> bool:
+    """Return whether the first condition of the type ``kind`` is there and True."""
+    found = find(conditions, kind)
+    return found is not None and found.status == names.TRUE
+
+
 def upsert(
     conditions: tuple[Condition, ...], new: Condition, now: datetime
 ) -> tuple[Condition, ...]:
@@ -306,7 +313,7 @@ def status_patch(old: SandboxStatus, new: SandboxStatus) -> dict[str, Any] | Non
     for field in _TEXT_FIELDS:
         if getattr(old, field) != (value := getattr(new, field)):
             patch[field] = value or None
-    if patch.keys() == {"nodeName"} and not _is_ready(new):
+    if patch.keys() == {"nodeName"} and not is_true(new.conditions, names.READY):
         return None
     return patch or None
 
@@ -388,11 +395,6 @@ def _service_part(seen: Observation) -> str:
 
 def _is_legal_reason(reason: str) -> bool:
     return len(reason) <= _MAX_REASON_CHARACTERS and _REASON.fullmatch(reason) is not None
-
-
-def _is_ready(status: SandboxStatus) -> bool:
-    condition = find(status.conditions, names.READY)
-    return condition is not None and condition.status == names.TRUE
 
 
 def _are_same(left: tuple[Condition, ...], right: tuple[Condition, ...]) -> bool:

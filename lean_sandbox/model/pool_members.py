@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from lean_sandbox.model.conditions import find
+from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.names import (
     FALSE,
     LAUNCH_TYPE_LABEL,
@@ -17,7 +17,6 @@ from lean_sandbox.model.names import (
     READY,
     REASON_SCHEDULING_GATED,
     REASON_UNSCHEDULABLE,
-    TRUE,
 )
 from lean_sandbox.model.sandbox import Condition
 
@@ -93,8 +92,7 @@ def lacks_launch_type(labels: Mapping[str, str]) -> bool:
 
 def is_ready(conditions: Iterable[Condition]) -> bool:
     """Return whether a Sandbox is ready; the generation it was observed for does not count."""
-    ready = find(conditions, READY)
-    return ready is not None and ready.status == TRUE
+    return is_true(conditions, READY)
 
 
 def is_waiting_on_scheduling(conditions: Iterable[Condition], *, is_deleting: bool) -> bool:

@@ -14,7 +14,7 @@ import anyio.lowlevel
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import find
+from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.run import metrics_families as families
 from lean_sandbox.run.metrics import Exposition, Labels
@@ -114,8 +114,7 @@ def _member_status(status: SandboxStatus | None) -> str:
         outcome = _BY_OUTCOME.get(finished.reason)
         if outcome is not None:
             return outcome
-    ready = find(status.conditions, names.READY)
-    return "ready" if ready is not None and ready.status == names.TRUE else "pending"
+    return "ready" if is_true(status.conditions, names.READY) else "pending"
 
 
 def cache_size(into: Exposition, resource: str, store: Store[Any]) -> None:

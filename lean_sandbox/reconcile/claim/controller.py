@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lean_sandbox.api.client import Client
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import find
+from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import Condition, SandboxStatus
 from lean_sandbox.reconcile.blueprints import Blueprints
 from lean_sandbox.reconcile.claim.act import ClaimAct
@@ -263,14 +263,13 @@ def member_of(entry: SandboxEntry) -> Member | None:
     ):
         return None
     status = entry.status
-    ready = find(status.conditions, names.READY) if status is not None else None
     return Member(
         pool=Key(entry.key.namespace, owner.name),
         key=entry.key,
         uid=entry.uid,
         node=status.nodeName if status is not None else "",
         has_address=status is not None and bool(status.podIPs),
-        is_ready=ready is not None and ready.status == names.TRUE,
+        is_ready=status is not None and is_true(status.conditions, names.READY),
         mark=labels.get(names.TEMPLATE_HASH_LABEL, ""),
     )
 

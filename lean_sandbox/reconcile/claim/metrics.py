@@ -11,7 +11,7 @@ from typing import Final
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import find
+from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.run import metrics_families as families
@@ -68,8 +68,7 @@ class ClaimMetrics:
 
     def _settle(self) -> None:
         for entry, sandbox, status, launch in self._got:
-            ready = find(status.conditions, names.READY) if status is not None else None
-            is_ready = ready is not None and ready.status == names.TRUE
+            is_ready = status is not None and is_true(status.conditions, names.READY)
             creator = (entry.labels or {}).get(names.CREATED_BY_LABEL)
             self._creations.add(
                 entry.key.namespace,

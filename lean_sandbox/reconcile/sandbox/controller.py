@@ -9,7 +9,7 @@ from typing import Any
 from lean_sandbox.api.client import Client
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import find
+from lean_sandbox.model.conditions import is_true
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.reconcile.recording import Recorder
 from lean_sandbox.reconcile.sandbox.act import Act, Intakes
@@ -155,12 +155,10 @@ class SandboxController:
         entry = self._caches.sandboxes.get(key)
         if entry is None or entry.owner is None or entry.owner.group != names.EXTENSIONS_GROUP:
             return False
-        is_member = entry.owner.kind == names.SANDBOX_WARM_POOL_KIND
-        if not is_member:
-            # A claim's Sandbox that is ready already has only its housekeeping left.
-            ready = find(entry.status.conditions, names.READY) if entry.status else None
-            if ready is None or ready.status != names.TRUE:
-                return False
+        # A claim's Sandbox that is ready already has only its housekeeping left.
+        is_ready = entry.status is not None and is_true(entry.status.conditions, names.READY)
+        if entry.owner.kind != names.SANDBOX_WARM_POOL_KIND and not is_ready:
+            return False
         return self.stand_back.must_wait(key)
 
     async def _pass(self, item: Item[Key]) -> Result:

@@ -140,8 +140,7 @@ def _policy(entry: SandboxEntry) -> str:
 
 
 def _is_true(status: SandboxStatus | None, kind: str) -> bool:
-    found = find(status.conditions, kind) if status is not None else None
-    return found is not None and found.status == names.TRUE
+    return status is not None and conditions.is_true(status.conditions, kind)
 
 
 def _is_suspended(status: SandboxStatus | None) -> bool:
