@@ -50,7 +50,7 @@ def _nodes(schema: Json) -> Iterator[Json]:
 def test_checked_in_files_are_what_the_generator_writes() -> None:
     """manifests/crds holds exactly the generated files, and the kustomization that lists them."""
     held = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
-    listing = yaml.safe_load(held.pop("kustomization.yaml"))
+    listing = yaml.safe_load(held.pop("Kustomization"))
     assert held == generate()
     assert listing["resources"] == sorted(held)
 

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 __all__ = [
+    "KUSTOMIZATIONS",
     "ROOT",
     "Grant",
     "containers",
@@ -24,6 +25,9 @@ Json = dict[str, Any]
 Grant = tuple[str, str, str]
 
 ROOT = Path(__file__).resolve().parents[2] / "manifests"
+# Without an ending where `kubectl apply -f FOLDER`, which takes every YAML file for an object,
+# has to work as well.
+KUSTOMIZATIONS = ("kustomization.yaml", "Kustomization")
 
 
 def documents(path: Path) -> list[Any]:
@@ -33,7 +37,8 @@ def documents(path: Path) -> list[Any]:
 
 def kustomizations() -> dict[Path, Json]:
     """Return every kustomization by its folder."""
-    return {path.parent: documents(path)[0] for path in sorted(ROOT.rglob("kustomization.yaml"))}
+    paths = sorted(path for path in ROOT.rglob("*") if path.name in KUSTOMIZATIONS)
+    return {path.parent: documents(path)[0] for path in paths}
 
 
 def objects(*folders: str) -> list[Json]:

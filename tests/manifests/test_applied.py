@@ -96,6 +96,11 @@ def test_a_second_application_changes_nothing(kubectl: Run, folder: str) -> None
     assert versions(kubectl, ROOT / folder) == first
 
 
+def test_the_definitions_are_taken_as_plain_files_too(kubectl: Run) -> None:
+    """`kubectl apply -f manifests/crds` finds nothing in the folder but the definitions."""
+    kubectl("apply", "--server-side", "-f", ROOT / "crds")
+
+
 def test_all_components_together_are_taken(kubectl: Run, tmp_path: Path) -> None:
     """The drop-in with every component for it: all renders, and what is served is taken."""
     names = sorted(

@@ -13,7 +13,15 @@ from lean_sandbox.settings import Settings
 from lean_sandbox.settings_flags import UsageError
 from lean_sandbox.settings_sources import resolve
 from lean_sandbox.version import __version__
-from tests.manifests.files import ROOT, containers, documents, kustomizations, named, objects
+from tests.manifests.files import (
+    KUSTOMIZATIONS,
+    ROOT,
+    containers,
+    documents,
+    kustomizations,
+    named,
+    objects,
+)
 from tests.manifests.files import patches as all_patches
 from tests.support.clock import FakeClock
 
@@ -26,7 +34,7 @@ ALL_OBJECTS = [
     (path, one)
     for path in sorted(ROOT.rglob("*.yaml"))
     for one in documents(path)
-    if isinstance(one, dict) and path.name != "kustomization.yaml"
+    if isinstance(one, dict) and path.name not in KUSTOMIZATIONS
 ]
 PATCH_FILES = [path for path, _ in all_patches()]
 WHOLE = [(path, one) for path, one in ALL_OBJECTS if path not in PATCH_FILES]
@@ -73,7 +81,7 @@ def test_every_file_is_listed_by_a_kustomization() -> None:
         for folder, body in kustomizations().items()
         for name in (*body.get("resources", []), *(one["path"] for one in body.get("patches", [])))
     }
-    files = {path for path in ROOT.rglob("*.yaml") if path.name != "kustomization.yaml"}
+    files = {path for path in ROOT.rglob("*.yaml") if path.name not in KUSTOMIZATIONS}
     assert files <= listed
 
 
