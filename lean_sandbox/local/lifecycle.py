@@ -126,6 +126,7 @@ class Lifecycle:
         definition = event.entry.load()
         name = event.entry.name
         if event.type == "DELETED":
+            self._store.collection(name).close(event.version)
             self._registry.withdraw(definition)
             self._removing.pop(name, None)
             return
@@ -136,6 +137,8 @@ class Lifecycle:
         before = event.prev.load() if event.prev is not None else None
         if before is None or before["spec"] != definition["spec"]:
             self._registry.define(definition)
+            # Who watched what was served before comes back to what is now.
+            self._store.collection(name).end_watches()
             self._establish(name, definition)
 
     def _establish(self, name: str, definition: Json) -> None:

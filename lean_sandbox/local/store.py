@@ -131,6 +131,8 @@ class Collection:
         self.changed: int = 0
         """Version of the newest event."""
         self.watchers: dict[int, Callable[[Event], None]] = {}
+        self.enders: dict[int, Callable[[], None]] = {}
+        """What ends each watcher, when the kind is served no more."""
 
     def _range(self, namespace: str) -> tuple[int, int]:
         if not namespace:
@@ -214,6 +216,17 @@ class Collection:
         """Forget all but the newest ``keep_last`` events."""
         while len(self._events) > keep_last:
             self.floor = self._events.popleft().version
+
+    def close(self, version: int) -> None:
+        """End every watcher, and forget what was before ``version``."""
+        self.compact(0)
+        self.floor = version
+        self.end_watches()
+
+    def end_watches(self) -> None:
+        """End every watcher once it has seen everything."""
+        for end in list(self.enders.values()):
+            end()
 
     def restore(self, entries: list[Entry], floor: int) -> None:
         """Start from saved objects; versions before ``floor`` count as forgotten."""

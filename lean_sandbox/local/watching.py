@@ -54,6 +54,8 @@ class Watch:
         self._pending: deque[tuple[Event, str, Entry]] = deque()
         self.wake = anyio.Event()
         self.is_cut = False
+        self.is_over = False
+        """The stream ends in good order as soon as nothing waits to be sent."""
         self.is_bookmark_due = False
         """A bookmark is to be sent at once, whatever the interval."""
 
@@ -93,6 +95,11 @@ class Watch:
         taken = list(self._pending)
         self._pending.clear()
         return taken
+
+    def end(self) -> None:
+        """End the stream after what waits to be sent."""
+        self.is_over = True
+        self.wake.set()
 
     def cut(self) -> None:
         """End the stream without a word, as a broken connection would."""
@@ -146,6 +153,7 @@ class Watches:
         watch = Watch(plan, self._limit)
         # Registered before the first await: no change can slip between the state and the stream.
         plan.collection.watchers[id(watch)] = watch.deliver
+        plan.collection.enders[id(watch)] = watch.end
         self._open.add(watch)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
@@ -160,6 +168,7 @@ class Watches:
             pass  # the client left; nobody is there to be told
         finally:
             plan.collection.watchers.pop(id(watch), None)
+            plan.collection.enders.pop(id(watch), None)
             self._open.discard(watch)
         return response
 
@@ -184,7 +193,7 @@ class Watches:
                 await send(lines)
                 continue
             now = self._clock.monotonic()
-            if now >= end:
+            if watch.is_over or now >= end:
                 return
             if watch.plan.bookmarks and (watch.is_bookmark_due or now >= next_bookmark):
                 watch.is_bookmark_due = False

@@ -6,6 +6,7 @@ two minutes. The jitter spreads the reconnects of many clients after a server re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 __all__ = ["Backoff"]
@@ -38,15 +39,18 @@ class Backoff:
         """Failures in a row so far."""
         return self._failures
 
-    def after(self, lived_s: float, *, at_least_s: float = 0.0) -> float:
+    def after(
+        self, lived_s: float, *, at_least_s: float = 0.0, at_most_s: float = math.inf
+    ) -> float:
         """Return the seconds to wait after an attempt that lived for ``lived_s`` seconds.
 
-        ``at_least_s`` is what the server asked for (Retry-After). An attempt that was healthy for
-        long enough starts the sequence over.
+        ``at_least_s`` is what the server asked for (Retry-After), ``at_most_s`` a cap below the
+        usual one. An attempt that was healthy for long enough starts the sequence over.
         """
         if lived_s >= self._healthy_s:
             self._failures = 0
-        pause_s = min(self._cap_s, self._base_s * 2.0 ** min(self._failures, 16))
+        doubled_s = self._base_s * 2.0 ** min(self._failures, 16)
+        pause_s = min(self._cap_s, at_most_s, doubled_s)
         self._failures += 1
         jittered_s = pause_s * (0.5 + self._uniform() * 0.5)
         return max(jittered_s, at_least_s)

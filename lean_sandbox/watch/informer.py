@@ -5,11 +5,13 @@ initial list where the server offers one. With a version it watches, in the lean
 the server gives, until the stream ends; then it resumes from the last version it saw. A version
 that is too old sends it back to listing, and what disappeared in the gap is delivered as deleted.
 
-Requests: one LIST per page and (re)list, one WATCH per connection. Nothing else, ever.
+Requests: one LIST per page and (re)list, one WATCH per connection. Nothing else, but for a kind
+that the server does not know: then it is asked what it serves, so that the problem names the cure.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -27,6 +29,7 @@ from lean_sandbox.api.errors import (
     Gone,
     Invalid,
     NotAcceptable,
+    NotFound,
     ProtocolFault,
     RequestTimeout,
     from_response,
@@ -42,6 +45,7 @@ from lean_sandbox.watch.kind import Kind
 from lean_sandbox.watch.lines import LineSplitter, LineTooLongError
 from lean_sandbox.watch.representation import Representation
 from lean_sandbox.watch.store import Entry
+from lean_sandbox.watch.unserved import why_unserved
 
 __all__ = ["Informer", "WatchOptions", "WatchStatistics"]
 
@@ -52,6 +56,8 @@ log = structlog.get_logger("watch")
 _TIMEOUT_SPREAD = 0.1
 # How much later than asked for the end of a watch may arrive.
 _END_SLACK_S = 30.0
+# How often to look for a kind that the server does not know: a person is waiting who applies it.
+_LOOK_AGAIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +148,7 @@ class Informer(Generic[E]):
     async def _attempt(self) -> None:
         """List if need be, watch until the stream ends, and pause as long as that deserves."""
         began = self._clock.monotonic()
-        at_least_s = 0.0
+        at_least_s, at_most_s = 0.0, math.inf
         try:
             if self._feed.version is None:
                 await self._list()
@@ -165,11 +171,21 @@ class Informer(Generic[E]):
             if error.verb == "watch" and self._fall_back(str(error)):
                 return
             self._failed(str(error))
+        except NotFound as error:
+            # Without the kind there are no objects: what was seen before says nothing any more.
+            self._feed.version = None
+            why = await why_unserved(
+                self._client, self._kind.resource, self._options.request_timeout_s
+            )
+            self._failed(why or str(error))
+            at_most_s = _LOOK_AGAIN_S
         except ControlPlaneError as error:
             self._failed(str(error))
             at_least_s = getattr(error, "retry_after_s", None) or 0.0
         lived_s = self._clock.monotonic() - began
-        await self._clock.sleep(self._backoff.after(lived_s, at_least_s=at_least_s))
+        await self._clock.sleep(
+            self._backoff.after(lived_s, at_least_s=at_least_s, at_most_s=at_most_s)
+        )
 
     def _listed_s_ago(self) -> float:
         if self._listed_at is None:

@@ -71,6 +71,32 @@ async def test_a_definition_brings_a_kind_and_takes_it_away(room: Room) -> None:
     await answers(api, path, 404)
 
 
+async def test_a_watch_ends_with_its_definition_and_its_versions_are_forgotten(room: Room) -> None:
+    """The last event is that of the last object; a definition made anew starts a new history."""
+    api = room.api
+    definition = gadgets()
+    definition["metadata"]["name"] = f"gears.{GROUP}"
+    definition["spec"]["names"] = {"plural": "gears", "singular": "gear", "kind": "Gear"}
+    (await api.post(_CRDS, definition)).ok()
+    path = f"{WIDGETS}/namespaces/{room.name}/gears"
+    await answers(api, path)
+    body: Json = {"apiVersion": f"{GROUP}/v1", "kind": "Gear", "metadata": {"name": "g"}}
+    made = await created(api, path, {**body, "spec": {"size": 1}})
+    before = made["metadata"]["resourceVersion"]
+    async with api.watch(path, resourceVersion=before) as watch:
+        (await api.delete(f"{_CRDS}/gears.{GROUP}")).ok()
+        seen = [event["type"] for event in await watch.rest()]
+    assert seen == ["DELETED"]
+    await answers(api, path, 404)
+    (await api.post(_CRDS, definition)).ok()
+    await answers(api, path)
+    async with api.watch(path, resourceVersion=before) as watch:
+        (event,) = await watch.rest()
+    assert event["type"] == "ERROR"
+    assert event["object"]["code"] == 410
+    (await api.delete(f"{_CRDS}/gears.{GROUP}")).ok()
+
+
 async def test_a_changed_schema_holds_for_the_next_write(room: Room) -> None:
     """Fields added to the schema are kept from then on; stored versions keep their place."""
     api = room.api

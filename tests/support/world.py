@@ -139,6 +139,19 @@ class World:
             await self.clock.advance(min(left_s, _BOOKMARK_S, left_s if next_s is None else next_s))
             await self.settle()
 
+    async def pass_time(self, seconds: float) -> None:
+        """Move the clock in small steps while some watches cannot be opened, so none settles."""
+        with anyio.fail_after(_PATIENCE_S):
+            until_s = self.clock.monotonic() + seconds
+            while True:
+                for _ in range(50):
+                    await anyio.lowlevel.checkpoint()
+                while self._is_busy():
+                    await anyio.lowlevel.checkpoint()
+                if (left_s := until_s - self.clock.monotonic()) <= 0.0:
+                    return
+                await self.clock.advance(min(left_s, 0.25))
+
     async def cut_watches(self) -> None:
         """Cut every watch connection and wait until the controller has noticed."""
         with anyio.fail_after(_PATIENCE_S):
@@ -429,6 +442,8 @@ async def open_world(
     plane: ControlPlane | None = None,
     clock: FakeClock | None = None,
     observer: Callable[[World, RequestRecord], None] | None = None,
+    kubeconfig: Callable[[ControlPlane, Path], Path] | None = None,
+    is_served: bool = True,
 ) -> AsyncIterator[World]:
     """Start a world; ``before`` are objects that exist before the controller starts.
 
@@ -438,6 +453,9 @@ async def open_world(
     runs already is used: closing and opening a world over it restarts the controller; ``clock`` is
     the controller's, by default one that stands at the epoch of all tests. ``observer`` is told of
     each request of the controller right after its answer came, before anything is made of it.
+    ``kubeconfig`` writes the controller's; the folder it is given is gone once the world runs.
+    Without ``is_served``, some kinds cannot be watched yet: nothing is waited for, and
+    :meth:`World.pass_time` moves the clock.
     """
     if plane is None:
         async with (
@@ -451,6 +469,8 @@ async def open_world(
                 plane=fresh,
                 clock=clock,
                 observer=observer,
+                kubeconfig=kubeconfig,
+                is_served=is_served,
             ) as world,
         ):
             yield world
@@ -469,8 +489,9 @@ async def open_world(
         plane.store.create(obj)
     if prepare is not None:
         prepare(plane)
+    written = kubeconfig or (lambda made, into: made.kubeconfig(into / "controller", CONTROLLER))
     with TemporaryDirectory() as folder:
-        path = plane.kubeconfig(Path(folder) / "controller", CONTROLLER)
+        path = written(plane, Path(folder))
         transport = Transport(load(str(path)), clock=clock, observer=observe)
         path = plane.kubeconfig(Path(folder) / "admin")
         admin = Transport(load(str(path)), clock=clock)
@@ -491,8 +512,11 @@ async def open_world(
     try:
         async with anyio.create_task_group() as group:
             world.scope = group.cancel_scope
-            await group.start(controller.run)
-            await world.settle()
+            if is_served:
+                await group.start(controller.run)
+                await world.settle()
+            else:
+                group.start_soon(controller.run)
             yield world
             group.cancel_scope.cancel()
     finally:
