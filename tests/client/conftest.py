@@ -1,4 +1,7 @@
-"""One cluster for the folder, a namespace for each test."""
+"""The clusters that the laws are asked of, and a namespace for each test.
+
+The embedded server always; kube-apiserver under ``-m controlplane``.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,29 @@ from kubernetes.client import ApiClient
 from kubernetes.config import new_client_from_config
 from kubernetes_asyncio import config as asyncio_config
 
-from tests.client.cluster import Cluster, Room, open_cluster
+from tests.client.cluster import Cluster, Room
+from tests.client.embedded import open_embedded
+from tests.client.real import open_real
+from tests.controlplane.plugin import REAL
 
 # Nothing is ever sent to a Sandbox: there is none behind a simulated Pod.
 _NOWHERE = SandboxDirectConnectionConfig(api_url="http://127.0.0.1:9")
 
 
-@pytest.fixture(scope="package")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+_EMBEDDED, _REAL = "embedded", "kube-apiserver"
+
+
+@pytest.fixture(scope="package", params=[_EMBEDDED, pytest.param(_REAL, marks=REAL)])
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
     """Give the running cluster."""
-    with open_cluster(tmp_path_factory.mktemp("cluster")) as started:
+    folder = tmp_path_factory.mktemp("cluster")
+    if request.param == _REAL:
+        opened = open_real(request.getfixturevalue("real_server"), folder)
+    else:
+        opened = open_embedded(folder)
+    with opened as started:
         yield started
 
 

@@ -20,7 +20,7 @@ _GROUP = "podsnapshot.gke.io"
 @pytest.fixture(scope="module", autouse=True)
 def snapshots(cluster: Cluster) -> None:
     """Serve the kind the client looks for; nobody takes snapshots."""
-    cluster.create(
+    cluster.serve(
         {
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",

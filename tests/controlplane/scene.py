@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import subprocess
+import urllib.error
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -25,7 +26,7 @@ from lean_sandbox.settings import Settings
 from tests.conformance.api import Api, Room
 from tests.controlplane.server import KUBELET, RealServer
 
-__all__ = ["CONTROLLER", "Scene", "open_scene"]
+__all__ = ["CONTROLLER", "Scene", "Spent", "controlling", "open_scene", "open_stage"]
 
 Json = dict[str, Any]
 
@@ -39,10 +40,23 @@ _PATHS = {
     "ClusterRole": f"{_RBAC}/clusterroles",
     "ClusterRoleBinding": f"{_RBAC}/clusterrolebindings",
 }
+_AGENTS, _EXTENSIONS = "/apis/agents.x-k8s.io/v1beta1", "/apis/extensions.agents.x-k8s.io/v1beta1"
+_GROUPS = {
+    "persistentvolumeclaims": "/api/v1",
+    "pods": "/api/v1",
+    "services": "/api/v1",
+    "events": "/apis/events.k8s.io/v1",
+    "networkpolicies": "/apis/networking.k8s.io/v1",
+    "sandboxes": _AGENTS,
+    "sandboxclaims": _EXTENSIONS,
+    "sandboxtemplates": _EXTENSIONS,
+    "sandboxwarmpools": _EXTENSIONS,
+}
 _PATIENCE_S = 30.0
 # The controller tells Events and counts of pools behind everything else.
 _QUIET_S = 2.5
 _READS = ("get", "list", "watch")
+_CONFLICT = 409
 
 
 @dataclass(slots=True)
@@ -71,16 +85,11 @@ class Scene:
 
     server: RealServer
     room: Room
-    controller: Controller
     _begun: int = 0
 
     def path(self, plural: str) -> str:
         """Return the path of a kind in the namespace of the test."""
-        name = self.room.name
-        if plural in ("pods", "services"):
-            return f"/api/v1/namespaces/{name}/{plural}"
-        group = "agents.x-k8s.io" if plural == "sandboxes" else "extensions.agents.x-k8s.io"
-        return f"/apis/{group}/v1beta1/namespaces/{name}/{plural}"
+        return f"{_GROUPS[plural]}/namespaces/{self.room.name}/{plural}"
 
     async def create(self, plural: str, body: Json) -> Json:
         """Create an object as the user."""
@@ -169,10 +178,20 @@ def _install(server: RealServer) -> str:
     for body in yaml.safe_load_all(rendered):
         path = _PATHS.get(body["kind"])
         if path is not None:
-            server.ask("POST", path, body)
+            _ensure(server, path, body)
     path = f"/api/v1/namespaces/{_HOME}/serviceaccounts/{_ACCOUNT}/token"
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     return str(server.ask("POST", path, request)["status"]["token"])
+
+
+def _ensure(server: RealServer, path: str, body: Json) -> None:
+    """Create an object unless an earlier scene of this server has."""
+    try:
+        server.ask("POST", path, body)
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            if refusal.code != _CONFLICT:
+                raise
 
 
 @asynccontextmanager
@@ -186,25 +205,49 @@ async def _client(server: RealServer, folder: Path, name: str, token: str) -> As
 
 
 @asynccontextmanager
-async def open_scene(server: RealServer, folder: Path, settings: Settings) -> AsyncIterator[Scene]:
-    """Run controller and kubelet; the controller has the published permissions and no more.
+async def open_stage(
+    server: RealServer, folder: Path, kubelet: KubeletSettings | None = None
+) -> AsyncIterator[Scene]:
+    """Run the kubelet, and no controller.
 
     The scene has no namespace yet: :meth:`dataclasses.replace` its room for each test.
     """
-    token = _install(server)
-    clock = SystemClock()
+    chance = random.Random(1)  # noqa: S311 - delays, not secrets
     async with (
-        _client(server, folder, "controller", token) as client,
         _client(server, folder, "kubelet", server.token_of(KUBELET)) as nodes,
         Api(server.url, server.token, ca=server.authority.read_text()) as api,
         anyio.create_task_group() as group,
     ):
-        chance = random.Random(1)  # noqa: S311 - delays, not secrets
-        kubelet = Kubelet(nodes, KubeletSettings(), clock=clock, chance=chance)
-        await group.start(kubelet.run)
-        controller = Controller(client, settings, clock=clock)
+        settings = kubelet or KubeletSettings()
+        await group.start(Kubelet(nodes, settings, clock=SystemClock(), chance=chance).run)
+        yield Scene(server, Room(api, ""))
+        group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def controlling(
+    server: RealServer, folder: Path, settings: Settings
+) -> AsyncIterator[Controller]:
+    """Run the controller, synced, with the published permissions and no more."""
+    async with (
+        _client(server, folder, "controller", _install(server)) as client,
+        anyio.create_task_group() as group,
+    ):
+        controller = Controller(client, settings, clock=SystemClock())
         await group.start(controller.run)
         with anyio.fail_after(_PATIENCE_S):
             await controller.synced.wait()
-        yield Scene(server, Room(api, ""), controller)
+        yield controller
         group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_scene(
+    server: RealServer, folder: Path, settings: Settings, kubelet: KubeletSettings | None = None
+) -> AsyncIterator[Scene]:
+    """Run kubelet and controller; see :func:`open_stage` and :func:`controlling`."""
+    async with (
+        open_stage(server, folder, kubelet) as scene,
+        controlling(server, folder, settings),
+    ):
+        yield scene

@@ -21,12 +21,19 @@ from typing import Any
 from tests.api import certificates
 from tests.controlplane.binaries import Programs
 
-__all__ = ["ADMIN", "KUBELET", "RealServer", "StartError", "started"]
+__all__ = ["ADMIN", "KUBELET", "OBSERVER", "RealServer", "StartError", "started"]
 
 Json = dict[str, Any]
 
-ADMIN, KUBELET, _MANAGER = "admin", "kubelet", "system:kube-controller-manager"
-_TOKENS = {ADMIN: "admin-of-a-test", KUBELET: "kubelet-of-a-test", _MANAGER: "manager-of-a-test"}
+ADMIN, KUBELET, OBSERVER = "admin", "kubelet", "observer"
+_MANAGER = "system:kube-controller-manager"
+_TOKENS = {
+    ADMIN: "admin-of-a-test",
+    KUBELET: "kubelet-of-a-test",
+    # A test's own look at things, told apart from those it tests in the audit log.
+    OBSERVER: "observer-of-a-test",
+    _MANAGER: "manager-of-a-test",
+}
 _MASTERS = "system:masters"
 _START_LIMIT_S = 90.0
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -109,8 +116,8 @@ class RealServer:
         path.write_text(json.dumps(content))
         return path
 
-    def ask(self, method: str, path: str, body: Json | None = None) -> Json:
-        """Make one request as the administrator, for the time before there is an event loop.
+    def ask(self, method: str, path: str, body: Json | None = None, user: str = ADMIN) -> Json:
+        """Make one blocking request, for where there is no event loop.
 
         Raises urllib.error.HTTPError for a refusal, OSError without an answer.
         """
@@ -119,7 +126,7 @@ class RealServer:
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={
-                "Authorization": f"Bearer {self.token}",
+                "Authorization": f"Bearer {self.token_of(user)}",
                 "Content-Type": "application/json",
                 "Connection": "close",
             },
@@ -151,7 +158,7 @@ class RealServer:
 
     def _is_served(self, name: str) -> bool:
         definition = self.ask("GET", f"{_DEFINITIONS}/{name}")
-        conditions = definition.get("status", {}).get("conditions", [])
+        conditions = definition.get("status", {}).get("conditions") or []
         return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
     # ------------------------------------------------------------------ life

@@ -1,0 +1,111 @@
+"""The cluster of the embedded control plane, in a thread of its own."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from lean_sandbox.api.client import Client
+from lean_sandbox.api.config import load
+from lean_sandbox.api.transport import Transport
+from lean_sandbox.app import Controller
+from lean_sandbox.clock import SystemClock
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.kubelet import Kubelet
+from lean_sandbox.settings import Settings
+from tests.client.cluster import CONTROLLER, SWIFT, Cluster, Room
+
+__all__ = ["open_embedded"]
+
+Json = dict[str, Any]
+
+
+class _Embedded(Cluster):
+    """Everything but the clients goes past HTTP, in the thread of the cluster."""
+
+    def __init__(self, plane: ControlPlane, portal: BlockingPortal, kubeconfig: Path) -> None:
+        super().__init__(kubeconfig)
+        self._plane = plane
+        self._portal = portal
+        self._rooms = itertools.count(1)
+
+    def create(self, obj: Mapping[str, Any]) -> Json:
+        return self._portal.call(self._plane.store.create, obj)
+
+    def find(self, resource: str, namespace: str, name: str) -> Json | None:
+        return self._portal.call(self._plane.store.find, resource, namespace, name)
+
+    def all(self, resource: str, namespace: str) -> list[Json]:
+        return self._portal.call(self._plane.store.list, resource, namespace)
+
+    def asked(self, user: str, namespace: str) -> list[str]:
+        entries = self._portal.call(self._select, user, namespace)
+        return [f"{entry.verb} {entry.resource}" for entry in entries]
+
+    def _select(self, user: str, namespace: str) -> list[Any]:
+        return list(self._plane.audit.select(user=user, namespace=namespace))
+
+    def serve(self, definition: Mapping[str, Any]) -> None:
+        self.create(definition)
+
+    def room(self) -> Room:
+        name = f"room-{next(self._rooms)}"
+        self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        return Room(self, name)
+
+
+@contextmanager
+def open_embedded(folder: Path) -> Iterator[Cluster]:
+    """Run server, kubelet and controller; the user's kubeconfig is kept in ``folder``."""
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(_running(folder)) as plane,
+    ):
+        yield _Embedded(plane, portal, folder / "admin")
+
+
+@asynccontextmanager
+async def _running(folder: Path) -> AsyncIterator[ControlPlane]:
+    clock = SystemClock()
+    async with ControlPlane() as plane:
+        plane.kubeconfig(folder / "admin")
+        plane.store.create(_cluster_admin("controller", CONTROLLER))
+        plane.store.create(_cluster_admin("kubelet", "kubelet"))
+        transports = [
+            Transport(load(str(plane.kubeconfig(folder / name, user))), clock=clock)
+            for name, user in (("controller", CONTROLLER), ("kubelet", "kubelet"))
+        ]
+        clients = [Client(transport) for transport in transports]
+        controller = Controller(clients[0], Settings(extensions=True), clock=clock)
+        kubelet = Kubelet(clients[1], SWIFT, clock=clock, chance=random.Random(1))  # noqa: S311
+        try:
+            async with anyio.create_task_group() as group:
+                await group.start(kubelet.run)
+                await group.start(controller.run)
+                yield plane
+                group.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                for transport in transports:
+                    await transport.aclose()
+
+
+def _cluster_admin(name: str, user: str) -> Json:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "cluster-admin",
+        },
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}],
+    }
