@@ -12,6 +12,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from lean_sandbox.api.client import Client
+from lean_sandbox.api.errors import ConfigError
 from lean_sandbox.api.kubeconfig import apart
 from lean_sandbox.api.telemetry import Observer
 from lean_sandbox.app import Controller, open_client
@@ -117,7 +118,7 @@ async def run_until_signalled(settings: Settings) -> bool:
     """Run the controller with its listeners until SIGINT or SIGTERM; a second signal stops at once.
 
     Returns whether it ended in good order, which a second signal cuts short. Raises ConfigError
-    before anything is started or asked, and NotLeaderError when the Lease was lost.
+    before anything is watched or written, and NotLeaderError when the Lease was lost.
     """
     clock = SystemClock()
     times = RequestTimes() if settings.enable_rest_client_metrics else None
@@ -135,7 +136,10 @@ async def run_until_signalled(settings: Settings) -> bool:
             group.start_soon(listeners.run)
             group.start_soon(_stop_on_signal, controller, elector, group, hurried)
             group.start_soon(trim_when_idle, lambda: controller.is_idle, clock)
-            await controller.run()
+            refused = await _refusal(settings, client, clock) if elector is None else None
+            if refused is None:
+                await controller.run()
+    refused: ConfigError | None = None
             group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
@@ -154,6 +158,8 @@ def _open_tracing(settings: Settings) -> OpenTelemetry | None:
         return None
     from lean_sandbox.tracing import open_tracing  # noqa: PLC0415 -- rarely used, and big
 
+    if refused is not None:
+        raise refused
     return open_tracing()
 
 
@@ -178,6 +184,15 @@ async def _stop_on_signal(
                 hurried.set()
                 group.cancel_scope.cancel()
                 return
+async def _refusal(settings: Settings, client: Client, clock: Clock) -> ConfigError | None:
+    """Return why not to begin beside another controller; in a cluster its operator decides that."""
+    if settings.allow_second_controller or client.transport.connection.in_cluster:
+        return None
+    from lean_sandbox.alone import refusal  # noqa: PLC0415 -- not needed in a cluster
+
+    return await refusal(client, clock, namespace=settings.leader_election_namespace)
+
+
             is_ending = True
             if controller.is_active:
                 name = signal.Signals(signum).name

@@ -200,6 +200,13 @@ class Settings:
         "namespace of the Lease; empty: that of the Pod, and outside a cluster it must be named",
         metavar="NAMESPACE",
     )
+    allow_second_controller: bool = _option(
+        default=False,
+        help_text="run although a controller works in the cluster already; without this, and"
+        " without an election, a run from outside of the cluster looks for its Lease and its"
+        " Deployment first and refuses",
+        form=BOOLEAN,
+    )
     metrics_bind_address: str = _option(
         ":8080",
         "where /metrics is served, host:port; no host: every address, port 0: a free one; 0: not"

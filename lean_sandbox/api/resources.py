@@ -15,6 +15,7 @@ from lean_sandbox.api.errors import Invalid
 
 __all__ = [
     "CRDS",
+    "DEPLOYMENTS",
     "EVENTS",
     "LEASES",
     "NAMESPACES",
@@ -76,6 +77,7 @@ NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 NETWORKPOLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 CRDS = Resource(
     "apiextensions.k8s.io",

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lightkube.core.resource import GlobalResource
 from lightkube.resources import (
     apiextensions_v1,
+    apps_v1,
     coordination_v1,
     core_v1,
     events_v1,
@@ -31,6 +32,7 @@ from lean_sandbox.api.resources import Resource, path
         (resources.NODES, core_v1.Node),
         (resources.EVENTS, events_v1.Event),
         (resources.LEASES, coordination_v1.Lease),
+        (resources.DEPLOYMENTS, apps_v1.Deployment),
         (resources.NETWORKPOLICIES, networking_v1.NetworkPolicy),
         (resources.CRDS, apiextensions_v1.CustomResourceDefinition),
     ],

@@ -1,0 +1,260 @@
+"""A run from outside of the cluster does not begin beside a controller that works in it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import Process
+
+from lean_sandbox.alone import DEPLOYMENT, FLAG, HOME, refusal
+from lean_sandbox.api.client import Client
+from lean_sandbox.api.config import load
+from lean_sandbox.api.transport import Transport
+from lean_sandbox.clock import SystemClock
+from lean_sandbox.exits import EXIT_CONFIG, EXIT_OK
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.model.times import format_micro_time
+from lean_sandbox.run.lease import LEASE_NAME
+from tests.support.clock import FakeClock
+from tests.support.world import NS, sandbox
+
+Json = dict[str, Any]
+_PATIENCE_S = 20.0
+
+
+class Cluster:
+    """A control plane, a look at it, and what was asked for that."""
+
+    def __init__(self, plane: ControlPlane, client: Client, clock: FakeClock) -> None:
+        """Hold the parts."""
+        self.plane = plane
+        self.client = client
+        self.clock = clock
+
+    async def look(self, namespace: str = "") -> str:
+        """Look, and return the refusal in words; "" for none."""
+        self.plane.audit.reset()
+        return str(await refusal(self.client, self.clock, namespace=namespace) or "")
+
+    def asked(self) -> dict[str, int]:
+        """Return what the last look asked for."""
+        return dict(self.plane.audit.counts())
+
+
+@asynccontextmanager
+async def cluster(folder: Path, user: str = "admin") -> AsyncIterator[Cluster]:
+    """Run a control plane with the namespace of the controller."""
+    clock = FakeClock()
+    async with ControlPlane(clock=clock) as plane:
+        for name in (HOME, NS):
+            metadata = {"name": name}
+            plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        transport = Transport(load(str(plane.kubeconfig(folder / "config", user))), clock=clock)
+        try:
+            yield Cluster(plane, Client(transport), clock)
+        finally:
+            await transport.aclose()
+
+
+def lease(holder: str, renewed: str | None, namespace: str = HOME) -> Json:
+    """Return the Lease that controllers contend for."""
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
+    metadata = {"name": LEASE_NAME, "namespace": namespace}
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+    return {**body, "spec": {key: value for key, value in spec.items() if value is not None}}
+
+
+def deployment(plane: ControlPlane, available: int) -> None:
+    """Create the controller's Deployment, of which so many replicas are available."""
+    labels = {"app": "x"}
+    containers = [{"name": "c", "image": "i"}]
+    body: Json = {"apiVersion": "apps/v1", "kind": "Deployment"}
+    plane.store.create(
+        {
+            **body,
+            "metadata": {"name": DEPLOYMENT, "namespace": HOME},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
+            },
+        }
+    )
+    status = {"status": {"availableReplicas": available, "replicas": max(1, available)}}
+    plane.store.patch("deployments.apps", HOME, DEPLOYMENT, status, subresource="status")
+
+
+async def test_where_nobody_works_a_look_is_two_gets(tmp_path: Path) -> None:
+    """Neither a Lease nor a Deployment: nothing is in the way."""
+    async with cluster(tmp_path) as here:
+        assert await here.look() == ""
+        assert here.asked() == {"get leases": 1, "get deployments": 1}
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "is_live"), [(0.0, True), (59.0, True), (61.0, False), (-3600.0, True)]
+)
+async def test_a_lease_renewed_lately_refuses_and_names_its_holder(
+    tmp_path: Path,
+    ago_s: float,
+    is_live: bool,  # noqa: FBT001
+) -> None:
+    """One GET is enough; a clock that is ahead does not hide a holder."""
+    async with cluster(tmp_path) as here:
+        renewed = format_micro_time(here.clock.now() - timedelta(seconds=ago_s))
+        here.plane.store.create(lease("pod-7_abc", renewed))
+        told = await here.look()
+        assert bool(told) is is_live
+        if is_live:
+            assert f"'pod-7_abc' holds its Lease {HOME}/{LEASE_NAME}" in told
+            assert FLAG in told
+            assert here.asked() == {"get leases": 1}
+
+
+@pytest.mark.parametrize(("holder", "renewed"), [("", "now"), ("x", None), ("x", "soon")])
+async def test_a_lease_without_a_holder_or_a_time_is_nobodys(
+    tmp_path: Path, holder: str, renewed: str | None
+) -> None:
+    """One that was released, or never held, or that no one can read."""
+    async with cluster(tmp_path) as here:
+        at = format_micro_time(here.clock.now()) if renewed == "now" else None
+        made = here.plane.store.create(lease(holder, at))
+        assert made["spec"]["holderIdentity"] == holder
+        if renewed == "soon":
+            # The server would refuse it: a proxy that mangles it does not.
+            body = {**made, "spec": {**made["spec"], "renewTime": renewed}}
+            here.plane.fail_next("get", "leases", 200, body=body)
+        assert await here.look() == ""
+
+
+@pytest.mark.parametrize("available", [0, 1, 2])
+async def test_a_deployment_with_replicas_refuses_and_is_named(
+    tmp_path: Path, available: int
+) -> None:
+    """A controller without an election has no Lease; one scaled to nothing is in nobody's way."""
+    async with cluster(tmp_path) as here:
+        deployment(here.plane, available)
+        told = await here.look()
+        assert bool(told) is (available > 0)
+        if available:
+            assert f"Deployment {HOME}/{DEPLOYMENT} has {available} available" in told
+            assert FLAG in told
+
+
+async def test_another_namespace_is_looked_at_where_it_is_named(tmp_path: Path) -> None:
+    """``--leader-election-namespace`` says where its controllers are."""
+    async with cluster(tmp_path) as here:
+        renewed = format_micro_time(here.clock.now())
+        here.plane.store.create(lease("x", renewed, NS))
+        assert await here.look() == ""
+        assert f"holds its Lease {NS}/" in await here.look(NS)
+
+
+async def test_who_may_not_look_begins_and_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rights in one namespace are enough for a run; what could not be seen is said."""
+    async with cluster(tmp_path, "system:serviceaccount:ns:narrow") as here:
+        assert await here.look() == ""
+        assert here.asked() == {"get leases": 1, "get deployments": 1}
+    assert capsys.readouterr().out.count("second_controller_unknown") == 2
+
+
+@pytest.mark.parametrize("code", [401, 429, 500, 503])
+async def test_a_server_in_trouble_is_asked_again_until_it_answers(
+    tmp_path: Path, code: int
+) -> None:
+    """Nothing begins before the answer, with pauses that grow."""
+    async with cluster(tmp_path) as here:
+        deployment(here.plane, 1)
+        here.plane.fail_next("get", "leases", code, times=3)
+        found: list[str] = []
+
+        async def look() -> None:
+            found.append(await here.look())
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(look)
+            with anyio.fail_after(_PATIENCE_S):
+                for asked, pause_s in enumerate((1.0, 2.0, 4.0), 1):
+                    while here.clock.next_s is None:
+                        await anyio.lowlevel.checkpoint()
+                    assert here.asked() == {"get leases": asked}
+                    assert here.clock.next_s == pytest.approx(pause_s)
+                    await here.clock.advance(pause_s)
+        assert DEPLOYMENT in found[0]
+
+
+# -- the process -----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def process(kubeconfig: Path, *flags: str) -> AsyncIterator[Process]:
+    """Run a controller from outside of the cluster."""
+    program = [
+        *(sys.executable, "-m", "lean_sandbox.cli", "run", "--log-format=json"),
+        *("--context=chosen", "--metrics-bind-address=0", "--health-probe-bind-address=0"),
+        *(f"--kubeconfig={kubeconfig}", *flags),
+    ]
+    async with await anyio.open_process(program, stdout=None) as started:
+        try:
+            yield started
+        finally:
+            if started.returncode is None:
+                started.kill()
+
+
+def with_two_contexts(plane: ControlPlane, file: Path) -> Path:
+    """Write a kubeconfig whose current context leads nowhere."""
+    plane.kubeconfig(file)
+    content = json.loads(file.read_text())
+    (known,) = content["contexts"]
+    content["contexts"] = [
+        {**known, "name": "chosen"},
+        {"name": "other", "context": {"cluster": "nowhere", "user": "nobody"}},
+    ]
+    content["current-context"] = "other"
+    file.write_text(json.dumps(content))
+    return file
+
+
+async def test_a_run_against_a_context_refuses_beside_another_unless_it_is_told(
+    tmp_path: Path,
+) -> None:
+    """It ends with 1, having changed nothing; with the flag, or alone, it serves."""
+    async with ControlPlane() as plane:
+        config = with_two_contexts(plane, tmp_path / "config")
+        for name in (HOME, NS):
+            metadata = {"name": name}
+            plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        plane.store.create(lease("pod-7_abc", format_micro_time(SystemClock().now())))
+        plane.store.create(sandbox())
+        plane.audit.reset()
+        with anyio.fail_after(_PATIENCE_S):
+            async with process(config) as refused:
+                assert refused.stderr is not None
+                told = b"".join([part async for part in refused.stderr]).decode()
+                assert await refused.wait() == EXIT_CONFIG
+            assert "'pod-7_abc' holds its Lease" in told
+            assert FLAG in told
+            assert "Traceback" not in told
+            assert plane.audit.counts(watches=True) == {"get leases": 1}
+            async with process(config, FLAG) as beside:
+                while plane.store.find("pods", NS, "sb-1") is None:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+                beside.terminate()
+                assert await beside.wait() == EXIT_OK
+            plane.store.delete("leases.coordination.k8s.io", HOME, LEASE_NAME)
+            plane.store.create(sandbox("sb-2"))
+            async with process(config) as alone:
+                while plane.store.find("pods", NS, "sb-2") is None:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+                alone.terminate()
+                assert await alone.wait() == EXIT_OK
