@@ -7,106 +7,25 @@ Events. The budgets are the ones that ``tests/sandboxes/test_flow_budgets.py`` a
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from lean_sandbox.settings import Settings
-from tests.conformance.api import answers, open_room
+from tests.conformance.api import answers
+from tests.controlplane.objects import all_ready, condition, extension, filled, sandbox
 from tests.controlplane.plugin import REAL
-from tests.controlplane.scene import Scene, Spent, open_scene
-from tests.controlplane.server import RealServer
+from tests.controlplane.scene import Scene, Spent
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), *REAL]
 
-Json = dict[str, Any]
-
 LAUNCH = {"get sandboxes": 1, "create pods": 1, "get pods": 1, "patch sandboxes/status": 1}
 BIND = ["patch sandboxes", "patch sandboxclaims/status"]
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def stage(
-    real_server: RealServer, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Scene]:
-    """Give the running controller."""
-    folder, settings = tmp_path_factory.mktemp("scene"), Settings(extensions=True)
-    opened: asyncio.Future[Scene] = asyncio.get_running_loop().create_future()
-    over = asyncio.Event()
-
-    async def run() -> None:
-        async with open_scene(real_server, folder, settings) as scene:
-            opened.set_result(scene)
-            await over.wait()
-
-    # A task group has to end in the task in which it began; a fixture's two halves are two tasks.
-    running = asyncio.create_task(run())
-    either: set[asyncio.Future[Any]] = {running, opened}
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    if running.done():
-        await running
-    yield await opened
-    over.set()
-    await running
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def scene(stage: Scene) -> AsyncIterator[Scene]:
-    """Give it with a namespace of this test's own."""
-    async with open_room(stage.room.api) as room:
-        made = dataclasses.replace(stage, room=room)
-        made.begin()
-        yield made
-
-
-def sandbox(name: str = "sb", **spec: Any) -> Json:
-    """Return a Sandbox of one container."""
-    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
-    return {
-        "apiVersion": "agents.x-k8s.io/v1beta1",
-        "kind": "Sandbox",
-        "metadata": {"name": name},
-        "spec": {"podTemplate": template, **spec},
-    }
-
-
-def extension(kind: str, name: str, **spec: Any) -> Json:
-    """Return an object of the extensions."""
-    version = "extensions.agents.x-k8s.io/v1beta1"
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
-def condition(obj: Json, type_: str) -> str:
-    """Return the status of a condition, empty when there is none."""
-    found = obj.get("status", {}).get("conditions", [])
-    return next((str(one["status"]) for one in found if one["type"] == type_), "")
-
-
-def all_ready(count: int) -> Any:
-    """Return the test that there are so many objects, and each one Ready."""
-    return lambda found: (
-        len(found) == count and all(condition(one, "Ready") == "True" for one in found)
-    )
 
 
 async def launched(scene: Scene, **spec: Any) -> Spent:
     """Create a Sandbox, wait until it is Ready, and return what that cost."""
     await scene.create("sandboxes", sandbox(**spec))
     await scene.until("sandboxes", all_ready(1))
-    return await scene.spent()
-
-
-async def filled(scene: Scene, replicas: int) -> Spent:
-    """Create a template and a pool, wait until it is full, and return what that cost."""
-    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
-    await scene.create("sandboxtemplates", extension("SandboxTemplate", "t", podTemplate=template))
-    pool = extension("SandboxWarmPool", "p", replicas=replicas, sandboxTemplateRef={"name": "t"})
-    await scene.create("sandboxwarmpools", pool)
-    await scene.until("sandboxes", all_ready(replicas))
     return await scene.spent()
 
 
