@@ -91,7 +91,7 @@ async def test_each_kind_shows_its_columns(kubectl: Run, scene: Scene, width: An
     taken = await claimed(scene)
     await scene.until("sandboxes", all_ready(3))
     await scene.until(
-        "sandboxwarmpools", lambda found: found[0]["status"].get("readyReplicas") == 2
+        "sandboxwarmpools", lambda found: found[0].get("status", {}).get("readyReplicas") == 2
     )
     shown = rows(await kubectl("get", "sandbox", taken, *width))
     assert shown == [["NAME", "READY", "REASON"], [taken, "True", "DependenciesReady"]]
