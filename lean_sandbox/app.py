@@ -40,6 +40,7 @@ from lean_sandbox.watch.representation import Representation
 from lean_sandbox.watch.store import Key, Store
 
 if TYPE_CHECKING:
+    from lean_sandbox.run.flight import FlightRecorder
     from lean_sandbox.run.leader import Elector
 
 __all__ = [
@@ -136,6 +137,7 @@ class Controller:
         if self.extensions is not None:
             self.extensions.connect(self.intakes.sandboxes)
             self.sandboxes.on_status = self.extensions.on_status
+        self.flight = self._record_flight(options.trace_entries) if options.trace_entries else None
         if elector is not None:
             client.transport.fence = elector.fence
             for queue in self.queues.values():
@@ -166,6 +168,11 @@ class Controller:
             pool_recorder=self._build_recorder("sandboxwarmpool-controller", is_off=False),
             tracing=tracing,
         )
+
+    def _record_flight(self, most: int) -> FlightRecorder:
+        from lean_sandbox.flying import record  # noqa: PLC0415 -- rarely used
+
+        return record(self, self._client.transport, most, self._clock)
 
     def _on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
         self.sandboxes.on_sandbox(notice)

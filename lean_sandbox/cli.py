@@ -90,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_local(commands)
     _add_crds(commands)
     _add_explain(commands)
+    _add_trace(commands)
     _add_metrics(commands)
     _add_bench(commands)
     _add_version(commands)
@@ -299,6 +300,49 @@ def _run_explain(given: argparse.Namespace) -> int:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{given.file} cannot be read as a watch log: {error}") from error
     return EXIT_OK
+
+
+# -- trace -----------------------------------------------------------------------------------------
+
+
+def _add_trace(commands: _Commands) -> None:
+    parser = _command(
+        commands,
+        "trace",
+        "show what a running controller remembers of one object",
+        "Events with the verdict of the predicates, passes and requests; of a claim with those of\n"
+        "its Sandbox and Pod. The controller has to run with --trace-entries.",
+    )
+    parser.add_argument("kind", choices=("sandbox", "claim"))
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("-n", "--namespace", default="default", metavar="NS", help="(default)")
+    parser.add_argument(
+        "--url",
+        default="http://127.0.0.1:8080",
+        help="where the controller serves /metrics (default: http://127.0.0.1:8080)",
+    )
+    parser.add_argument(
+        "--ca-file", type=Path, default=None, metavar="FILE", help="authority of an https URL"
+    )
+    parser.add_argument(
+        "--output",
+        choices=("table", "json", "chrome"),
+        default="table",
+        help="chrome is the Trace Event Format, for Perfetto and chrome://tracing (default: table)",
+    )
+    parser.add_argument(
+        "--chrome", type=Path, default=None, metavar="FILE", help="write the Chrome trace as well"
+    )
+    parser.set_defaults(run=_run_trace)
+
+
+def _run_trace(given: argparse.Namespace) -> int:
+    from lean_sandbox.trace_command import ask, show  # noqa: PLC0415
+    from lean_sandbox.watch.store import Key  # noqa: PLC0415
+
+    key = Key(given.namespace, given.name)
+    life = ask(given.url, given.kind, key, ca_file=given.ca_file)
+    return show(life, given.output, given.chrome)
 
 
 # -- metrics ---------------------------------------------------------------------------------------

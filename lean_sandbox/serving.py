@@ -66,7 +66,7 @@ class Listeners:
             if address != _OFF:
                 self._sockets["metrics"] = bind("--metrics-bind-address", address)
                 scraper = Scraper(controller, clock, sources=(*sources, self))
-                handler = _with_profiles(scraper.handler(), settings, clock)
+                handler = _with_debug(scraper.handler(), settings, controller, clock)
                 self._endpoints.append(Endpoint("metrics", handler, clock, tls=tls))
             address = settings.health_probe_bind_address or _OFF
             if address != _OFF:
@@ -100,16 +100,26 @@ class Listeners:
                 group.start_soon(endpoint.serve, made)
 
 
-def _with_profiles(metrics: Handler, settings: Settings, clock: Clock) -> Handler:
-    if not (settings.enable_pprof or settings.enable_pprof_debug):
-        return metrics
-    from lean_sandbox.run.endpoints_pprof import profiles  # noqa: PLC0415 -- rarely used
+def _with_debug(
+    metrics: Handler, settings: Settings, controller: Controller, clock: Clock
+) -> Handler:
+    """Return what answers for profiles and traces too, where they are switched on."""
+    debug: dict[str, Handler] = {}
+    if settings.enable_pprof or settings.enable_pprof_debug:
+        from lean_sandbox.run.endpoints_pprof import profiles  # noqa: PLC0415 -- rarely used
 
-    debug = profiles(clock, everything=settings.enable_pprof_debug)
+        debug["pprof"] = profiles(clock, everything=settings.enable_pprof_debug)
+    if controller.flight is not None:
+        from lean_sandbox.flying import answer  # noqa: PLC0415 -- rarely used
+
+        debug["trace"] = answer(controller, controller.flight, clock)
+    if not debug:
+        return metrics
 
     async def handle(request: Request) -> Answer:
-        is_debug = request.path.startswith("/debug/")
-        return await (debug if is_debug else metrics)(request)
+        folder, _, rest = request.path.removeprefix("/").partition("/")
+        handler = debug.get(rest.partition("/")[0]) if folder == "debug" else None
+        return await (handler or metrics)(request)
 
     return handle
 
@@ -127,6 +137,7 @@ async def run_until_signalled(settings: Settings) -> bool:
     client = open_client(settings, clock, observer, read=apart)
     elector = _open_elector(settings, client, observer)
     hurried = anyio.Event()
+    refused: ConfigError | None = None
     try:
         controller = Controller(client, settings, clock=clock, elector=elector, tracing=tracing)
         if times is not None:
@@ -139,7 +150,6 @@ async def run_until_signalled(settings: Settings) -> bool:
             refused = await _refusal(settings, client, clock) if elector is None else None
             if refused is None:
                 await controller.run()
-    refused: ConfigError | None = None
             group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
@@ -148,6 +158,8 @@ async def run_until_signalled(settings: Settings) -> bool:
                 await elector.client.transport.aclose()
             if tracing is not None:
                 await anyio.to_thread.run_sync(tracing.close)
+    if refused is not None:
+        raise refused
     if elector is not None and elector.loss is not None:
         raise elector.loss
     return not hurried.is_set()
@@ -158,8 +170,6 @@ def _open_tracing(settings: Settings) -> OpenTelemetry | None:
         return None
     from lean_sandbox.tracing import open_tracing  # noqa: PLC0415 -- rarely used, and big
 
-    if refused is not None:
-        raise refused
     return open_tracing()
 
 
@@ -174,6 +184,15 @@ def _open_elector(settings: Settings, client: Client, observer: Observer | None)
     return open_elector(settings, client, observer)
 
 
+async def _refusal(settings: Settings, client: Client, clock: Clock) -> ConfigError | None:
+    """Return why not to begin beside another controller; in a cluster its operator decides that."""
+    if settings.allow_second_controller or client.transport.connection.in_cluster:
+        return None
+    from lean_sandbox.alone import refusal  # noqa: PLC0415 -- not needed in a cluster
+
+    return await refusal(client, clock, namespace=settings.leader_election_namespace)
+
+
 async def _stop_on_signal(
     controller: Controller, elector: Elector | None, group: TaskGroup, hurried: anyio.Event
 ) -> None:
@@ -184,15 +203,6 @@ async def _stop_on_signal(
                 hurried.set()
                 group.cancel_scope.cancel()
                 return
-async def _refusal(settings: Settings, client: Client, clock: Clock) -> ConfigError | None:
-    """Return why not to begin beside another controller; in a cluster its operator decides that."""
-    if settings.allow_second_controller or client.transport.connection.in_cluster:
-        return None
-    from lean_sandbox.alone import refusal  # noqa: PLC0415 -- not needed in a cluster
-
-    return await refusal(client, clock, namespace=settings.leader_election_namespace)
-
-
             is_ending = True
             if controller.is_active:
                 name = signal.Signals(signum).name

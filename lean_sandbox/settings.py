@@ -262,6 +262,14 @@ class Settings:
         " says, and leave its context on the Sandbox; needs the extra `tracing`",
         form=BOOLEAN,
     )
+    trace_entries: int = _option(
+        0,
+        "events, passes and requests kept in memory for `lean-sandbox trace`, at 0.4 KiB each; the"
+        " oldest is overwritten. Served on /debug/trace of the metrics listener, to anyone who can"
+        " reach it; 0: none are kept",
+        INTEGER,
+        unit="entries",
+    )
     log_level: str = _option(
         "info",
         "debug, info, warning or error; lines below it are not written",

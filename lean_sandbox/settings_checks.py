@@ -29,6 +29,7 @@ _NOT_NEGATIVE = (
     "sandbox_status_step_window",
     "sandbox_claim_warm_candidate_grace_period",
     "shutdown_grace",
+    "trace_entries",
 )
 _LONGER_THAN_NOTHING = ("reconcile_deadline", "request_timeout")
 _CHOICES = {

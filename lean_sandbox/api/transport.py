@@ -216,7 +216,7 @@ class Transport:
         self._connection = connection
         self._clock = clock or SystemClock()
         self._limiter = Limiter(self._clock, limits)
-        self._observer = observer
+        self.observer = observer
         self._connector = connector or open_stream
         self._keep_idle_s = keep_idle_s
         self._max_head_bytes = max_head_bytes
@@ -449,8 +449,8 @@ class Transport:
     def _report(self, span: _Span) -> None:
         record = span.record(self._clock.monotonic())
         self._totals.add(record)
-        if self._observer is not None:
-            self._observer(record)
+        if self.observer is not None:
+            self.observer(record)
 
 
 class _Span:

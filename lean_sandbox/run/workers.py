@@ -159,6 +159,26 @@ class Dispatcher(Generic[K]):
         self._callback_errors = 0
         self._pass_time = Histogram(RECONCILE_BUCKETS_S)
 
+    def follow(
+        self, begun: Callable[[Item[K]], None], ended: Callable[[PassReport[K]], None]
+    ) -> None:
+        """Tell of each pass when it begins, in its own task, and when it has ended.
+
+        Comes before :meth:`run`; neither may block. Who never asks for it does not pay for it.
+        """
+        reconcile, on_result = self._reconcile, self._on_result
+
+        async def followed(item: Item[K]) -> Result:
+            begun(item)
+            return await reconcile(item)
+
+        def told(report: PassReport[K]) -> None:
+            ended(report)
+            if on_result is not None:
+                on_result(report)
+
+        self._reconcile, self._on_result = followed, told
+
     async def run(self) -> None:
         """Run passes until the queue is closed and the last pass has ended.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from filters import Change, EventType, Examiner, Verdict
 from lean_sandbox.watch.kind import Kind, Notice
@@ -21,12 +21,23 @@ from lean_sandbox.watch.rows import row_of
 from lean_sandbox.watch.store import Entry, Key, Store, key_of
 from lean_sandbox.watch.wire import MetaRow, as_version
 
-__all__ = ["Intake", "IntakeStatistics"]
+__all__ = ["Intake", "IntakeStatistics", "Told"]
 
 E = TypeVar("E", bound=Entry)
 
+Told = Callable[[str, EventType, MetaRow, Verdict], None]
+"""Is told of an event: the plural of its kind, its type, what it showed, what was made of it."""
+
 _NOTHING = Change(0)
 _ENDED_REMEMBERED = 512
+_KNOWN = Verdict(_NOTHING, "dropped: known already", passed=False)
+_CONTRADICTS = Verdict(Change.COLUMNS, "contradicts what is remembered", passed=True)
+
+
+class _Take(Protocol):
+    def __call__(
+        self, event_type: EventType, row: MetaRow, item: Any, *, initial: bool
+    ) -> Verdict: ...
 
 
 @dataclass(slots=True)
@@ -54,12 +65,26 @@ class Intake(Generic[E]):
         # By namespace whose list is under way: what was known before and has not been listed yet.
         self._missing: dict[str | None, set[Key]] = {}
         self._ended = _Ended(_ENDED_REMEMBERED)
+        self._handle: _Take = self._take
+        self._told: Told | None = None
         self.statistics = IntakeStatistics()
 
     @property
     def filter(self) -> Examiner:
         """The predicate with its counters; the fingerprints are in the entries."""
         return self._examiner
+
+    def follow(self, told: Told) -> None:
+        """Tell of every event from now on. Who never asks for it does not pay for it either."""
+        take, plural = self._take, self.kind.resource.plural
+
+        def followed(event_type: EventType, row: MetaRow, item: Any, *, initial: bool) -> Verdict:
+            verdict = take(event_type, row, item, initial=initial)
+            told(plural, event_type, row, verdict)
+            return verdict
+
+        self._told = told
+        self._handle = followed
 
     def begin_list(self, namespace: str | None) -> None:
         """Note what is known, to find out what a list no longer holds."""
@@ -77,7 +102,10 @@ class Intake(Generic[E]):
             if entry is None or 0 < listed_at < entry.version:
                 continue
             self.statistics.deletes_synthesised += 1
-            self._gone(key, listed_at)
+            verdict = self._gone(key, listed_at)
+            if self._told is not None:
+                row = MetaRow(name=key.name, namespace=key.namespace, uid=entry.uid)
+                self._told(self.kind.resource.plural, EventType.DELETED, row, verdict)
 
     def present(self, namespace: str, name: str) -> None:
         """Note that a list holds an object, whatever else could be read of it."""
@@ -89,14 +117,14 @@ class Intake(Generic[E]):
 
     def row(self, event_type: EventType, row: MetaRow) -> None:
         """Take an event that carries metadata and perhaps columns."""
-        self._take(event_type, row, None, initial=False)
+        self._handle(event_type, row, None, initial=False)
 
     def full(self, event_type: EventType, item: Any, *, initial: bool) -> None:
         """Take an event, or a list's item, that carries the whole object."""
         row = self._row_of_full(item)
         if self._missing:
             self.present(row.namespace, row.name)
-        self._take(event_type, row, item, initial=initial)
+        self._handle(event_type, row, item, initial=initial)
 
     def learn_full(self, item: Any) -> tuple[E, Change]:
         """Remember a whole object that an answer of the server showed, without notifying.
@@ -157,19 +185,18 @@ class Intake(Generic[E]):
         self._put(new, old)
         return new, change
 
-    def _take(self, event_type: EventType, row: MetaRow, item: Any, *, initial: bool) -> None:
+    def _take(self, event_type: EventType, row: MetaRow, item: Any, *, initial: bool) -> Verdict:
         statistics = self.statistics
         statistics.seen += 1
         key = key_of(row.namespace, row.name)
         old = self.store.get(key)
         version = as_version(row.resource_version)
         if event_type is EventType.DELETED:
-            self._take_deleted(key, row, version, old)
-            return
+            return self._take_deleted(key, row, version, old)
         if old is not None and 0 < version <= old.version:
             # Known from an answer, or the state of a predecessor of what an answer has shown.
             statistics.dropped_known += 1
-            return
+            return _KNOWN
         kept = old if old is not None and old.uid == row.uid else None
         verdict, seen = self._judge(row, old, kept)
         suspect = kept is not None and self.kind.suspects(row, kept)
@@ -177,7 +204,7 @@ class Intake(Generic[E]):
             kept.version = version
             kept.seen = seen
             statistics.dropped_unchanged += 1
-            return
+            return verdict
         statistics.passed += 1
         new = self._build(row, item, kept)
         new.seen = seen
@@ -190,6 +217,7 @@ class Intake(Generic[E]):
                 key, change, old, new, initial=initial, token=f"{row.uid}@{row.resource_version}"
             )
         )
+        return verdict if verdict.passed else _CONTRADICTS
 
     def _judge(
         self, row: MetaRow, old: E | None, kept: E | None
@@ -200,18 +228,18 @@ class Intake(Generic[E]):
             return self._examiner.replace(old.uid, row)
         return self._examiner.greet(row)
 
-    def _take_deleted(self, key: Key, row: MetaRow, version: int, old: E | None) -> None:
+    def _take_deleted(self, key: Key, row: MetaRow, version: int, old: E | None) -> Verdict:
         if old is not None and (old.uid != row.uid or 0 < version < old.version):
             # The end of an object whose successor is known already, or one that has since been
             # shown alive: it had stopped matching the selector for a while.
             self.statistics.dropped_known += 1
-            return
+            return _KNOWN
         self.statistics.passed += 1
-        self._gone(key, version, row)
+        return self._gone(key, version, row)
 
-    def _gone(self, key: Key, version: int, row: MetaRow | None = None) -> None:
+    def _gone(self, key: Key, version: int, row: MetaRow | None = None) -> Verdict:
         old = self.store.remove(key)
-        self._examiner.bury()
+        verdict = self._examiner.bury()
         if old is not None:
             self._ended.add(old.uid, version)
         elif row is not None:
@@ -220,6 +248,7 @@ class Intake(Generic[E]):
             old = self.kind.from_row(row, None)
         saw_deletion = row is not None and row.deletion_timestamp is not None
         self._notify(Notice(key, Change.GONE, old, None, saw_deletion=saw_deletion))
+        return verdict
 
 
 class _Ended:

@@ -1,0 +1,275 @@
+"""`lean-sandbox trace` over the wire: the embedded control plane, the controller, its listener."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from lean_sandbox.cli import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, main
+from lean_sandbox.run.endpoints_trace import Life
+from lean_sandbox.run.flight import Asked, Entry, Ran, Saw
+from lean_sandbox.settings import Settings
+from lean_sandbox.trace_chrome import chrome
+from tests.metrics.scrape import serving
+from tests.support.claims import CLAIMS, bound_name, claim, open_claims
+from tests.support.world import NS, World, open_world, sandbox
+
+Json = dict[str, Any]
+ON: Json = {"sandbox_status_window": 1.0, "sandbox_status_step_window": 0.0, "trace_entries": 1000}
+
+
+async def life_of(world: World, kind: str, name: str) -> Life:
+    """Return what the listener answers about an object."""
+    async with serving(world) as scraper:
+        path = f"/debug/trace?kind={kind}&namespace={NS}&name={name}"
+        answer = await scraper.get(path)
+    assert answer.status_code == 200
+    return msgspec.json.decode(answer.content, type=Life)
+
+
+async def command(world: World, *words: str) -> tuple[int, str, str]:
+    """Run `lean-sandbox trace` against the listener of a world; return code and what it said."""
+    said, complained = io.StringIO(), io.StringIO()
+
+    def run(url: str) -> int:
+        with redirect_stdout(said), redirect_stderr(complained):
+            return main(["trace", *words, "-n", NS, "--url", url])
+
+    async with serving(world) as scraper:
+        # The listener says in the log that it is there.
+        await scraper.get("/metrics")
+        code = await anyio.to_thread.run_sync(run, scraper.url(""))
+    return code, said.getvalue(), complained.getvalue()
+
+
+def told(entries: Sequence[Entry]) -> list[str]:
+    """Return entries in words."""
+    words = []
+    for one in entries:
+        match one:
+            case Saw():
+                words.append(f"{one.plural} {one.type} {'passed' if one.passed else 'dropped'}")
+            case Ran():
+                words.append(f"{one.plural} pass {one.outcome}")
+            case Asked():
+                words.append(f"{one.plural} {one.verb} {one.resource.partition('.')[0]} {one.code}")
+    return words
+
+
+def in_order(wanted: Sequence[str], found: Sequence[str]) -> bool:
+    """Tell whether some things are found one after the other, whatever is in between."""
+    rest = iter(found)
+    return all(one in rest for one in wanted)
+
+
+async def test_the_life_of_a_sandbox_from_added_to_ready() -> None:
+    """Its events and those of its Pod with their verdicts, its passes, each request it took."""
+    async with open_world(Settings(**ON)) as world:
+        await world.ready_sandbox(sandbox())
+        life = await life_of(world, "sandbox", "sb-1")
+        asked = world.asked()
+    found = told(life.entries)
+    for one in (
+        "sandboxes ADDED passed",
+        "pods MODIFIED passed",
+        # The echo of its own write.
+        "sandboxes MODIFIED dropped",
+        "sandboxes pass success",
+        "sandboxes create pods 201",
+    ):
+        assert one in found
+    # The label of subresources is kept whole, and every request of the controller belongs to it.
+    labels = [f"{one.verb} {one.resource}" for one in life.entries if isinstance(one, Asked)]
+    assert "patch sandboxes.agents.x-k8s.io/status" in labels
+    assert len(labels) == sum(n for what, n in asked.items() if not what.startswith("list"))
+    assert {one.key.name for one in life.entries} == {"sb-1"}
+    assert {one.reason for one in life.entries if isinstance(one, Saw) and one.passed} >= {
+        "first sight"
+    }
+    reasons = {reason for one in life.entries if isinstance(one, Ran) for reason in one.reasons}
+    assert {"sandbox", "pod ready"} <= reasons
+
+
+async def test_the_life_of_a_claim_follows_the_binding_to_sandbox_and_pod() -> None:
+    """One sees the whole bind: the claim's event, both patches, the member and its Pod."""
+    async with open_claims("m1", "m2", **ON) as world:
+        await world.create(claim())
+        name = bound_name(world)
+        life = await life_of(world, "claim", "c")
+    other = ({"m1", "m2"} - {name}).pop()
+    assert in_order(
+        ["sandboxclaims patch sandboxes 200", "sandboxclaims patch sandboxclaims 200"],
+        told(life.entries),
+    )
+    assert "sandboxclaims ADDED passed" in told(life.entries)
+    assert "sandboxclaims pass success" in told(life.entries)
+    objects = {(one.plural, one.key.name) for one in life.entries}
+    assert objects == {("sandboxclaims", "c"), ("sandboxes", name), ("pods", name)}
+    assert other not in {name for _, name in objects}
+
+
+async def test_what_has_ended_is_still_told() -> None:
+    """A claim that is gone leads to its Sandbox by the owner that the Sandbox's events showed."""
+    async with open_claims("m1", **ON) as world:
+        await world.create(claim())
+        await world.delete(CLAIMS, "c")
+        assert world.find(CLAIMS, "c") is None
+        assert world.find("sandboxes", "m1") is None
+        life = await life_of(world, "claim", "c")
+    found = told(life.entries)
+    for one in ("sandboxclaims DELETED passed", "sandboxes DELETED passed", "pods ADDED dropped"):
+        assert one in found
+
+
+async def test_a_deletion_that_only_a_relist_showed_is_told() -> None:
+    """What the gap has swallowed is an event like any other."""
+    async with open_world(Settings(**ON)) as world:
+        await world.ready_sandbox(sandbox())
+        await world.cut_watches()
+        world.plane.store.delete("sandboxes.agents.x-k8s.io", NS, "sb-1", grace_s=0)
+        world.plane.compact()
+        await world.recover()
+        life = await life_of(world, "sandbox", "sb-1")
+    assert "sandboxes DELETED passed" in told(life.entries)
+
+
+async def test_a_refused_request_and_a_failed_pass_are_told() -> None:
+    """Code of the request, outcome and error of the pass, and when it is tried again."""
+    async with open_world(Settings(**ON)) as world:
+        world.plane.fail_next("create", "pods", 500)
+        await world.create(sandbox())
+        await world.advance(2.0)
+        life = await life_of(world, "sandbox", "sb-1")
+    found = told(life.entries)
+    assert in_order(["sandboxes create pods 500", "sandboxes create pods 201"], found)
+    failed = [one for one in life.entries if isinstance(one, Ran) and one.outcome == "error"]
+    assert len(failed) == 1
+    assert failed[0].error
+    assert failed[0].next_s is not None
+    assert [one.attempts for one in life.entries if isinstance(one, Ran)].count(1) == 1
+
+
+async def test_off_nothing_is_kept_and_the_way_to_switch_it_on_is_told() -> None:
+    """The default keeps no entry, hooks in nowhere, and serves no path."""
+    async with open_world() as world:
+        controller = world.controller
+        await world.ready_sandbox(sandbox())
+        assert controller.flight is None
+        assert controller.intakes.pods._handle == controller.intakes.pods._take
+        assert controller.sandboxes.dispatcher._reconcile == controller.sandboxes._pass
+        async with serving(world) as scraper:
+            assert (await scraper.get("/debug/trace")).status_code == 404
+        code, said, told = await command(world, "sandbox", "sb-1")
+    assert (code, said) == (EXIT_CONFIG, "")
+    assert "tracing is off" in told
+    assert "--trace-entries=" in told
+
+
+async def test_what_was_never_seen_and_what_was_overwritten_is_told_apart() -> None:
+    """A wrong name, and a ring that is too small, have other ways out."""
+    async with open_world(Settings(**ON)) as world:
+        code, said, told = await command(world, "sandbox", "nobody")
+        assert (code, said) == (EXIT_FAILED, "")
+        assert "nothing has happened since it started" in told
+        await world.ready_sandbox(sandbox())
+        assert "look at name and namespace" in (await command(world, "sandbox", "nobody"))[2]
+        assert (await command(world, "claim", "sb-1"))[0] == EXIT_FAILED
+    async with open_world(Settings(**{**ON, "trace_entries": 3})) as world:
+        await world.ready_sandbox(sandbox("a"))
+        await world.ready_sandbox(sandbox("b"))
+        code, _, told = await command(world, "sandbox", "a")
+        assert code == EXIT_FAILED
+        assert "--trace-entries keeps more" in told
+
+
+async def test_the_table_and_the_chrome_file(tmp_path: Path) -> None:
+    """One line an entry, times since the claim was first seen; the file holds as many slices."""
+    path = tmp_path / "trace.json"
+    async with open_claims("m1", **ON) as world:
+        await world.create(claim())
+        code, said, _ = await command(world, "claim", "c", "--chrome", str(path))
+        life = await life_of(world, "claim", "c")
+    assert code == EXIT_OK
+    head, columns, *lines = said.splitlines()
+    assert head.startswith(f"claim {NS}/c: {len(life.entries)} entries, 0 is 2026-")
+    assert columns.split() == ["AT", "MS", "OBJECT", "WHAT", "TOOK", "MS", "DETAIL"]
+    assert len(lines) == len(life.entries)
+    first = next(line for line in lines if "claim c" in line and "event" in line)
+    assert first.split()[0] == "0.000"
+    assert "ADDED at" in first
+    assert any("patch sandboxclaims.extensions.agents.x-k8s.io/status 200" in one for one in lines)
+    written = json.loads(path.read_text())
+    kept = [one for one in written["traceEvents"] if one["ph"] != "M"]
+    assert len(kept) == len(life.entries)
+
+
+async def test_the_outputs_for_programs_are_json() -> None:
+    """`json` is the answer of the listener, `chrome` what Perfetto opens."""
+    async with open_world(Settings(**ON)) as world:
+        await world.ready_sandbox(sandbox())
+        life = await life_of(world, "sandbox", "sb-1")
+        code, said, _ = await command(world, "sandbox", "sb-1", "--output", "json")
+        assert code == EXIT_OK
+        assert len(json.loads(said)["entries"]) == len(life.entries)
+        code, said, _ = await command(world, "sandbox", "sb-1", "--output", "chrome")
+        assert code == EXIT_OK
+    assert json.loads(said) == msgspec.to_builtins(chrome(life))
+
+
+@pytest.mark.parametrize("query", ["", "kind=pod&namespace=a&name=b", "kind=claim&name=b"])
+async def test_a_question_without_kind_namespace_or_name_is_refused(query: str) -> None:
+    """400 says what is missing; other paths below it lead nowhere."""
+    async with open_world(Settings(**ON)) as world, serving(world) as scraper:
+        answer = await scraper.get(f"/debug/trace?{query}")
+        assert answer.status_code == 400
+        assert "namespace and name" in answer.text
+        assert (await scraper.get("/debug/trace/more?kind=claim")).status_code == 404
+        assert (await scraper.get("/debug/pprof/profile")).status_code == 404
+        assert (await scraper.get("/metrics")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://127.0.0.1:9", "cannot be reached"),
+        ("ftp://x", "is no http or https address"),
+        ("127.0.0.1:8080", "is no http or https address"),
+    ],
+)
+def test_a_controller_that_cannot_be_asked(
+    url: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message names the address."""
+    assert main(["trace", "claim", "c", "--url", url]) == EXIT_CONFIG
+    answer = capsys.readouterr().err
+    assert words in answer
+    assert url in answer
+
+
+async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """The flag and the path; nothing is printed instead."""
+    async with open_world(Settings(**ON)) as world:
+        await world.ready_sandbox(sandbox())
+        path = tmp_path / "missing" / "trace.json"
+        code, said, told = await command(world, "sandbox", "sb-1", "--chrome", str(path))
+    assert (code, said) == (EXIT_CONFIG, "")
+    assert f"--chrome: {path} cannot be written" in told
+
+
+async def test_tracing_costs_no_request() -> None:
+    """Law (design, budgets): what is asked is the same with and without."""
+
+    async def bill(settings: Settings) -> dict[str, int]:
+        async with open_world(settings) as world:
+            await world.ready_sandbox(sandbox())
+            return dict(world.asked(events=True))
+
+    assert await bill(Settings(**ON)) == await bill(Settings(**{**ON, "trace_entries": 0}))
