@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,6 +13,7 @@ from lean_sandbox.model.wire import OrNull, Value, fill
 
 __all__ = [
     "EMPTY_META",
+    "NO_RECORD",
     "ObjectMeta",
     "OwnerReference",
     "Ownership",
@@ -42,8 +43,14 @@ class OwnerReference(Value, frozen=True):
         return group if slash else ""
 
 
+class FieldManager(Value, frozen=True):
+    """One entry of ``metadata.managedFields``; the fields themselves are skipped while decoding."""
+
+    operation: str = ""
+
+
 class ObjectMeta(Value, frozen=True):
-    """Metadata of any object; ``managedFields`` are skipped while decoding."""
+    """Metadata of any object."""
 
     name: str = ""
     namespace: str = ""
@@ -57,13 +64,23 @@ class ObjectMeta(Value, frozen=True):
     deletionTimestamp: str | None = None
     creationTimestamp: str | None = None
     generateName: str = ""
+    managedFields: OrNull[tuple[FieldManager, ...]] = ()
 
     def __post_init__(self) -> None:
         fill(self, "finalizers", ())
         fill(self, "ownerReferences", ())
+        fill(self, "managedFields", ())
+
+    @property
+    def is_applied(self) -> bool:
+        """Whether somebody owns fields of the object by server-side apply."""
+        return any(manager.operation == "Apply" for manager in self.managedFields)
 
 
 EMPTY_META = ObjectMeta()
+
+NO_RECORD: Final[list[dict[str, Any]]] = [{}]
+"""What to write to ``metadata.managedFields`` to end the record of who set which field."""
 
 
 class Ownership(Enum):

@@ -52,7 +52,8 @@ class SandboxEntry(msgspec.Struct, gc=False):
     ``view`` and ``status`` come from a full object or from our own writes; ``None`` means that the
     full object has to be fetched. ``generation`` is the newest seen, ``view.generation`` the one
     the view was made of. ``fault`` says in words why the spec cannot be acted upon. ``pod_name`` is
-    the annotation of that meaning, ``notes`` the other annotations that are read. ``seen`` are the
+    the annotation of that meaning, ``notes`` the other annotations that are read. ``is_applied``
+    says that ``managedFields`` hold what somebody owns by server-side apply. ``seen`` are the
     fingerprints of the last event.
     """
 
@@ -61,6 +62,7 @@ class SandboxEntry(msgspec.Struct, gc=False):
     version: int
     generation: int
     is_deleting: bool
+    is_applied: bool = False
     owner: OwnerRow | None = None
     labels: dict[str, str] | None = None
     pod_name: str | None = None
@@ -99,6 +101,7 @@ def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
         version=as_version(row.resource_version),
         generation=row.generation or 0,
         is_deleting=row.deletion_timestamp is not None,
+        is_applied=_is_applied(row, old),
         owner=shared_owner(row.controller, key, old.owner if old is not None else None),
         labels=shared_map(chosen(row.labels, SANDBOX_LABELS)),
         pod_name=key.name if pod_name == key.name else pod_name,
@@ -112,9 +115,16 @@ def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
     return entry
 
 
+def _is_applied(row: MetaRow, old: SandboxEntry | None) -> bool:
+    if row.writers is None:
+        return old is not None and old.is_applied
+    return any(writer.operation == "Apply" for writer in row.writers)
+
+
 def sandbox_from_full(item: Sandbox, row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
     """Build the entry from a whole Sandbox."""
     entry = sandbox_from_row(row, old)
+    entry.is_applied = item.metadata.is_applied
     try:
         entry.view = _shared_view(view_of(item))
     except (ValueError, msgspec.ValidationError) as error:

@@ -54,6 +54,7 @@ class WriterRow(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One entry of ``managedFields``: who wrote what part when; which fields is skipped."""
 
     manager: str = ""
+    operation: str = ""
     subresource: str = ""
     time: str = ""
 

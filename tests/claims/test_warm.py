@@ -71,6 +71,39 @@ async def test_the_first_ready_member_becomes_the_claims_in_one_pass() -> None:
         ]
 
 
+@pytest.mark.parametrize("operation", ["Update", "Apply"])
+async def test_a_bound_sandbox_keeps_no_record_of_fields_but_that_of_an_apply(
+    operation: str,
+) -> None:
+    """The binding patch ends managedFields; where somebody applied, his part stays recorded."""
+    entry = {
+        "manager": "me",
+        "operation": operation,
+        "apiVersion": "agents.x-k8s.io/v1beta1",
+        "time": EPOCH_PLUS_2,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:metadata": {"f:annotations": {"f:note": {}}}},
+    }
+
+    def recorded_member(plane: ControlPlane) -> None:
+        add_member(plane, "m1")
+        # In two steps, for who writes a field takes it over.
+        for part in ({"annotations": {"note": "mine"}}, {"managedFields": [entry]}):
+            plane.store.patch("sandboxes.agents.x-k8s.io", NS, "m1", {"metadata": part})
+
+    async with open_claims(replicas=1, prepare=recorded_member, ready=False) as world:
+        await run_members(world, "m1")
+        await world.advance(2.0)
+        await world.create(claim())
+        await world.advance(2.0)
+        assert ready_of(world)[0] == "True"
+        metadata = world.get("m1")["metadata"]
+        assert metadata["annotations"]["note"] == "mine"
+        managers = [(one["manager"], one["operation"]) for one in metadata.get("managedFields", ())]
+        assert (("me", "Apply") in managers) is (operation == "Apply")
+        assert bool(managers) is (operation == "Apply")
+
+
 @pytest.mark.claim_case(53)
 async def test_a_member_of_the_fullest_node_goes_first() -> None:
     """Claim case 53: with m1 on n1, m2 and m3 on n2, m2 is taken, then m1."""

@@ -106,6 +106,8 @@ async def test_a_warm_claim_takes_two_writes_and_the_pool_is_full_again(scene: S
     assert sum(spent.reads.values()) <= 1, spent.reads
     assert not spent.refused
     taken = claim["status"]["sandbox"]["name"]
+    bound = (await scene.room.api.get(f"{scene.path('sandboxes')}/{taken}")).ok()
+    assert "managedFields" not in bound["metadata"]
     await scene.delete("sandboxclaims", "c")
     await answers(scene.room.api, f"{scene.path('sandboxes')}/{taken}", 404)
     await scene.until("pods", lambda found: len(found) == 2)

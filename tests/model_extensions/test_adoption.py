@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jsonpatch
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -179,6 +180,7 @@ def test_the_merge_patch_of_a_typical_member() -> None:
             "resourceVersion": "41",
             "labels": {**gone, CLAIM_UID: "u1"},
             "ownerReferences": [OWNER],
+            "managedFields": [{}],
         },
         "spec": {
             "podTemplate": {
@@ -186,6 +188,23 @@ def test_the_merge_patch_of_a_typical_member() -> None:
             }
         },
     }
+
+
+@pytest.mark.parametrize("is_applied", [False, True])
+def test_the_record_of_fields_ends_unless_somebody_applied(*, is_applied: bool) -> None:
+    """Either patch empties managedFields, but never what somebody owns by server-side apply."""
+    before = member()
+    before["metadata"]["managedFields"] = [{"manager": "x"}]
+    what = msgspec.structs.replace(known(before), is_applied=is_applied)
+    operations = adoption_patch(what, facts(), pod_metadata(), ref_hash=H, touches_template=False)
+    assert operations is not None
+    patch = adoption_merge_patch(
+        what, facts(), pod_metadata(), ref_hash=H, resource_version="41", touches_template=False
+    )
+
+    wanted = [{"manager": "x"}] if is_applied else [{}]
+    assert patched(before, operations)["metadata"]["managedFields"] == wanted
+    assert merged(before, as_json(patch))["metadata"]["managedFields"] == wanted
 
 
 @pytest.mark.claim_case(71)

@@ -291,6 +291,7 @@ class Binder:
             labels=held.labels,
             annotations=held.annotations,
             template_metadata=current,
+            is_applied=held.is_applied,
         )
         patch = adoption_patch(
             member, facts, desired, ref_hash=ref_hash, touches_template=touches
