@@ -45,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if words[:1] in (["run"], ["config"]):
             return _run_flagged(*words)
+        if words[:1] == ["bench"]:
+            return _run_bench(words[1:])
         return _run_other(words)
     except ConfigError as error:
         print(f"lean-sandbox: {error}", file=sys.stderr)  # noqa: T201
@@ -62,6 +64,13 @@ def _run_flagged(command: str, *arguments: str) -> int:
     from lean_sandbox import cli_flags  # noqa: PLC0415
 
     return (cli_flags.run if command == "run" else cli_flags.config)(arguments)
+
+
+def _run_bench(arguments: Sequence[str]) -> int:
+    """Run the bench, whose many flags no other command pays for."""
+    from lean_sandbox.bench import command  # noqa: PLC0415
+
+    return command.main(arguments)
 
 
 def _run_other(arguments: Sequence[str]) -> int:
@@ -84,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"lean-sandbox {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_demo(commands)
-    # Only for the list of commands: see _run_flagged.
+    # Only for the list of commands, as bench below: see main.
     commands.add_parser("run", help="run the controller against a cluster")
     commands.add_parser("config", help="print the effective settings and where each came from")
     _add_local(commands)
@@ -92,7 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_explain(commands)
     _add_trace(commands)
     _add_metrics(commands)
-    _add_bench(commands)
+    commands.add_parser(
+        "bench", help="measure the controller under load, its memory and its events"
+    )
     _add_version(commands)
     return parser
 
@@ -370,34 +381,6 @@ def _run_metrics(_given: argparse.Namespace) -> int:
         rows.append(f"| `{family.name}` | {family.kind.value} | {labels} | {meaning} |")
     sys.stdout.write("\n".join((*rows, "")))
     return EXIT_OK
-
-
-# -- bench -----------------------------------------------------------------------------------------
-
-
-def _add_bench(commands: _Commands) -> None:
-    parser = _command(
-        commands,
-        "bench",
-        "measure the controller's memory and the cost of one event on this machine",
-        "Starts the embedded control plane and the controller as processes of their own.",
-    )
-    parser.add_argument(
-        "what", choices=("memory", "events", "all"), nargs="?", default="all", help="(default: all)"
-    )
-    parser.add_argument(
-        "--output", choices=("table", "json"), default="table", help="(default: table)"
-    )
-    parser.add_argument(
-        "--plot", type=Path, default=None, metavar="FILE", help="write an SVG plot as well"
-    )
-    parser.set_defaults(run=_run_bench)
-
-
-def _run_bench(given: argparse.Namespace) -> int:
-    from lean_sandbox.bench.command import run_bench  # noqa: PLC0415
-
-    return EXIT_OK if run_bench(given.what, given.output, given.plot) else EXIT_FAILED
 
 
 # -- version ---------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""``lean-sandbox bench``: the controller's memory and the cost of one event, on this machine."""
+"""``lean-sandbox bench``: scenarios under load, memory, and the cost of one event."""

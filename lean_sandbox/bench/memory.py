@@ -7,6 +7,7 @@ tried. Everything is measured as resident memory through /proc.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +21,7 @@ from lean_sandbox.bench.process import (
     BenchError,
     Memory,
     Worker,
+    cpu_ticks,
     memory_of,
     process,
     settled_memory,
@@ -35,6 +37,7 @@ __all__ = [
     "HolderRow",
     "MemoryReport",
     "measure_memory",
+    "reference_mib",
 ]
 
 SIZES: Final = (0, 1000, 5000, 10_000)
@@ -55,6 +58,8 @@ class ControllerRow(msgspec.Struct, frozen=True):
     start_s: float
     asked: Asked
     """What it asked for from its start until it rested."""
+    cpu_s: float = 0.0
+    """What it used until then."""
 
 
 class HolderRow(msgspec.Struct, frozen=True):
@@ -85,6 +90,11 @@ class MemoryReport(msgspec.Struct, frozen=True):
         """Return a holder's KiB for each Sandbox, above what it takes with none."""
         empty = next(held.memory.rss_kib for held in self.holders if held.sandboxes == 0)
         return (row.memory.rss_kib - empty) / row.sandboxes if row.sandboxes else 0.0
+
+
+def reference_mib(sandboxes: int) -> float:
+    """Return what the reference controller takes over so many Sandboxes."""
+    return REFERENCE_EMPTY_MIB + sandboxes * REFERENCE_EACH_KIB / 1024
 
 
 async def measure_memory(
@@ -133,6 +143,8 @@ async def _controller(
         *("--kubeconfig", str(folder / KUBECONFIG), "--log-format", "json"),
         # As in a cluster with its listeners open, but on ports that nobody has.
         *("--metrics-bind-address", "127.0.0.1:0", "--health-probe-bind-address", "127.0.0.1:0"),
+        # Nobody else serves this server; in a cluster the Lease decides, without a look.
+        "--allow-second-controller",
     )
     began = clock.monotonic()
     async with process(
@@ -144,8 +156,9 @@ async def _controller(
             await clock.sleep(_POLL_S)
         start_s = clock.monotonic() - began
         memory = await settled_memory(controller.pid, clock, quiet_s=quiet_s)
+        cpu_s = cpu_ticks(controller.pid) / os.sysconf("SC_CLK_TCK")
         asked = await plane.ask(Asked)
-    row = ControllerRow(size, memory, round(start_s, 2), asked)
+    row = ControllerRow(size, memory, round(start_s, 2), asked, round(cpu_s, 2))
     if asked.open_watches == 0:
         raise BenchError("the controller holds no watch open: this measured something else")
     return row

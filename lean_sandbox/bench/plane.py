@@ -37,13 +37,17 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What controllers asked for, from the audit log; watches are not counted."""
+    """What controllers asked for, from the audit log; watches are not counted.
+
+    ``requests`` has them by ``verb kind``, without those about Leases.
+    """
 
     gets: int
     lists: int
     writes: int
     failures: int
     open_watches: int
+    requests: dict[str, int] = {}
 
 
 async def stocked(state: Path, count: int) -> LocalSettings:
@@ -85,8 +89,11 @@ def put_objects(store: Store, registry: Registry, count: int) -> None:
 def asked(plane: ControlPlane) -> Asked:
     """Count the controllers' requests in the audit log."""
     verbs: Counter[str] = Counter()
+    requests: Counter[str] = Counter()
     for entry in plane.audit.select(user_agent=_AGENT):
         verbs[entry.verb] += 1
+        if entry.verb != "watch" and entry.resource != "leases":
+            requests[entry.what] += 1
         verbs["failed"] += entry.code >= 400
     return Asked(
         gets=verbs["get"],
@@ -94,6 +101,7 @@ def asked(plane: ControlPlane) -> Asked:
         writes=sum(verbs[verb] for verb in _WRITES),
         failures=verbs["failed"],
         open_watches=plane.open_watches,
+        requests=dict(requests.most_common()),
     )
 
 

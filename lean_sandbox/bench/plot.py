@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 from xml.sax.saxutils import escape
 
-__all__ = ["Chart", "Series", "render", "ticks"]
+__all__ = ["HEAD", "Chart", "Series", "render", "shown", "text", "ticks"]
 
 _WIDTH: Final = 900
 _HEIGHT: Final = 520
@@ -20,28 +20,34 @@ _LABEL_GAP: Final = 17.0
 _LEGEND_WIDTH: Final = 352
 _LEGEND_STEP: Final = 21
 _STYLE: Final = "font-family:system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif"
-_HEAD: Final = (
+HEAD: Final = (
     f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
     f' width="{_WIDTH}" height="{_HEIGHT}" role="img" style="{_STYLE}">'
 )
+"""The beginning of every picture; all are of one size."""
 _INK: Final = "#1f2328"
 _FAINT: Final = "#d0d7de"
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line: its points by x, and the label at its end."""
+    """One line: its points by x, and the label at its end, unless that would say nothing."""
 
     name: str
     colour: str
     points: Sequence[tuple[float, float]]
     is_dashed: bool = False
     is_bold: bool = False
+    has_end: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn. ``note`` is small print under the axes."""
+    """What is drawn. ``note`` is small print under the axes.
+
+    ``y_highest`` ends the vertical axis there; otherwise it reaches above all points. The legend
+    stands at the top left, or where ``legend_at`` says: ``right`` (bottom right) or ``bottom``.
+    """
 
     title: str
     subtitle: str
@@ -50,6 +56,8 @@ class Chart:
     y_unit: str
     series: Sequence[Series]
     note: str = ""
+    y_highest: float | None = None
+    legend_at: Literal["top", "right", "bottom"] = "top"
 
 
 def ticks(highest: float, wanted: int = 6) -> list[float]:
@@ -62,23 +70,30 @@ def ticks(highest: float, wanted: int = 6) -> list[float]:
     return [step * number for number in range(math.ceil(highest / step) + 1)]
 
 
+def shown(value: float) -> str:
+    """Return a number with as many decimals as its size makes worth reading."""
+    decimals = 0 if value >= 100 or value == round(value) else 1 if value >= 10 else 2
+    found = f"{value:,.{decimals}f}"
+    return found.rstrip("0").rstrip(".") if "." in found else found
+
+
 def render(chart: Chart) -> str:
     """Return the chart as an SVG document. Needs at least one point."""
     points = [point for line in chart.series for point in line.points]
     x_ticks = ticks(max(x for x, _ in points))
-    y_ticks = ticks(max(y for _, y in points))
+    y_ticks = ticks(max(y for _, y in points) if chart.y_highest is None else chart.y_highest)
     frame = _Frame(x_ticks[-1], y_ticks[-1])
     parts = [
-        _HEAD,
+        HEAD,
         f"<title>{escape(chart.title)}</title>",
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
-        _text(24, 32, chart.title, size=19, weight=600),
-        _text(24, 54, chart.subtitle, size=13, colour="#57606a"),
+        text(24, 32, chart.title, size=19, weight=600),
+        text(24, 54, chart.subtitle, size=13, colour="#57606a"),
         *_axes(chart, frame, x_ticks, y_ticks),
         *(_line(line, frame) for line in chart.series),
         *_end_labels(chart, frame),
         *_legend(chart),
-        _text(24, _HEIGHT - 12, chart.note, size=11, colour="#57606a"),
+        text(24, _HEIGHT - 12, chart.note, size=11, colour="#57606a"),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -107,13 +122,13 @@ def _axes(
     for value in y_ticks:
         at = frame.y(value)
         parts.append(_rule(left, at, right, at, _INK if value == 0 else _FAINT))
-        parts.append(_text(left - 8, at + 4, f"{value:,.0f}", size=12, anchor="end"))
+        parts.append(text(left - 8, at + 4, shown(value), size=12, anchor="end"))
     for value in x_ticks:
         at = frame.x(value)
         parts.append(_rule(at, floor, at, floor + 5, _INK))
-        parts.append(_text(at, floor + 20, f"{value:,.0f}", size=12, anchor="middle"))
+        parts.append(text(at, floor + 20, shown(value), size=12, anchor="middle"))
     middle = (floor + _TOP) / 2
-    parts.append(_text((left + right) / 2, floor + 40, chart.x_label, size=13, anchor="middle"))
+    parts.append(text((left + right) / 2, floor + 40, chart.x_label, size=13, anchor="middle"))
     parts.append(
         f'<text transform="translate(26 {middle:.1f}) rotate(-90)" font-size="13"'
         f' text-anchor="middle" fill="{_INK}">{escape(chart.y_label)}</text>'
@@ -139,7 +154,8 @@ def _stroke(line: Series) -> str:
 def _end_labels(chart: Chart, frame: _Frame) -> list[str]:
     """Write the last value at the end of each line, moved apart where lines end together."""
     ends = sorted(
-        ((frame.y(line.points[-1][1]), line) for line in chart.series), key=lambda end: -end[0]
+        ((frame.y(line.points[-1][1]), line) for line in chart.series if line.has_end),
+        key=lambda end: -end[0],
     )
     parts = []
     lowest = frame.y(0)
@@ -148,10 +164,10 @@ def _end_labels(chart: Chart, frame: _Frame) -> list[str]:
         lowest = place - _LABEL_GAP
         x, y = line.points[-1]
         parts.append(
-            _text(
+            text(
                 frame.x(x) + 10,
                 place,
-                f"{y:,.0f} {chart.y_unit}",
+                f"{shown(y)} {chart.y_unit}".rstrip(),
                 size=13,
                 colour=line.colour,
                 weight=700 if line.is_bold else 600,
@@ -163,15 +179,20 @@ def _end_labels(chart: Chart, frame: _Frame) -> list[str]:
 def _legend(chart: Chart) -> list[str]:
     # White behind the words keeps them legible where grid lines pass.
     height = _LEGEND_STEP * len(chart.series) + 4
-    place = f'x="{_LEFT + 10}" y="{_TOP + 2}" width="{_LEGEND_WIDTH}" height="{height}"'
+    left, top = _LEFT + 10, _TOP + 2
+    if chart.legend_at == "right":
+        left = _WIDTH - _RIGHT - _LEGEND_WIDTH - 4
+    if chart.legend_at != "top":
+        top = _HEIGHT - _BOTTOM - height - 8
+    place = f'x="{left}" y="{top}" width="{_LEGEND_WIDTH}" height="{height}"'
     parts = [f'<rect {place} fill="#ffffff"/>']
     for number, line in enumerate(chart.series):
-        at = _TOP + 14 + number * _LEGEND_STEP
+        at = top + 12 + number * _LEGEND_STEP
         parts.append(
-            f'<line x1="{_LEFT + 18}" y1="{at}" x2="{_LEFT + 48}" y2="{at}" {_stroke(line)}/>'
+            f'<line x1="{left + 8}" y1="{at}" x2="{left + 38}" y2="{at}" {_stroke(line)}/>'
         )
         weight = 600 if line.is_bold else 400
-        parts.append(_text(_LEFT + 56, at + 4, line.name, size=13, weight=weight))
+        parts.append(text(left + 46, at + 4, line.name, size=13, weight=weight))
     return parts
 
 
@@ -182,17 +203,18 @@ def _rule(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
     )
 
 
-def _text(
+def text(
     x: float,
     y: float,
-    text: str,
+    words: str,
     *,
     size: int,
     colour: str = _INK,
     anchor: str = "start",
     weight: int = 400,
 ) -> str:
+    """Return words at a place of the picture."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}"'
-        f' text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
+        f' text-anchor="{anchor}" fill="{colour}">{escape(words)}</text>'
     )

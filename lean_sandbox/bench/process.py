@@ -166,6 +166,8 @@ async def _start(command: list[str], errors: IO[bytes]) -> Process:
         stdout=subprocess.PIPE,
         stderr=errors,
         env={**os.environ, "PYTHONPATH": search, "PYTHONUNBUFFERED": "1"},
+        # Ctrl-C on the terminal is for this process, which then ends its children in order.
+        start_new_session=True,
     )
 
 

@@ -9,14 +9,17 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lean_sandbox.bench.command import chart_of, print_memory, run_bench
+from lean_sandbox.bench.charts_memory import chart_of
+from lean_sandbox.bench.command import main
 from lean_sandbox.bench.events import measure_events
 from lean_sandbox.bench.memory import ControllerRow, HolderRow, MemoryReport
 from lean_sandbox.bench.plane import Asked
 from lean_sandbox.bench.plot import render, ticks
 from lean_sandbox.bench.process import Memory
+from lean_sandbox.bench.tables import print_memory
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.demo.tables import Screen
+from lean_sandbox.exits import EXIT_OK, EXIT_USAGE
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
@@ -114,10 +117,11 @@ def test_every_representation_and_other_decoder_is_measured() -> None:
 
 
 def test_the_command_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
-    """With --output json nothing but the figures is printed."""
-    assert run_bench("events", "json", None)
+    """With --output json nothing but the report is printed."""
+    assert main(["events", "--output", "json"]) == EXIT_OK
     printed = json.loads(capsys.readouterr().out)
-    assert set(printed) == {"events"}
+    assert printed["memory"] is None
+    assert printed["scenarios"] == []
     assert {row["representation"] for row in printed["events"]["events"]} == {
         "table",
         "metadata",
@@ -129,6 +133,6 @@ def test_a_plot_without_memory_is_refused_before_anything_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The message says what the plot would show."""
-    assert not run_bench("events", "table", tmp_path / "plot.svg")
+    assert main(["events", "--plot", str(tmp_path / "plot.svg")]) == EXIT_USAGE
     assert "memory" in capsys.readouterr().err
     assert not (tmp_path / "plot.svg").exists()

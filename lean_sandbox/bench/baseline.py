@@ -1,0 +1,89 @@
+"""The floor scenario: claims bound by three bare requests each, one at a time and in a burst."""
+
+from __future__ import annotations
+
+from lean_sandbox.api.resources import SANDBOXCLAIMS, SANDBOXES
+from lean_sandbox.bench import bodies
+from lean_sandbox.bench.figures import in_ms, per_item
+from lean_sandbox.bench.floor import Done
+from lean_sandbox.bench.load import (
+    Sent,
+    in_milliseconds,
+    latencies_of,
+    latency_figures,
+    make_pool,
+    send,
+    send_one,
+    until_ready,
+    watching,
+)
+from lean_sandbox.bench.process import BenchError, process
+from lean_sandbox.bench.report import ScenarioReport
+from lean_sandbox.bench.stage import Stage
+from lean_sandbox.bench.subject import process_usage
+
+__all__ = ["run_floor"]
+
+_ALONE = 10
+
+
+async def run_floor(stage: Stage) -> ScenarioReport:
+    """Bind ``count`` claims at once by bare requests, after a few one at a time.
+
+    No controller may run. Raises BenchError when the binding process fails.
+    """
+    options = stage.options
+    count = options.count
+    async with stage.namespace("floor") as namespace:
+        uid = await make_pool(stage.client, namespace, count + _ALONE)
+        members = [f"w{number}" for number in range(count + _ALONE)]
+        await send(
+            stage,
+            SANDBOXES,
+            namespace,
+            members,
+            lambda name: bodies.sandbox(name, owner_uid=uid),
+        )
+        arguments = (*stage.connection_arguments, namespace, uid, str(options.floor_in_flight))
+        log = stage.folder / "floor.log"
+        async with (
+            process("lean_sandbox.bench.floor", *arguments, log=log) as binder,
+            watching(stage, SANDBOXCLAIMS, namespace) as seen,
+        ):
+            prepared = await binder.read(Done)
+            if prepared.free != len(members):
+                raise BenchError(
+                    f"{prepared.free} Sandboxes are free instead of {len(members)}: does another"
+                    " controller serve this server?"
+                )
+            alone = Sent({}, {})
+            for number in range(_ALONE):
+                await send_one(stage, SANDBOXCLAIMS, namespace, f"a{number}", bodies.claim, alone)
+                await until_ready(stage, seen, number + 1, "claims of the floor, one at a time,")
+            before = process_usage(binder.pid)
+            began = stage.clock.monotonic()
+            names = [f"c{number}" for number in range(count)]
+            sent = await send(stage, SANDBOXCLAIMS, namespace, names, bodies.claim)
+            await until_ready(stage, seen, count + _ALONE, "claims of the floor")
+            seconds = stage.clock.monotonic() - began
+            after = process_usage(binder.pid)
+            done = await binder.ask(Done)
+        latencies_s = latencies_of(sent, seen)
+        cpu_ms = (
+            None
+            if after.cpu_s is None or before.cpu_s is None
+            else 1000 * (after.cpu_s - before.cpu_s)
+        )
+        figures: dict[str, float | None] = {"claims": count}
+        return ScenarioReport(
+            name="floor",
+            figures=figures
+            | latency_figures(sent, latencies_s)
+            | {
+                "one_p50_ms": in_ms(latencies_of(alone, seen), 50),
+                "seconds": round(seconds, 2),
+                "requests_each": per_item(done.requests, count + _ALONE),
+                "cpu_ms_each": per_item(cpu_ms, count),
+            },
+            latencies_ms=in_milliseconds(latencies_s),
+        )

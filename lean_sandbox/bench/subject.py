@@ -1,0 +1,158 @@
+"""The controller that is measured: its counters, its process, and when it has come to rest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import msgspec
+
+from lean_sandbox.api.connection import Connection
+from lean_sandbox.api.errors import ControlPlaneError
+from lean_sandbox.api.transport import Transport
+from lean_sandbox.bench.counts import Cost, Snapshot, read_metrics
+from lean_sandbox.bench.plane import Asked
+from lean_sandbox.bench.process import BenchError, Worker, cpu_ticks, memory_of
+from lean_sandbox.clock import Clock
+
+__all__ = ["QUIET_LIMIT_S", "Mark", "Subject", "Usage", "open_subject", "process_usage"]
+
+QUIET_LIMIT_S = 180.0
+_SCRAPE_S = 15.0
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """CPU time and resident memory of a process so far; None where /proc does not tell."""
+
+    cpu_s: float | None
+    rss_kib: float | None
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """The counters at the beginning of a stretch that is measured."""
+
+    snapshot: Snapshot
+
+
+def process_usage(pid: int | None) -> Usage:
+    """Read /proc. Raises BenchError when the process has ended though there is a /proc."""
+    if pid is None or not os.path.isdir("/proc/self"):  # noqa: PTH112 - no Path made at 20 Hz
+        return Usage(None, None)
+    return Usage(cpu_ticks(pid) * _TICK_S, memory_of(pid).rss_kib)
+
+
+class Subject:
+    """A running controller. ``plane`` is the embedded server, whose audit log checks the counts."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        pid: int | None,
+        metrics: Transport | None,
+        path: str,
+        plane: Worker | None,
+    ) -> None:
+        self.pid = pid
+        self._clock = clock
+        self._metrics = metrics
+        self._path = path
+        self._plane = plane
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether requests can be counted."""
+        return self._metrics is not None
+
+    async def snapshot(self) -> Snapshot:
+        """Read all counters; what cannot be read is None. Raises BenchError for one that fails."""
+        found = Snapshot()
+        if self._metrics is not None:
+            try:
+                answer = await self._metrics.request("GET", self._path, timeout_s=_SCRAPE_S)
+            except ControlPlaneError as error:
+                raise BenchError(f"the controller's metrics cannot be read: {error}") from error
+            if answer.status != 200:
+                raise BenchError(
+                    f"the controller's metrics at {self._metrics.host}{self._path} are answered"
+                    f" with {answer.status}; give the address of a plain HTTP endpoint"
+                )
+            found = read_metrics(answer.body.decode("utf-8", "replace"))
+        if self.pid is not None:
+            usage = process_usage(self.pid)
+            if usage.cpu_s is not None:
+                found = msgspec.structs.replace(found, cpu_s=usage.cpu_s, rss_kib=usage.rss_kib)
+        return found
+
+    async def begin(self) -> Mark:
+        """Begin a stretch: from here on requests count."""
+        if self._plane is not None:
+            await self._plane.ask(Asked)
+        return Mark(await self.snapshot())
+
+    async def end(self, mark: Mark) -> tuple[Cost, int | None]:
+        """End a stretch: its cost, and how far the audit log differs from the counters.
+
+        The difference is the number of requests that only one of the two has seen; None without an
+        audit log.
+        """
+        cost = (await self.snapshot()).since(mark.snapshot)
+        if self._plane is None or cost.requests is None:
+            return cost, None
+        audited = (await self._plane.ask(Asked)).requests
+        counted = cost.by_kind()
+        kinds = {*audited, *counted}
+        return cost, sum(abs(audited.get(kind, 0) - counted.get(kind, 0)) for kind in kinds)
+
+    async def quiet(self, quiet_s: float, after: str) -> None:
+        """Wait until the controller has done nothing for ``quiet_s``.
+
+        That is: made no request, or, where they cannot be counted, used next to no CPU. Raises
+        BenchError after three minutes.
+        """
+        deadline = self._clock.monotonic() + QUIET_LIMIT_S
+        last, since = await self._activity(), self._clock.monotonic()
+        while self._clock.monotonic() < deadline:
+            await self._clock.sleep(quiet_s / 4)
+            found = await self._activity()
+            # One tick is what timers of an idle process come to.
+            if found - last > 1:
+                last, since = found, self._clock.monotonic()
+            elif self._clock.monotonic() - since >= quiet_s:
+                return
+        raise BenchError(f"waited {QUIET_LIMIT_S:g} s for the controller to rest after {after}")
+
+    async def _activity(self) -> float:
+        if self._metrics is not None:
+            requests = (await self.snapshot()).requests
+            if requests is not None:
+                # Doubled, so that a single request is above the one tick that is forgiven.
+                return 2.0 * requests.total()
+        if self.pid is not None:
+            cpu_s = process_usage(self.pid).cpu_s
+            if cpu_s is not None:
+                return round(cpu_s / _TICK_S)
+        return 0.0
+
+
+@asynccontextmanager
+async def open_subject(
+    clock: Clock, *, pid: int | None, metrics_url: str, plane: Worker | None = None
+) -> AsyncIterator[Subject]:
+    """Open a running controller by its process id, its metrics, or both.
+
+    Raises ConfigError for an address that is none.
+    """
+    if not metrics_url:
+        yield Subject(clock, pid=pid, metrics=None, path="", plane=plane)
+        return
+    url = urlsplit(metrics_url)
+    connection = Connection(f"{url.scheme}://{url.netloc}", source="--against")
+    transport = Transport(connection, clock=clock, user_agent="bench-metrics")
+    try:
+        yield Subject(clock, pid=pid, metrics=transport, path=url.path or "/metrics", plane=plane)
+    finally:
+        await transport.aclose()
