@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.claims import (
+    ANNOTATION,
     CLAIM_UID,
     CLAIMS,
     LAUNCH_TYPE,
@@ -50,6 +51,17 @@ async def test_an_empty_pool_gives_a_new_sandbox_of_the_claims_name() -> None:
         assert get_claim(world)["status"]["sandbox"] == {"name": "c"}
         await world.advance(1.0)
         assert events_of(world) == [("SandboxProvisioned", "Provisioning", 'Created Sandbox "c"')]
+
+
+async def test_the_annotation_of_warm_claims_is_not_put_on_a_cold_one() -> None:
+    """The annotation says that the Sandbox came from a pool (claims, 2 and 3.6)."""
+    async with open_claims() as world:
+        await world.create(claim())
+        await run_members(world, "c")
+        await world.advance(12.0)
+        annotations = get_claim(world)["metadata"]["annotations"]
+        assert "agents.x-k8s.io/claim-first-ready-at" in annotations
+        assert ANNOTATION not in annotations
 
 
 @pytest.mark.claim_case(2)

@@ -261,9 +261,10 @@ class ClaimReconciler:
         new: SandboxClaimStatus,
         sandbox: SandboxEntry,
     ) -> None:
-        annotations = entry.annotations or {}
-        is_labelled = names.SANDBOX_NAME_ANNOTATION in (entry.labels or {})
-        if is_labelled or annotations.get(names.SANDBOX_NAME_ANNOTATION) != sandbox.key.name:
+        annotations, key = entry.annotations or {}, names.SANDBOX_NAME_ANNOTATION
+        # The annotation marks a Sandbox that came from a pool; one of the claim's own has its name.
+        is_noted = sandbox.key.name in (entry.key.name, annotations.get(key))
+        if key in (entry.labels or {}) or not is_noted:
             self._annotator.bound(entry, sandbox.key.name)
         is_stamped = bool(annotations.get(names.CLAIM_FIRST_READY_AT_ANNOTATION))
         match first_ready_recording(old, new, is_stamped=is_stamped):
