@@ -264,7 +264,7 @@ class Settings:
     )
     trace_entries: int = _option(
         0,
-        "events, passes and requests kept in memory for `lean-sandbox trace`, at 0.4 KiB each; the"
+        "events, passes and requests kept in memory for `lean-sandbox trace`, at 0.3 KiB each; the"
         " oldest is overwritten. Served on /debug/trace of the metrics listener, to anyone who can"
         " reach it; 0: none are kept",
         INTEGER,

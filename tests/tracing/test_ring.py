@@ -11,6 +11,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from filters import Change, EventType, Verdict
 from lean_sandbox.api.telemetry import RequestRecord
 from lean_sandbox.run.endpoints_trace import Life
 from lean_sandbox.run.flight import (
@@ -20,8 +21,10 @@ from lean_sandbox.run.flight import (
     Asked,
     Entry,
     FlightRecorder,
+    Kept,
     Ran,
     Saw,
+    Sight,
 )
 from lean_sandbox.trace_chrome import chrome
 from lean_sandbox.trace_command import table
@@ -31,12 +34,22 @@ from tests.support.clock import FakeClock
 Json = dict[str, Any]
 NAMES = st.sampled_from("abc")
 TIMES = st.floats(0.0, 100.0)
+PASSED = Verdict(Change.FIRST_SEEN, "first sight", passed=True)
 TEXTS = st.text(max_size=8)
 
 
-def saw(plural: str, name: str, owner: str = "", at: float = 0.0) -> Saw:
-    """Return an event that passed."""
-    return Saw(at, plural, Key("ns", name), "ADDED", True, "first sight", "1", owner)  # noqa: FBT003
+def saw(plural: str, name: str, owner: str = "", at: float = 0.0) -> Sight:
+    """Return an event that passed, as it is kept."""
+    return Sight(at, plural, Key("ns", name), EventType.ADDED, PASSED, "1", owner)
+
+
+def kept(entry: Entry) -> Kept:
+    """Return an entry as the ring keeps it."""
+    if not isinstance(entry, Saw):
+        return entry
+    verdict = Verdict(Change.GENERATION, entry.reason, passed=entry.passed)
+    type_ = EventType(entry.type)
+    return Sight(entry.at, entry.plural, entry.key, type_, verdict, entry.version, entry.owner)
 
 
 @st.composite
@@ -69,9 +82,10 @@ def test_the_ring_never_holds_more_than_it_may_and_the_last_are_kept(
 ) -> None:
     """Whatever comes: the newest entries in their order, and a count of all there ever were."""
     ring = FlightRecorder(most, FakeClock())
-    for one in coming:
+    wanted = [kept(one) for one in coming]
+    for one in wanted:
         ring._keep(one)
-    assert list(ring) == coming[-most:]
+    assert list(ring) == wanted[-most:]
     assert ring.recorded == len(coming)
 
 
@@ -82,7 +96,7 @@ def test_about_finds_each_entry_of_the_family_once_in_the_order_of_time(
     """The object, what its events' owners lead to, and nothing else."""
     ring = FlightRecorder(100, FakeClock())
     for one in coming:
-        ring._keep(one)
+        ring._keep(kept(one))
     sandboxes = {
         one.key.name
         for one in coming
@@ -98,8 +112,8 @@ def test_about_finds_each_entry_of_the_family_once_in_the_order_of_time(
     wanted = {CLAIMS: {"a"}, SANDBOXES: sandboxes, PODS: pods}
     found = ring.about((CLAIMS, Key("ns", "a")))
     assert [one.at for one in found] == sorted(one.at for one in found)
-    kept = [one for one in coming if one.key.name in wanted[one.plural]]
-    assert sorted(map(repr, found)) == sorted(map(repr, kept))
+    family = [one for one in coming if one.key.name in wanted[one.plural]]
+    assert sorted(map(repr, found)) == sorted(map(repr, family))
 
 
 def test_children_that_are_known_otherwise_count_as_well() -> None:
