@@ -248,7 +248,7 @@ class FlightRecorder:
 
 
 def _told(kept: Kept) -> Entry:
-    if type(kept) is not Sight:
+    if not isinstance(kept, Sight):
         return kept
     verdict = kept.verdict
     return Saw(
