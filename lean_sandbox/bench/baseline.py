@@ -12,6 +12,7 @@ from lean_sandbox.bench.load import (
     latencies_of,
     latency_figures,
     make_pool,
+    make_template,
     send,
     send_one,
     until_ready,
@@ -35,6 +36,7 @@ async def run_floor(stage: Stage) -> ScenarioReport:
     options = stage.options
     count = options.count
     async with stage.namespace("floor") as namespace:
+        await make_template(stage.client, namespace)
         uid = await make_pool(stage.client, namespace, count + _ALONE)
         members = [f"w{number}" for number in range(count + _ALONE)]
         await send(

@@ -97,7 +97,6 @@ def _latency(scenario: ScenarioReport, report: Report, where: str) -> Chart:
         series=series,
         note=where,
         y_highest=100.0,
-        legend_at="right",
     )
 
 
@@ -160,7 +159,6 @@ def _over_sandboxes(scenario: ScenarioReport, where: str) -> Iterator[tuple[str,
                     Series("lean-sandbox", OURS, memory, is_bold=True),
                 ],
                 note=where,
-                legend_at="bottom",
             )
         ),
     )

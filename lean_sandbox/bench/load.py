@@ -30,6 +30,7 @@ __all__ = [
     "latencies_of",
     "latency_figures",
     "make_pool",
+    "make_template",
     "send",
     "send_one",
     "until_full",
@@ -112,9 +113,13 @@ async def watching(stage: Stage, resource: Resource, namespace: str) -> AsyncIte
         group.cancel_scope.cancel()
 
 
-async def make_pool(client: Client, namespace: str, replicas: int) -> str:
-    """Create the template and the pool; return the pool's uid."""
+async def make_template(client: Client, namespace: str) -> None:
+    """Create the template of the pool."""
     await client.create(SANDBOXTEMPLATES, namespace, bodies.template())
+
+
+async def make_pool(client: Client, namespace: str, replicas: int) -> str:
+    """Create the pool; return its uid."""
     made = await client.create(SANDBOXWARMPOOLS, namespace, bodies.pool(replicas), _Made)
     return made.metadata.uid
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 from xml.sax.saxutils import escape
+
+from lean_sandbox.bench.plot_legend import Box, free_corner
 
 __all__ = ["HEAD", "Chart", "Series", "render", "shown", "text", "ticks"]
 
@@ -17,8 +19,11 @@ _RIGHT: Final = 190
 _TOP: Final = 76
 _BOTTOM: Final = 92
 _LABEL_GAP: Final = 17.0
-_LEGEND_WIDTH: Final = 352
+_LEGEND_EDGE: Final = 56
+_LETTER: Final = 7.2
+_MOST_DOTS: Final = 40
 _LEGEND_STEP: Final = 21
+_AREA: Final = Box(_LEFT, _TOP, _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM)
 _STYLE: Final = "font-family:system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif"
 HEAD: Final = (
     f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
@@ -45,8 +50,7 @@ class Series:
 class Chart:
     """What is drawn. ``note`` is small print under the axes.
 
-    ``y_highest`` ends the vertical axis there; otherwise it reaches above all points. The legend
-    stands at the top left, or where ``legend_at`` says: ``right`` (bottom right) or ``bottom``.
+    ``y_highest`` ends the vertical axis there; otherwise it reaches above all points.
     """
 
     title: str
@@ -57,7 +61,6 @@ class Chart:
     series: Sequence[Series]
     note: str = ""
     y_highest: float | None = None
-    legend_at: Literal["top", "right", "bottom"] = "top"
 
 
 def ticks(highest: float, wanted: int = 6) -> list[float]:
@@ -79,20 +82,17 @@ def shown(value: float) -> str:
 
 def render(chart: Chart) -> str:
     """Return the chart as an SVG document. Needs at least one point."""
-    points = [point for line in chart.series for point in line.points]
-    x_ticks = ticks(max(x for x, _ in points))
-    y_ticks = ticks(max(y for _, y in points) if chart.y_highest is None else chart.y_highest)
-    frame = _Frame(x_ticks[-1], y_ticks[-1])
+    frame, legend = _laid_out(chart)
     parts = [
         HEAD,
         f"<title>{escape(chart.title)}</title>",
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
         text(24, 32, chart.title, size=19, weight=600),
         text(24, 54, chart.subtitle, size=13, colour="#57606a"),
-        *_axes(chart, frame, x_ticks, y_ticks),
+        *_axes(chart, frame),
         *(_line(line, frame) for line in chart.series),
         *_end_labels(chart, frame),
-        *_legend(chart),
+        *_legend(chart, legend),
         text(24, _HEIGHT - 12, chart.note, size=11, colour="#57606a"),
         "</svg>",
     ]
@@ -103,20 +103,35 @@ def render(chart: Chart) -> str:
 class _Frame:
     """From the values of the axes to places in the picture."""
 
-    x_highest: float
-    y_highest: float
+    x_ticks: Sequence[float]
+    y_ticks: Sequence[float]
 
     def x(self, value: float) -> float:
-        return _LEFT + value / self.x_highest * (_WIDTH - _LEFT - _RIGHT)
+        return _LEFT + value / self.x_ticks[-1] * _AREA.width
 
     def y(self, value: float) -> float:
-        return _HEIGHT - _BOTTOM - value / self.y_highest * (_HEIGHT - _TOP - _BOTTOM)
+        return _HEIGHT - _BOTTOM - value / self.y_ticks[-1] * _AREA.height
 
 
-def _axes(
-    chart: Chart, frame: _Frame, x_ticks: Sequence[float], y_ticks: Sequence[float]
-) -> list[str]:
-    left, right = frame.x(0), frame.x(frame.x_highest)
+def _laid_out(chart: Chart) -> tuple[_Frame, Box]:
+    """Scale the axes and find the legend a corner; where all are taken, make room at the top."""
+    points = [point for line in chart.series for point in line.points]
+    x_ticks = ticks(max(x for x, _ in points))
+    highest = max(y for _, y in points) if chart.y_highest is None else chart.y_highest
+    width = _LEGEND_EDGE + _LETTER * max(len(line.name) for line in chart.series)
+    height = float(_LEGEND_STEP * len(chart.series) + 4)
+    frame = _Frame(x_ticks, ticks(highest))
+    drawn = [[(frame.x(x), frame.y(y)) for x, y in line.points] for line in chart.series]
+    corner = free_corner(_AREA, width, height, drawn)
+    if corner is not None:
+        return frame, corner
+    room = 1 - (height + 14) / _AREA.height
+    return _Frame(x_ticks, ticks(highest / room)), Box(_LEFT + 10, _TOP + 2, width, height)
+
+
+def _axes(chart: Chart, frame: _Frame) -> list[str]:
+    x_ticks, y_ticks = frame.x_ticks, frame.y_ticks
+    left, right = frame.x(0), frame.x(x_ticks[-1])
     floor = frame.y(0)
     parts = []
     for value in y_ticks:
@@ -141,7 +156,7 @@ def _line(line: Series, frame: _Frame) -> str:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dots = "".join(
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{4 if line.is_bold else 3}" fill="{line.colour}"/>'
-        for x, y in ([] if line.is_dashed else places)
+        for x, y in ([] if line.is_dashed or len(places) > _MOST_DOTS else places)
     )
     return f'<polyline points="{path}" fill="none" {_stroke(line)}/>{dots}'
 
@@ -176,23 +191,18 @@ def _end_labels(chart: Chart, frame: _Frame) -> list[str]:
     return parts
 
 
-def _legend(chart: Chart) -> list[str]:
+def _legend(chart: Chart, box: Box) -> list[str]:
     # White behind the words keeps them legible where grid lines pass.
-    height = _LEGEND_STEP * len(chart.series) + 4
-    left, top = _LEFT + 10, _TOP + 2
-    if chart.legend_at == "right":
-        left = _WIDTH - _RIGHT - _LEGEND_WIDTH - 4
-    if chart.legend_at != "top":
-        top = _HEIGHT - _BOTTOM - height - 8
-    place = f'x="{left}" y="{top}" width="{_LEGEND_WIDTH}" height="{height}"'
+    place = f'x="{box.left:.1f}" y="{box.top:.1f}" width="{box.width:.1f}" height="{box.height:g}"'
     parts = [f'<rect {place} fill="#ffffff"/>']
     for number, line in enumerate(chart.series):
-        at = top + 12 + number * _LEGEND_STEP
+        at = box.top + 12 + number * _LEGEND_STEP
         parts.append(
-            f'<line x1="{left + 8}" y1="{at}" x2="{left + 38}" y2="{at}" {_stroke(line)}/>'
+            f'<line x1="{box.left + 8:.1f}" y1="{at:.1f}" x2="{box.left + 38:.1f}" y2="{at:.1f}"'
+            f" {_stroke(line)}/>"
         )
         weight = 600 if line.is_bold else 400
-        parts.append(text(left + 46, at + 4, line.name, size=13, weight=weight))
+        parts.append(text(box.left + 46, at + 4, line.name, size=13, weight=weight))
     return parts
 
 

@@ -67,25 +67,32 @@ class Subject:
         """Whether requests can be counted."""
         return self._metrics is not None
 
-    async def snapshot(self) -> Snapshot:
-        """Read all counters; what cannot be read is None. Raises BenchError for one that fails."""
-        found = Snapshot()
-        if self._metrics is not None:
-            try:
-                answer = await self._metrics.request("GET", self._path, timeout_s=_SCRAPE_S)
-            except ControlPlaneError as error:
-                raise BenchError(f"the controller's metrics cannot be read: {error}") from error
-            if answer.status != 200:
-                raise BenchError(
-                    f"the controller's metrics at {self._metrics.host}{self._path} are answered"
-                    f" with {answer.status}; give the address of a plain HTTP endpoint"
-                )
-            found = read_metrics(answer.body.decode("utf-8", "replace"))
-        if self.pid is not None:
-            usage = process_usage(self.pid)
-            if usage.cpu_s is not None:
-                found = msgspec.structs.replace(found, cpu_s=usage.cpu_s, rss_kib=usage.rss_kib)
-        return found
+    async def snapshot(self, *, process_first: bool = False) -> Snapshot:
+        """Read all counters; what cannot be read is None. Raises BenchError for one that fails.
+
+        The process is read after its metrics or before them: what answering them costs is then not
+        between two snapshots of which the later reads the process first.
+        """
+        usage = process_usage(self.pid) if process_first else None
+        found = await self._scrape()
+        usage = usage or process_usage(self.pid)
+        if usage.cpu_s is None:
+            return found
+        return msgspec.structs.replace(found, cpu_s=usage.cpu_s, rss_kib=usage.rss_kib)
+
+    async def _scrape(self) -> Snapshot:
+        if self._metrics is None:
+            return Snapshot()
+        try:
+            answer = await self._metrics.request("GET", self._path, timeout_s=_SCRAPE_S)
+        except ControlPlaneError as error:
+            raise BenchError(f"the controller's metrics cannot be read: {error}") from error
+        if answer.status != 200:
+            raise BenchError(
+                f"the controller's metrics at {self._metrics.host}{self._path} are answered"
+                f" with {answer.status}; give the address of a plain HTTP endpoint"
+            )
+        return read_metrics(answer.body.decode("utf-8", "replace"))
 
     async def begin(self) -> Mark:
         """Begin a stretch: from here on requests count."""
@@ -99,7 +106,7 @@ class Subject:
         The difference is the number of requests that only one of the two has seen; None without an
         audit log.
         """
-        cost = (await self.snapshot()).since(mark.snapshot)
+        cost = (await self.snapshot(process_first=True)).since(mark.snapshot)
         if self._plane is None or cost.requests is None:
             return cost, None
         audited = (await self._plane.ask(Asked)).requests
