@@ -1,0 +1,137 @@
+"""The arithmetic of the bench: percentiles, windows, arrivals and the search for a rate."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.bench.figures import (
+    arrivals,
+    flatness,
+    next_rate,
+    per_item,
+    percentile,
+    windows,
+)
+
+_SECONDS = st.floats(min_value=0, max_value=1000, allow_nan=False)
+_PAIRS = st.lists(st.tuples(st.floats(min_value=0, max_value=119), _SECONDS), max_size=60)
+
+
+@given(st.lists(_SECONDS, min_size=1, max_size=200), st.floats(min_value=0, max_value=100))
+def test_a_percentile_was_measured_and_has_its_share_at_or_below(
+    values: list[float], share: float
+) -> None:
+    """It is one of the values, enough values do not exceed it, and no smaller value would do."""
+    found = percentile(values, share)
+    assert found in values
+    at_or_below = sum(value <= found for value in values)
+    assert at_or_below >= share / 100 * len(values) - 1e-9
+    below = sum(value < found for value in values)
+    assert below < max(1, math.ceil(share / 100 * len(values)))
+
+
+@given(
+    st.lists(_SECONDS, min_size=1, max_size=50),
+    st.lists(st.floats(min_value=0, max_value=100), min_size=2, max_size=5),
+)
+def test_percentiles_grow_with_their_share(values: list[float], shares: list[float]) -> None:
+    """A larger share never has a smaller value; the ends are the extremes."""
+    found = [percentile(values, share) for share in sorted(shares)]
+    assert all(sooner <= later for sooner, later in pairwise(found))  # type: ignore[operator]
+    assert percentile(values, 100) == max(values)
+    assert percentile(values, 0) == min(values)
+
+
+def test_there_is_no_percentile_of_nothing() -> None:
+    """Nothing measured is None, and not a zero that looks fast."""
+    assert percentile([], 50) is None
+
+
+@given(_PAIRS)
+def test_windows_hold_every_claim_once_in_order(pairs: list[tuple[float, float]]) -> None:
+    """Counts add up, the windows are apart and in order, none is empty, p50 is within p99."""
+    found = windows(pairs)
+    assert sum(one.claims for one in found) == len(pairs)
+    assert all(later.from_s - sooner.from_s >= 10 for sooner, later in pairwise(found))
+    assert all(one.claims > 0 and one.p50_ms <= one.p99_ms for one in found)
+    for one in found:
+        inside = [at for at, _ in pairs if one.from_s <= at < one.from_s + 10]
+        assert len(inside) == one.claims
+
+
+@given(_PAIRS, st.floats(min_value=2, max_value=120))
+def test_flatness_looks_at_the_ends_only(pairs: list[tuple[float, float]], seconds: float) -> None:
+    """What arrives between the first and the last window changes nothing."""
+    width_s = min(10.0, seconds / 2)
+    ends = [pair for pair in pairs if not width_s <= pair[0] < seconds - width_s]
+    assert flatness(pairs, seconds) == flatness(ends, seconds)
+
+
+def test_flatness_compares_the_medians_of_the_first_and_the_last_ten_seconds() -> None:
+    """A load that slows down shows; a window in which nothing arrived is None."""
+    pairs = [(1.0, 0.01), (2.0, 0.03), (3.0, 0.02), (15.0, 9.0), (31.0, 0.5), (39.0, 0.7)]
+    assert flatness(pairs, 40).first_p50_ms == 20
+    assert flatness(pairs, 40).last_p50_ms == 500
+    assert flatness([(1.0, 0.01)], 40).last_p50_ms is None
+
+
+@given(st.floats(min_value=0.1, max_value=50), st.floats(min_value=1, max_value=60), st.integers())
+def test_arrivals_lie_within_the_time_in_order_and_repeat_with_the_seed(
+    rate: float, seconds: float, seed: int
+) -> None:
+    """At least one; never outside; the same seed is the same load."""
+    found = arrivals(rate, seconds, seed=seed)
+    assert found
+    assert found == sorted(found)
+    assert all(0 <= at < seconds for at in found)
+    assert found == arrivals(rate, seconds, seed=seed)
+
+
+def test_arrivals_come_at_the_rate() -> None:
+    """Over a long time their number is near rate times seconds: within five deviations."""
+    found = len(arrivals(8, 2000))
+    assert abs(found - 16_000) < 5 * math.sqrt(16_000)
+
+
+@given(
+    st.floats(min_value=0.6, max_value=300),
+    st.floats(min_value=1, max_value=60),
+    st.floats(min_value=100, max_value=200),
+)
+def test_the_search_ends_beside_the_limit(limit: float, first: float, most: float) -> None:
+    """Whatever the limit is, the search ends, never above ``most``, and within 15 percent of it."""
+    tried: list[tuple[float, bool]] = []
+    rate: float | None = first
+    while rate is not None:
+        assert len(tried) < 40
+        assert rate not in [known for known, _ in tried]
+        assert 0 < rate <= most
+        tried.append((rate, rate <= limit))
+        rate = next_rate(tried, most=most)
+    flat = max((known for known, is_flat in tried if is_flat), default=None)
+    if flat is None:
+        assert min(known for known, _ in tried) <= 0.5
+    else:
+        assert flat <= limit
+        assert flat == most or limit <= flat * 1.16
+
+
+def test_a_search_without_any_flat_rate_gives_up() -> None:
+    """It halves until there is no load to speak of."""
+    assert next_rate([(8.0, False)], most=200) == 4.0
+    assert next_rate([(8.0, False), (0.5, False)], most=200) is None
+
+
+@pytest.mark.parametrize(
+    ("total", "items", "each"), [(12, 5, 2.4), (None, 5, None), (3, 0, None), (0, 4, 0.0)]
+)
+def test_what_was_not_measured_has_no_share(
+    total: float | None, items: int, each: float | None
+) -> None:
+    """None stays None, and nothing is divided by nothing."""
+    assert per_item(total, items) == each
