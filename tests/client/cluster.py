@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lean_sandbox.local.kubelet_settings import Delay, KubeletSettings, WritesPerStart
 from tests.controlplane.scene import CONTROLLER
 
 __all__ = [
@@ -17,7 +16,6 @@ __all__ = [
     "LEFT_OPEN",
     "POOLS",
     "SANDBOXES",
-    "SWIFT",
     "VOLUME",
     "Cluster",
     "Room",
@@ -40,16 +38,6 @@ LEFT_OPEN = "ignore:Exception ignored in. <(socket|ssl):pytest.PytestUnraisableE
 
 _EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
 _PATIENCE_S = 15.0
-_AT_ONCE = Delay(0.005)
-SWIFT = KubeletSettings(
-    writes_per_start=WritesPerStart.TWO,
-    schedule=_AT_ONCE,
-    waiting=_AT_ONCE,
-    network=_AT_ONCE,
-    running=_AT_ONCE,
-    ready=_AT_ONCE,
-    termination=_AT_ONCE,
-)
 
 
 class Cluster(ABC):

@@ -20,7 +20,8 @@ from lean_sandbox.clock import SystemClock
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet
 from lean_sandbox.settings import Settings
-from tests.client.cluster import CONTROLLER, SWIFT, Cluster, Room
+from tests.client.cluster import CONTROLLER, Cluster, Room
+from tests.controlplane.scene import SWIFT
 
 __all__ = ["open_embedded"]
 

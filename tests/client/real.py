@@ -14,8 +14,8 @@ from typing import Any
 from anyio.from_thread import start_blocking_portal
 
 from lean_sandbox.settings import Settings
-from tests.client.cluster import SWIFT, Cluster, Room
-from tests.controlplane.scene import open_scene
+from tests.client.cluster import Cluster, Room
+from tests.controlplane.scene import SWIFT, open_scene
 from tests.controlplane.server import OBSERVER, RealServer
 
 __all__ = ["open_real"]

@@ -21,18 +21,38 @@ from lean_sandbox.api.config import load
 from lean_sandbox.api.transport import Transport
 from lean_sandbox.app import Controller
 from lean_sandbox.clock import SystemClock
-from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
+from lean_sandbox.local.kubelet import Delay, Kubelet, KubeletSettings, WritesPerStart
 from lean_sandbox.settings import Settings
 from tests.conformance.api import Api, Room
 from tests.controlplane.server import KUBELET, RealServer
 
-__all__ = ["CONTROLLER", "Scene", "Spent", "controlling", "open_scene", "open_stage"]
+__all__ = [
+    "CONTROLLER",
+    "SWIFT",
+    "Scene",
+    "Spent",
+    "controlling",
+    "open_scene",
+    "open_stage",
+]
 
 Json = dict[str, Any]
 
 _MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 _HOME, _ACCOUNT = "agent-sandbox-system", "agent-sandbox-controller"
 CONTROLLER = f"system:serviceaccount:{_HOME}:{_ACCOUNT}"
+_AT_ONCE = Delay(0.005)
+SWIFT = KubeletSettings(
+    writes_per_start=WritesPerStart.TWO,
+    schedule=_AT_ONCE,
+    waiting=_AT_ONCE,
+    network=_AT_ONCE,
+    running=_AT_ONCE,
+    ready=_AT_ONCE,
+    termination=_AT_ONCE,
+)
+"""Pods that are up and gone as soon as they are asked for."""
+
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _PATHS = {
     "Namespace": "/api/v1/namespaces",
@@ -144,6 +164,10 @@ class Scene:
                 count = sum(1 for _ in self._lines())
                 quiet_s = quiet_s + 0.25 if count == seen else 0.0
                 seen = count
+        return self.spent_so_far()
+
+    def spent_so_far(self) -> Spent:
+        """Return what was asked for since the count began; begin anew."""
         found = Spent()
         for entry in sorted(self._lines(), key=lambda one: str(one["requestReceivedTimestamp"])):
             what, code = _what(entry), entry.get("responseStatus", {}).get("code", 0)
