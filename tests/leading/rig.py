@@ -28,6 +28,8 @@ __all__ = ["LEASES", "NS", "Contender", "JumpingClock", "Rig", "allow", "open_ri
 Json = dict[str, Any]
 NS = "election"
 LEASES = "leases.coordination.k8s.io"
+# How long the server, by its own clock, keeps a request that is held.
+_HELD_S = 1.0
 _PATIENCE_S = 20.0
 
 
@@ -121,6 +123,23 @@ class Rig:
         self.contenders.append(contender)
         self._group.start_soon(contender.run)
         return contender
+
+    async def begin(self, name: str, **more: Any) -> Contender:
+        """Start an elector as :meth:`contend` does, and let its first requests be answered."""
+        contender = self.contend(name, **more)
+        await self.settle()
+        return contender
+
+    def hold(self, verb: str) -> None:
+        """Let the server keep the next request of a verb on the Lease until :meth:`let_go`."""
+        self.plane.delay(verb, "leases", _HELD_S)
+        self.held = 1
+
+    async def let_go(self) -> None:
+        """Let the server answer what it holds back."""
+        self.held = 0
+        await self.server_clock.advance(_HELD_S)
+        await self.settle()
 
     # -- time and rest ---------------------------------------------------------------------------
 

@@ -24,8 +24,7 @@ DAY_S = 86400.0
 async def test_the_first_contender_creates_the_lease() -> None:
     """It is in the form of the reference: whole seconds, MicroTimes, no transition yet."""
     async with open_rig() as rig:
-        one = rig.contend("one")
-        await rig.settle()
+        one = await rig.begin("one")
         assert one.leads
         assert one.elector.acquired.is_set()
         assert one.elector.holder == "one"
@@ -43,8 +42,7 @@ async def test_the_first_contender_creates_the_lease() -> None:
 async def test_a_holder_renews_with_one_put_every_two_seconds() -> None:
     """No read before it; only the time of renewal changes."""
     async with open_rig() as rig:
-        one = rig.contend("one")
-        await rig.settle()
+        one = await rig.begin("one")
         before = dict(rig.spec)
         rig.plane.audit.reset()
         await rig.advance(60.0)
@@ -59,8 +57,7 @@ async def test_a_holder_renews_with_one_put_every_two_seconds() -> None:
 async def test_a_renewal_is_small() -> None:
     """The answer is metadata only, and managedFields are not sent back and forth."""
     async with open_rig() as rig:
-        one = rig.contend("one")
-        await rig.settle()
+        one = await rig.begin("one")
         rig.plane.audit.reset()
         await rig.advance(2.0)
         (renewal,) = rig.requests(one)
@@ -72,8 +69,7 @@ async def test_a_renewal_is_small() -> None:
 async def test_a_standby_makes_one_get_a_period_and_nothing_else(uniform: float, gets: int) -> None:
     """It asks every two seconds, at most a tenth of that earlier, and never writes."""
     async with open_rig() as rig:
-        rig.contend("one")
-        await rig.settle()
+        await rig.begin("one")
         two = rig.contend("two", uniform=lambda: uniform)
         await rig.settle()
         rig.plane.audit.reset()
@@ -149,10 +145,8 @@ async def test_a_graceful_end_hands_over_within_two_seconds() -> None:
 async def test_who_does_not_lead_releases_nothing() -> None:
     """A standby that ends writes nothing, and contends no more."""
     async with open_rig() as rig:
-        rig.contend("one")
-        await rig.settle()
-        two = rig.contend("two")
-        await rig.settle()
+        await rig.begin("one")
+        two = await rig.begin("two")
         await two.elector.release()
         await rig.advance(4.0)
         assert rig.spec["holderIdentity"] == "one"
@@ -163,8 +157,7 @@ async def test_who_does_not_lead_releases_nothing() -> None:
 async def test_a_release_that_fails_is_told_and_changes_nothing_else() -> None:
     """The server is away: the Lease expires by itself, and this process leads no more."""
     async with open_rig() as rig:
-        one = rig.contend("one")
-        await rig.settle()
+        one = await rig.begin("one")
         rig.plane.fail_next("update", "leases", 503)
         with capture_logs() as logs:
             await one.elector.release()
@@ -176,18 +169,14 @@ async def test_a_release_that_fails_is_told_and_changes_nothing_else() -> None:
 async def test_a_release_waits_for_the_renewal_under_way() -> None:
     """So that it does not fail by a conflict with this process itself."""
     async with open_rig() as rig:
-        one = rig.contend("one")
-        await rig.settle()
-        rig.plane.delay("update", "leases", 1.0)
-        rig.held = 1
+        one = await rig.begin("one")
+        rig.hold("update")
         await rig.advance(2.0)
         rig.plane.delay("update", "leases", 0.0)
         rig._group.start_soon(one.elector.release)
         await rig.settle()
         assert one.leads
-        rig.held = 0
-        await rig.server_clock.advance(1.0)
-        await rig.settle()
+        await rig.let_go()
         assert rig.spec["holderIdentity"] == ""
         assert rig.asked(one) == {"get leases": 1, "create leases": 1, "update leases": 2}
 
@@ -229,8 +218,7 @@ async def test_a_lease_that_nobody_holds_is_taken_at_once(spec: dict[str, Any]) 
     """Whatever else it says or leaves out."""
     async with open_rig() as rig:
         rig.put(**spec)
-        one = rig.contend("one")
-        await rig.settle()
+        one = await rig.begin("one")
         assert one.leads
         assert rig.spec["leaseTransitions"] == 1
 
@@ -265,8 +253,7 @@ async def test_what_else_a_lease_holds_stays() -> None:
 async def test_an_edit_of_something_else_is_no_sign_of_life_and_no_loss() -> None:
     """A label put on the Lease costs the holder one look, and prolongs nothing."""
     async with open_rig() as rig:
-        one = rig.contend("one")
-        await rig.settle()
+        one = await rig.begin("one")
         two = rig.contend("two")
         label = {"metadata": {"labels": {"team": "red"}}}
         rig.plane.store.patch("leases.coordination.k8s.io", NS, LEASE_NAME, label)
@@ -361,8 +348,7 @@ async def test_a_server_that_comes_back_in_time_changes_nothing() -> None:
 async def test_a_server_that_does_not_answer_is_given_two_attempts() -> None:
     """An attempt is given up after half the deadline, and the next one follows at once."""
     async with open_rig() as rig:
-        one = rig.contend("one")
-        await rig.settle()
+        one = await rig.begin("one")
         rig.plane.delay("update", "leases", 1000.0)
         rig.held = 1
         await rig.advance(2.0)
@@ -381,16 +367,12 @@ async def test_a_server_that_does_not_answer_is_given_two_attempts() -> None:
 async def test_leadership_counts_from_when_a_renewal_was_sent() -> None:
     """Others may have seen it then; how long the answer took is no part of it."""
     async with open_rig() as rig:
-        one = rig.contend("one")
-        await rig.settle()
-        rig.plane.delay("update", "leases", 1.0)
-        rig.held = 1
+        one = await rig.begin("one")
+        rig.hold("update")
         await rig.advance(6.0)
         rig.plane.delay("update", "leases", 0.0)
         rig.plane.fail_next("update", "leases", 503, times=1000, match=_after(1))
-        rig.held = 0
-        await rig.server_clock.advance(1.0)
-        await rig.settle()
+        await rig.let_go()
         assert moment(rig.spec["renewTime"]) > EPOCH
         await rig.advance(5.9)
         assert one.leads
@@ -407,16 +389,12 @@ def _after(count: int) -> Callable[[Target], bool]:
 async def test_an_answer_after_the_deadline_brings_nothing_back() -> None:
     """The renewal was carried out, but this process was stopped when the answer came."""
     async with open_rig() as rig:
-        one = rig.contend("one")
-        await rig.settle()
-        rig.plane.delay("update", "leases", 1.0)
-        rig.held = 1
+        one = await rig.begin("one")
+        rig.hold("update")
         await rig.advance(2.0)
         rig.clock.leap(9.0)
         assert not one.leads
-        rig.held = 0
-        await rig.server_clock.advance(1.0)
-        await rig.settle()
+        await rig.let_go()
         assert moment(rig.spec["renewTime"]) > EPOCH
         assert not one.leads
         await rig.advance(0.0)
@@ -428,15 +406,11 @@ async def test_an_answer_after_the_deadline_brings_nothing_back() -> None:
 async def test_an_acquisition_answered_too_late_takes_another_write() -> None:
     """Nobody leads by an answer that is older than the deadline."""
     async with open_rig() as rig:
-        rig.plane.delay("create", "leases", 1.0)
-        rig.held = 1
-        one = rig.contend("one")
-        await rig.settle()
+        rig.hold("create")
+        one = await rig.begin("one")
         rig.plane.fail_next("update", "leases", 500)
         rig.clock.leap(11.0)
-        rig.held = 0
-        await rig.server_clock.advance(1.0)
-        await rig.settle()
+        await rig.let_go()
         assert rig.spec["holderIdentity"] == "one"
         assert not one.elector.acquired.is_set()
         await rig.advance(2.0)
