@@ -25,6 +25,7 @@ from lean_sandbox.model.refill import (
     slow_start_groups,
 )
 from lean_sandbox.model.template import TemplateView
+from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.model.warmpool import (
     EMPTY_POOL_STATUS,
     MISSING_TEMPLATE_REQUEUE_S,
@@ -56,6 +57,8 @@ _LONGEST_STAND_BACK_S = 2.0
 # What a pass could not do within its batch or rate is tried again this soon.
 _NEXT_BATCH_S = 0.05
 _NAMESPACE_TERMINATING_REQUEUE_S = 30.0
+# Dates of objects are whole seconds, and an answer takes a while.
+_CLOCKS_AGREE_S = 5.0
 
 
 class PoolFailedError(Exception):
@@ -120,6 +123,8 @@ class PoolReconciler:
             claims_are_waiting, clock, longest_s=_LONGEST_STAND_BACK_S
         )
         self._states: dict[Key, PoolState] = {}
+        # How far our clock is ahead of the server's, which dates the members.
+        self._ahead_s = 0.0
 
     async def reconcile(self, key: Key) -> Result:
         """Make one pass; raises :class:`PoolFailedError` when it has to be repeated."""
@@ -173,7 +178,7 @@ class PoolReconciler:
             self._caches,
             visit.view,
             visit.state.going(self._caches.sandboxes),
-            now_s=self._clock.now().timestamp(),
+            now_s=self._clock.now().timestamp() - self._ahead_s,
             readiness_grace_s=self._options.readiness_grace_s,
         )
 
@@ -271,7 +276,18 @@ class PoolReconciler:
                 visit.state.refused_until = now + _NAMESPACE_TERMINATING_REQUEUE_S
             return
         meta = made.metadata
+        self._compare_clocks(meta.creationTimestamp)
         self._upkeep.neighbours.launch(key_of(meta.namespace, meta.name), made)
+
+    def _compare_clocks(self, created_at: str | None) -> None:
+        """Take a member that was made just now for as young as it is, whatever our clock says.
+
+        Else a clock that is ahead by more than the grace, as on a laptop beside a virtual machine
+        that slept, has each new member replaced at once.
+        """
+        if created_at:
+            ahead_s = self._clock.now().timestamp() - parse_rfc3339(created_at).timestamp()
+            self._ahead_s = ahead_s if abs(ahead_s) > _CLOCKS_AGREE_S else 0.0
 
     # -- what is told ----------------------------------------------------------------------------
 
