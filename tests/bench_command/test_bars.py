@@ -31,6 +31,7 @@ def test_every_bar_names_a_figure_and_a_command_that_can_be_run() -> None:
 def test_a_multiple_is_kept_up_to_its_bound(value: float, base: float) -> None:
     """The bound is the multiple, to a hundredth; what is compared is what is shown."""
     (judged,) = judge({"burst": {"p50_ms": value}, "floor": {"p50_ms": base}}, [_BAR])
+    assert judged.bound is not None
     assert judged.bound == pytest.approx(1.5 * base, abs=0.0051)
     assert judged.is_met is (round(value, 2) <= judged.bound)
 

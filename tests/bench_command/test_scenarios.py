@@ -1,0 +1,210 @@
+"""Each scenario end to end in small: real processes, counts asserted and never times."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from lean_sandbox.api.resources import NODES
+from lean_sandbox.bench import bodies
+from lean_sandbox.bench.bars import FIGURES
+from lean_sandbox.bench.options import BenchOptions, UsageError
+from lean_sandbox.bench.process import BenchError
+from lean_sandbox.bench.report import Report, ScenarioReport
+from lean_sandbox.bench.run import measure
+from lean_sandbox.bench.stage import open_stage
+from lean_sandbox.clock import SystemClock
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+
+_SMALL: dict[str, Any] = {
+    "count": 5,
+    "pool": 6,
+    "sandboxes": 6,
+    "rounds": 2,
+    "rates": (3.0,),
+    "seconds": 2.0,
+    "dwell": 0.2,
+    "idle_seconds": 0.5,
+    "quiet": 0.6,
+    "wait": 25.0,
+}
+
+pytestmark = pytest.mark.timeout(90)
+
+
+def _quiet(_text: str) -> None:
+    pass
+
+
+async def run(*scenarios: str, **changes: Any) -> Report:
+    """Run scenarios in small."""
+    options = BenchOptions(scenarios=scenarios, **(_SMALL | changes))
+    return await measure(options, SystemClock(), step=_quiet, progress=_quiet)
+
+
+def by_name(report: Report) -> dict[str, ScenarioReport]:
+    """Return the scenarios of a report."""
+    assert not report.notes
+    for scenario in report.scenarios:
+        assert set(scenario.figures) <= set(FIGURES)
+        assert scenario.audit_differs in (None, 0)
+    return {scenario.name: scenario for scenario in report.scenarios}
+
+
+async def test_one_claim_and_a_burst_stand_beside_their_floor() -> None:
+    """All are Ready; requests, counted by the controller and by the server, are within the bars."""
+    report = await run("one", "burst")
+    found = by_name(report)
+    assert list(found) == ["floor", "one", "fill", "burst"]
+    assert report.server is not None
+    assert report.server.kind == "embedded"
+    floor, one, fill, burst = found.values()
+    assert (floor.figures["ready"], floor.figures["requests_each"]) == (5, 3)
+    assert len(floor.latencies_ms) == 5
+    assert (one.figures["ready"], one.figures["conflicts"]) == (2, 0)
+    assert fill.requests["create sandboxes"] == fill.requests["create pods"] == 6
+    assert (burst.figures["ready"], burst.figures["doubly_bound"]) == (5, 0)
+    assert (burst.figures["conflicts"], burst.figures["replacements"]) == (0, 5)
+    assert burst.requests["patch sandboxclaims/status"] == 5
+    assert burst.failures == {}
+    assert all(scenario.audit_differs == 0 for scenario in (one, fill, burst))
+    judged = {(bar.scenario, bar.figure): bar for bar in report.bars}
+    assert all(judged[bar].is_met for bar in judged if bar[1] in _COUNTED)
+    assert judged["burst", "p50_ms"].bound is not None
+
+
+_COUNTED = {"requests_each", "requests_each_without_events", "conflicts", "doubly_bound"}
+
+
+async def test_launches_stand_beside_bare_pods_and_a_restart_writes_nothing() -> None:
+    """The Sandboxes of the launch stay for idle and restart, which ask for nothing they have."""
+    found = by_name(await run("cold", "idle", "restart"))
+    assert list(found) == ["pods", "cold", "idle", "restart"]
+    pods, cold, idle, restart = found.values()
+    assert (pods.figures["ready"], pods.requests) == (6, {})
+    assert (cold.figures["ready"], cold.figures["writes_each"]) == (6, 2)
+    assert cold.samples[-1].sandboxes == 6
+    assert idle.figures["requests"] == 0
+    figures = restart.figures
+    assert (figures["sandboxes"], figures["writes"], figures["gets"]) == (6, 0, 0)
+    assert sum(restart.requests.values()) == figures["lists"]
+
+
+async def test_sustained_load_leaves_nothing_behind() -> None:
+    """Every claim is Ready and deleted; of Sandboxes and Pods those of the pool are left."""
+    (load,) = by_name(await run("sustained")).values()
+    assert load.figures["ready"] == load.figures["claims"] == sum(w.claims for w in load.windows)
+    assert load.figures["left_over"] == 0
+    assert load.requests["create sandboxes"] == load.figures["claims"]
+
+
+async def test_the_search_ends_at_the_highest_rate_it_may_try() -> None:
+    """Rates grow until one is not flat, or may not be exceeded; each is a report of its own."""
+    found = (await run("search", rates=(2.0,), most_rate=2.0)).scenarios
+    assert [load.figures["rate"] for load in found][:1] == [2.0]
+    assert len({load.figures["highest_flat_rate"] for load in found}) == 1
+    assert all(load.figures["left_over"] == 0 for load in found)
+
+
+async def test_a_server_of_a_kubeconfig_is_left_as_it_was(tmp_path: Path) -> None:
+    """The bench brings its own Nodes, and takes them and its namespaces with it."""
+    async with ControlPlane(LocalSettings()) as plane:
+        file = plane.kubeconfig(tmp_path / "admin.kubeconfig")
+        before = {obj["metadata"]["name"] for obj in plane.store.list("namespaces")}
+        report = await run("burst", kubeconfig=str(file), kubelet=True)
+        (floor, _, burst) = by_name(report).values()
+        assert floor.figures["ready"] == burst.figures["ready"] == 5
+        assert report.server is not None
+        assert report.server.kind == "kubeconfig"
+        assert {obj["metadata"]["name"] for obj in plane.store.list("namespaces")} == before
+        assert plane.store.list(NODES.qualified) == []
+
+
+async def test_a_controller_that_runs_already_is_measured_by_its_process_and_metrics(
+    tmp_path: Path,
+) -> None:
+    """It is found to be there, measured with --against, and by its process alone in part."""
+    async with ControlPlane(LocalSettings()) as plane:
+        file = str(plane.kubeconfig(tmp_path / "admin.kubeconfig"))
+        options = BenchOptions(kubeconfig=file, **_SMALL)
+        async with (
+            open_stage(options, SystemClock(), _quiet) as stage,
+            stage.starting() as (worker, url),
+        ):
+            await stage.until_logged(worker, "caches_synced", stage.clock.monotonic())
+            with pytest.raises(UsageError, match="--against"):
+                await run("one", kubeconfig=file, kubelet=True)
+            both = await run(
+                "one", kubeconfig=file, kubelet=True, against_pid=worker.pid, against_url=url
+            )
+            (one,) = both.scenarios
+            assert one.figures["ready"] == 2
+            assert one.requests["patch sandboxclaims/status"] == 2
+            assert any("floor" in note for note in both.notes)
+            alone = await run("one", kubeconfig=file, kubelet=True, against_pid=worker.pid)
+            (one,) = alone.scenarios
+            assert (one.figures["ready"], one.figures["requests_each"]) == (2, None)
+            assert one.figures["cpu_ms_each"] is not None
+            assert any("metrics" in note for note in alone.notes)
+
+
+async def test_a_wait_that_is_in_vain_says_what_it_waited_for(tmp_path: Path) -> None:
+    """Where nothing runs Pods the pool is never full; the message names the way out."""
+    async with ControlPlane(LocalSettings()) as plane:
+        file = str(plane.kubeconfig(tmp_path / "admin.kubeconfig"))
+        with pytest.raises(BenchError, match=r"pool of 6, of which 0 became Ready.*--kubelet"):
+            await run("fill", kubeconfig=file, wait=1.5)
+        left = plane.store.list("namespaces")
+        assert not [obj for obj in left if bodies.MARK in obj["metadata"].get("labels", {})]
+
+
+async def test_ctrl_c_deletes_what_was_made_and_ends_every_process(tmp_path: Path) -> None:
+    """The run ends with 130; its namespace and the processes it started are gone."""
+    async with ControlPlane(LocalSettings()) as plane:
+        file = plane.kubeconfig(tmp_path / "admin.kubeconfig")
+        words = ("bench", "fill", "--kubeconfig", str(file), "--wait", "60")
+        bench = await anyio.open_process(
+            [sys.executable, "-m", "lean_sandbox.cli", *words],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            with anyio.fail_after(40):
+                while not any("-fill-" in o["metadata"]["name"] for o in _marked(plane)):  # noqa: ASYNC110
+                    await anyio.sleep(0.05)
+                children = _children(bench.pid)
+                assert children
+                bench.send_signal(signal.SIGINT)
+                assert await bench.wait() == 130
+                await plane.settled()
+        finally:
+            if bench.returncode is None:
+                bench.kill()
+            await bench.aclose()
+        assert not _marked(plane)
+        assert not _alive(children)
+
+
+def _alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if Path(f"/proc/{pid}/status").exists()]
+
+
+def _marked(plane: ControlPlane) -> list[dict[str, Any]]:
+    return [
+        obj
+        for obj in plane.store.list("namespaces")
+        if bodies.MARK in obj["metadata"].get("labels", {})
+    ]
+
+
+def _children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    assert os.getpid() not in map(int, text.split())
+    return [int(word) for word in text.split()]
