@@ -1,0 +1,144 @@
+"""The command line of the bench: what it refuses, in what words, and with which code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lean_sandbox.bench.arguments import parse
+from lean_sandbox.bench.command import main
+from lean_sandbox.bench.options import SCENARIOS, BenchOptions, UsageError
+from lean_sandbox.bench.run import measure
+from lean_sandbox.cli import main as cli
+from lean_sandbox.clock import SystemClock
+from lean_sandbox.exits import EXIT_USAGE
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["bursts"], "unknown scenario 'bursts'.*burst"),
+        (["burst", "--pool", "10"], "--pool at least as large as --count"),
+        (["--count", "700"], "a pool of 600 cannot serve a burst of 700"),
+        (["one", "--against", "1"], "--against needs"),
+        (["one", "--against", "me", "--kubeconfig", "f"], "--against me"),
+        (["one", "--against", "1", "--against", "2", "--kubeconfig", "f"], "--against 2"),
+        (["floor", "--against", "1", "--kubeconfig", "f"], "floor needs to start and stop"),
+        (["restart", "--against", "1", "--kubeconfig", "f"], "restart needs to start and stop"),
+        (
+            ["one", "--against=1", "--kubeconfig=f", "--controller-flag=--extensions"],
+            "--controller-flag",
+        ),
+        (["one", "--kubelet"], "--kubelet is for --kubeconfig"),
+        (["sustained", "--seconds", "1"], "--seconds must be at least 2"),
+        (["one", "--plot", "x.svg"], "--plot shows memory"),
+        (["one", "--json", "/no/such/folder/x.json"], "no folder /no/such/folder"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(words: list[str], said: str) -> None:
+    """Before anything is started; the message names the flag."""
+    with pytest.raises(UsageError, match=said):
+        parse(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--count", "0"],
+        ["--count", "many"],
+        ["--rate", "0"],
+        ["--rate", "2,,3"],
+        ["--rate", "inf"],
+        ["--seconds", "nan"],
+        ["--quiet", "-1"],
+        ["--no-such-flag"],
+    ],
+)
+def test_a_value_that_is_none_ends_with_2(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As every command does with a line it cannot read."""
+    with pytest.raises(SystemExit) as ended:
+        parse(words)
+    assert ended.value.code == EXIT_USAGE
+    assert words[0] in capsys.readouterr().err
+
+
+def test_the_program_ends_with_2_and_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unknown scenario, a missing kubeconfig and a server that does not listen."""
+    assert cli(["bench", "nonsense"]) == EXIT_USAGE
+    assert "nonsense" in capsys.readouterr().err
+    missing = tmp_path / "missing"
+    assert cli(["bench", "one", "--kubeconfig", str(missing)]) == EXIT_USAGE
+    assert str(missing) in capsys.readouterr().err
+    nobody = tmp_path / "nobody.kubeconfig"
+    nobody.write_text(
+        '{"apiVersion": "v1", "kind": "Config", "current-context": "c",'
+        ' "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],'
+        ' "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}]}'
+    )
+    assert main(["one", "--kubeconfig", str(nobody)]) == EXIT_USAGE
+    assert "http://127.0.0.1:1 cannot be reached" in capsys.readouterr().err
+
+
+async def test_a_server_without_the_kinds_is_refused(tmp_path: Path) -> None:
+    """The message says how to install them."""
+    async with ControlPlane(LocalSettings(), crds=()) as plane:
+        file = str(plane.kubeconfig(tmp_path / "admin.kubeconfig"))
+        options = BenchOptions(scenarios=("one",), kubeconfig=file)
+        with pytest.raises(UsageError, match=r"sandboxes.agents.x-k8s.io: lean-sandbox crds"):
+            await measure(options, SystemClock(), step=_quiet, progress=_quiet)
+
+
+def _quiet(_text: str) -> None:
+    pass
+
+
+def test_the_help_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    """And the exit codes."""
+    with pytest.raises(SystemExit) as ended:
+        cli(["bench", "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for name, meaning in SCENARIOS.items():
+        assert f"  {name} " in text
+        assert meaning in text
+    assert "exit codes" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["one"], ["one", "floor"]),
+        (["burst"], ["burst", "fill", "floor"]),
+        (["cold"], ["cold", "pods"]),
+        (["sustained"], ["sustained"]),
+        (["memory", "events"], ["memory", "events"]),
+        ([], [name for name in SCENARIOS if name != "search"]),
+        (["all", "search"], list(SCENARIOS)),
+        (["burst", "--against=1", "--kubeconfig=f"], ["burst", "fill"]),
+        (["cold", "--against=1", "--kubeconfig=f"], ["cold", "pods"]),
+    ],
+)
+def test_what_bars_are_multiples_of_is_measured_in_the_same_run(
+    words: list[str], wanted: list[str]
+) -> None:
+    """A floor cannot be measured beside a controller that stays, bare Pods can."""
+    assert parse(words).wanted() == wanted
+
+
+def test_a_run_that_needs_no_server_starts_none() -> None:
+    """Memory has its own servers, events need none."""
+    assert not parse(["memory", "events"]).needs_server
+    assert parse(["events", "idle"]).needs_server
+
+
+def test_pools_are_as_large_as_their_scenario_needs_unless_told() -> None:
+    """600 for a burst, 80 under sustained load, what is given for both."""
+    assert (parse([]).burst_pool, parse([]).sustained_pool) == (600, 80)
+    told = parse(["--pool", "400"])
+    assert (told.burst_pool, told.sustained_pool) == (400, 400)
