@@ -68,8 +68,14 @@ def _run_flagged(command: str, *arguments: str) -> int:
 
 def _run_bench(arguments: Sequence[str]) -> int:
     """Run the bench, whose many flags no other command pays for."""
-    from lean_sandbox.bench import command  # noqa: PLC0415
+    from lean_sandbox.api.errors import ConfigError  # noqa: PLC0415
 
+    try:
+        from lean_sandbox.bench import command  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"bench needs {error.name}", way_out="pip install 'lean-sandbox[local]'"
+        ) from error
     return command.main(arguments)
 
 

@@ -14,7 +14,7 @@ from lean_sandbox.bench.memory import measure_memory
 from lean_sandbox.bench.options import BenchOptions
 from lean_sandbox.bench.report import Report, ScenarioReport
 from lean_sandbox.bench.stage import Stage, open_stage
-from lean_sandbox.bench.subject import Subject, process_usage
+from lean_sandbox.bench.subject import Subject
 from lean_sandbox.clock import Clock
 
 __all__ = ["measure", "short"]
@@ -80,7 +80,7 @@ class _Run:
             return
         async with AsyncExitStack() as kept:
             async with stage.controller() as subject:
-                self._warn(subject)
+                await self._note_gaps(subject)
                 await self._claims(subject)
                 if self._wanted & _OVER_SANDBOXES:
                     over = await kept.enter_async_context(stage.namespace("cold"))
@@ -126,23 +126,35 @@ class _Run:
         self._report.scenarios += found
         for report in found:
             self._progress(short(report))
+            notes = self._report.notes
             if report.audit_differs:
-                self._report.notes.append(
+                notes.append(
                     f"{report.name}: the controller's own count and the server's audit log differ"
                     f" by {report.audit_differs} requests"
                 )
+            wanted, ready = report.figures.get("claims"), report.figures.get("ready")
+            if wanted is not None and ready is not None and ready < wanted:
+                notes.append(
+                    f"{report.name}: {wanted - ready:g} of {wanted:g} claims were never Ready, and"
+                    " are in no percentile"
+                )
 
-    def _warn(self, subject: Subject) -> None:
-        notes, options = self._report.notes, self._stage.options
-        if options.is_against:
+    async def _note_gaps(self, subject: Subject) -> None:
+        """Say once what will be missing in every table."""
+        notes, found = self._report.notes, await subject.snapshot()
+        if self._stage.options.is_against:
             notes.append(
                 "no floor: a running controller would bind its claims; figures in multiples of it"
                 " are left out"
             )
-        if not subject.has_metrics:
-            notes.append("no requests: give --against the address of the controller's metrics too")
-        if process_usage(subject.pid).cpu_s is None and not subject.has_metrics:
-            notes.append("no CPU and memory: neither /proc nor metrics tell them")
+        for value, text in (
+            (found.requests, "no requests: no metrics are given that tell them"),
+            (found.received_bytes, "no received bytes: its metrics do not tell them"),
+            (found.cpu_s, "no CPU: neither /proc nor metrics tell it"),
+            (found.rss_kib, "no memory: neither /proc nor metrics tell it"),
+        ):
+            if value is None:
+                notes.append(text)
 
 
 def short(report: ScenarioReport) -> str:

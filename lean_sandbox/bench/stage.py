@@ -39,7 +39,7 @@ from lean_sandbox.bench.options import BenchOptions, UsageError
 from lean_sandbox.bench.plane import KUBECONFIG, Listening
 from lean_sandbox.bench.process import BenchError, Worker, process
 from lean_sandbox.bench.report import Server
-from lean_sandbox.bench.subject import Subject, open_subject
+from lean_sandbox.bench.subject import Subject, open_subject, process_usage
 from lean_sandbox.clock import Clock
 
 __all__ = ["Stage", "open_stage"]
@@ -102,10 +102,15 @@ class Stage:
     async def controller(self) -> AsyncIterator[Subject]:
         """Start the controller, or take the one that runs already.
 
-        Yields once its caches are in sync. Raises BenchError when that takes too long.
+        Yields once its caches are in sync. Raises BenchError when that takes too long, UsageError
+        when the process that was named is not there.
         """
         options = self.options
         if options.is_against:
+            try:
+                process_usage(options.against_pid)
+            except BenchError as error:
+                raise UsageError(f"--against {options.against_pid}: {error}") from error
             async with open_subject(
                 self.clock, pid=options.against_pid, metrics_url=options.against_url
             ) as subject:

@@ -62,11 +62,6 @@ class Subject:
         self._path = path
         self._plane = plane
 
-    @property
-    def has_metrics(self) -> bool:
-        """Whether requests can be counted."""
-        return self._metrics is not None
-
     async def snapshot(self, *, process_first: bool = False) -> Snapshot:
         """Read all counters; what cannot be read is None. Raises BenchError for one that fails.
 

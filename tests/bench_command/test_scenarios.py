@@ -152,7 +152,9 @@ async def test_a_controller_that_runs_already_is_measured_by_its_process_and_met
             (one,) = alone.scenarios
             assert (one.figures["ready"], one.figures["requests_each"]) == (2, None)
             assert one.figures["cpu_ms_each"] is not None
-            assert any("metrics" in note for note in alone.notes)
+            assert any("no requests" in note for note in alone.notes)
+        with pytest.raises(UsageError, match=f"--against {worker.pid}: .*ended"):
+            await run("one", kubeconfig=file, kubelet=True, against_pid=worker.pid)
 
 
 async def test_a_wait_that_is_in_vain_says_what_it_waited_for(tmp_path: Path) -> None:

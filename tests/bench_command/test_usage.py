@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from lean_sandbox.bench.options import SCENARIOS, BenchOptions, UsageError
 from lean_sandbox.bench.run import measure
 from lean_sandbox.cli import main as cli
 from lean_sandbox.clock import SystemClock
-from lean_sandbox.exits import EXIT_USAGE
+from lean_sandbox.exits import EXIT_CONFIG, EXIT_USAGE
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 
 
@@ -83,6 +85,20 @@ def test_the_program_ends_with_2_and_says_why(
     )
     assert main(["one", "--kubeconfig", str(nobody)]) == EXIT_USAGE
     assert "http://127.0.0.1:1 cannot be reached" in capsys.readouterr().err
+
+
+def test_without_the_libraries_of_the_embedded_server_the_extra_is_named() -> None:
+    """The default install has no aiohttp."""
+    program = (
+        "import sys; sys.modules['aiohttp'] = None;"
+        "from lean_sandbox.cli import main; sys.exit(main(['bench', 'events']))"
+    )
+    ended = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == EXIT_CONFIG
+    assert "aiohttp" in ended.stderr
+    assert "lean-sandbox[local]" in ended.stderr
 
 
 async def test_a_server_without_the_kinds_is_refused(tmp_path: Path) -> None:
