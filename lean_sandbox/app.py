@@ -133,6 +133,11 @@ class Controller:
             self._build_extensions(options, uniform, tracing) if options.extensions else None
         )
         self.intakes = self._build_intakes(options)
+        if options.shard:
+            from lean_sandbox.shards import admits  # noqa: PLC0415 -- rarely used
+
+            for intake in self.all_intakes:
+                intake.narrow(admits(options.shard))
         self.sandboxes.connect(self.intakes)
         if self.extensions is not None:
             self.extensions.connect(self.intakes.sandboxes)

@@ -18,6 +18,7 @@ from lean_sandbox.clock import SystemClock
 from lean_sandbox.run.leader import Elector
 from lean_sandbox.run.lease import LeaseTimes
 from lean_sandbox.settings import Settings
+from lean_sandbox.shards import lease_of, scope_of
 
 __all__ = ["AwakeClock", "open_elector"]
 
@@ -68,6 +69,8 @@ def open_elector(
         identity=identity,
         clock=clock,
         recorder=EventRecorder(own, clock, _REPORTING_CONTROLLER, identity),
+        lease=lease_of(settings),
+        scope=scope_of(settings),
     )
 
 

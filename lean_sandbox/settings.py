@@ -19,6 +19,7 @@ from lean_sandbox.settings_values import (
     NAMES,
     NAMESPACES,
     NUMBER,
+    SHARD,
     TEXT,
     Form,
     choice,
@@ -75,6 +76,13 @@ class Settings:
         "serve only Sandboxes with these labels (a=b,c in (d,e),!f); one that loses them is"
         " forgotten and nothing of it is deleted. Not with --extensions",
         LABEL_SELECTOR,
+    )
+    shard: str = _option(
+        "",
+        "serve only those namespaces whose names, hashed, fall to this one of COUNT controllers, as"
+        " in 0/2; an INDEX counts modulo COUNT. The server still sends what is in the others, which"
+        " is dropped; empty: all namespaces",
+        SHARD,
     )
     page_size: int = _option(
         250, "objects a list page; larger pages need more memory at start", INTEGER, unit="objects"
@@ -206,6 +214,12 @@ class Settings:
         " without an election, a run from outside of the cluster looks for its Lease and its"
         " Deployment first and refuses",
         form=BOOLEAN,
+    )
+    leader_election_lease: str = _option(
+        "",
+        "name of the Lease; each shard needs another. Empty: a3317529.agent-sandbox.x-k8s.io, so"
+        " that the reference never works at the same time, and with --shard one for each of them",
+        metavar="NAME",
     )
     metrics_bind_address: str = _option(
         ":8080",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 from lean_sandbox.api.errors import ConfigError
+from lean_sandbox.settings_values import SHARD
 
 if TYPE_CHECKING:
     from lean_sandbox.settings import Settings
@@ -38,6 +40,8 @@ _CHOICES = {
     "log_format": ("auto", "json", "console"),
 }
 _MANY_WORKERS = 1000
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_LONGEST_NAME = 253
 
 
 def check(settings: Settings) -> None:
@@ -57,6 +61,16 @@ def check(settings: Settings) -> None:
         value = getattr(settings, name)
         if value not in allowed:
             raise ConfigError(f"{_flag(name)} must be one of {', '.join(allowed)}, not {value!r}")
+    try:
+        SHARD.parse(settings.shard)
+    except ValueError as error:
+        raise ConfigError(f"--shard: {settings.shard!r} is not valid: {error}") from error
+    lease = settings.leader_election_lease
+    if lease and (len(lease) > _LONGEST_NAME or not _NAME.fullmatch(lease)):
+        raise ConfigError(
+            f"--leader-election-lease: {lease!r} is no name of an object: lower-case letters,"
+            " digits, - and . between them"
+        )
     if math.isnan(settings.kube_api_qps):
         raise ConfigError("--kube-api-qps must be a number, negative for no limit")
     rate = settings.sandbox_warm_pool_max_refill_rate
@@ -71,6 +85,12 @@ def _check_together(settings: Settings) -> None:
         raise ConfigError(
             f"{', '.join(both)} cannot be both in --namespaces and in --exclude-namespaces",
             way_out="take it out of one of them",
+        )
+    if settings.shard and settings.namespaces:
+        raise ConfigError(
+            "--shard cannot go with --namespaces: one divides all namespaces, the other names its"
+            " own",
+            way_out="give one of the two; --exclude-namespaces goes with --shard",
         )
     if settings.sandbox_label_selector and settings.extensions:
         raise ConfigError(

@@ -23,6 +23,7 @@ __all__ = [
     "NAMES",
     "NAMESPACES",
     "NUMBER",
+    "SHARD",
     "TEXT",
     "Form",
     "choice",
@@ -31,6 +32,7 @@ __all__ = [
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 _OCTAL = re.compile(r"([+-]?)0([0-7_]*[0-7])", re.ASCII)
+_SHARD = re.compile(r"(0|[1-9][0-9]{0,5})/([1-9][0-9]{0,3})", re.ASCII)
 _BLANK = re.compile(r"\s")
 _MOST = 2**63
 
@@ -119,6 +121,12 @@ def _label_selector(text: str) -> str:
     return selector.parse(text).text
 
 
+def _shard(text: str) -> str:
+    if text and not _SHARD.fullmatch(text):
+        raise ValueError("it is no INDEX/COUNT such as 0/2")
+    return text
+
+
 def _written_number(value: float) -> str:
     return repr(value).removesuffix(".0")
 
@@ -132,3 +140,4 @@ NAMES = Form("A,B", _names, ",".join)
 DOMAINS = Form("A,B", _domains, ",".join)
 NAMESPACES = Form("A,B", _namespaces, ",".join)
 LABEL_SELECTOR = Form("SELECTOR", _label_selector)
+SHARD = Form("INDEX/COUNT", _shard)

@@ -94,14 +94,21 @@ class Elector:
         uniform: Callable[[], float] = random.random,
         times: LeaseTimes | None = None,
         recorder: EventRecorder | None = None,
+        lease: str = LEASE_NAME,
+        scope: str = "",
     ) -> None:
         """``identity`` is unique to this process, ``uniform`` gives numbers in [0, 1).
+
+        ``scope`` says in words what the process serves, empty for everything; it stands behind the
+        identity in the Lease, so that replicas that serve something else are told of.
 
         ``recorder``, which nobody else may run, gets an Event about each change.
         """
         self.client = client
         self.namespace = namespace
-        self.identity = identity
+        self.lease = lease
+        self.scope = scope
+        self.identity = f"{identity} {scope}" if scope else identity
         self.acquired = anyio.Event()
         self.lost = anyio.Event()
         self.loss: NotLeaderError | None = None
@@ -144,7 +151,7 @@ class Elector:
 
     def collect(self, into: Exposition) -> None:
         """Add whether this process leads, and what its requests failed with."""
-        into.one(families.LEADER, int(self.is_leader), LEASE_NAME)
+        into.one(families.LEADER, int(self.is_leader), self.lease)
         into.add(
             families.LEASE_FAILURES,
             [((error,), number) for error, number in sorted(self._failures.items())],
@@ -157,7 +164,7 @@ class Elector:
 
         Cancelling it gives nothing up: the Lease then expires.
         """
-        _log.info("contending", lease=LEASE_NAME, namespace=self.namespace, identity=self.identity)
+        _log.info("contending", lease=self.lease, namespace=self.namespace, identity=self.identity)
         if not await self._acquire():
             return
         async with anyio.create_task_group() as group:
@@ -189,7 +196,7 @@ class Elector:
         spec = released_spec(lease["spec"], self._stamps.next())
         if await self._within(self._times.attempt_s, lambda: self._replace(lease, spec)):
             self._holder = ""
-            _log.info("released", lease=LEASE_NAME)
+            _log.info("released", lease=self.lease)
 
     # -- the two loops ---------------------------------------------------------------------------
 
@@ -200,7 +207,7 @@ class Elector:
             began = self._clock.monotonic()
             await self._try(times.attempt_s)
             if self._leads:
-                _log.info("leading", lease=LEASE_NAME, namespace=self.namespace)
+                _log.info("leading", lease=self.lease, namespace=self.namespace)
                 self.acquired.set()
                 self._announce("Acquired", "became leader")
                 return True
@@ -245,7 +252,7 @@ class Elector:
         self._leads = False
         self.loss = NotLeaderError(f"leadership lost: {why}")
         self.lost.set()
-        _log.error("leadership_lost", lease=LEASE_NAME, reason=why)
+        _log.error("leadership_lost", lease=self.lease, reason=why)
 
     # -- one attempt -----------------------------------------------------------------------------
 
@@ -284,7 +291,7 @@ class Elector:
                 return
         try:
             lease: Json = await self.client.get(
-                LEASES, self.namespace, LEASE_NAME, dict, lane=Lane.CLIENT, timeout_s=timeout_s
+                LEASES, self.namespace, self.lease, dict, lane=Lane.CLIENT, timeout_s=timeout_s
             )
         except NotFound:
             await self._create()
@@ -310,10 +317,24 @@ class Elector:
         if holder != self._holder:
             self._holder = holder
             if holder != self.identity:
-                _log.info("holder_changed", lease=LEASE_NAME, holder=holder)
+                _log.info("holder_changed", lease=self.lease, holder=holder)
+                self._compare_scopes(holder)
+
+    def _compare_scopes(self, holder: str) -> None:
+        """Complain of a holder that leaves unserved what this process would serve."""
+        served = holder.partition(" ")[2]
+        if served and served != self.scope:
+            _log.error(
+                "lease_of_another_shard",
+                lease=self.lease,
+                holder=holder,
+                served=served,
+                unserved=self.scope or "everything else",
+                way_out="give each shard a Lease of its own with --leader-election-lease",
+            )
 
     async def _create(self) -> None:
-        lease = new_lease(self.namespace)
+        lease = new_lease(self.namespace, self.lease)
         spec = first_spec(self.identity, self._times.duration_s, self._stamps.next())
         sent_at = self._clock.monotonic()
         answer = await self.client.create(
@@ -332,7 +353,7 @@ class Elector:
     async def _replace(self, lease: Json, spec: Json) -> PartialObject:
         body = written(lease, spec)
         return await self.client.replace(
-            LEASES, self.namespace, LEASE_NAME, body, PartialObject, **self._options()
+            LEASES, self.namespace, self.lease, body, PartialObject, **self._options()
         )
 
     def _options(self) -> Any:
@@ -362,11 +383,11 @@ class Elector:
         self._failures[name] = self._failures.get(name, 0) + 1
         # A lost race is how elections go, and what fails every two seconds is told once.
         if type(before) is not type(problem) and not isinstance(problem, Conflict):
-            _log.warning("lease_request_failed", lease=LEASE_NAME, error=str(problem))
+            _log.warning("lease_request_failed", lease=self.lease, error=str(problem))
 
     def _announce(self, action: str, what: str) -> None:
         if self.recorder is not None:
-            lease = ObjectReference(LEASES.api_version, LEASES.kind, LEASE_NAME, self.namespace)
+            lease = ObjectReference(LEASES.api_version, LEASES.kind, self.lease, self.namespace)
             note = f"{self.identity} {what}"
             self.recorder.emit(lease, "Normal", "LeaderElection", action, note)
 

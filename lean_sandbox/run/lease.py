@@ -101,9 +101,9 @@ def respected_s(spec: Json, usual_s: float) -> float:
     return said if said is not None and said > 0 else usual_s
 
 
-def new_lease(namespace: str) -> Json:
+def new_lease(namespace: str, name: str) -> Json:
     """Return a Lease to be created, yet without its spec."""
-    metadata = {"name": LEASE_NAME, "namespace": namespace}
+    metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
 
 

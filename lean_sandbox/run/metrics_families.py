@@ -242,7 +242,8 @@ EVENTS: Final = _counter(
     "lean_sandbox_watch_events_total",
     ("resource", "outcome"),
     "Objects that lists and watches showed: passed (relevant), dropped_unchanged (no predicate saw"
-    " a change), dropped_known (the echo of an own write, or older than what is known).",
+    " a change), dropped_known (the echo of an own write, or older than what is known),"
+    " dropped_elsewhere (in a namespace of another shard).",
 )
 PREDICATES: Final = _counter(
     "lean_sandbox_watch_changes_total",

@@ -82,6 +82,7 @@ def watches(
         "passed": seen.passed,
         "dropped_unchanged": seen.dropped_unchanged,
         "dropped_known": seen.dropped_known,
+        "dropped_elsewhere": seen.dropped_elsewhere,
     }
     into.add(
         families.EVENTS, [((resource, outcome), number) for outcome, number in outcomes.items()]

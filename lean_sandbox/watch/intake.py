@@ -31,6 +31,7 @@ Told = Callable[[str, EventType, MetaRow, Verdict], None]
 _NOTHING = Change(0)
 _ENDED_REMEMBERED = 512
 _KNOWN = Verdict(_NOTHING, "dropped: known already", passed=False)
+_ELSEWHERE = Verdict(_NOTHING, "dropped: in a namespace of another shard", passed=False)
 _CONTRADICTS = Verdict(Change.COLUMNS, "contradicts what is remembered", passed=True)
 
 
@@ -48,6 +49,7 @@ class IntakeStatistics:
     passed: int = 0
     dropped_known: int = 0
     dropped_unchanged: int = 0
+    dropped_elsewhere: int = 0
     deletes_synthesised: int = 0
 
 
@@ -76,7 +78,7 @@ class Intake(Generic[E]):
 
     def follow(self, told: Told) -> None:
         """Tell of every event from now on. Who never asks for it does not pay for it either."""
-        take, plural = self._take, self.kind.resource.plural
+        take, plural = self._handle, self.kind.resource.plural
 
         def followed(event_type: EventType, row: MetaRow, item: Any, *, initial: bool) -> Verdict:
             verdict = take(event_type, row, item, initial=initial)
@@ -85,6 +87,19 @@ class Intake(Generic[E]):
 
         self._told = told
         self._handle = followed
+
+    def narrow(self, admits: Callable[[str], bool]) -> None:
+        """Take in no more than the namespaces for which ``admits`` is true; before any event."""
+        take = self._handle
+
+        def narrowed(event_type: EventType, row: MetaRow, item: Any, *, initial: bool) -> Verdict:
+            if admits(row.namespace):
+                return take(event_type, row, item, initial=initial)
+            self.statistics.seen += 1
+            self.statistics.dropped_elsewhere += 1
+            return _ELSEWHERE
+
+        self._handle = narrowed
 
     def begin_list(self, namespace: str | None) -> None:
         """Note what is known, to find out what a list no longer holds."""

@@ -22,6 +22,7 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.run.leader import Elector
 from lean_sandbox.run.lease import LEASE_NAME
 from lean_sandbox.settings import Settings
+from lean_sandbox.shards import lease_of, scope_of
 from tests.leading.rig import JumpingClock
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.world import NS, World
@@ -83,6 +84,7 @@ class Replicas:
         user = f"system:serviceaccount:{ELECTION_NS}:{name}"
         client = Client(self._transport(user))
         own = Client(self._transport(user))
+        given = settings or Settings(sandbox_status_window=1.0)
         elector = Elector(
             own,
             namespace=ELECTION_NS,
@@ -90,10 +92,12 @@ class Replicas:
             clock=self.clock,
             uniform=lambda: 0.0,
             recorder=EventRecorder(own, self.clock, "tests", name),
+            lease=lease_of(given),
+            scope=scope_of(given),
         )
         controller = Controller(
             client,
-            settings or Settings(sandbox_status_window=1.0),
+            given,
             clock=self.clock,
             uniform=lambda: 0.5,
             elector=elector,
@@ -140,7 +144,8 @@ class Replicas:
             next_s = self.clock.next_s
             await self.clock.advance(min(left_s, _BOOKMARK_S, left_s if next_s is None else next_s))
             await self.settle()
-            assert sum(one.elector.is_leader for one in self.all) <= 1
+            leases = [one.elector.lease for one in self.all if one.elector.is_leader]
+            assert len(leases) == len(set(leases))
 
 
 @asynccontextmanager

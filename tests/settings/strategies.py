@@ -14,7 +14,7 @@ __all__ = ["OPTIONS", "any_value", "assignments"]
 
 OPTIONS = {option.name: option for option in fields(Settings)}
 # What cannot be set freely: these contradict others, or need them.
-_BOUND = {"sandbox_label_selector", "metrics_secure_serving", "exclude_namespaces"}
+_BOUND = {"sandbox_label_selector", "metrics_secure_serving", "exclude_namespaces", "shard"}
 
 _WORDS = st.text(alphabet="abcz09", min_size=1, max_size=6)
 _LISTS = st.lists(_WORDS, max_size=3, unique=True).map(tuple)
@@ -40,6 +40,10 @@ def any_value(option: Field[Any]) -> st.SearchStrategy[Any]:
         return _LISTS
     if option.name in _CHOICES:
         return st.sampled_from(_CHOICES[option.name])
+    if form is forms.SHARD:
+        return st.sampled_from(["", "0/2", "7/3"])
+    if option.name == "leader_election_lease":
+        return st.sampled_from(["", "a", "shard-0.of.2"])
     if form is forms.LABEL_SELECTOR:
         return st.sampled_from(["", "a=b", "a in (b,c),!d"])
     return st.text(alphabet="abc:/.# '\"\\[]{},-&*!|>%@`?", max_size=8)

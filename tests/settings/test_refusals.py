@@ -34,6 +34,10 @@ from lean_sandbox.version import __version__
         ("--request-timeout", "0s"),
         ("--reconcile-deadline", "0"),
         ("--shutdown-grace", "-1s"),
+        ("--trace-entries", "-1"),
+        ("--leader-election-lease", "Upper"),
+        ("--leader-election-lease", "a..b"),
+        ("--leader-election-lease", "a" * 254),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "config"])
@@ -76,6 +80,10 @@ def test_pools_are_checked_although_nobody_serves_them(capsys: pytest.CaptureFix
         ("--sandbox-label-selector", "a in b"),
         ("--sandbox-label-selector", "a=b c"),
         ("--sandbox-label-selector", "a,,b"),
+        ("--shard", "2"),
+        ("--shard", "0/0"),
+        ("--shard", "-1/2"),
+        ("--shard", "01/2"),
     ],
 )
 def test_values_that_cannot_be_read_are_wrong_usage(
@@ -133,6 +141,7 @@ def test_a_kubeconfig_that_is_not_there_is_refused(capsys: pytest.CaptureFixture
             ["--namespaces=a,b", "--exclude-namespaces=c,b"],
             ["--namespaces", "--exclude-namespaces", "b cannot"],
         ),
+        (["--shard=0/2", "--namespaces=a"], ["--shard", "--namespaces"]),
         (
             ["--sandbox-label-selector=team=a", "--extensions"],
             ["--sandbox-label-selector", "--extensions"],
