@@ -28,9 +28,11 @@ from tests.controlplane.server import KUBELET, RealServer
 
 __all__ = [
     "CONTROLLER",
+    "HOME",
     "SWIFT",
     "Scene",
     "Spent",
+    "controllers_client",
     "controlling",
     "open_scene",
     "open_stage",
@@ -39,8 +41,8 @@ __all__ = [
 Json = dict[str, Any]
 
 _MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
-_HOME, _ACCOUNT = "agent-sandbox-system", "agent-sandbox-controller"
-CONTROLLER = f"system:serviceaccount:{_HOME}:{_ACCOUNT}"
+HOME, _ACCOUNT = "agent-sandbox-system", "agent-sandbox-controller"
+CONTROLLER = f"system:serviceaccount:{HOME}:{_ACCOUNT}"
 _AT_ONCE = Delay(0.005)
 SWIFT = KubeletSettings(
     writes_per_start=WritesPerStart.TWO,
@@ -56,9 +58,11 @@ SWIFT = KubeletSettings(
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _PATHS = {
     "Namespace": "/api/v1/namespaces",
-    "ServiceAccount": f"/api/v1/namespaces/{_HOME}/serviceaccounts",
+    "ServiceAccount": f"/api/v1/namespaces/{HOME}/serviceaccounts",
     "ClusterRole": f"{_RBAC}/clusterroles",
     "ClusterRoleBinding": f"{_RBAC}/clusterrolebindings",
+    "Role": f"{_RBAC}/namespaces/{HOME}/roles",
+    "RoleBinding": f"{_RBAC}/namespaces/{HOME}/rolebindings",
 }
 _AGENTS, _EXTENSIONS = "/apis/agents.x-k8s.io/v1beta1", "/apis/extensions.agents.x-k8s.io/v1beta1"
 _GROUPS = {
@@ -203,7 +207,7 @@ def _install(server: RealServer) -> str:
         path = _PATHS.get(body["kind"])
         if path is not None:
             _ensure(server, path, body)
-    path = f"/api/v1/namespaces/{_HOME}/serviceaccounts/{_ACCOUNT}/token"
+    path = f"/api/v1/namespaces/{HOME}/serviceaccounts/{_ACCOUNT}/token"
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     return str(server.ask("POST", path, request)["status"]["token"])
 
@@ -226,6 +230,13 @@ async def _client(server: RealServer, folder: Path, name: str, token: str) -> As
     finally:
         with anyio.CancelScope(shield=True):
             await transport.aclose()
+
+
+@asynccontextmanager
+async def controllers_client(server: RealServer, folder: Path) -> AsyncIterator[Client]:
+    """Give a client of the controller's service account with what the manifests permit it."""
+    async with _client(server, folder, "controller", _install(server)) as client:
+        yield client
 
 
 @asynccontextmanager
@@ -254,7 +265,7 @@ async def controlling(
 ) -> AsyncIterator[Controller]:
     """Run the controller, synced, with the published permissions and no more."""
     async with (
-        _client(server, folder, "controller", _install(server)) as client,
+        controllers_client(server, folder) as client,
         anyio.create_task_group() as group,
     ):
         controller = Controller(client, settings, clock=SystemClock())

@@ -6,20 +6,36 @@ What is written at the take-over is what ``manifests/migration.md`` says.
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+import re
+import textwrap
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from lean_sandbox.clock import SystemClock
+from lean_sandbox.run.leader import Elector
+from lean_sandbox.run.lease import LEASE_NAME
 from lean_sandbox.settings import Settings
 from tests.conformance.api import open_room
 from tests.controlplane.objects import all_ready, condition, extension, sandbox
 from tests.controlplane.plugin import REAL
 from tests.controlplane.reference import DOMAIN, NEW, OLD, VOLUME, Reference, owner
-from tests.controlplane.scene import SWIFT, Scene, Spent, controlling, open_stage
+from tests.controlplane.scene import (
+    HOME,
+    SWIFT,
+    Scene,
+    Spent,
+    controllers_client,
+    controlling,
+    open_stage,
+)
 from tests.controlplane.server import RealServer
 
 pytestmark = REAL
@@ -37,7 +53,8 @@ PLURALS = (
     "networkpolicies",
 )
 SETTINGS = Settings(extensions=True)
-PAGE = Path(__file__).resolve().parents[2] / "manifests" / "migration.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "manifests" / "migration.md"
 
 
 @asynccontextmanager
@@ -61,6 +78,11 @@ async def everything(scene: Scene) -> dict[str, Json]:
         for plural in PLURALS
         for one in await scene.objects(plural)
     }
+
+
+def named(found: list[Json]) -> set[str]:
+    """Return the names of objects."""
+    return {one["metadata"]["name"] for one in found}
 
 
 def versions(found: dict[str, Json]) -> dict[str, tuple[str, str]]:
@@ -111,7 +133,8 @@ async def test_what_the_reference_left_in_order_is_not_touched(
         before = versions(await everything(scene))
         for _ in range(2):
             spent = await taken_over(scene, tmp_path)
-            assert not spent.writes
+            # Members of the pool that replaces outdated ones: their stamps are not ours.
+            assert spent.asked == {"get sandboxes": 2}
             assert not spent.refused
             assert spent.events == 0
             assert versions(await everything(scene)) == before
@@ -321,3 +344,164 @@ def settled(found: list[Json], count: int) -> bool:
         == "True"
         for one in found
     )
+
+
+# ---------------------------------------------------------------------- the Lease
+
+
+async def test_the_lease_of_the_reference_is_taken_when_it_has_run_out(
+    real_server: RealServer, tmp_path: Path
+) -> None:
+    """The same object by the rights of the manifests; given back, the reference can take it."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases"
+    async with controllers_client(real_server, tmp_path) as client:
+        left = real_server.ask("POST", path, _lease_of_the_reference())
+        elector = Elector(client, namespace=HOME, identity="ours", clock=SystemClock())
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                group.start_soon(elector.run)
+                await elector.acquired.wait()
+                taken = real_server.ask("GET", f"{path}/{LEASE_NAME}")
+                await elector.release()
+    assert taken["metadata"]["uid"] == left["metadata"]["uid"]
+    assert taken["spec"]["holderIdentity"] == "ours"
+    assert taken["spec"]["leaseTransitions"] == 4
+    given = real_server.ask("GET", f"{path}/{LEASE_NAME}")
+    real_server.ask("DELETE", f"{path}/{LEASE_NAME}")
+    assert given["spec"].get("holderIdentity", "") == ""
+    assert given["spec"]["leaseDurationSeconds"] == 1
+
+
+def _lease_of_the_reference() -> Json:
+    """Return what a process that is gone left: held, and renewed for the last time long ago."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": LEASE_NAME, "namespace": HOME},
+        "spec": {
+            "holderIdentity": "agent-sandbox-controller-6d5f8b7c9-x2x4z_7b1c",
+            # The reference says 15; the test need not wait so long.
+            "leaseDurationSeconds": 2,
+            "acquireTime": "2026-10-01T08:00:00.000000Z",
+            "renewTime": "2026-10-01T09:00:00.000000Z",
+            "leaseTransitions": 3,
+        },
+    }
+
+
+# ---------------------------------------------------------------------- old owner references
+
+
+async def test_owner_references_of_an_old_version_are_renewed_by_the_page(
+    real_server: RealServer, tmp_path: Path
+) -> None:
+    """With them nothing goes with its owner on a server without that version; then all does."""
+    _, script = blocks("## Before")
+    async with reference_scene(real_server, tmp_path) as scene:
+        made = Reference(scene)
+        for name, version in (("new", NEW), ("old", OLD)):
+            await made.sandbox(name, version=version, service=True)
+            await scene.delete("sandboxes", name)
+        await scene.until("services", lambda found: named(found) == {"old"})
+        await made.template("t", OLD)
+        pool = await made.pool("p", "t", 1, "OnReplenish")
+        await made.member(pool, "m", version=OLD)
+        await made.claim("c", pool, sandbox="s", version=OLD, service=True)
+        before = await everything(scene)
+        assert "pods old" in before
+        # Twice: there is nothing left to do for the second.
+        for _ in range(2):
+            said = await carry_out(real_server, script, tmp_path)
+        assert not said
+        after = await everything(scene)
+        # The garbage collector looks again at what it could not follow, but in its own time.
+        assert before.keys() - after.keys() <= {"pods old", "services old"}
+        for what, held in after.items():
+            assert held["metadata"]["uid"] == before[what]["metadata"]["uid"]
+            references = held["metadata"].get("ownerReferences", [])
+            assert all(one["apiVersion"].endswith(f"/{NEW}") for one in references)
+        assert not (await taken_over(scene, tmp_path)).writes
+        for plural, name in (("sandboxclaims", "c"), ("sandboxwarmpools", "p")):
+            await scene.delete(plural, name)
+        await scene.delete("sandboxtemplates", "t")
+        for plural in PLURALS:
+            await scene.until(plural, lambda found: named(found) <= {"old"})
+
+
+# ---------------------------------------------------------------------- the steps of the page
+
+
+def blocks(section: str) -> list[str]:
+    """Return the commands of a section of the page."""
+    text = PAGE.read_text().partition(f"{section}\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^ *```sh\n(.*?)^ *```$", text, flags=re.MULTILINE | re.DOTALL)
+    assert found
+    return [textwrap.dedent(block) for block in found]
+
+
+async def carry_out(server: RealServer, script: str, home: Path, folder: Path = ROOT) -> str:
+    """Run commands as the administrator, and return what they say."""
+    config = server.kubeconfig(home / "admins", server.token)
+    environment = {**os.environ, "KUBECONFIG": str(config)}
+    done = await anyio.run_process(["sh", "-ec", script], env=environment, cwd=folder)
+    return done.stdout.decode()
+
+
+async def test_the_steps_of_the_page_go_there_and_back(
+    real_server: RealServer, tmp_path: Path
+) -> None:
+    """Our Deployment takes the place of the reference's, which then takes it again, whole."""
+    theirs = tmp_path / "sandbox-with-extensions.yaml"
+    theirs.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": _release()}))
+    deployment = f"/apis/apps/v1/namespaces/{HOME}/deployments/agent-sandbox-controller"
+    check, _ = blocks("## Before")
+    shown = (await carry_out(real_server, check, tmp_path)).splitlines()
+    assert len(shown) == 4
+    assert all(line.endswith("   [v1beta1]") for line in shown)
+
+    await carry_out(real_server, f"kubectl apply -f {theirs}", tmp_path)
+    before = real_server.ask("GET", deployment)["spec"]
+    for block in blocks("## There"):
+        # No Pods come of a Deployment here: the controller that makes them does not run.
+        lines = [line for line in block.splitlines() if "rollout status" not in line]
+        await carry_out(real_server, "\n".join(lines), tmp_path)
+    ours = real_server.ask("GET", deployment)["spec"]
+    assert ours["replicas"] == 1
+    (container,) = ours["template"]["spec"]["containers"]
+    assert container["image"].startswith("lean-sandbox:")
+    assert container["args"] == ["--leader-elect=true", "--extensions"]
+    for block in blocks("## Back"):
+        await carry_out(real_server, block, tmp_path, tmp_path)
+    assert real_server.ask("GET", deployment)["spec"] == before
+    real_server.ask("DELETE", deployment)
+
+
+def _release() -> list[Json]:
+    """Return a Namespace and a Deployment as a release of the reference has them."""
+    name = "agent-sandbox-controller"
+    labels = {"app": name}
+    container = {
+        "name": name,
+        "image": "registry.k8s.io/agent-sandbox/agent-sandbox-controller:v1.0.8",
+        "args": ["--leader-elect=true", "--extensions"],
+        "ports": [
+            {"name": "metrics", "containerPort": 8080},
+            {"name": "healthz", "containerPort": 8081},
+        ],
+    }
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}},
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name, "namespace": HOME, "labels": labels},
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"serviceAccountName": name, "containers": [container]},
+                },
+            },
+        },
+    ]
