@@ -24,7 +24,7 @@ from lean_sandbox.clock import SystemClock
 from lean_sandbox.demo.tables import Screen
 from lean_sandbox.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 
-__all__ = ["encoded", "main", "run_bench"]
+__all__ = ["encoded", "exit_code", "main", "run_bench"]
 
 
 def main(words: Sequence[str]) -> int:
@@ -58,8 +58,13 @@ def run_bench(options: BenchOptions) -> int:
         _write(report, options, screen)
     except OSError as error:
         return _said(error, EXIT_FAILED)
+    return exit_code(report, is_check=options.is_check)
+
+
+def exit_code(report: Report, *, is_check: bool) -> int:
+    """Return the exit code of a run; with ``is_check`` a missed bar is a failure."""
     is_missed = any(bar.is_met is False for bar in report.bars)
-    return EXIT_FAILED if options.is_check and is_missed else EXIT_OK
+    return EXIT_FAILED if is_check and is_missed else EXIT_OK
 
 
 def encoded(report: Report) -> str:

@@ -107,7 +107,7 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=False):
 
 def memory_figures(report: MemoryReport) -> dict[str, float | None]:
     """Return the figures of the memory bench that have bars."""
-    by_size = {row.sandboxes: row.memory.rss_kib / 1024 for row in report.controller}
+    by_size = {row.sandboxes: round(row.memory.rss_kib / 1024, 1) for row in report.controller}
     largest = max(by_size)
     return {
         "empty_mib": by_size.get(0),

@@ -14,14 +14,18 @@ from hypothesis import strategies as st
 
 from lean_sandbox.bench.bars import Judged
 from lean_sandbox.bench.charts import plots_of, write_plots
-from lean_sandbox.bench.command import encoded
+from lean_sandbox.bench.command import encoded, exit_code
 from lean_sandbox.bench.figures import Window
+from lean_sandbox.bench.memory import ControllerRow, MemoryReport
+from lean_sandbox.bench.plane import Asked
 from lean_sandbox.bench.plot import Chart, Series, render, shown
 from lean_sandbox.bench.plot_legend import Box, free_corner
 from lean_sandbox.bench.plot_rows import Row, RowChart, render_rows
+from lean_sandbox.bench.process import Memory
 from lean_sandbox.bench.report import Report, Sample, ScenarioReport, Server
 from lean_sandbox.bench.tables import print_report
 from lean_sandbox.demo.tables import Screen
+from lean_sandbox.exits import EXIT_FAILED, EXIT_OK
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
@@ -132,6 +136,33 @@ def test_tables_show_every_scenario_and_every_bound(capsys: pytest.CaptureFixtur
     )
     assert any(line.endswith("not measured") for line in lines)
     assert "A bound is meant for: lean-sandbox bench burst --count 300 --pool 600" in lines
+
+
+def test_a_missed_bound_fails_a_run_that_checks_them() -> None:
+    """And only such a run; what was not measured is not missed."""
+    report = made_up()
+    assert exit_code(report, is_check=True) == EXIT_FAILED
+    assert exit_code(report, is_check=False) == EXIT_OK
+    report.bars = [bar for bar in report.bars if bar.is_met is not False]
+    assert any(bar.is_met is None for bar in report.bars)
+    assert exit_code(report, is_check=True) == EXIT_OK
+
+
+def test_memory_is_judged_by_its_largest_size() -> None:
+    """KiB each over the empty process; the bound for 10,000 only where so many were held."""
+    rows = [
+        ControllerRow(size, Memory(kib, kib), 0.1, Asked(0, 3, 0, 0, 3))
+        for size, kib in ((0, 40 * 1024), (10_000, 76 * 1024))
+    ]
+    report = Report(memory=MemoryReport(1, 1, rows, []))
+    judged = {bar.figure: (bar.value, bar.is_met) for bar in report.judged()}
+    assert judged == {
+        "empty_mib": (40.0, True),
+        "each_kib": (3.69, False),
+        "most_mib": (76.0, False),
+    }
+    report = Report(memory=MemoryReport(1, 1, rows[:1], []))
+    assert {bar.figure for bar in report.judged() if bar.is_met is None} == {"each_kib", "most_mib"}
 
 
 def test_several_rates_are_judged_by_the_first() -> None:
