@@ -1,5 +1,6 @@
 """Typed calls to the API server: one method, one request.
 
+Where creates are refused because the namespace ends, none is sent for a while (:mod:`.ending`).
 Nothing is repeated here except a 401 after the credential was refreshed and a request whose reused
 connection turned out dead (both in the transport); backing off is the work queue's job.
 """
@@ -12,6 +13,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from lean_sandbox.api import errors
+from lean_sandbox.api.ending import EndingNamespaces
 from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import Resource, path
 from lean_sandbox.api.telemetry import Label
@@ -83,6 +85,8 @@ class Client:
     ) -> None:
         """``timeout_s`` and ``list_timeout_s`` are the deadlines where a call names none."""
         self.transport = transport
+        #: Where creates are refused at present; they are not sent then.
+        self.ending = EndingNamespaces(transport.clock)
         self._timeout_s = timeout_s
         self._list_timeout_s = list_timeout_s
         self._field_manager = field_manager
@@ -328,6 +332,8 @@ class Client:
         if call.body:
             headers["Content-Type"] = call.content_type
         label = self._label(call.verb, call.resource, subresource)
+        if call.verb == "create" and call.namespace:
+            self.ending.enter(call.namespace)
         response = await self.transport.request(
             call.method,
             self._target(call, plain, wanted),
@@ -338,7 +344,7 @@ class Client:
             label=label,
         )
         if response.status >= 300:
-            raise errors.from_response(
+            refusal = errors.from_response(
                 response.status,
                 response.body,
                 response.headers,
@@ -348,6 +354,11 @@ class Client:
                 name=call.name or "",
                 path=plain,
             )
+            if call.verb == "create" and isinstance(refusal, errors.Forbidden):
+                self.ending.remember(call.namespace or "", refusal)
+            raise refusal
+        if call.verb == "create":
+            self.ending.forget(call.namespace or "")
         return self._decode(response, type_, label)
 
     def _target(self, call: _Call, plain: str, wanted: WriteOptions) -> str:

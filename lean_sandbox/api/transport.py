@@ -310,6 +310,11 @@ class Transport:
         return self._connection.address.authority
 
     @property
+    def clock(self) -> Clock:
+        """The clock that its deadlines are measured by."""
+        return self._clock
+
+    @property
     def connection(self) -> Connection:
         """What is needed to reach the server, for another transport to it."""
         return self._connection

@@ -36,6 +36,11 @@ class Notice(Generic[E]):
     token: str | None = None
     saw_deletion: bool = False
 
+    @property
+    def is_new(self) -> bool:
+        """Whether somebody else has made the object since the first list."""
+        return self.old is None and self.new is not None and not self.initial
+
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[E]):

@@ -65,6 +65,7 @@ class ClaimController:
         recorder: Recorder | None = None,
         tracing: Tracing | None = None,
     ) -> None:
+        self._client = client
         self._caches = caches
         self._tracing = tracing
         self._extensions = extensions
@@ -162,6 +163,8 @@ class ClaimController:
             return
         if notice.old is not None and notice.old.uid != notice.new.uid:
             self._forget(notice.old)
+        if notice.is_new:
+            self._client.ending.forget(notice.key.namespace)
         self.annotator.saw(notice.new)
         self.queue.add(
             notice.key,

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 
+from lean_sandbox.api.ending import ENDING_S
 from lean_sandbox.api.errors import ControlPlaneError, Forbidden, said
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import names
@@ -53,7 +54,6 @@ __all__ = ["Annotator", "ClaimFailedError", "ClaimReconciler"]
 log = structlog.get_logger("claim")
 
 _EXPIRED_REQUEUE_S = 0.001
-_NAMESPACE_TERMINATING_REQUEUE_S = 30.0
 
 
 class ClaimFailedError(Exception):
@@ -137,7 +137,7 @@ class ClaimReconciler:
             return Result(requeue_after_s=waiting.after_s)
         except Forbidden as forbidden:
             if forbidden.namespace_terminating:
-                return Result(requeue_after_s=_NAMESPACE_TERMINATING_REQUEUE_S)
+                return Result(requeue_after_s=ENDING_S)
             raise
         return await self._conclude(entry, old, sandbox, error)
 

@@ -88,6 +88,10 @@ class Act:
         self._absent = absent
         self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
 
+    def check_namespace(self, namespace: str) -> None:
+        """Raise Forbidden where creates are refused for the namespace ends; ask nobody."""
+        self._client.ending.check(namespace)
+
     # -- the Sandbox itself ----------------------------------------------------------------------
 
     async def get_sandbox(self, key: Key) -> Sandbox | None:

@@ -229,6 +229,7 @@ class Children:
             if step is PvcStep.ADOPT:
                 await self._adopt_claim(work, key)
                 return
+            self._act.check_namespace(work.key.namespace)
             sandbox = await self._whole(work)
             templates = sandbox.spec.volumeClaimTemplates or ()
             try:
@@ -314,6 +315,7 @@ class Children:
 
     async def _create_pod(self, work: _Pass, step: CreatePod) -> bool:
         """Create the Pod; false when one of its name exists already."""
+        self._act.check_namespace(work.key.namespace)
         # An annotation that names this very Pod is stale only if there is none, which the create
         # itself tells; one that names another is known to be stale already.
         clears_after = step.clears_annotation and step.is_looked_up

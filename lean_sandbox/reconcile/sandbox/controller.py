@@ -188,6 +188,8 @@ class SandboxController:
 
     def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
         """Wake a Sandbox that changed."""
+        if notice.is_new:
+            self._client.ending.forget(notice.key.namespace)
         self.queue.add(
             notice.key,
             priority=LOW if notice.initial else NORMAL,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
+from lean_sandbox.api.ending import ENDING_S
 from lean_sandbox.api.errors import Invalid
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import conditions, expiry, names
@@ -33,8 +34,6 @@ from lean_sandbox.watch.store import Key
 __all__ = ["PassFailedError", "SandboxReconciler"]
 
 log = structlog.get_logger("sandbox")
-
-_NAMESPACE_TERMINATING_REQUEUE_S = 30.0
 
 
 class PassFailedError(Exception):
@@ -209,7 +208,7 @@ class SandboxReconciler:
         if outcome.is_namespace_terminating:
             # Everything in it is about to go; a status would only add to the work (changes,
             # v1.0.3).
-            return Result(requeue_after_s=_NAMESPACE_TERMINATING_REQUEUE_S)
+            return Result(requeue_after_s=ENDING_S)
         if outcome.is_many_pods:
             self._notes.many_pods(entry, old, new)
         wait_s = 0.0 if outcome.failures else self._may_wait_s(entry.key, old, new)

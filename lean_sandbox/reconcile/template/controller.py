@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.api.client import METADATA_ACCEPT, Client
+from lean_sandbox.api.ending import ENDING_S
 from lean_sandbox.api.errors import ControlPlaneError, Forbidden, NotFound, said
 from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import NETWORKPOLICIES, SANDBOXTEMPLATES
@@ -30,8 +31,6 @@ from lean_sandbox.watch.objects import row_of
 from lean_sandbox.watch.store import Key, Store, key_of
 
 __all__ = ["TemplateController", "TemplateFailedError"]
-
-_NAMESPACE_TERMINATING_REQUEUE_S = 30.0
 
 
 class TemplateFailedError(Exception):
@@ -113,7 +112,7 @@ class TemplateController:
                 await self._policy(entry, entry.view)
         except Forbidden as error:
             if error.namespace_terminating:
-                return Result(requeue_after_s=_NAMESPACE_TERMINATING_REQUEUE_S)
+                return Result(requeue_after_s=ENDING_S)
             raise
         return Result()
 

@@ -33,6 +33,14 @@ class PoolAct:
         self._pools = pools
         self._sandboxes = sandboxes
 
+    def refused_s(self, namespace: str) -> float:
+        """Return for how long creates are refused, for the namespace ends; 0 where they are not."""
+        return self._client.ending.left_s(namespace)
+
+    def begins(self, namespace: str) -> None:
+        """Take note that something new has appeared in a namespace."""
+        self._client.ending.forget(namespace)
+
     async def create(self, namespace: str, body: bytes) -> Sandbox:
         """Create a member. One POST."""
         made = await self._client.create(SANDBOXES, namespace, body, Sandbox, **self._options)

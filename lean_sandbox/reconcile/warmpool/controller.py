@@ -83,6 +83,8 @@ class PoolController:
 
     def on_pool(self, notice: Notice[PoolEntry]) -> None:
         """Wake a pool that changed."""
+        if notice.is_new:
+            self._act.begins(notice.key.namespace)
         self.queue.add(notice.key, priority=REFILL, reason="pool", token=notice.token)
 
     def on_template(self, notice: Notice[TemplateEntry]) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import anyio
 import msgspec
 
+from lean_sandbox.api.ending import ENDING_S
 from lean_sandbox.api.errors import ControlPlaneError, Forbidden
 from lean_sandbox.clock import Clock
 from lean_sandbox.model.pool_members import jittered_requeue_s, victims
@@ -56,7 +57,6 @@ _STAND_BACK_S = 0.05
 _LONGEST_STAND_BACK_S = 2.0
 # What a pass could not do within its batch or rate is tried again this soon.
 _NEXT_BATCH_S = 0.05
-_NAMESPACE_TERMINATING_REQUEUE_S = 30.0
 # Dates of objects are whole seconds, and an answer takes a while.
 _CLOCKS_AGREE_S = 5.0
 
@@ -164,7 +164,7 @@ class PoolReconciler:
         ):
             raise PoolFailedError(errors)
         if errors:
-            return Result(requeue_after_s=_NAMESPACE_TERMINATING_REQUEUE_S)
+            return Result(requeue_after_s=ENDING_S)
         due = [seconds for seconds in visit.requeues if seconds > 0]
         return Result(requeue_after_s=min(due) if due else None)
 
@@ -229,9 +229,9 @@ class PoolReconciler:
             return
         if wanted <= 0:
             return
-        if now < state.refused_until:
+        if (refused_s := self._act.refused_s(view.namespace)) > 0:
             # Members that go with the namespace wake the pool, each once.
-            visit.requeues.append(state.refused_until - now)
+            visit.requeues.append(refused_s)
             return
         if self._stand_back.must_wait(Key(view.namespace, view.name)):
             visit.requeues.append(_STAND_BACK_S)
@@ -271,9 +271,6 @@ class PoolReconciler:
             made = await self._act.create(visit.view.namespace, body)
         except ControlPlaneError as error:
             visit.errors.append(error)
-            if isinstance(error, Forbidden) and error.namespace_terminating:
-                now = self._clock.monotonic()
-                visit.state.refused_until = now + _NAMESPACE_TERMINATING_REQUEUE_S
             return
         meta = made.metadata
         self._compare_clocks(meta.creationTimestamp)

@@ -31,8 +31,6 @@ class PoolState:
     deleted: dict[str, Key] = field(default_factory=dict)
     status_at: float | None = None
     differs_since: float | None = None
-    # Until when nothing is created, for the namespace is on its way out; 0: it is not known to be.
-    refused_until: float = 0.0
     is_stuck: bool = False
     _judge: tuple[TemplateView, Staleness] | None = None
 

@@ -1,0 +1,85 @@
+"""The memory of namespaces in which nothing can be created any more."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.api.ending import ENDING_S, EndingNamespaces
+from lean_sandbox.api.errors import Cause, Forbidden
+from tests.support.clock import FakeClock
+
+ENDS = (Cause(reason="NamespaceTerminating"),)
+
+
+def refusal(namespace: str) -> Forbidden:
+    """Return the server's refusal to create in a namespace that ends."""
+    return Forbidden(403, message=f"{namespace} ends", causes=ENDS, namespace=namespace)
+
+
+async def test_a_refusal_is_believed_for_half_a_minute_and_in_its_own_namespace() -> None:
+    """The words are the server's, the error is a new one each time."""
+    clock = FakeClock()
+    ending = EndingNamespaces(clock)
+    ending.remember("a", refusal("a"))
+    raised = []
+    for _ in range(2):
+        with pytest.raises(Forbidden, match="a ends") as told:
+            ending.check("a")
+        raised.append(told.value)
+    assert raised[0] is not raised[1]
+    assert all(one.namespace_terminating and not one.retryable for one in raised)
+    ending.check("b")
+    await clock.advance(ENDING_S - 0.5)
+    assert ending.left_s("a") == pytest.approx(0.5)
+    await clock.advance(0.5)
+    ending.check("a")
+    assert ending.left_s("a") == 0.0
+
+
+async def test_after_that_one_create_is_tried_and_the_others_wait_for_its_answer() -> None:
+    """Many that come back at the same moment are one request."""
+    clock = FakeClock()
+    ending = EndingNamespaces(clock)
+    ending.enter("a")
+    ending.remember("a", refusal("a"))
+    await clock.advance(ENDING_S)
+    ending.enter("a")
+    for _ in range(3):
+        with pytest.raises(Forbidden, match="a ends"):
+            ending.enter("a")
+    # Its answer never came.
+    await clock.advance(5.0)
+    ending.enter("a")
+    ending.forget("a")
+    ending.enter("a")
+    ending.enter("a")
+
+
+def test_a_missing_right_is_no_end() -> None:
+    """Only the cause NamespaceTerminating says that a namespace ends."""
+    ending = EndingNamespaces(FakeClock())
+    ending.remember("a", Forbidden(403, message="no", namespace="a"))
+    ending.check("a")
+    assert len(ending) == 0
+
+
+def test_what_is_forgotten_may_be_tried() -> None:
+    """A namespace of the same name is another one."""
+    ending = EndingNamespaces(FakeClock())
+    ending.forget("a")
+    ending.remember("a", refusal("a"))
+    ending.forget("a")
+    ending.check("a")
+
+
+@given(st.lists(st.integers(0, 400), max_size=1000))
+def test_the_memory_is_bounded_and_keeps_the_latest(numbers: list[int]) -> None:
+    """At most 256 namespaces; of more, those that were refused last."""
+    ending = EndingNamespaces(FakeClock())
+    for number in numbers:
+        ending.remember(f"n{number}", refusal(f"n{number}"))
+    latest = list(dict.fromkeys(reversed(numbers)))[:256]
+    assert len(ending) == len(latest)
+    assert all(ending.left_s(f"n{number}") == ENDING_S for number in latest)

@@ -1,0 +1,125 @@
+"""A namespace that ends under the controllers: refused once, it is left alone by all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from lean_sandbox.settings import Settings
+from tests.support.pools import claim, open_pools, pool, template
+from tests.support.world import NS, World, condition, open_world, sandbox
+
+Json = dict[str, Any]
+REFUSAL: Json = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "status": "Failure",
+    "reason": "Forbidden",
+    "code": 403,
+    "message": "unable to create new content in namespace ns because it is being terminated",
+    "details": {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]},
+}
+MANY = 12
+
+
+def end(world: World) -> None:
+    """Refuse every create, as in a namespace that ends."""
+    world.plane.fail_next("create", "*", 403, times=100_000, body=REFUSAL)
+
+
+def creates(world: World) -> int:
+    """Return how many creates were asked for, of whatever kind, Events included."""
+    asked = world.asked(events=True)
+    return sum(count for what, count in asked.items() if what.startswith("create "))
+
+
+async def test_pods_that_go_one_by_one_cost_one_create_in_half_a_minute() -> None:
+    """Each end of a Pod wakes its Sandbox; only the first is asked for again, none is looked at."""
+    async with open_world() as world:
+        for number in range(MANY):
+            await world.ready_sandbox(sandbox(f"sb-{number}"))
+        end(world)
+        world.forget_requests()
+        for number in range(MANY):
+            await world.delete("pods", f"sb-{number}")
+            await world.advance(1.0)
+        assert world.asked(events=True) == {"get sandboxes": 1, "create pods": 1}
+        await world.advance(600.0)
+        assert creates(world) <= 1 + 600 / 30
+        assert sum(world.asked().values()) <= 2 * creates(world)
+        world.plane.faults.clear()
+        await world.advance(31.0)
+        assert len(world.plane.store.list("pods", NS)) == MANY
+
+
+async def test_sandboxes_pools_and_claims_share_what_one_of_them_was_told() -> None:
+    """A refused Pod holds up the pool's members and the claim's Sandbox as well."""
+    async with open_pools(template()) as world:
+        await world.ready_sandbox()
+        end(world)
+        world.forget_requests()
+        await world.delete("pods", "sb-1")
+        assert creates(world) == 1
+        world.plane.store.patch(
+            "sandboxes.agents.x-k8s.io", NS, "sb-1", {"metadata": {"labels": {"a": "b"}}}
+        )
+        await world.advance(29.0)
+        assert creates(world) == 1
+        await world.advance(300.0)
+        assert creates(world) <= 1 + 300 / 30
+
+
+@pytest.mark.parametrize("first", ["pool", "claim"])
+async def test_whoever_is_refused_first_asks_for_all(first: str) -> None:
+    """The pool and its claims wake each other; together they ask once in half a minute."""
+    async with open_pools(template(), sandbox_claim_warm_candidate_grace_period=0.0) as world:
+        end(world)
+        world.forget_requests()
+        bodies = [pool(replicas=5), *(claim(f"c{number}") for number in range(5))]
+        for body in bodies if first == "pool" else reversed(bodies):
+            # Made by someone else, each shows the namespace to be alive and is tried once.
+            await world.create(body)
+        assert 1 <= creates(world) <= len(bodies)
+        world.forget_requests()
+        await world.advance(600.0)
+        assert 600 / 30 - 2 <= creates(world) <= 600 / 30 + 1
+        refused = Counter(dict(world.plane.audit.codes(at_least=403)))
+        assert refused.total() == creates(world)
+
+
+async def test_a_namespace_made_anew_is_served_at_once() -> None:
+    """What appears in it after the refusal shows that it is another one of the same name."""
+    settings = Settings(sandbox_status_window=1.0)
+    async with open_world(settings) as world:
+        await world.ready_sandbox()
+        held = {"metadata": {"finalizers": ["example.com/hold"]}}
+        await world.create({**sandbox("held"), **_with(held)})
+        end(world)
+        await world.delete("pods", "sb-1")
+        assert creates(world) > 0
+        world.plane.faults.clear()
+        await world.advance(5.0)
+        await world.ready_sandbox(sandbox("fresh"))
+        assert condition(world.get("fresh"), "Ready")["status"] == "True"
+
+
+def _with(body: Json) -> Json:
+    """Return the metadata of a Sandbox ``held`` with more in it."""
+    return {"metadata": {"name": "held", "namespace": NS, **body["metadata"]}}
+
+
+async def test_another_namespace_is_not_concerned() -> None:
+    """Where nothing ends, creates go on."""
+    async with open_world() as world:
+        metadata = {"name": "other"}
+        world.plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        await world.ready_sandbox()
+        world.plane.fail_next(
+            "create", "*", 403, times=1000, body=REFUSAL, match=lambda asked: asked.namespace == NS
+        )
+        await world.delete("pods", "sb-1")
+        await world.create(sandbox("sb-2", namespace="other"))
+        assert world.plane.store.find("pods", "other", "sb-2") is not None
+        assert world.find("pods", "sb-1") is None
