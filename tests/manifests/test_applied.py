@@ -28,6 +28,7 @@ FOLDERS = (
     "overlays/drop-in-extensions",
     "overlays/sidecar",
     "overlays/minikube",
+    "overlays/shards",
 )
 # Its kind is of an operator that is not there.
 UNSERVED = {"service-monitor"}
@@ -53,7 +54,7 @@ def kubectl(real_server: RealServer, tmp_path_factory: pytest.TempPathFactory) -
         return done.stdout
 
     yield run
-    for overlay in ("drop-in-extensions", "sidecar"):
+    for overlay in ("shards", "drop-in-extensions", "sidecar"):
         run("delete", "--ignore-not-found", "-k", ROOT / "overlays" / overlay)
 
 

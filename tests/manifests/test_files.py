@@ -12,6 +12,7 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.settings import Settings
 from lean_sandbox.settings_flags import UsageError
 from lean_sandbox.settings_sources import resolve
+from lean_sandbox.shards import lease_of
 from lean_sandbox.version import __version__
 from tests.manifests.files import (
     KUSTOMIZATIONS,
@@ -42,7 +43,10 @@ WHOLE = [(path, one) for path, one in ALL_OBJECTS if path not in PATCH_FILES]
 
 def options(arguments: list[str], environment: Mapping[str, str] | None = None) -> Settings:
     """Return what the program makes of the arguments of a container, variables filled in."""
-    words = [one.replace("$(POD_NAMESPACE)", "ns") for one in arguments]
+    values = {"$(POD_NAMESPACE)": "ns", "$(POD_INDEX)": "3"}
+    words = list(arguments)
+    for variable, value in values.items():
+        words = [one.replace(variable, value) for one in words]
     return resolve(words, environment or {}, mounted_domains=ROOT / "nowhere").settings
 
 
@@ -255,6 +259,32 @@ def test_containers_are_probed_and_bounded() -> None:
 
 def _mebibytes(resources: Json) -> int:
     return int(resources["memory"].removesuffix("Mi"))
+
+
+# -- shards ----------------------------------------------------------------------------------------
+
+
+def test_each_shard_has_a_standby_and_may_write_its_lease() -> None:
+    """As many Leases as shards, by the names that the program gives them; twice as many Pods."""
+    steps = documents(ROOT / "overlays/shards/statefulset.yaml")[0]
+    said = {step["path"]: step["value"] for step in steps}
+    argument = said["/spec/template/spec/containers/0/args/-"]
+    assert argument.startswith("--shard=$(POD_INDEX)/")
+    count = int(argument.rpartition("/")[2])
+    assert said["/spec/replicas"] == 2 * count
+    (variable,) = said["/spec/template/spec/containers/0/env"]
+    assert variable["name"] == "POD_INDEX"
+    label = variable["valueFrom"]["fieldRef"]["fieldPath"]
+    assert label == "metadata.labels['apps.kubernetes.io/pod-index']"
+    assert "env" not in POD["spec"]["containers"][0]
+    role = named(objects("overlays/shards"), "Role", "agent-sandbox-controller-shards")
+    (rule,) = role["rules"]
+    wanted = {lease_of(Settings(shard=f"{pod}/{count}")) for pod in range(2 * count)}
+    assert set(rule["resourceNames"]) == wanted
+    binding = named(objects("overlays/shards"), "RoleBinding", "agent-sandbox-controller-shards")
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (subject,) = binding["subjects"]
+    assert (subject["name"], subject["namespace"]) == (POD["spec"]["serviceAccountName"], NAMESPACE)
 
 
 # -- the sidecar -----------------------------------------------------------------------------------
