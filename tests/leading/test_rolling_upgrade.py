@@ -1,0 +1,133 @@
+"""Two versions of the program during a rolling upgrade: one after the other, never both."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import Process
+
+from lean_sandbox.exits import EXIT_OK
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.run.lease import LEASE_NAME
+from tests.support.world import sandbox
+
+Json = dict[str, Any]
+NS = "default"
+LEASES = "leases.coordination.k8s.io"
+OLD, NEW = f"system:serviceaccount:{NS}:old", f"system:serviceaccount:{NS}:new"
+_PATIENCE_S = 25.0
+_READS = ("get", "list", "watch")
+
+
+@asynccontextmanager
+async def running(kubeconfig: Path, log: Path) -> AsyncIterator[Process]:
+    """Run a replica of the controller as a process."""
+    program = [
+        *(sys.executable, "-m", "lean_sandbox.cli", "run", "--log-format=json"),
+        *(f"--kubeconfig={kubeconfig}", "--metrics-bind-address=0", "--leader-elect"),
+        *("--health-probe-bind-address=0", f"--leader-election-namespace={NS}"),
+    ]
+    with log.open("wb") as errors:
+        async with await anyio.open_process(program, stdout=None, stderr=errors) as started:
+            try:
+                yield started
+            finally:
+                if started.returncode is None:
+                    started.kill()
+
+
+def allowed(plane: ControlPlane) -> None:
+    """Let both accounts do everything."""
+    group = "rbac.authorization.k8s.io"
+    plane.store.create(
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "replicas"},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [
+                {"kind": "ServiceAccount", "namespace": NS, "name": name} for name in ("old", "new")
+            ],
+        }
+    )
+
+
+async def test_the_new_process_takes_over_in_the_middle_of_the_work_and_nothing_is_done_twice(
+    tmp_path: Path,
+) -> None:
+    """Sandboxes come all the while: all writes of the old one precede all those of the new one."""
+    async with ControlPlane() as plane:
+        allowed(plane)
+        made = 0
+
+        def create() -> None:
+            nonlocal made
+            plane.store.create(sandbox(f"sb-{made}", namespace=NS))
+            made += 1
+
+        def pods() -> int:
+            return len(plane.store.list("pods", NS))
+
+        async def keep_creating(until: anyio.Event) -> None:
+            while not until.is_set():
+                create()
+                await anyio.sleep(0.02)
+
+        old_config = plane.kubeconfig(tmp_path / "old", OLD)
+        new_config = plane.kubeconfig(tmp_path / "new", NEW)
+        enough = anyio.Event()
+        with anyio.fail_after(_PATIENCE_S):
+            async with (
+                running(old_config, tmp_path / "old.log") as old,
+                running(new_config, tmp_path / "new.log") as new,
+                anyio.create_task_group() as group,
+            ):
+                while plane.store.find(LEASES, NS, LEASE_NAME) is None:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+                group.start_soon(keep_creating, enough)
+                holder = plane.store.get(LEASES, NS, LEASE_NAME)["spec"]["holderIdentity"]
+                # Either may have been first; the one that leads is the one that is replaced.
+                leads = _leader_of(plane)
+                first, second = (old, new) if leads == OLD else (new, old)
+                while pods() < 20:  # noqa: ASYNC110 -- what another process does sets no event
+                    await anyio.sleep(0.01)
+                first.terminate()
+                assert await first.wait() == EXIT_OK
+                before = pods()
+                while pods() < before + 20:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+                enough.set()
+                while pods() < made:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+                took = plane.store.get(LEASES, NS, LEASE_NAME)["spec"]["holderIdentity"]
+                assert took not in ("", holder)
+                second.terminate()
+                assert await second.wait() == EXIT_OK
+        entries = [
+            entry
+            for entry in plane.audit
+            if entry.user in (OLD, NEW)
+            and entry.verb not in _READS
+            and entry.resource not in ("leases", "events")
+        ]
+        users = [entry.user for entry in entries]
+        changed = users.index(next(user for user in users if user != leads))
+        assert set(users[:changed]) == {leads}
+        assert leads not in users[changed:]
+        created = [entry for entry in entries if entry.what == "create pods"]
+        assert all(entry.code == 201 for entry in created)
+        assert len(created) == made
+        for name in ("old.log", "new.log"):
+            said = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+            assert not [line for line in said if line["level"] == "error"]
+
+
+def _leader_of(plane: ControlPlane) -> str:
+    asked = plane.audit.select(verb="create", resource="leases")
+    return next(entry.user for entry in asked if entry.code == 201)
