@@ -37,6 +37,7 @@ from lean_sandbox.reconcile.sandbox.failures import (
     RefusedError,
     StepError,
 )
+from lean_sandbox.reconcile.sandbox.launch import Launches, is_before_ready
 from lean_sandbox.reconcile.sandbox.notes import Notes
 from lean_sandbox.reconcile.sandbox.pod_plan import (
     AdoptPod,
@@ -56,7 +57,7 @@ from lean_sandbox.reconcile.sandbox.service_upkeep import ServiceUpkeep
 from lean_sandbox.run.absent import KnownAbsent
 from lean_sandbox.run.tracing import Tracing, traced
 from lean_sandbox.watch.caches import Caches
-from lean_sandbox.watch.objects import PodEntry, SandboxEntry
+from lean_sandbox.watch.objects import RUNNING, WAITING, PodEntry, SandboxEntry
 from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import OwnerRow
 
@@ -109,6 +110,7 @@ class Children:
         act: Act,
         absent: KnownAbsent,
         notes: Notes,
+        launches: Launches,
         *,
         clock: Clock,
         pvcs_ready: Callable[[], Awaitable[str | None]],
@@ -119,6 +121,7 @@ class Children:
         self._act = act
         self._absent = absent
         self._notes = notes
+        self._launches = launches
         self._services = ServiceUpkeep(caches, act)
         self._clock = clock
         self._pvcs_ready = pvcs_ready
@@ -385,12 +388,25 @@ class Children:
         ):
             # Only its end matters now, and the watch tells of that.
             return
+        held_s = self._held_s(work.entry, pod)
+        if held_s > 0.0:
+            work.requeue_after_s = min(held_s, work.requeue_after_s or held_s)
+            return
         await self._fetch(work, pod)
+
+    def _held_s(self, entry: SandboxEntry, pod: PodEntry) -> float:
+        """Return for how long nobody would be told what a look shows: a mere step of a launch."""
+        if pod.state is None or pod.hint not in (WAITING, RUNNING) or entry.status is None:
+            return 0.0
+        if not is_before_ready(entry.status):
+            return 0.0
+        return self._launches.held_s(entry.key, self._clock.monotonic())
 
     async def _fetch(self, work: _Pass, pod: PodEntry) -> None:
         # Nothing old is told while the look fails; and it may have gone between the event and the
         # look, then its DELETED event is on its way.
         work.pod, work.pod_is_owned = None, False
+        self._launches.looked(work.key)
         fresh = await self._look(work, pod.key.name)
         if fresh is not None and fresh.uid == pod.uid:
             work.pod, work.pod_is_owned = fresh, True

@@ -109,6 +109,7 @@ class SandboxController:
             act,
             self._absent,
             self._notes,
+            self._launches,
             clock=self._clock,
             pvcs_ready=self._pvcs_ready,
             write_behind_s=options.write_behind_s,

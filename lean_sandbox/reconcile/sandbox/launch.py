@@ -4,9 +4,15 @@ A Sandbox on its way up passes through states nobody acts upon. Their status is 
 the way up takes longer than a window, so that a quick launch costs one status write and a slow one
 two. What a user would act upon is never held back: readiness, its loss, an error, the end,
 suspension.
+
+Where hundreds of launches outlast the window, the server is what they wait for, and a status of
+each would make them wait longer. So steps take turns: few are told at once, more at a steady rate,
+and a Sandbox whose turn has not come is not even looked at.
 """
 
 from __future__ import annotations
+
+import math
 
 import msgspec
 
@@ -14,13 +20,15 @@ from lean_sandbox.model import names
 from lean_sandbox.model.sandbox import Condition, SandboxStatus
 from lean_sandbox.watch.store import Key
 
-__all__ = ["Launches", "is_news", "is_on_the_way_up"]
+__all__ = ["Launches", "is_before_ready", "is_news", "is_on_the_way_up"]
 
 # The window grows with the number of launches under way: when a thousand Pods start at once each
 # takes longer, and a status in between is as useless as in a quick launch.
 _WINDOW_PER_LAUNCH_S = 0.05
 _LONGEST_WINDOW_S = 60.0
 _LONGEST_STEP_WINDOW_S = 300.0
+_TURNS_AT_ONCE = 50
+_TURNS_PER_S = 5.0
 
 _BEFORE = frozenset(
     {
@@ -39,7 +47,7 @@ def _condition(status: SandboxStatus, type_: str) -> Condition | None:
 def is_on_the_way_up(old: SandboxStatus, new: SandboxStatus) -> bool:
     """Tell whether ``new`` is a mere step of a launch, given what is published (``old``)."""
     ready = _condition(new, names.READY)
-    if ready is None or ready.status == "True":
+    if ready is None or ready.status == "True" or not is_before_ready(old):
         return False
     if ready.reason != names.REASON_DEPENDENCIES_NOT_READY:
         return False
@@ -47,10 +55,13 @@ def is_on_the_way_up(old: SandboxStatus, new: SandboxStatus) -> bool:
     if suspended is None or suspended.status != "False":
         return False
     finished = names.FINISHED
-    if _condition(new, finished) is not None or _condition(old, finished) is not None:
-        return False
-    before = _condition(old, names.READY)
-    return before is None or (before.status != "True" and before.reason in _BEFORE)
+    return _condition(new, finished) is None and _condition(old, finished) is None
+
+
+def is_before_ready(status: SandboxStatus) -> bool:
+    """Tell whether a published status says nothing but that the Sandbox is not up yet."""
+    ready = _condition(status, names.READY)
+    return ready is None or (ready.status != "True" and ready.reason in _BEFORE)
 
 
 def is_news(old: SandboxStatus, new: SandboxStatus) -> bool:
@@ -62,9 +73,15 @@ def is_news(old: SandboxStatus, new: SandboxStatus) -> bool:
 
 
 class _Step(msgspec.Struct, gc=False):
-    """The unpublished step of one Sandbox, and the unready steps published before it."""
+    """The unpublished step of one Sandbox, and the unready steps published before it.
+
+    ``turn_at`` is when it may be told, given once its window has passed; ``may_be_news`` until the
+    Pod was looked at.
+    """
 
     since: float | None = None
+    turn_at: float | None = None
+    may_be_news: bool = False
     published: int = 0
     published_at: float = 0.0
 
@@ -73,13 +90,15 @@ class Launches:
     """Since when each Sandbox on its way up has had an unpublished step, on the monotonic clock.
 
     The first unready status waits for ``window_s`` from the first step, each later one for
-    ``step_window_s`` from the one before, doubling. A window of 0 publishes at once.
+    ``step_window_s`` from the one before, doubling. A window of 0 publishes at once. Steps whose
+    window has passed take turns.
     """
 
     def __init__(self, window_s: float, step_window_s: float = 30.0) -> None:
         self._window_s = window_s
         self._step_window_s = step_window_s
         self._steps: dict[Key, _Step] = {}
+        self._last_turn_at = -math.inf
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -96,7 +115,7 @@ class Launches:
         """Return for how long the step may still wait, starting its window when it is new.
 
         ``is_news`` marks a step that tells more than progress, as the scheduler's finding that no
-        node fits: it waits for the first window only, also later on.
+        node fits: it waits for the first window only, also later on, and for no turn.
         """
         step = self._steps.setdefault(key, _Step())
         if step.since is None:
@@ -105,12 +124,37 @@ class Launches:
         if step.published and not is_news:
             hold_s = min(self._step_window_s * 2.0 ** (step.published - 1), _LONGEST_STEP_WINDOW_S)
             due = step.published_at + hold_s
+        if is_news:
+            step.may_be_news = True
+        elif due <= now and self._window_s > 0:
+            due = self._turn_at(step, now)
         return max(0.0, due - now)
+
+    def _turn_at(self, step: _Step, now: float) -> float:
+        if step.turn_at is None:
+            unused = now - _TURNS_AT_ONCE / _TURNS_PER_S
+            self._last_turn_at = max(self._last_turn_at, unused) + 1.0 / _TURNS_PER_S
+            step.turn_at = self._last_turn_at
+        return step.turn_at
+
+    def held_s(self, key: Key, now: float) -> float:
+        """Return for how long it makes no sense to look at the Pod: its step is not told before."""
+        step = self._steps.get(key)
+        if step is None or step.since is None or step.may_be_news:
+            return 0.0
+        return self.remaining_s(key, now)
+
+    def looked(self, key: Key) -> None:
+        """Take note that what there is to tell is known."""
+        step = self._steps.get(key)
+        if step is not None:
+            step.may_be_news = False
 
     def published(self, key: Key, now: float) -> None:
         """Take note that an unready step was published."""
         step = self._steps.setdefault(key, _Step())
         step.since = None
+        step.turn_at = None
         step.published += 1
         step.published_at = now
 

@@ -1,0 +1,78 @@
+"""Where many launches outlast the window, their steps are told in turns and looked at in turns."""
+
+from __future__ import annotations
+
+import heapq
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.reconcile.sandbox.launch import Launches
+from lean_sandbox.settings import Settings
+from lean_sandbox.watch.store import Key
+from tests.support.world import condition, open_world, sandbox
+
+AT_ONCE, PER_S = 50, 5.0
+COUNT = 150
+
+
+@given(
+    starts=st.lists(st.floats(0.0, 30.0), min_size=1, max_size=200),
+    window_s=st.floats(0.1, 10.0),
+)
+def test_no_more_steps_are_told_than_there_are_turns(starts: list[float], window_s: float) -> None:
+    """In any stretch of time at most fifty steps are told and five a second more; all at last."""
+    launches = Launches(window_s)
+    waiting = [(at, Key("ns", f"sb-{n}")) for n, at in enumerate(starts)]
+    heapq.heapify(waiting)
+    told: list[float] = []
+    while waiting:
+        now, key = heapq.heappop(waiting)
+        left_s = launches.remaining_s(key, now)
+        if left_s > 0.0:
+            heapq.heappush(waiting, (now + left_s, key))
+        else:
+            told.append(now)
+            launches.settled(key)
+    assert len(told) == len(starts)
+    for first, begin in enumerate(told):
+        for last in range(first, len(told)):
+            assert last - first <= AT_ONCE + PER_S * (told[last] - begin) + 1e-6
+
+
+@given(before=st.integers(0, 300))
+def test_what_the_scheduler_found_waits_for_no_turn(before: int) -> None:
+    """However many steps wait, news is told when its window has passed, and looked at then."""
+    launches = Launches(2.0)
+    keys = [Key("ns", f"sb-{n}") for n in range(before)]
+    for key in keys:
+        launches.remaining_s(key, 0.0)
+    for key in keys:
+        launches.remaining_s(key, 100.0)
+    one = Key("ns", "one")
+    assert launches.remaining_s(one, 0.0, is_news=True) > 0.0
+    assert launches.remaining_s(one, 100.0, is_news=True) == 0.0
+    assert launches.held_s(one, 100.0) == 0.0
+
+
+async def test_many_slow_launches_are_told_and_looked_at_in_turns() -> None:
+    """Fifty at once, five a second after that, a GET and a status each; readiness at once."""
+    names = [f"sb-{number}" for number in range(COUNT)]
+    async with open_world(Settings(sandbox_status_window=1.0)) as world:
+        for name in names:
+            await world.create(sandbox(name))
+        for name in names:
+            await world.run_pod(name, ready=False)
+        window_s = 1.0 + 0.05 * (COUNT - 1)
+        world.forget_requests()
+        await world.advance(window_s + 1.0)
+        asked = world.asked()
+        assert asked["patch sandboxes/status"] == asked["get pods"]
+        assert AT_ONCE <= asked["get pods"] <= AT_ONCE + PER_S + 1
+        last = next(name for name in reversed(names) if "status" not in world.get(name))
+        await world.run_pod(last)
+        assert condition(world.get(last), "Ready")["status"] == "True"
+        await world.advance(COUNT / PER_S)
+        assert all("status" in world.get(name) for name in names)
+        assert world.asked()["get pods"] <= COUNT + 1
+        assert world.asked()["patch sandboxes/status"] == COUNT
