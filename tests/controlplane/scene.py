@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import subprocess
@@ -195,15 +196,21 @@ def _what(entry: Json) -> str:
     return f"{entry['verb']} {reference['resource']}{part}"
 
 
-def _install(server: RealServer) -> str:
-    """Create what the published manifests give the controller; return its token."""
+@functools.cache
+def _rendered() -> tuple[Json, ...]:
+    """Return the objects of the published manifests."""
     overlay = str(_MANIFESTS / "overlays" / "drop-in-extensions")
-    rendered = subprocess.run(  # noqa: S603 - fixed arguments
+    text = subprocess.run(  # noqa: S603 - fixed arguments
         ["kubectl", "kustomize", overlay],  # noqa: S607 - wherever the machine has it
         check=True,
         capture_output=True,
     ).stdout
-    for body in yaml.safe_load_all(rendered):
+    return tuple(yaml.safe_load_all(text))
+
+
+def _install(server: RealServer) -> str:
+    """Create what the published manifests give the controller; return its token."""
+    for body in _rendered():
         path = _PATHS.get(body["kind"])
         if path is not None:
             _ensure(server, path, body)
