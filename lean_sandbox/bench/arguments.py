@@ -17,7 +17,7 @@ its bound. Nothing is needed for it: an embedded API server with a simulated kub
 and the load are started as processes of their own. With --kubeconfig or --context the same runs on
 that server, in namespaces of its own, which are deleted at the end.
 
-scenarios (default: all, which is all but search):
+scenarios (default: all, which is all but search and takes some five minutes):
 {scenarios}
 
 Figures in multiples (x floor, x pods) are against requests without any controller, made in the same

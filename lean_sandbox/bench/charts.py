@@ -151,7 +151,7 @@ def _over_sandboxes(scenario: ScenarioReport, where: str) -> Iterator[tuple[str,
                 y_unit="MiB",
                 series=[
                     Series(
-                        f"bound: {_EMPTY_MIB:g} MiB + {_EACH_KIB:g} KiB each",
+                        f"bound after a restart: {_EMPTY_MIB:g} MiB + {_EACH_KIB:g} KiB each",
                         _BOUND,
                         [(0.0, _EMPTY_MIB), (count, _EMPTY_MIB + count * _EACH_KIB / 1024)],
                         is_dashed=True,

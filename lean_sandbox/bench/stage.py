@@ -14,7 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio
-import msgspec
 
 from lean_sandbox.api.client import Client
 from lean_sandbox.api.errors import (
@@ -25,7 +24,6 @@ from lean_sandbox.api.errors import (
 from lean_sandbox.api.resources import (
     NAMESPACES,
     NODES,
-    SANDBOXCLAIMS,
     SANDBOXES,
     SANDBOXTEMPLATES,
     SANDBOXWARMPOOLS,
@@ -37,6 +35,7 @@ from lean_sandbox.bench.connecting import flags, open_client
 from lean_sandbox.bench.nodes import NODE_PREFIX, Serving
 from lean_sandbox.bench.options import BenchOptions, UsageError
 from lean_sandbox.bench.plane import KUBECONFIG, Listening
+from lean_sandbox.bench.preflight import require_kinds, version_of
 from lean_sandbox.bench.process import BenchError, Worker, process
 from lean_sandbox.bench.report import Server
 from lean_sandbox.bench.subject import Subject, open_subject, process_usage
@@ -52,11 +51,6 @@ _GONE_POLL_S = 0.5
 _ACCOUNT_S = 10.0
 _GOODBYE_S = 20.0
 _PROBE_S = 2.0
-_CRD_HELP = "lean-sandbox crds | kubectl apply --server-side -f -"
-
-
-class _Version(msgspec.Struct, frozen=True):
-    gitVersion: str = ""
 
 
 @dataclass
@@ -220,7 +214,9 @@ async def open_stage(
             )
         except ConfigError as error:
             raise UsageError(str(error)) from error
-        server = Server("embedded" if options.is_embedded else "kubeconfig", await _version(client))
+        server = Server(
+            "embedded" if options.is_embedded else "kubeconfig", await version_of(client)
+        )
         stage = Stage(
             options=options,
             clock=clock,
@@ -233,7 +229,7 @@ async def open_stage(
             progress=progress,
             has_kubelet=options.is_embedded or options.kubelet,
         )
-        await _require_kinds(client)
+        await require_kinds(client)
         if stage.has_kubelet:
             await stack.enter_async_context(_kubelet(stage))
         if not options.is_embedded and not options.is_against:
@@ -262,28 +258,3 @@ async def _delete_nodes(stage: Stage) -> None:
             await stage.client.delete(NODES, None, f"{NODE_PREFIX}-{number}")
         except ControlPlaneError as error:
             stage.progress(f"the Node {NODE_PREFIX}-{number} could not be deleted: {error}")
-
-
-async def _version(client: Client) -> str:
-    try:
-        answer = await client.transport.request("GET", "/version", timeout_s=10.0)
-    except ControlPlaneError as error:
-        raise UsageError(
-            f"the server {client.transport.connection.server} cannot be reached: {error}"
-        ) from error
-    try:
-        return msgspec.json.decode(answer.body, type=_Version).gitVersion
-    except msgspec.MsgspecError:
-        return ""
-
-
-async def _require_kinds(client: Client) -> None:
-    for resource in (SANDBOXES, SANDBOXCLAIMS):
-        try:
-            await client.list_page(resource, None, Page[PartialObject], limit=1)
-        except NotFound as error:
-            raise UsageError(
-                f"the server does not know {resource.qualified}: {_CRD_HELP}"
-            ) from error
-        except ControlPlaneError as error:
-            raise UsageError(f"{resource.qualified} cannot be listed: {error}") from error

@@ -45,6 +45,11 @@ def print_report(report: Report, screen: Screen) -> None:
         missed = [judged for judged in report.bars if judged.is_met is False]
         for command in dict.fromkeys(judged.command for judged in missed):
             screen.say(f"A bound is meant for: {command}")
+    if report.server is not None and report.server.kind == "embedded":
+        screen.say(
+            "The embedded API server is one Python process: times are mostly its own. Requests,"
+            " bytes, CPU and memory are the controller's."
+        )
     for note in report.notes:
         screen.say(f"Note: {note}.")
 

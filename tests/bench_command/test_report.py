@@ -135,6 +135,7 @@ def test_tables_show_every_scenario_and_every_bound(capsys: pytest.CaptureFixtur
         "\n".join(lines)
     )
     assert any(line.endswith("not measured") for line in lines)
+    assert any("times are mostly its own" in line for line in lines)
     assert "A bound is meant for: lean-sandbox bench burst --count 300 --pool 600" in lines
 
 
