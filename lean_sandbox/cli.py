@@ -19,7 +19,7 @@ from lean_sandbox.exits import (
     EXIT_OK,
     EXIT_USAGE,
 )
-from lean_sandbox.version import __version__
+from lean_sandbox.version import __version__, about
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"lean-sandbox {__version__}")
+    parser.add_argument("--version", action="version", version=about())
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_demo(commands)
     # Only for the list of commands, as bench below: see main.

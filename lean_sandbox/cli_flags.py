@@ -12,7 +12,7 @@ from lean_sandbox.exits import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from lean_sandbox.settings_flags import HelpWanted, UsageError
 from lean_sandbox.settings_sources import CONFIG, Effective, Remark, effective, scan_flags
 from lean_sandbox.settings_values import BOOLEAN, Form, choice
-from lean_sandbox.version import __version__
+from lean_sandbox.version import about
 
 if TYPE_CHECKING:
     from lean_sandbox.settings_flags import Scanned
@@ -111,7 +111,7 @@ def _wants_version(scanned: Scanned) -> bool:
 
 
 def _print_version() -> int:
-    print(f"lean-sandbox {__version__}")  # noqa: T201
+    print(about())  # noqa: T201
     return EXIT_OK
 
 

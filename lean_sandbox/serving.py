@@ -142,6 +142,7 @@ async def run_until_signalled(settings: Settings) -> bool:
         controller = Controller(client, settings, clock=clock, elector=elector, tracing=tracing)
         if times is not None:
             times.host = controller.host
+            times.retries = lambda: client.transport.statistics().retries
         listeners = Listeners(settings, controller, clock, sources=[times] if times else [])
         async with anyio.create_task_group() as group:
             group.start_soon(listeners.run)

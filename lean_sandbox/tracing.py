@@ -36,6 +36,7 @@ class OpenTelemetry:
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+        from opentelemetry.trace import get_current_span  # noqa: PLC0415
         from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
             TraceContextTextMapPropagator,
         )
@@ -45,6 +46,7 @@ class OpenTelemetry:
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer(_SERVICE)
         self._propagator = TraceContextTextMapPropagator()
+        self._current_span = get_current_span
 
     def span(
         self, name: str, attributes: Mapping[str, str] | None = None, parent: str | None = None
@@ -53,6 +55,10 @@ class OpenTelemetry:
         headers = _headers(parent)
         context = self._propagator.extract(headers) if headers else None
         return self._tracer.start_as_current_span(name, context=context, attributes=attributes)
+
+    def event(self, name: str, attributes: Mapping[str, str]) -> None:
+        """Note in the current span that something was observed, if it records."""
+        self._current_span().add_event(name, attributes)
 
     def carrier(self) -> str | None:
         """Return the current span's W3C headers as a JSON object, ``None`` without a span."""

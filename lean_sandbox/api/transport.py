@@ -100,7 +100,8 @@ class TransportStatistics(msgspec.Struct, frozen=True, gc=False):
 
     ``requests`` counts finished ones by (method, verb, resource, code), code 0 for those without an
     answer. Bytes are those of the HTTP messages, streams included while they run. ``repeated`` are
-    requests sent again because a reused connection was dead, ``refreshed`` those after a 401.
+    requests sent again because a reused connection was dead, ``refreshed`` those after a 401;
+    ``retries`` counts both by (method, code), code 0 for a dead connection.
     """
 
     requests: dict[tuple[str, str, str, int], int]
@@ -112,12 +113,16 @@ class TransportStatistics(msgspec.Struct, frozen=True, gc=False):
     repeated: int
     refreshed: int
     limiter: LimiterStatistics
+    retries: dict[tuple[str, int], int]
 
     def __add__(self, other: TransportStatistics) -> TransportStatistics:
         """Return what two transports to the same server have counted together."""
         requests = dict(self.requests)
         for key, number in other.requests.items():
             requests[key] = requests.get(key, 0) + number
+        retries = dict(self.retries)
+        for retried, number in other.retries.items():
+            retries[retried] = retries.get(retried, 0) + number
         mine, theirs = self.limiter, other.limiter
         return TransportStatistics(
             requests=requests,
@@ -134,6 +139,7 @@ class TransportStatistics(msgspec.Struct, frozen=True, gc=False):
                 mine.client_waiting + theirs.client_waiting,
                 mine.background_waiting + theirs.background_waiting,
             ),
+            retries=retries,
         )
 
     @property
@@ -231,6 +237,7 @@ class Transport:
         self._streams = 0
         self._repeated = 0
         self._refreshed = 0
+        self._retries: dict[tuple[str, int], int] = {}
 
     async def request(
         self,
@@ -260,6 +267,7 @@ class Transport:
             response = await self._within(timeout_s, method, data, label)
             if response.status == 401 and await auth.refresh(authorization):
                 self._refreshed += 1
+                self._count_retry(method, 401)
                 authorization = await auth.authorization()
                 data = self._encode(method, target, headers, authorization, body)
                 response = await self._within(timeout_s, method, data, label)
@@ -291,6 +299,7 @@ class Transport:
             connection, head = await self._begin(span, data, connect_timeout_s)
             if head.status == 401 and await auth.refresh(authorization):
                 self._refreshed += 1
+                self._count_retry("GET", 401)
                 await self._end(span)
                 span = _Span("GET", label, self._clock.monotonic())
                 data = self._encode("GET", target, headers, await auth.authorization(), b"")
@@ -337,7 +346,11 @@ class Transport:
             repeated=self._repeated,
             refreshed=self._refreshed,
             limiter=self._limiter.statistics(),
+            retries=dict(self._retries),
         )
+
+    def _count_retry(self, method: str, code: int) -> None:
+        self._retries[method, code] = self._retries.get((method, code), 0) + 1
 
     def _check_fence(self, method: str) -> None:
         if self.fence is not None and method not in _READS:
@@ -372,6 +385,7 @@ class Transport:
             if response is not None:
                 return response
             self._repeated += 1
+            self._count_retry(method, 0)
         response = await self._over(None, method, data, label, scope)
         assert response is not None  # None is for reused connections only.
         return response

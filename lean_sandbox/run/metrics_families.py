@@ -222,6 +222,12 @@ REST_DURATION: Final = _histogram(
     "Seconds from the first byte of a request to the last of its answer, without watches; only with"
     " --enable-rest-client-metrics.",
 )
+REST_RETRIES: Final = _counter(
+    "rest_client_request_retries_total",
+    ("code", "verb", "host"),
+    "Requests sent again, by the code of the answer before (<error> for a dead connection) and the"
+    " method; only with --enable-rest-client-metrics.",
+)
 LEADER: Final = _gauge(
     "leader_election_master_status",
     ("name",),

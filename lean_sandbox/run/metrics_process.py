@@ -9,33 +9,15 @@ from pathlib import Path
 
 from lean_sandbox.run import metrics_families as families
 from lean_sandbox.run.metrics import Exposition
-from lean_sandbox.version import __version__
+from lean_sandbox.version import build_facts, python_version
 
 __all__ = ["build_info", "process"]
-
-_UNKNOWN = "unknown"
-# What Go calls the machines this runs on.
-_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def build_info(into: Exposition) -> None:
     """Add what is running; the labels have the reference's names and this runtime's values."""
-    machine = os.uname().machine
-    into.one(
-        families.BUILD_INFO,
-        1,
-        f"v{__version__}",
-        _UNKNOWN,
-        _UNKNOWN,
-        f"python{_python_version()}",
-        sys.implementation.name,
-        f"{sys.platform}/{_MACHINES.get(machine, machine)}",
-    )
-    into.one(families.PYTHON_INFO, 1, sys.implementation.name, _python_version())
-
-
-def _python_version() -> str:
-    return ".".join(map(str, sys.version_info[:3]))
+    into.one(families.BUILD_INFO, 1, *build_facts())
+    into.one(families.PYTHON_INFO, 1, sys.implementation.name, python_version())
 
 
 def process(into: Exposition, proc: Path = Path("/proc")) -> None:

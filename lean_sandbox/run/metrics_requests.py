@@ -1,6 +1,8 @@
-"""How long requests to the API server take, observed as they end; only when it is asked for."""
+"""How long requests to the API server take and which were sent again; only where it is wanted."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 
 from lean_sandbox.api.telemetry import RequestRecord
 from lean_sandbox.run import metrics_families as families
@@ -8,12 +10,19 @@ from lean_sandbox.run.metrics import Exposition, Histograms
 
 __all__ = ["RequestTimes"]
 
+_NO_ANSWER = "<error>"
+
 
 class RequestTimes:
-    """An observer of requests. ``host`` is the server as the Host header names it."""
+    """An observer of requests. ``host`` is the server as the Host header names it.
+
+    ``retries`` returns how many requests were sent again by (method, code), code 0 without an
+    answer.
+    """
 
     def __init__(self, host: str = "") -> None:
         self.host = host
+        self.retries: Callable[[], Mapping[tuple[str, int], int]] = dict
         self._times = Histograms(families.REST_DURATION)
 
     def observe(self, record: RequestRecord) -> None:
@@ -22,5 +31,7 @@ class RequestTimes:
             self._times.observe(record.latency_s, record.method, self.host)
 
     def collect(self, into: Exposition) -> None:
-        """Add the times as they are now."""
+        """Add the times and retries as they are now."""
         self._times.collect(into)
+        for (method, code), number in self.retries().items():
+            into.one(families.REST_RETRIES, number, str(code or _NO_ANSWER), method, self.host)

@@ -23,6 +23,9 @@ class Tracing(Protocol):
         them, or if they cannot be read, the current span is the parent.
         """
 
+    def event(self, name: str, attributes: Mapping[str, str]) -> None:
+        """Note in the current span that something was observed, if it records."""
+
     def carrier(self) -> str | None:
         """Return the current span's W3C headers as a JSON object, ``None`` without a span."""
 

@@ -95,6 +95,7 @@ async def test_an_idempotent_request_on_a_dying_connection_is_repeated_once(meth
         await transport.request("GET", "/1")
         assert (await transport.request(method, "/2")).status == 200
         assert transport.statistics().repeated == 1
+        assert transport.statistics().retries == {(method, 0): 1}
     assert [request.connection for request in server.requests] == [1, 1, 2]
     assert [record.code for record in records] == [200, 200]
 
@@ -248,6 +249,8 @@ async def test_after_a_401_a_fresh_credential_is_tried_once() -> None:
         assert (await transport.request("POST", "/1")).status == 200
         assert (await transport.request("GET", "/2")).status == 401
         assert transport.statistics().refreshed == 2
+        both = transport.statistics() + transport.statistics()
+        assert both.retries == {("POST", 401): 2, ("GET", 401): 2}
     assert [request.headers["authorization"] for request in server.requests] == ["a", "b", "b", "c"]
     assert [record.code for record in records] == [401, 200, 401, 401]
 
@@ -333,6 +336,7 @@ async def test_a_stream_refreshes_its_credential_too() -> None:
     auth = Turning("a", "b")
     async with running(script, auth=auth) as (server, way, _), way.stream("/x") as stream:
         assert await stream.receive() == b"x"
+        assert way.statistics().retries == {("GET", 401): 1}
     assert [request.headers["authorization"] for request in server.requests] == ["a", "b"]
 
 

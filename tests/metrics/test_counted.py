@@ -53,6 +53,22 @@ def test_request_times_leave_watches_out() -> None:
     assert scraped.value(f"{name}_bucket", verb="PATCH", host="api:443", le="0.005") == 1
 
 
+def test_requests_sent_again_are_counted_as_client_go_counts_them() -> None:
+    """By the code of the answer before, the method and the host; nothing before the first one."""
+    times = RequestTimes("api:443")
+    name = "rest_client_request_retries_total"
+
+    def scraped() -> Scraped:
+        found = Exposition()
+        times.collect(found)
+        return Scraped(read_classic("".join(render(found))))
+
+    assert not scraped().find(name)
+    times.retries = lambda: {("GET", 0): 2, ("POST", 401): 1}
+    assert scraped().value(name, code="<error>", verb="GET", host="api:443") == 2
+    assert scraped().value(name, code="401", verb="POST", host="api:443") == 1
+
+
 async def test_echoes_and_drops_are_counted_apart() -> None:
     """The echo of an own status write is known; a change nobody reads is unchanged."""
     async with open_world() as world:

@@ -188,3 +188,34 @@ async def test_the_spans_of_opentelemetry_are_those_of_the_passes(left: str | No
         assert trace is not None
         assert f"{root.context.trace_id:032x}" in trace
         assert [one.context.trace_id for one in roots] == [root.context.trace_id] * len(roots)
+
+
+@pytest.mark.case(134)
+async def test_the_step_of_the_pod_tells_how_it_was_found() -> None:
+    """A Pod that was made is told once, with its first phase; later passes tell what they found."""
+    exporter = InMemorySpanExporter()
+    tracing = OpenTelemetry(exporter)
+    async with open_world(tracing=tracing) as world:
+        await world.ready_sandbox()
+    tracing.close()
+    told = [
+        (event.name, dict(event.attributes or {}))
+        for span in exporter.get_finished_spans()
+        if span.name == "reconcilePod"
+        for event in span.events
+    ]
+    first, *later = told
+    assert first == ("NewPodStatusObserved", {"pod.Name": "sb-1", "pod.Phase": "Pending"})
+    assert later[-1] == (
+        "ExistingPodStatusObserved",
+        {"pod.Name": "sb-1", "pod.Phase": "Running"},
+    )
+    assert {name for name, _ in later} == {"ExistingPodStatusObserved"}
+
+
+async def test_a_span_that_does_not_record_is_told_nothing() -> None:
+    """Outside of any span an event goes nowhere, and fails nobody."""
+    tracing = OpenTelemetry(InMemorySpanExporter())
+    tracing.event("ExistingPodStatusObserved", {"pod.Name": "sb-1"})
+    assert tracing.carrier() is None
+    tracing.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import sys
+
 import pytest
 
 from lean_sandbox.cli import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
@@ -119,12 +122,23 @@ def test_an_unknown_flag_is_answered_with_the_nearest(capsys: pytest.CaptureFixt
 def test_the_version_is_printed_and_that_is_all(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Case 142: ``--version`` prints the version and ends with code 0, anywhere."""
+    """Case 142: ``--version`` prints what is running and ends with code 0, anywhere.
+
+    One line with version and revision, then rows with their values in column 21.
+    """
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == EXIT_OK
     assert main([command, "--version", "--kubeconfig=/nowhere/config"]) == EXIT_OK
-    assert capsys.readouterr().out == f"lean-sandbox {__version__}\n" * 2
+    told = capsys.readouterr().out
+    assert told[: len(told) // 2] == told[len(told) // 2 :]
+    first, *rows = told[: len(told) // 2].splitlines()
+    assert first == f"lean-sandbox, version v{__version__} (revision: unknown)"
+    names = [row[:20].strip() for row in rows]
+    assert names == ["build date:", "go version:", "compiler:", "platform:"]
+    assert all(row.startswith("  ") and row[19] == " " and row[20] != " " for row in rows)
+    assert rows[1][20:] == f"python{platform.python_version()}"
+    assert rows[3][20:].partition("/")[0] == sys.platform
 
 
 @pytest.mark.case(142)

@@ -16,6 +16,7 @@ class Spans:
         self.context = context
         self.begun: list[tuple[str, Mapping[str, str] | None, str | None]] = []
         self.ended: list[str] = []
+        self.events: list[tuple[str, Mapping[str, str]]] = []
 
     @contextmanager
     def span(
@@ -27,6 +28,10 @@ class Spans:
             yield
         finally:
             self.ended.append(name)
+
+    def event(self, name: str, attributes: Mapping[str, str]) -> None:
+        """Note an event of the current span."""
+        self.events.append((name, attributes))
 
     def carrier(self) -> str | None:
         """Return the current span's headers."""

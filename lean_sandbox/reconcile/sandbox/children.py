@@ -333,6 +333,7 @@ class Children:
             raise
         work.pod_is_owned = True
         self._notes.pod_created(work.entry, work.pod)
+        self._observed("NewPodStatusObserved", work.pod)
         await self._clear_annotation(work, wanted=clears_after)
         return True
 
@@ -359,8 +360,16 @@ class Children:
                 elif is_owned:
                     work.pod = await self._keep_in_sight(work, pod)
                 await self._refresh(work)
+                self._observed("ExistingPodStatusObserved", work.pod)
             case _:
                 pass
+
+    def _observed(self, event: str, pod: PodEntry | None) -> None:
+        """Note in the span of the step how the Pod is, where that is known (spec, 7.6)."""
+        if self._tracing is None or pod is None or pod.state is None:
+            return
+        about = {"pod.Name": pod.key.name, "pod.Phase": pod.state.phase}
+        self._tracing.event(event, about)
 
     async def _keep_in_sight(self, work: _Pass, pod: PodEntry) -> PodEntry:
         """Give a Pod back the label by which it is watched: its end is what suspending waits for.
