@@ -54,6 +54,8 @@ __all__ = ["Annotator", "ClaimFailedError", "ClaimReconciler"]
 log = structlog.get_logger("claim")
 
 _EXPIRED_REQUEUE_S = 0.001
+# How soon a claim comes back to a Sandbox that has yet to be looked at.
+_LOOK_AGAIN_S = 1.0
 
 
 class ClaimFailedError(Exception):
@@ -219,6 +221,11 @@ class ClaimReconciler:
         error: ClaimError | None,
     ) -> Result:
         assert entry.view is not None
+        is_bound = sandbox is not None and sandbox.key.name == old.bound.name
+        if is_bound and error is None and sandbox is not None and sandbox.status is None:
+            # Somebody else has written the status of its Sandbox; the look that follows wakes the
+            # claim, and until then what it says holds.
+            return Result(requeue_after_s=_LOOK_AGAIN_S)
         now = self._clock.now()
         seen = ClaimObservation(
             generation=entry.generation,

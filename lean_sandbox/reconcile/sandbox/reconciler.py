@@ -17,7 +17,7 @@ from lean_sandbox.api.ending import ENDING_S
 from lean_sandbox.api.errors import Invalid
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import conditions, expiry, names
-from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
+from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus
 from lean_sandbox.reconcile.sandbox.act import Act
 from lean_sandbox.reconcile.sandbox.children import Children, ChildrenOutcome
 from lean_sandbox.reconcile.sandbox.failures import OvertakenError
@@ -101,11 +101,14 @@ class SandboxReconciler:
             return Result()
         sandbox = None
         if entry.needs_look:
+            was_unknown = entry.status is None
             sandbox = await self._act.get_sandbox(key)
             entry = self._caches.sandboxes.get(key)
             if sandbox is None or entry is None or entry.is_deleting:
                 self._forget(key)
                 return Result()
+            if was_unknown:
+                self._tell_what_was_found(entry)
         if self._tracing is None:
             return await self._pass(entry, sandbox)
         parent = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION)
@@ -127,6 +130,12 @@ class SandboxReconciler:
         except OvertakenError:
             return Result(requeue_after_s=0.0)
         return await self._conclude(entry, old, outcome)
+
+    def _tell_what_was_found(self, entry: SandboxEntry) -> None:
+        """Hand on a status that somebody else wrote: its event has told only that there is one."""
+        if self._on_status is not None and entry.status not in (None, EMPTY_STATUS):
+            assert entry.status is not None
+            self._on_status(entry, EMPTY_STATUS, entry.status)
 
     def _forget(self, key: Key) -> None:
         self._launches.settled(key)

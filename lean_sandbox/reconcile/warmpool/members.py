@@ -24,6 +24,11 @@ from lean_sandbox.watch.objects import SandboxEntry
 
 __all__ = ["Census", "take_census"]
 
+# By when a new member has been looked at in any case that is not a takeover.
+_LOOKED_AT_S = 10.0
+# How soon a pool comes back to members that have yet to be looked at.
+_LOOK_AGAIN_S = 1.0
+
 
 @dataclass(slots=True)
 class Census:
@@ -33,6 +38,8 @@ class Census:
     ready: int = 0
     terminating: int = 0
     held: int = 0
+    # Of which nothing is known since another process led: neither ready nor stuck.
+    unknown: int = 0
     stuck: list[SandboxEntry] = field(default_factory=list)
     # Without the label of a warm launch.
     unlabelled: list[SandboxEntry] = field(default_factory=list)
@@ -81,7 +88,12 @@ def take_census(
 
 def _judge(census: Census, entry: SandboxEntry, now_s: float, readiness_grace_s: float) -> None:
     """Count a member that is not ready."""
-    judged = judge_readiness(facts_of(entry), now_s, readiness_grace_s)
+    facts = facts_of(entry)
+    if entry.status is None and now_s - (facts.created_s or now_s) > _LOOKED_AT_S:
+        census.unknown += 1
+        census.grace_s = min(census.grace_s or _LOOK_AGAIN_S, _LOOK_AGAIN_S)
+        return
+    judged = judge_readiness(facts, now_s, readiness_grace_s)
     if judged.readiness is Readiness.YOUNG and judged.remaining_s is not None:
         soonest = census.grace_s
         census.grace_s = judged.remaining_s if soonest is None else min(soonest, judged.remaining_s)

@@ -309,6 +309,8 @@ class PoolReconciler:
 
     async def _report(self, visit: Visit, entry: PoolEntry, census: Census) -> None:
         """Write the counts if they changed, or come back when it is too early for that."""
+        if census.unknown:
+            return
         new = next_pool_status(visit.view, len(census.active), census.ready)
         patch = pool_status_patch(entry.status or EMPTY_POOL_STATUS, new)
         state, now = visit.state, self._clock.monotonic()

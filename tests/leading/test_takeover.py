@@ -1,0 +1,109 @@
+"""Who takes over knows of Sandboxes only what rows showed, and judges none by what it does not.
+
+A standby watches Tables: that a status has changed it sees, and what it says now only by a look.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from lean_sandbox.settings import Settings
+from tests.leading.replicas import Replica, Replicas, open_replicas
+from tests.support.claims import CLAIMS, POOLS, claim, pool, template
+from tests.support.world import NS, condition
+
+SANDBOXES = "sandboxes.agents.x-k8s.io"
+SETTINGS = Settings(
+    extensions=True,
+    sandbox_status_window=1.0,
+    sandbox_status_step_window=0.0,
+    sandbox_warm_pool_readiness_grace_period=20.0,
+)
+MEMBERS = 3
+
+
+async def filled(replicas: Replicas) -> None:
+    """Have a pool filled while a standby watches."""
+    one = replicas.all[0]
+    for body in (template(), pool(replicas=MEMBERS)):
+        await one.world.create(body)
+    for pod in replicas.plane.store.list("pods", NS):
+        await one.world.run_pod(pod["metadata"]["name"])
+    await replicas.advance(5.0)
+    assert replicas.plane.store.get(POOLS, NS, "pool")["status"]["readyReplicas"] == MEMBERS
+
+
+def written(one: Replica) -> list[str]:
+    """Return what a replica has written, but for the counts of pools.
+
+    What a pool itself tells is not followed by a standby: it is told once more, and the same.
+    """
+    return [entry.what for entry in one.writes() if entry.resource != "sandboxwarmpools"]
+
+
+@pytest.mark.parametrize("age_s", [0.0, 30.0])
+async def test_members_that_got_ready_under_another_are_kept(age_s: float) -> None:
+    """However old they are: neither replaced as stuck nor counted as not ready."""
+    async with open_replicas("one", "two", settings=SETTINGS) as replicas:
+        one, two = replicas.all
+        await filled(replicas)
+        await replicas.advance(age_s)
+        before = {one["metadata"]["uid"] for one in replicas.plane.store.list(SANDBOXES, NS)}
+        one.controller.stop()
+        await one.world.until(lambda: one.has_ended)
+        await replicas.advance(30.0)
+        assert replicas.leader is two
+        assert {
+            one["metadata"]["uid"] for one in replicas.plane.store.list(SANDBOXES, NS)
+        } == before
+        assert written(two) == []
+        counts = replicas.plane.store.get(POOLS, NS, "pool")["status"]
+        assert (counts["replicas"], counts["readyReplicas"]) == (MEMBERS, MEMBERS)
+
+
+async def test_a_claim_that_was_ready_stays_so() -> None:
+    """Its status is not written before its Sandbox has been looked at, nor after."""
+    async with open_replicas("one", "two", settings=SETTINGS) as replicas:
+        one, two = replicas.all
+        await filled(replicas)
+        await one.world.create(claim())
+        await replicas.advance(5.0)
+        held = replicas.plane.store.get(CLAIMS, NS, "c")
+        assert condition(held, "Ready")["status"] == "True"
+        one.controller.stop()
+        await one.world.until(lambda: one.has_ended)
+        await replicas.advance(30.0)
+        assert replicas.leader is two
+        assert not [entry for entry in two.writes() if entry.resource == "sandboxclaims"]
+        assert replicas.plane.store.get(CLAIMS, NS, "c")["status"] == held["status"]
+
+
+async def test_a_claim_bound_by_a_dead_leader_becomes_ready() -> None:
+    """Its member was ready before: what the look finds is told to the claim."""
+    async with open_replicas("one", "two", settings=SETTINGS) as replicas:
+        one, two = replicas.all
+        await filled(replicas)
+        one.world.meanwhile("patch", "sandboxclaims/status", one.scope.cancel)
+        replicas.plane.store.create(claim())
+        await two.world.until(lambda: one.has_ended)
+        await replicas.advance(30.0)
+        assert replicas.leader is two
+        held = replicas.plane.store.get(CLAIMS, NS, "c")
+        assert condition(held, "Ready")["status"] == "True"
+        assert held["status"]["sandbox"]["podIPs"]
+
+
+async def test_a_new_claim_takes_a_ready_member_after_a_takeover() -> None:
+    """The queue of members learns who is ready as they are looked at."""
+    async with open_replicas("one", "two", settings=SETTINGS) as replicas:
+        one, two = replicas.all
+        await filled(replicas)
+        one.controller.stop()
+        await one.world.until(lambda: one.has_ended)
+        await replicas.advance(10.0)
+        assert replicas.leader is two
+        await two.world.create(claim())
+        await replicas.settle()
+        held = replicas.plane.store.get(CLAIMS, NS, "c")
+        assert condition(held, "Ready")["status"] == "True"
+        assert written(two)[:2] == ["patch sandboxes", "patch sandboxclaims/status"]
