@@ -27,6 +27,11 @@ Found = tuple[int, bytes, str]
 _JSON: Final = "application/json"
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 _PRODUCT: Final = "lean"
+_PROTOBUF: Final = "com.github.proto-openapi.spec"
+# openapi.v2.Document: swagger (1) and info (2) with title (1) and version (2), without definitions.
+# kubectl asks for it in this form alone, for a List whose items it would check itself; kinds that
+# the document does not have it leaves to the server, which checks each item as it is created.
+_EMPTY_SWAGGER: Final = b"\x0a\x032.0\x12\x12\x0a\x0aKubernetes\x12\x04v1.0"
 
 
 class Documents:
@@ -48,6 +53,8 @@ class Documents:
             self._openapi = OpenApiDocuments(self._kinds)
             self._known.clear()
         path = path.strip("/")
+        if path == "openapi/v2" and _PROTOBUF in accept:
+            return 200, _EMPTY_SWAGGER, f"application/{_PROTOBUF}.v2.v1.0+protobuf"
         version = (aggregated_version(accept) or "") if path in ("api", "apis") else ""
         key = (path, version)
         if key not in self._known:

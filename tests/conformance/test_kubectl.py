@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 # It sends its token over TLS only.
 TLS = True
 Run = Callable[..., Awaitable[str]]
+Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,20 @@ async def test_apply_on_the_client_side(kubectl: Run, tmp_path: Path) -> None:
     assert "configured" in await kubectl("apply", "-f", manifest(tmp_path, 2))
     size = await kubectl("get", "widget", "applied", "-o", "jsonpath={.spec.size}")
     assert size == "2"
+
+
+async def test_a_list_is_checked_item_by_item(kubectl: Run) -> None:
+    """Each item of a List is created; one with a field that its kind lacks is refused."""
+
+    def listed(*items: Json) -> str:
+        return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+    out = await kubectl("create", "-f", "-", given=listed(widget("one"), widget("two")))
+    assert [line.split()[-1] for line in out.splitlines()] == ["created", "created"]
+    odd = widget("odd")
+    odd["spec"]["colour"] = "red"
+    with pytest.raises(AssertionError, match="unknown field"):
+        await kubectl("create", "-f", "-", given=listed(widget("three"), odd))
 
 
 async def test_apply_on_the_server_side(kubectl: Run, tmp_path: Path) -> None:
