@@ -125,7 +125,8 @@ class _Run:
     def _add(self, *found: ScenarioReport) -> None:
         self._report.scenarios += found
         for report in found:
-            self._progress(short(report))
+            if report.name != "search":
+                self._progress(short(report))
             notes = self._report.notes
             if report.audit_differs:
                 notes.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from lean_sandbox.bench.bars import FIGURES, Judged
@@ -24,6 +25,17 @@ WAYS_IN_WORDS: Final = {
     "never": "not pruned",
 }
 _ABSENT: Final = "-"
+_SEARCHED: Final = {
+    "claims": "claims",
+    "ready": "Ready",
+    "p50_ms": "median ms",
+    "p99_ms": "99th percentile ms",
+    "first_p50_ms": "first 10 s, ms",
+    "last_p50_ms": "last 10 s, ms",
+    "requests_each": "requests each",
+    "cpu_ms_each": "CPU ms each",
+    "received_kib_each": "KiB each",
+}
 _VERDICTS: Final = {True: "kept", False: "MISSED", None: "not measured"}
 
 
@@ -31,7 +43,10 @@ def print_report(report: Report, screen: Screen) -> None:
     """Print the figures of each scenario, its requests by kind, and all bars at the end."""
     screen.say()
     for scenario in report.scenarios:
-        print_scenario(scenario, screen)
+        if scenario.name != "search":
+            print_scenario(scenario, screen)
+    if report.named("search"):
+        print_search(report.named("search"), screen)
     if report.memory is not None:
         print_memory(report.memory, screen)
     if report.events is not None:
@@ -88,6 +103,22 @@ def print_scenario(scenario: ScenarioReport, screen: Screen) -> None:
                 for one in scenario.windows
             ],
         )
+
+
+def print_search(tried: Sequence[ScenarioReport], screen: Screen) -> None:
+    """Print what each rate that was tried came to, in the order of the rates."""
+    ordered = sorted(tried, key=lambda one: one.figures["rate"] or 0.0)
+    screen.table(
+        "search: the rates that were tried",
+        ("claims/s", *(_SEARCHED.values())),
+        [
+            (_number(one.figures["rate"]), *(_number(one.figures[name]) for name in _SEARCHED))
+            for one in ordered
+        ],
+    )
+    highest = ordered[0].figures["highest_flat_rate"]
+    screen.say(f"The highest rate that stays flat: {_number(highest)} claims/s.")
+    screen.say()
 
 
 def _bar_row(judged: Judged) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.bench.bars import Judged
+from lean_sandbox.bench.bars import FIGURES, Judged
 from lean_sandbox.bench.charts import plots_of, write_plots
 from lean_sandbox.bench.command import encoded, exit_code
 from lean_sandbox.bench.figures import Window
@@ -137,6 +137,22 @@ def test_tables_show_every_scenario_and_every_bound(capsys: pytest.CaptureFixtur
     assert any(line.endswith("not measured") for line in lines)
     assert any("times are mostly its own" in line for line in lines)
     assert "A bound is meant for: lean-sandbox bench burst --count 300 --pool 600" in lines
+
+
+def test_a_search_is_one_table_in_the_order_of_the_rates(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each rate is a line; the highest that stayed flat is said below."""
+    sevens: dict[str, float | None] = dict.fromkeys(FIGURES, 7.0)
+    tried = [
+        ScenarioReport(name="search", figures=sevens | {"rate": rate, "highest_flat_rate": 8.0})
+        for rate in (8.0, 12.0, 10.0)
+    ]
+    print_report(Report(scenarios=tried), Screen())
+    out = capsys.readouterr().out
+    rates = re.findall(r"^(\d+)  +7 ", out, flags=re.MULTILINE)
+    assert rates == ["8", "10", "12"]
+    assert "The highest rate that stays flat: 8 claims/s." in out
 
 
 def test_a_missed_bound_fails_a_run_that_checks_them() -> None:

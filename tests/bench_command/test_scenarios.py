@@ -15,6 +15,7 @@ import pytest
 from lean_sandbox.api.resources import NODES
 from lean_sandbox.bench import bodies
 from lean_sandbox.bench.bars import FIGURES
+from lean_sandbox.bench.claims import is_flat
 from lean_sandbox.bench.options import BenchOptions, UsageError
 from lean_sandbox.bench.process import BenchError
 from lean_sandbox.bench.report import Report, ScenarioReport
@@ -111,6 +112,33 @@ async def test_the_search_ends_at_the_highest_rate_it_may_try() -> None:
     assert [load.figures["rate"] for load in found][:1] == [2.0]
     assert len({load.figures["highest_flat_rate"] for load in found}) == 1
     assert all(load.figures["left_over"] == 0 for load in found)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "changes", "carried"),
+    [
+        (10.0, 12.0, {}, True),
+        (10.0, 99.0, {}, True),
+        (10.0, 101.0, {}, False),
+        (200.0, 259.0, {}, True),
+        (200.0, 261.0, {}, False),
+        (900.0, 999.0, {}, True),
+        (900.0, 1001.0, {}, False),
+        (10.0, 12.0, {"ready": 4.0}, False),
+        (10.0, 12.0, {"left_over": 1.0}, False),
+        (10.0, None, {}, False),
+    ],
+)
+def test_a_load_is_carried_when_it_is_no_slower_at_its_end(
+    first: float,
+    last: float | None,
+    changes: dict[str, float | None],
+    carried: bool,  # noqa: FBT001
+) -> None:
+    """Growth by a third counts where it is not noise; a claim without a Sandbox always does."""
+    figures: dict[str, float | None] = {"claims": 5.0, "ready": 5.0, "left_over": 0.0}
+    figures |= {"first_p50_ms": first, "last_p50_ms": last}
+    assert is_flat(figures | changes) is carried
 
 
 async def test_a_server_of_a_kubeconfig_is_left_as_it_was(tmp_path: Path) -> None:
