@@ -29,6 +29,13 @@ pytestmark = REAL
 
 Json = dict[str, Any]
 
+# What v0.5 has in its definitions.
+_CONVERTED = """
+kubectl patch customresourcedefinition sandboxes.agents.x-k8s.io --type=merge --patch='
+{"spec": {"conversion": {"strategy": "Webhook", "webhook": {
+  "conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://webhook.invalid/convert"}}}}}'
+"""
+
 
 def blocks(section: str) -> list[str]:
     """Return the commands of a section of the page."""
@@ -99,11 +106,14 @@ async def test_the_steps_of_the_page_go_there_and_back(
 
     await carry_out(real_server, f"kubectl apply -f {theirs}", tmp_path)
     before = real_server.ask("GET", deployment)["spec"]
+    await carry_out(real_server, _CONVERTED, tmp_path)
+    assert _conversion(real_server) == "Webhook"
     for block in blocks("## There"):
         # No Pods come of a Deployment here: the controller that makes them does not run.
         lines = [line for line in block.splitlines() if "rollout status" not in line]
         await carry_out(real_server, "\n".join(lines), tmp_path)
     ours = real_server.ask("GET", deployment)["spec"]
+    assert _conversion(real_server) == "None"
     assert ours["replicas"] == 1
     (container,) = ours["template"]["spec"]["containers"]
     assert container["image"].startswith("lean-sandbox:")
@@ -112,6 +122,13 @@ async def test_the_steps_of_the_page_go_there_and_back(
         await carry_out(real_server, block, tmp_path, tmp_path)
     assert real_server.ask("GET", deployment)["spec"] == before
     real_server.ask("DELETE", deployment)
+
+
+def _conversion(server: RealServer) -> str:
+    """Return how the server converts Sandboxes between versions."""
+    name = "customresourcedefinitions/sandboxes.agents.x-k8s.io"
+    found = server.ask("GET", f"/apis/apiextensions.k8s.io/v1/{name}")
+    return str(found["spec"]["conversion"]["strategy"])
 
 
 def _release() -> list[Json]:
