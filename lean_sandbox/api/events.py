@@ -7,6 +7,9 @@ queue which :meth:`EventRecorder.run` empties, one request at a time, in the BAC
   become a series of the first event: ``series.count`` and ``series.lastObservedTime`` by one merge
   patch. Patches of one series are at least :data:`SERIES_INTERVAL_S` apart, the first one excepted.
 * A full queue drops the event that waited longest; a series loses nothing but a patch.
+* An answer that takes longer than the quickest one tells of a crowd at the server. The next event
+  then waits the longer (:class:`Pace`), so that what others wait for comes first; a queue that is
+  closed is emptied without waiting.
 * Failures are counted by the class of the error and forgotten: an event is not worth a retry. One
   refused because its namespace is being deleted is counted apart, for it is to be expected.
 
@@ -17,6 +20,7 @@ bytes, reason, action and reporting instance at most 128 characters, a series co
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -33,13 +37,18 @@ from lean_sandbox.api.wire import ObjectReference
 from lean_sandbox.clock import Clock
 from lean_sandbox.model.times import format_micro_time
 
-__all__ = ["EventRecorder", "EventStatistics", "EventType", "ObjectReference"]
+__all__ = ["EventRecorder", "EventStatistics", "EventType", "ObjectReference", "Pace"]
 
 EventType = Literal["Normal", "Warning"]
 
 #: Repeats that come later begin a new event; the reference recorder uses the same time.
 SERIES_WINDOW_S = 360.0
 SERIES_INTERVAL_S = 60.0
+# How many times the delay of an answer, beyond the quickest one, the next event waits.
+_STANDS_BACK = 4.0
+_LONGEST_REST_S = 1.0
+# What was quick becomes doubtful: by a half in 200 answers.
+_DOUBT = 1.002
 _NOTE_LIMIT_BYTES = 1024
 _FIELD_LIMIT_CHARACTERS = 128
 #: 253 for a name, less the dot and 16 digits.
@@ -63,6 +72,29 @@ class EventStatistics(msgspec.Struct, frozen=True, gc=False):
     patch_failed: int
     waiting: int
     failures: dict[str, int]
+
+
+class Pace:
+    """How long to rest between events, by how long the server takes to answer them."""
+
+    def __init__(self) -> None:
+        self._quickest_s = math.inf
+
+    def rest_s(self, took_s: float) -> float:
+        """Return how long to rest after an answer that took so long; 0 for the quickest ones."""
+        self._quickest_s = min(took_s, self._quickest_s * _DOUBT)
+        return min(_STANDS_BACK * (took_s - self._quickest_s), _LONGEST_REST_S)
+
+
+class _Waiting(msgspec.Struct, frozen=True, gc=False):
+    """An event that is not posted yet; type, reason and action are in its key."""
+
+    name: str
+    namespace: str
+    time: str
+    note: str
+    regarding: ObjectReference
+    related: ObjectReference | None
 
 
 class _Series:
@@ -92,7 +124,7 @@ class EventRecorder:
         reporting_controller: str,
         instance: str,
         *,
-        capacity: int = 1000,
+        capacity: int = 4000,
         max_series: int = 1000,
         timeout_s: float = 10.0,
         random_hex: Callable[[], str] = lambda: secrets.token_hex(8),
@@ -109,11 +141,12 @@ class EventRecorder:
         self._max_series = max_series
         self._timeout_s = timeout_s
         self._random_hex = random_hex
-        self._queue: deque[tuple[_Key, dict[str, Any]]] = deque()
+        self._queue: deque[tuple[_Key, _Waiting]] = deque()
+        self._pace = Pace()
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
         self._due: dict[_Key, _Series] = {}
         self._wake = anyio.Event()
-        self._closed = False
+        self._closing = anyio.Event()
         self._emitted = self._posted = self._folded = self._patched = 0
         self._dropped = self._failed = self._terminating = self._patch_failed = 0
         self._failures: dict[str, int] = {}
@@ -129,7 +162,7 @@ class EventRecorder:
     ) -> None:
         """Queue one event. Makes no request and never raises."""
         self._emitted += 1
-        if self._closed:
+        if self._closing.is_set():
             self._dropped += 1
             return
         now = self._clock.monotonic()
@@ -147,20 +180,24 @@ class EventRecorder:
         while True:
             if self._queue:
                 key, event = self._queue.popleft()
+                began = self._clock.monotonic()
                 await self._post(key, event)
+                rest_s = self._pace.rest_s(self._clock.monotonic() - began)
+                if rest_s > 0.0:
+                    await self._clock.wait(self._closing, rest_s)
                 continue
             key_due, delay_s = self._next_patch()
-            if key_due is not None and (delay_s <= 0 or self._closed):
+            if key_due is not None and (delay_s <= 0 or self._closing.is_set()):
                 await self._patch(key_due)
                 continue
-            if self._closed:
+            if self._closing.is_set():
                 return
             self._wake = anyio.Event()
             await self._clock.wait(self._wake, delay_s if key_due is not None else None)
 
     def close(self) -> None:
         """Take no more events and let :meth:`run` return once the queue is empty."""
-        self._closed = True
+        self._closing.set()
         self._wake.set()
 
     def statistics(self) -> EventStatistics:
@@ -195,21 +232,14 @@ class EventRecorder:
     ) -> None:
         namespace = regarding.namespace or "default"
         name = f"{regarding.name[:_NAME_LIMIT_CHARACTERS]}.{self._random_hex()}"
-        event = {
-            "apiVersion": EVENTS.api_version,
-            "kind": EVENTS.kind,
-            "metadata": {"name": name, "namespace": namespace},
-            "eventTime": format_micro_time(self._clock.now()),
-            "reportingController": self._controller,
-            "reportingInstance": self._instance,
-            "type": key[2],
-            "reason": key[3][:_FIELD_LIMIT_CHARACTERS],
-            "action": key[4][:_FIELD_LIMIT_CHARACTERS],
-            "note": note.encode()[:_NOTE_LIMIT_BYTES].decode("utf-8", "ignore"),
-            "regarding": regarding,
-        }
-        if related is not None:
-            event["related"] = related
+        event = _Waiting(
+            name=name,
+            namespace=namespace,
+            time=format_micro_time(self._clock.now()),
+            note=note.encode()[:_NOTE_LIMIT_BYTES].decode("utf-8", "ignore"),
+            regarding=regarding,
+            related=related,
+        )
         if len(self._queue) >= self._capacity:
             dropped, _ = self._queue.popleft()
             self._forget(dropped)
@@ -231,13 +261,30 @@ class EventRecorder:
         key = min(self._due, key=lambda each: self._due[each].next_patch_at)
         return key, self._due[key].next_patch_at - self._clock.monotonic()
 
-    async def _post(self, key: _Key, event: dict[str, Any]) -> None:
-        namespace: str = event["metadata"]["namespace"]
+    def _body(self, key: _Key, event: _Waiting) -> dict[str, Any]:
+        body = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": event.name, "namespace": event.namespace},
+            "eventTime": event.time,
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "type": key[2],
+            "reason": key[3][:_FIELD_LIMIT_CHARACTERS],
+            "action": key[4][:_FIELD_LIMIT_CHARACTERS],
+            "note": event.note,
+            "regarding": event.regarding,
+        }
+        if event.related is not None:
+            body["related"] = event.related
+        return body
+
+    async def _post(self, key: _Key, event: _Waiting) -> None:
         try:
             await self._client.create(
                 EVENTS,
-                namespace,
-                event,
+                event.namespace,
+                self._body(key, event),
                 lane=Lane.BACKGROUND,
                 timeout_s=self._timeout_s,
                 accept=METADATA_ACCEPT,

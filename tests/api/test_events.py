@@ -10,10 +10,12 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lean_sandbox.api.client import Client
 from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.events import EventRecorder
+from lean_sandbox.api.events import EventRecorder, Pace
 from lean_sandbox.api.transport import Transport
 from lean_sandbox.api.wire import ObjectReference
 from tests.api.server import Answer, Request, Script, Server, in_turn, reply, serve
@@ -166,6 +168,41 @@ async def test_a_full_queue_drops_the_oldest_and_counts_it() -> None:
     assert [request.json["reason"] for request in server.requests] == ["R3", "R4"]
     statistics = recorder.statistics()
     assert (statistics.emitted, statistics.posted, statistics.dropped) == (5, 2, 3)
+
+
+@given(st.lists(st.floats(0.0001, 100.0), min_size=1, max_size=50))
+def test_the_rest_after_an_answer_grows_with_its_delay(answers: list[float]) -> None:
+    """None after the quickest so far, a second at most, and what is always slow is soon normal."""
+    pace = Pace()
+    for number, took_s in enumerate(answers):
+        rest_s = pace.rest_s(took_s)
+        assert 0.0 <= rest_s <= 1.0
+        if took_s <= min(answers[: number + 1]):
+            assert rest_s == 0.0
+    rests = [pace.rest_s(200.0) for _ in range(10_000)]
+    assert sorted(rests, reverse=True) == rests
+    assert rests[-1] == 0.0
+
+
+async def test_events_stand_back_while_the_server_is_slow() -> None:
+    """An answer 0.1 s slower than the quickest makes the next event wait 0.4 s, unless it ends."""
+    took_s = iter((0.01, 0.11, 0.51, 0.11))
+
+    def slow(_: Request) -> Answer:
+        clock.leap(next(took_s))
+        return reply(201)
+
+    async with recording(slow) as (server, recorder, clock):
+        for number in range(4):
+            recorder.emit(POD, "Normal", f"R{number}", "X", "")
+        await server.received(2)
+        await clock.advance(0.399)
+        assert len(server.requests) == 2
+        await clock.advance(0.002)
+        await server.received(3)
+        await clock.advance(0.9)
+        assert len(server.requests) == 3
+    assert len(server.requests) == 4
 
 
 @pytest.mark.parametrize(

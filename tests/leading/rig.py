@@ -34,15 +34,11 @@ _PATIENCE_S = 20.0
 
 
 class JumpingClock(FakeClock):
-    """A fake clock whose wall time can be set, and that can stand in for a stopped process."""
+    """A fake clock whose wall time can be set."""
 
     def set_wall(self, ahead_s: float) -> None:
         """Move the wall clock alone."""
         self._start += timedelta(seconds=ahead_s)
-
-    def leap(self, seconds: float) -> None:
-        """Let time pass while no task of this process runs; who slept wakes afterwards."""
-        self._elapsed += seconds
 
 
 class Contender:

@@ -72,6 +72,10 @@ class FakeClock:
         """Seconds until the next timer rings; ``None`` without one."""
         return max(0.0, self._sleepers[0][0] - self._elapsed) if self._sleepers else None
 
+    def leap(self, seconds: float) -> None:
+        """Let time pass while no task of this process runs; who slept wakes afterwards."""
+        self._elapsed += seconds
+
     async def advance(self, seconds: float) -> None:
         """Move time forward, waking each sleeper at its own moment."""
         await settle()
