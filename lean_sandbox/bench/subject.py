@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -21,6 +22,8 @@ __all__ = ["QUIET_LIMIT_S", "Mark", "Subject", "Usage", "open_subject", "process
 
 QUIET_LIMIT_S = 180.0
 _SCRAPE_S = 15.0
+# A process that is never at rest for so long is judged by its requests.
+_CPU_LIMIT_S = 60.0
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -112,32 +115,40 @@ class Subject:
     async def quiet(self, quiet_s: float, after: str) -> None:
         """Wait until the controller has done nothing for ``quiet_s``.
 
-        That is: made no request, or, where they cannot be counted, used next to no CPU. Raises
-        BenchError after three minutes.
+        That is: used next to no CPU, which is looked up without disturbing it; where /proc does not
+        tell, or it never rests that much, made no request. Raises BenchError after three minutes.
         """
-        deadline = self._clock.monotonic() + QUIET_LIMIT_S
-        last, since = await self._activity(), self._clock.monotonic()
-        while self._clock.monotonic() < deadline:
-            await self._clock.sleep(quiet_s / 4)
-            found = await self._activity()
+        if process_usage(self.pid).cpu_s is not None:
+            limit_s = QUIET_LIMIT_S if self._metrics is None else _CPU_LIMIT_S
             # One tick is what timers of an idle process come to.
-            if found - last > 1:
-                last, since = found, self._clock.monotonic()
-            elif self._clock.monotonic() - since >= quiet_s:
+            if await self._rests(self._ticks, 1, quiet_s, limit_s):
                 return
+        if self._metrics is not None and await self._rests(
+            self._requests, 0, quiet_s, QUIET_LIMIT_S
+        ):
+            return
         raise BenchError(f"waited {QUIET_LIMIT_S:g} s for the controller to rest after {after}")
 
-    async def _activity(self) -> float:
-        if self._metrics is not None:
-            requests = (await self.snapshot()).requests
-            if requests is not None:
-                # Doubled, so that a single request is above the one tick that is forgiven.
-                return 2.0 * requests.total()
-        if self.pid is not None:
-            cpu_s = process_usage(self.pid).cpu_s
-            if cpu_s is not None:
-                return round(cpu_s / _TICK_S)
-        return 0.0
+    async def _rests(
+        self, count: Callable[[], Awaitable[int]], forgiven: int, quiet_s: float, limit_s: float
+    ) -> bool:
+        """Wait until a counter has grown by no more than ``forgiven`` for ``quiet_s``."""
+        deadline = self._clock.monotonic() + limit_s
+        last, since = await count(), self._clock.monotonic()
+        while self._clock.monotonic() < deadline:
+            await self._clock.sleep(quiet_s / 4)
+            found = await count()
+            if found - last > forgiven:
+                last, since = found, self._clock.monotonic()
+            elif self._clock.monotonic() - since >= quiet_s:
+                return True
+        return False
+
+    async def _ticks(self) -> int:
+        return round((process_usage(self.pid).cpu_s or 0.0) / _TICK_S)
+
+    async def _requests(self) -> int:
+        return ((await self._scrape()).requests or Counter()).total()
 
 
 @asynccontextmanager
