@@ -29,12 +29,10 @@ from lean_sandbox.bench.load import (
     watching,
 )
 from lean_sandbox.bench.plane import Asked
-from lean_sandbox.bench.process import BenchError
 from lean_sandbox.bench.report import Sample, ScenarioReport
 from lean_sandbox.bench.seen import Readiness
 from lean_sandbox.bench.stage import Stage
 from lean_sandbox.bench.subject import (
-    QUIET_LIMIT_S,
     Mark,
     Subject,
     open_subject,
@@ -44,7 +42,6 @@ from lean_sandbox.bench.subject import (
 __all__ = ["launch", "run_cold", "run_idle", "run_pods", "run_restart"]
 
 _SAMPLE_S = 0.5
-_WATCH_S = 0.25
 _PAGE_SIZE = 250
 # The counters of a process that has just been started.
 _BIRTH = Mark(Snapshot(requests=Counter(), received_bytes=0.0, cpu_s=0.0))
@@ -212,21 +209,13 @@ async def _list_everything(stage: Stage) -> float:
 
 
 async def _until_no_request(stage: Stage, subject: Subject, began: float) -> float:
-    """Wait until no request was made for a while; return when the last one was seen to be over.
+    """Wait for the rest of a process that is in sync; return when its last request was over.
 
-    Raises BenchError after three minutes.
+    That is now when none follows, else the beginning of the rest. Raises BenchError.
     """
-    clock = stage.clock
-    last_s = clock.monotonic() - began
+    synced_s = stage.clock.monotonic() - began
     requests = (await subject.snapshot()).requests
-    while clock.monotonic() - began - last_s < stage.options.quiet:
-        await clock.sleep(_WATCH_S)
-        now_s = clock.monotonic() - began
-        found = (await subject.snapshot()).requests
-        if found != requests:
-            requests, last_s = found, now_s
-        if now_s > QUIET_LIMIT_S:
-            raise BenchError(
-                f"waited {QUIET_LIMIT_S:g} s for the controller to rest after its start"
-            )
-    return last_s
+    await subject.quiet(stage.options.quiet, "its start")
+    if (await subject.snapshot()).requests == requests:
+        return synced_s
+    return stage.clock.monotonic() - began - stage.options.quiet
