@@ -169,13 +169,11 @@ async def test_claims_and_their_sandboxes(scene: Scene, launch: str) -> None:
     body = extension("SandboxClaim", "c", warmPoolRef={"name": "p"})
     body["metadata"]["labels"] = {CREATED_BY: "python-client"}
     await scene.create("sandboxclaims", body)
-    await scene.until("sandboxclaims", all_ready(1))
+    stamps = {f"{DOMAIN}/controller-first-observed-at", f"{DOMAIN}/claim-first-ready-at"}
     # Annotations and what the Pod is told come behind what the client waits for.
-    await scene.spent()
-    claim = await one(scene, "sandboxclaims", "c")
+    (claim,) = await scene.until("sandboxclaims", lambda found: notes(found[0]).keys() >= stamps)
     bound = claim["status"]["sandbox"]["name"]
     assert (bound == "c") == (launch == "cold")
-    stamps = {f"{DOMAIN}/controller-first-observed-at", f"{DOMAIN}/claim-first-ready-at"}
     noted = {f"{DOMAIN}/sandbox-name"} if launch == "warm" else set()
     assert notes(claim).keys() == stamps | noted
     assert notes(claim).get(f"{DOMAIN}/sandbox-name", bound) == bound
@@ -188,8 +186,10 @@ async def test_claims_and_their_sandboxes(scene: Scene, launch: str) -> None:
     assert labels(made["spec"]["podTemplate"]) == {**shared, **identity}
     assert notes(made) == {REF: "t"}
     assert made["metadata"]["ownerReferences"] == owner(claim)
-    pod = await one(scene, "pods", bound)
-    assert labels(pod) == {**shared, TRACKING: name_hash(bound)}
+    told = {**shared, TRACKING: name_hash(bound)}
+    pods = await scene.until("pods", lambda found: told in [labels(each) for each in found])
+    (pod,) = (each for each in pods if each["metadata"]["name"] == bound)
+    assert labels(pod) == told
     assert pod["metadata"]["ownerReferences"] == owner(made)
 
 

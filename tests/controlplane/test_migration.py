@@ -152,7 +152,7 @@ def _lease_of_the_reference() -> Json:
         "spec": {
             "holderIdentity": "agent-sandbox-controller-6d5f8b7c9-x2x4z_7b1c",
             # The reference says 15; the test need not wait so long.
-            "leaseDurationSeconds": 2,
+            "leaseDurationSeconds": 1,
             "acquireTime": "2026-10-01T08:00:00.000000Z",
             "renewTime": "2026-10-01T09:00:00.000000Z",
             "leaseTransitions": 3,
