@@ -104,6 +104,8 @@ class Controller:
         self._clock = clock or SystemClock()
         options = settings or Settings()
         self.synced = anyio.Event()
+        self._begun = anyio.Event()
+        self._stopped = anyio.Event()
         self.caches = Caches()
         self._informers = InformerGroup(
             client,
@@ -220,23 +222,34 @@ class Controller:
         return self._client.transport.host
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Watch, wait until the caches are in sync, then reconcile until stopped."""
+        """Watch, wait until the caches are in sync, then reconcile until stopped.
+
+        Sandboxes are served as soon as their own kinds are known: one of the extensions' that is
+        missing, or may not be watched, holds up the extensions alone. Starts when all are in sync.
+        """
+        own = (self.intakes.sandboxes, self.intakes.pods, self.intakes.services)
         async with anyio.create_task_group() as group:
             self._informers.enter(group)
-            for intake in (self.intakes.sandboxes, self.intakes.pods, self.intakes.services):
+            for intake in own:
                 self._informers.start(intake)
             if self.extensions is not None:
                 for intake in self.extensions.all_intakes:
                     self._informers.start(intake)
-            await self._informers.synced()
-            self.synced.set()
-            log.info("caches_synced", sandboxes=len(self.caches.sandboxes))
-            task_status.started()
+            group.start_soon(self._complete, task_status)
+            await self._informers.synced(*(intake.kind.resource.plural for intake in own))
+            self._begun.set()
             if self.elector is None:
                 await self._work()
             else:
                 await self._work_when_elected(self.elector)
             group.cancel_scope.cancel()
+
+    async def _complete(self, task_status: TaskStatus[None]) -> None:
+        """Wait until everything that is watched is known."""
+        await self._informers.synced()
+        self.synced.set()
+        log.info("caches_synced", sandboxes=len(self.caches.sandboxes))
+        task_status.started()
 
     async def _work_when_elected(self, elector: Elector) -> None:
         async with anyio.create_task_group() as group:
@@ -270,12 +283,27 @@ class Controller:
                 async with anyio.create_task_group() as passes:
                     passes.start_soon(self.sandboxes.dispatcher.run)
                     if self.extensions is not None:
-                        for dispatcher in self.extensions.dispatchers:
-                            passes.start_soon(dispatcher.run)
+                        passes.start_soon(self._extend, self.extensions)
                 for recorder in self.recorders.values():
                     recorder.close()
                 guard.start_soon(self._end_recording, recording.cancel_scope)
             guard.cancel_scope.cancel()
+
+    async def _extend(self, extensions: Extensions) -> None:
+        """Run the passes of the extensions once their kinds are known, or none if it ends first."""
+        async with anyio.create_task_group() as either:
+
+            async def wait_for(event: anyio.Event) -> None:
+                await event.wait()
+                either.cancel_scope.cancel()
+
+            either.start_soon(wait_for, self.synced)
+            either.start_soon(wait_for, self._stopped)
+        if not self.synced.is_set():
+            return
+        async with anyio.create_task_group() as passes:
+            for dispatcher in extensions.dispatchers:
+                passes.start_soon(dispatcher.run)
 
     async def _end_recording(self, recording: anyio.CancelScope) -> None:
         await self._clock.sleep(_EVENT_DRAIN_S)
@@ -289,12 +317,13 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
-        """Whether passes run: the caches are in sync, and the election, if any, was won."""
+        """Whether passes run: Sandboxes and Pods are known, and the election, if any, was won."""
         is_elected = self.elector is None or self.elector.acquired.is_set()
-        return self.synced.is_set() and is_elected
+        return self._begun.is_set() and is_elected
 
     def stop(self) -> None:
         """Begin no more passes; running ones may finish within the grace."""
+        self._stopped.set()
         for queue in self.queues.values():
             queue.close()
 

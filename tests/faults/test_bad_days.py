@@ -123,6 +123,45 @@ async def test_without_a_right_to_watch_a_kind_the_controller_says_which_and_wai
         assert world.controller.not_ready is None
 
 
+@pytest.mark.parametrize("kind", ["sandboxtemplates", "sandboxclaims", "networkpolicies"])
+async def test_sandboxes_are_served_without_the_right_to_list_a_kind_of_the_extensions(
+    kind: str,
+) -> None:
+    """At the start: only the extensions wait, the probe says for what, and they begin with it."""
+    settings = Settings(extensions=True, sandbox_status_window=1.0)
+    async with open_world(settings, prepare=narrow(("list", kind)), is_served=False) as world:
+        await world.pass_time(10.0)
+        for body in (template(), pool(replicas=1), sandbox()):
+            world.plane.store.create(body)
+        await world.pass_time(5.0)
+        assert world.find("pods") is not None
+        assert set(world.controller.problems) == {kind}
+        assert f"allow verb 'list' on resource '{kind}" in (world.controller.not_ready or "")
+        assert len(world.plane.store.list("sandboxes.agents.x-k8s.io", NS)) == 1
+        revoke(world)
+        await world.pass_time(36.0)
+        assert world.controller.not_ready is None
+        assert len(world.plane.store.list("sandboxes.agents.x-k8s.io", NS)) == 2
+
+
+async def test_a_stop_does_not_wait_for_extensions_that_never_began() -> None:
+    """Told to end while a kind is missing, the controller ends in good order."""
+    settings = Settings(extensions=True, sandbox_status_window=1.0)
+    async with open_world(
+        settings, prepare=narrow(("list", "sandboxclaims")), is_served=False
+    ) as world:
+        await world.pass_time(5.0)
+        assert world.controller.is_active
+        assert not world.controller.synced.is_set()
+        world.plane.store.create(sandbox())
+        await world.pass_time(1.0)
+        assert world.plane.open_watches
+        world.controller.stop()
+        await world.pass_time(5.0)
+        assert not world.plane.open_watches
+        assert world.find("pods") is not None
+
+
 @pytest.mark.parametrize("kind", ["pods", "services", "sandboxtemplates", "networkpolicies"])
 async def test_a_watch_that_is_no_longer_allowed_stops_nothing_else(kind: str) -> None:
     """Taken away under the controller: Sandboxes are launched, and the watch comes back."""

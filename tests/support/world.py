@@ -146,7 +146,7 @@ class World:
             while True:
                 for _ in range(50):
                     await anyio.lowlevel.checkpoint()
-                while self._is_busy():
+                while self.controller.statistics().transport.in_flight:
                     await anyio.lowlevel.checkpoint()
                 if (left_s := until_s - self.clock.monotonic()) <= 0.0:
                     return
