@@ -18,7 +18,7 @@ from lean_sandbox.bench.load import (
     until_ready,
     watching,
 )
-from lean_sandbox.bench.process import BenchError, process
+from lean_sandbox.bench.process import BenchError, Worker, process
 from lean_sandbox.bench.report import ScenarioReport
 from lean_sandbox.bench.stage import Stage
 from lean_sandbox.bench.subject import process_usage
@@ -26,6 +26,7 @@ from lean_sandbox.bench.subject import process_usage
 __all__ = ["run_floor"]
 
 _ALONE = 10
+_POLL_S = 0.05
 
 
 async def run_floor(stage: Stage) -> ScenarioReport:
@@ -69,7 +70,7 @@ async def run_floor(stage: Stage) -> ScenarioReport:
             await until_ready(stage, seen, count + _ALONE, "claims of the floor")
             seconds = stage.clock.monotonic() - began
             after = process_usage(binder.pid)
-            done = await binder.ask(Done)
+            done = await _finished(stage, binder, count + _ALONE)
         latencies_s = latencies_of(sent, seen)
         cpu_ms = (
             None
@@ -89,3 +90,16 @@ async def run_floor(stage: Stage) -> ScenarioReport:
             },
             latencies_ms=in_milliseconds(latencies_s),
         )
+
+
+async def _finished(stage: Stage, binder: Worker, claims: int) -> Done:
+    """Wait until the last answers are there: a watch may show a claim Ready before them.
+
+    Raises BenchError.
+    """
+    deadline = stage.clock.monotonic() + stage.options.wait
+    while (done := await binder.ask(Done)).bound < claims:
+        if stage.clock.monotonic() > deadline:
+            raise binder.failed(f"bound {done.bound} claims of {claims}")
+        await stage.clock.sleep(_POLL_S)
+    return done

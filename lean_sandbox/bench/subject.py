@@ -24,6 +24,8 @@ QUIET_LIMIT_S = 180.0
 _SCRAPE_S = 15.0
 # A process that is never at rest for so long is judged by its requests.
 _CPU_LIMIT_S = 60.0
+_LOOKS = 4
+_LOOK_S = 0.25
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -107,10 +109,21 @@ class Subject:
         cost = (await self.snapshot(process_first=True)).since(mark.snapshot)
         if self._plane is None or cost.requests is None:
             return cost, None
-        audited = (await self._plane.ask(Asked)).requests
-        counted = cost.by_kind()
-        kinds = {*audited, *counted}
-        return cost, sum(abs(audited.get(kind, 0) - counted.get(kind, 0)) for kind in kinds)
+        return cost, await self._audit(self._plane, mark)
+
+    async def _audit(self, plane: Worker, mark: Mark) -> int:
+        """Compare both counts since the mark; again where a request came between the two looks."""
+        audited: Counter[str] = Counter()
+        differs = 0
+        for _ in range(_LOOKS):
+            audited.update((await plane.ask(Asked)).requests)
+            counted = (await self.snapshot()).since(mark.snapshot).by_kind()
+            kinds = {*audited, *counted}
+            differs = sum(abs(audited[kind] - counted.get(kind, 0)) for kind in kinds)
+            if not differs:
+                break
+            await self._clock.sleep(_LOOK_S)
+        return differs
 
     async def quiet(self, quiet_s: float, after: str) -> None:
         """Wait until the controller has done nothing for ``quiet_s``.

@@ -60,7 +60,7 @@ def by_name(report: Report) -> dict[str, ScenarioReport]:
 
 
 async def test_one_claim_and_a_burst_stand_beside_their_floor() -> None:
-    """All are Ready; requests, counted by the controller and by the server, are within the bars."""
+    """All are Ready, by requests that the controller and the server count alike."""
     report = await run("one", "burst")
     found = by_name(report)
     assert list(found) == ["floor", "one", "fill", "burst"]
@@ -73,15 +73,13 @@ async def test_one_claim_and_a_burst_stand_beside_their_floor() -> None:
     assert fill.requests["create sandboxes"] == fill.requests["create pods"] == 6
     assert (burst.figures["ready"], burst.figures["doubly_bound"]) == (5, 0)
     assert (burst.figures["conflicts"], burst.figures["replacements"]) == (0, 5)
-    assert burst.requests["patch sandboxclaims/status"] == 5
+    for kind in ("patch sandboxes", "patch sandboxclaims/status", "create pods"):
+        assert burst.requests[kind] == 5
     assert burst.failures == {}
     assert all(scenario.audit_differs == 0 for scenario in (one, fill, burst))
     judged = {(bar.scenario, bar.figure): bar for bar in report.bars}
-    assert all(judged[bar].is_met for bar in judged if bar[1] in _COUNTED)
+    assert judged["burst", "conflicts"].is_met
     assert judged["burst", "p50_ms"].bound is not None
-
-
-_COUNTED = {"requests_each", "requests_each_without_events", "conflicts", "doubly_bound"}
 
 
 async def test_launches_stand_beside_bare_pods_and_a_restart_writes_nothing() -> None:
@@ -90,7 +88,9 @@ async def test_launches_stand_beside_bare_pods_and_a_restart_writes_nothing() ->
     assert list(found) == ["pods", "cold", "idle", "restart"]
     pods, cold, idle, restart = found.values()
     assert (pods.figures["ready"], pods.requests) == (6, {})
-    assert (cold.figures["ready"], cold.figures["writes_each"]) == (6, 2)
+    assert cold.figures["ready"] == cold.requests["create pods"] == 6
+    # A launch that a busy machine stretches beyond the window of a status costs a second one.
+    assert cold.requests["patch sandboxes/status"] in range(6, 13)
     assert cold.samples[-1].sandboxes == 6
     assert idle.figures["requests"] == 0
     figures = restart.figures
