@@ -135,16 +135,16 @@ class Controller:
             self._build_extensions(options, uniform, tracing) if options.extensions else None
         )
         self.intakes = self._build_intakes(options)
-        if options.shard:
-            from lean_sandbox.shards import admits  # noqa: PLC0415 -- rarely used
-
-            for intake in self.all_intakes:
-                intake.narrow(admits(options.shard))
         self.sandboxes.connect(self.intakes)
         if self.extensions is not None:
             self.extensions.connect(self.intakes.sandboxes)
             self.sandboxes.on_status = self.extensions.on_status
         self.flight = self._record_flight(options.trace_entries) if options.trace_entries else None
+        if options.shard:
+            from lean_sandbox.shards import admits  # noqa: PLC0415 -- rarely used
+
+            for intake in self.all_intakes:
+                intake.narrow(admits(options.shard))
         if elector is not None:
             client.transport.fence = elector.fence
             for queue in self.queues.values():

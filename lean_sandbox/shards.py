@@ -1,4 +1,4 @@
-"""Several controllers share the load by namespace: what one serves, and which Lease it contends for.
+"""Controllers share the load by namespace: what one serves, and which Lease it contends for.
 
 A namespace is served by one shard, with all that is in it: claims, pools and Sandboxes of one
 namespace never meet those of another. Replicas of a shard share its Lease; two shards never do.

@@ -17,6 +17,7 @@ from lean_sandbox.cli import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, main
 from lean_sandbox.run.endpoints_trace import Life
 from lean_sandbox.run.flight import Asked, Entry, Ran, Saw
 from lean_sandbox.settings import Settings
+from lean_sandbox.shards import admits
 from lean_sandbox.trace_chrome import chrome
 from tests.metrics.scrape import serving
 from tests.support.claims import CLAIMS, bound_name, claim, open_claims
@@ -262,6 +263,16 @@ async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         code, said, told = await command(world, "sandbox", "sb-1", "--chrome", str(path))
     assert (code, said) == (EXIT_CONFIG, "")
     assert f"--chrome: {path} cannot be written" in told
+
+
+async def test_what_is_of_another_shard_takes_no_room() -> None:
+    """It is dropped before anything is remembered of it."""
+    other = next(one for one in ("0/2", "1/2") if not admits(one)(NS))
+    async with open_world(Settings(**ON, shard=other)) as world:
+        await world.create(sandbox())
+        assert world.controller.intakes.sandboxes.statistics.dropped_elsewhere == 1
+        assert world.controller.flight is not None
+        assert len(world.controller.flight) == 0
 
 
 async def test_tracing_costs_no_request() -> None:
