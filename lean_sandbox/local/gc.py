@@ -24,6 +24,7 @@ Place = tuple[str, str]
 
 _FOREGROUND: Final = "foregroundDeletion"
 _ORPHAN: Final = "orphan"
+_DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 _BATCH: Final = 200
 """Objects looked at before other tasks get a turn."""
 _TRUSTED: Final = WriteOptions(trusted=True)
@@ -40,6 +41,8 @@ class GarbageCollector:
         self._owners: dict[Place, tuple[str, ...]] = {}
         self._queue: deque[Place] = deque()
         self._queued: set[Place] = set()
+        # Objects with an owner of a version that is not served, until something is defined.
+        self._stuck: set[Place] = set()
         self._wake = asyncio.Event()
         self.failures = 0
         """Deletions that were refused and tried again later."""
@@ -83,6 +86,10 @@ class GarbageCollector:
             self._enqueue(place)
 
     def _follow(self, collection: Collection, event: Event) -> None:
+        if collection.storage == _DEFINITIONS and self._stuck:
+            stuck, self._stuck = self._stuck, set()
+            for place in stuck:
+                self._enqueue(place)
         if event.type != "DELETED":
             if collection.storage not in ("events", "leases.coordination.k8s.io"):
                 self._note(collection, event.entry)
@@ -132,7 +139,13 @@ class GarbageCollector:
             self._attend(kind, entry, references, deleting="deletionTimestamp" in metadata)
 
     def _attend(self, kind: Kind, entry: Entry, references: list[Json], *, deleting: bool) -> None:
-        """Delete an object all of whose owners are gone or wait for it."""
+        """Delete an object all of whose owners are gone or wait for it.
+
+        One owner of a version that is not served, whatever became of it, and the object stays.
+        """
+        if not all(self._is_served(reference) for reference in references):
+            self._stuck.add((kind.storage, entry.key))
+            return
         solid, waiting, gone = [], [], []
         for reference in references:
             owner = self._store.uids.get(reference["uid"])
@@ -156,6 +169,9 @@ class GarbageCollector:
             policy = "Background"
         how = Deletion(policy=policy, uid=entry.uid)
         self._verbs.delete(kind, entry.namespace, entry.name, how)
+
+    def _is_served(self, reference: Json) -> bool:
+        return self._registry.by_kind(reference["apiVersion"], reference["kind"]) is not None
 
     def _set_owners(self, kind: Kind, entry: Entry, references: list[Json]) -> None:
         def change(obj: Json) -> Json:

@@ -182,6 +182,20 @@ async def test_an_object_of_an_absent_owner_is_collected(room: Room) -> None:
     await answers(room.api, f"{room.widgets}/late", 404)
 
 
+async def test_an_owner_of_a_version_that_is_not_served_keeps_an_object(room: Room) -> None:
+    """The collector cannot look such an owner up, so it deletes nothing; siblings go."""
+    parent = await room.widget("parent")
+    group = parent["apiVersion"].partition("/")[0]
+    older = {**owner(parent), "apiVersion": f"{group}/v1alpha9"}
+    for name, reference in (("kept", older), ("collected", owner(parent))):
+        await room.widget(name, metadata={"ownerReferences": [reference]})
+    (await room.api.delete(f"{room.widgets}/parent")).ok()
+    await answers(room.api, f"{room.widgets}/collected", 404)
+    kept = (await room.api.get(f"{room.widgets}/kept")).ok()
+    assert kept["metadata"]["ownerReferences"] == [older]
+    (await room.api.patch(f"{room.widgets}/kept", {"metadata": {"ownerReferences": None}})).ok()
+
+
 async def test_the_same_name_is_another_object(room: Room) -> None:
     """A successor with the owner's name does not keep its dependents."""
     parent = await room.widget("parent")
