@@ -1,10 +1,14 @@
-"""Where the programs of a control plane come from: found, or compiled from their Go modules."""
+"""Where the programs of a control plane come from: found, or compiled from their Go modules.
+
+As a program, with nothing but the standard library, it gets them for whoever wants them early.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,3 +110,10 @@ def _compile(go: str, name: str, cache: Path, environment: Mapping[str, str]) ->
     finally:
         draft.unlink(missing_ok=True)
     return cache / name
+
+
+if __name__ == "__main__":
+    try:
+        provide(os.environ)
+    except (MissingProgramsError, subprocess.SubprocessError) as problem:
+        sys.exit(str(problem))
