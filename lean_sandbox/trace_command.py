@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -18,6 +18,9 @@ from lean_sandbox.run.endpoints_trace import PATH, Life
 from lean_sandbox.run.flight import Asked, Entry, Ran, Saw
 from lean_sandbox.trace_chrome import NOUNS, chrome
 from lean_sandbox.watch.store import Key
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["ask", "show", "table"]
 
@@ -74,7 +77,8 @@ def ask(url: str, kind: str, key: Key, *, ca_file: Path | None = None) -> Life:
 
     Raises ConfigError when it cannot be reached, is no such controller, or keeps no traces.
     """
-    import ssl  # noqa: PLC0415 -- big, and for this command only
+    # Big, and for this command only.
+    import http.client  # noqa: PLC0415
     import urllib.error  # noqa: PLC0415
     import urllib.request  # noqa: PLC0415
 
@@ -83,11 +87,10 @@ def ask(url: str, kind: str, key: Key, *, ca_file: Path | None = None) -> Life:
         raise ConfigError(f"--url: {url!r} is no http or https address")
     query = urlencode({"kind": kind, "namespace": key.namespace, "name": key.name})
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if address.scheme == "https":
+        handlers.append(urllib.request.HTTPSHandler(context=_context(ca_file)))
+    target = f"{address.scheme}://{address.netloc}{PATH}?{query}"
     try:
-        if address.scheme == "https":
-            context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
-            handlers.append(urllib.request.HTTPSHandler(context=context))
-        target = f"{address.scheme}://{address.netloc}{PATH}?{query}"
         with urllib.request.build_opener(*handlers).open(target, timeout=_TIMEOUT_S) as answer:
             body = answer.read()
     except urllib.error.HTTPError as error:
@@ -95,7 +98,7 @@ def ask(url: str, kind: str, key: Key, *, ca_file: Path | None = None) -> Life:
         if error.code == 404:
             raise ConfigError(f"{url}: tracing is off there", way_out=_SWITCH_ON) from None
         raise ConfigError(f"{url} answered {error.code} {error.reason}") from error
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise ConfigError(
             f"{url} cannot be reached: {getattr(error, 'reason', error)}",
             way_out="--url says where the controller serves /metrics; of one in a cluster,"
@@ -105,6 +108,15 @@ def ask(url: str, kind: str, key: Key, *, ca_file: Path | None = None) -> Life:
         return msgspec.json.decode(body, type=Life)
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{url} is no controller of this version: {error}") from error
+
+
+def _context(ca_file: Path | None) -> ssl.SSLContext:
+    from lean_sandbox.api.tls import trusting  # noqa: PLC0415 -- for https only
+
+    try:
+        return trusting(file=ca_file)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--ca-file: {ca_file} is no certificate: {error}") from error
 
 
 # -- the table -------------------------------------------------------------------------------------

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,16 @@ import anyio
 import msgspec
 import pytest
 
+from lean_sandbox.api.errors import ConfigError
 from lean_sandbox.cli import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, main
 from lean_sandbox.run.endpoints_trace import Life
 from lean_sandbox.run.flight import Asked, Entry, Ran, Saw
 from lean_sandbox.settings import Settings
 from lean_sandbox.shards import admits
 from lean_sandbox.trace_chrome import chrome
+from lean_sandbox.trace_command import ask
+from lean_sandbox.watch.store import Key
+from tests.api import certificates
 from tests.metrics.scrape import serving
 from tests.support.claims import CLAIMS, bound_name, claim, open_claims
 from tests.support.world import NS, World, open_world, sandbox
@@ -253,6 +259,33 @@ def test_a_controller_that_cannot_be_asked(
     answer = capsys.readouterr().err
     assert words in answer
     assert url in answer
+
+
+async def test_a_controller_that_serves_over_tls_is_asked_over_tls(tmp_path: Path) -> None:
+    """Its authority is named by `--ca-file`; without, or over plain HTTP, nothing is shown."""
+    certificates.make(tmp_path)
+    shutil.copy(tmp_path / "server.crt", tmp_path / "tls.crt")
+    shutil.copy(tmp_path / "server.key", tmp_path / "tls.key")
+    secure = {"metrics_secure_serving": True, "metrics_cert_dir": str(tmp_path)}
+    async with open_world(Settings(**ON)) as world:
+        await world.ready_sandbox(sandbox())
+        async with serving(world, **secure) as scraper:
+            plain = scraper.url("")
+            key = Key(NS, "sb-1")
+
+            async def asked(url: str, file: Path | None) -> Life:
+                return await anyio.to_thread.run_sync(
+                    partial(ask, url, "sandbox", key, ca_file=file)
+                )
+
+            url = plain.replace("http:", "https:")
+            assert (await asked(url, tmp_path / "ca.crt")).entries
+            with pytest.raises(ConfigError, match="CERTIFICATE_VERIFY_FAILED"):
+                await asked(url, None)
+            with pytest.raises(ConfigError, match="cannot be reached"):
+                await asked(plain, None)
+            with pytest.raises(ConfigError, match=r"--ca-file: .*missing.crt is no certificate"):
+                await asked(url, tmp_path / "missing.crt")
 
 
 async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
