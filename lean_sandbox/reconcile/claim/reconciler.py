@@ -221,10 +221,7 @@ class ClaimReconciler:
         error: ClaimError | None,
     ) -> Result:
         assert entry.view is not None
-        is_bound = sandbox is not None and sandbox.key.name == old.bound.name
-        if is_bound and error is None and sandbox is not None and sandbox.status is None:
-            # Somebody else has written the status of its Sandbox; the look that follows wakes the
-            # claim, and until then what it says holds.
+        if error is None and sandbox is not None and _has_yet_to_be_looked_at(sandbox, old):
             return Result(requeue_after_s=_LOOK_AGAIN_S)
         now = self._clock.now()
         seen = ClaimObservation(
@@ -332,6 +329,16 @@ class ClaimReconciler:
             new = expired_claim_status(new, entry.generation, now)
         await self._status.write(entry, old, new)
         return Result()
+
+
+def _has_yet_to_be_looked_at(sandbox: SandboxEntry, old: SandboxClaimStatus) -> bool:
+    """Tell whether somebody else wrote the status of a bound Sandbox, and what is not known yet.
+
+    The look that follows wakes the claim; until then what it says holds. A Sandbox on its way out
+    is not looked at.
+    """
+    is_bound = sandbox.key.name == old.bound.name
+    return is_bound and sandbox.status is None and not sandbox.is_deleting
 
 
 def _other(error: ControlPlaneError) -> ClaimError:
