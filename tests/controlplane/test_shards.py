@@ -12,7 +12,7 @@ import subprocess
 import urllib.error
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -115,36 +115,42 @@ async def _processes(
     """Start processes one after the other, by the names of their accounts."""
     tokens = _install(server, wanted)
     clock = SystemClock()
-    async with AsyncExitStack() as stack:
-        made: list[Process] = []
-        clients: list[Transport] = []
+    transports: list[Transport] = []
 
-        def client(name: str) -> Client:
-            path = server.kubeconfig(folder / f"{name}-{len(clients)}", tokens[name])
-            clients.append(Transport(load(str(path)), clock=clock, user_agent=name))
-            stack.push_async_callback(clients[-1].aclose)
-            return Client(clients[-1])
+    def client(name: str) -> Client:
+        path = server.kubeconfig(folder / f"{name}-{len(transports)}", tokens[name])
+        transports.append(Transport(load(str(path)), clock=clock, user_agent=name))
+        return Client(transports[-1])
 
-        group = await stack.enter_async_context(anyio.create_task_group())
-        for name, settings in wanted.items():
-            elector = Elector(
-                client(name),
-                namespace=HOME,
-                identity=name,
-                clock=clock,
-                times=_TIMES,
-                lease=lease_of(settings),
-                scope=scope_of(settings),
-            )
-            controller = Controller(client(name), settings, clock=clock, elector=elector)
-            made.append(Process(name, controller, elector))
-            group.start_soon(made[-1].run)
-            with anyio.fail_after(_PATIENCE_S):
-                await controller.synced.wait()
-                if name.endswith("leader"):
-                    await elector.acquired.wait()
-        yield made
-        group.cancel_scope.cancel()
+    def process(name: str, settings: Settings) -> Process:
+        elector = Elector(
+            client(name),
+            namespace=HOME,
+            identity=name,
+            clock=clock,
+            times=_TIMES,
+            lease=lease_of(settings),
+            scope=scope_of(settings),
+        )
+        controller = Controller(client(name), settings, clock=clock, elector=elector)
+        return Process(name, controller, elector)
+
+    try:
+        async with anyio.create_task_group() as group:
+            made = []
+            for name, settings in wanted.items():
+                made.append(process(name, settings))
+                group.start_soon(made[-1].run)
+                with anyio.fail_after(_PATIENCE_S):
+                    await made[-1].controller.synced.wait()
+                    if name.endswith("leader"):
+                        await made[-1].elector.acquired.wait()
+            yield made
+            group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            for transport in transports:
+                await transport.aclose()
 
 
 @asynccontextmanager
