@@ -7,9 +7,9 @@ queue which :meth:`EventRecorder.run` empties, one request at a time, in the BAC
   become a series of the first event: ``series.count`` and ``series.lastObservedTime`` by one merge
   patch. Patches of one series are at least :data:`SERIES_INTERVAL_S` apart, the first one excepted.
 * A full queue drops the event that waited longest; a series loses nothing but a patch.
-* An answer that takes longer than the quickest one tells of a crowd at the server. The next event
-  then waits the longer (:class:`Pace`), so that what others wait for comes first; a queue that is
-  closed is emptied without waiting.
+* An answer that takes much longer than the quickest one tells of a crowd at the server. The next
+  event then waits the longer (:class:`Pace`), so that what others wait for comes first; a queue
+  that is closed is emptied without waiting.
 * Failures are counted by the class of the error and forgotten: an event is not worth a retry. One
   refused because its namespace is being deleted is counted apart, for it is to be expected.
 
@@ -44,8 +44,9 @@ EventType = Literal["Normal", "Warning"]
 #: Repeats that come later begin a new event; the reference recorder uses the same time.
 SERIES_WINDOW_S = 360.0
 SERIES_INTERVAL_S = 60.0
-# How many times the delay of an answer, beyond the quickest one, the next event waits.
-_STANDS_BACK = 4.0
+# An answer that takes more than twice the quickest one is late. The next event waits so many times
+# longer than it was late: under load an event is posted about every tenth of a second.
+_STANDS_BACK = 20.0
 _LONGEST_REST_S = 1.0
 # What was quick becomes doubtful: by a half in 200 answers.
 _DOUBT = 1.002
@@ -81,9 +82,10 @@ class Pace:
         self._quickest_s = math.inf
 
     def rest_s(self, took_s: float) -> float:
-        """Return how long to rest after an answer that took so long; 0 for the quickest ones."""
+        """Return how long to rest after an answer that took so long; 0 unless it was late."""
         self._quickest_s = min(took_s, self._quickest_s * _DOUBT)
-        return min(_STANDS_BACK * (took_s - self._quickest_s), _LONGEST_REST_S)
+        late_s = max(0.0, took_s - 2.0 * self._quickest_s)
+        return min(_STANDS_BACK * late_s, _LONGEST_REST_S)
 
 
 class _Waiting(msgspec.Struct, frozen=True, gc=False):

@@ -172,12 +172,12 @@ async def test_a_full_queue_drops_the_oldest_and_counts_it() -> None:
 
 @given(st.lists(st.floats(0.0001, 100.0), min_size=1, max_size=50))
 def test_the_rest_after_an_answer_grows_with_its_delay(answers: list[float]) -> None:
-    """None after the quickest so far, a second at most, and what is always slow is soon normal."""
+    """None after up to twice the quickest, a second at most; what is always slow becomes normal."""
     pace = Pace()
     for number, took_s in enumerate(answers):
         rest_s = pace.rest_s(took_s)
         assert 0.0 <= rest_s <= 1.0
-        if took_s <= min(answers[: number + 1]):
+        if took_s <= 2.0 * min(answers[: number + 1]):
             assert rest_s == 0.0
     rests = [pace.rest_s(200.0) for _ in range(10_000)]
     assert sorted(rests, reverse=True) == rests
@@ -185,8 +185,8 @@ def test_the_rest_after_an_answer_grows_with_its_delay(answers: list[float]) -> 
 
 
 async def test_events_stand_back_while_the_server_is_slow() -> None:
-    """An answer 0.1 s slower than the quickest makes the next event wait 0.4 s, unless it ends."""
-    took_s = iter((0.01, 0.11, 0.51, 0.11))
+    """An answer 0.02 s late makes the next event wait 0.4 s, unless the recorder is closed."""
+    took_s = iter((0.01, 0.04, 0.50, 0.01))
 
     def slow(_: Request) -> Answer:
         clock.leap(next(took_s))
