@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.abc import Process
+from structlog.testing import capture_logs
 
 from lean_sandbox.alone import DEPLOYMENT, FLAG, HOME, refusal
 from lean_sandbox.api.client import Client
@@ -157,14 +158,13 @@ async def test_another_namespace_is_looked_at_where_it_is_named(tmp_path: Path) 
         assert f"holds its Lease {NS}/" in await here.look(NS)
 
 
-async def test_who_may_not_look_begins_and_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_who_may_not_look_begins_and_is_told(tmp_path: Path) -> None:
     """Rights in one namespace are enough for a run; what could not be seen is said."""
     async with cluster(tmp_path, "system:serviceaccount:ns:narrow") as here:
-        assert await here.look() == ""
+        with capture_logs() as logs:
+            assert await here.look() == ""
         assert here.asked() == {"get leases": 1, "get deployments": 1}
-    assert capsys.readouterr().out.count("second_controller_unknown") == 2
+    assert [line["event"] for line in logs] == ["second_controller_unknown"] * 2
 
 
 @pytest.mark.parametrize("code", [401, 429, 500, 503])
