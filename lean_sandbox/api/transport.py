@@ -50,7 +50,13 @@ from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.tls import TLSStream
 
 from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.errors import ConnectFailed, ProtocolFault, RequestTimeout
+from lean_sandbox.api.errors import (
+    ApiError,
+    ConnectFailed,
+    ProtocolFault,
+    RequestTimeout,
+    from_response,
+)
 from lean_sandbox.api.http1 import (
     BodyReader,
     Disconnected,
@@ -186,6 +192,17 @@ class StreamResponse:
             parts.append(part)
             left -= len(part)
         return b"".join(parts)
+
+    async def refusal(self, resource: str, namespace: str = "") -> ApiError:
+        """Read the rest of an answer that opened no watch and return the error it stands for."""
+        return from_response(
+            self.status,
+            await self.read(),
+            self.headers,
+            verb="watch",
+            resource=resource,
+            namespace=namespace,
+        )
 
 
 class Transport:

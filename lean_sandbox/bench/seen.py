@@ -11,7 +11,7 @@ import msgspec
 from anyio.abc import TaskStatus
 
 from lean_sandbox.api.client import JSON_ACCEPT, Client
-from lean_sandbox.api.errors import ControlPlaneError, from_response
+from lean_sandbox.api.errors import ControlPlaneError
 from lean_sandbox.api.resources import Resource, path
 from lean_sandbox.api.wire import Page
 from lean_sandbox.bench.process import BenchError
@@ -128,14 +128,7 @@ class Readiness:
         ) as stream:
             if stream.status != 200:
                 with anyio.fail_after(_CONNECT_S):
-                    body = await stream.read()
-                raise from_response(
-                    stream.status,
-                    body,
-                    stream.headers,
-                    verb="watch",
-                    resource=self._resource.qualified,
-                )
+                    raise await stream.refusal(self._resource.qualified)
             while True:
                 try:
                     # Who waits for what is seen has the deadline; a watch may well be silent.

@@ -16,7 +16,7 @@ import anyio
 import msgspec
 
 from lean_sandbox.api.client import JSON_ACCEPT, Client
-from lean_sandbox.api.errors import ControlPlaneError, Gone, from_response, from_status
+from lean_sandbox.api.errors import ControlPlaneError, Gone, from_status
 from lean_sandbox.api.resources import Resource, path
 from lean_sandbox.clock import Clock
 
@@ -172,14 +172,7 @@ class Follower(Generic[O]):
         ) as stream:
             if stream.status != 200:
                 with anyio.fail_after(_CONNECT_TIMEOUT_S):
-                    body = await stream.read()
-                raise from_response(
-                    stream.status,
-                    body,
-                    stream.headers,
-                    verb="watch",
-                    resource=self._resource.qualified,
-                )
+                    raise await stream.refusal(self._resource.qualified)
             rest = b""
             with anyio.fail_after(_SILENCE_S) as deadline:
                 while True:

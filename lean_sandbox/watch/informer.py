@@ -32,7 +32,6 @@ from lean_sandbox.api.errors import (
     NotFound,
     ProtocolFault,
     RequestTimeout,
-    from_response,
 )
 from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import path
@@ -328,13 +327,8 @@ class Informer(Generic[E]):
                 label=self._label,
             ) as response:
                 if response.status != 200:
-                    raise from_response(
-                        response.status,
-                        await response.read(),
-                        response.headers,
-                        verb="watch",
-                        resource=self._kind.resource.qualified,
-                        namespace=self._namespace or "",
+                    raise await response.refusal(
+                        self._kind.resource.qualified, self._namespace or ""
                     )
                 if self.problem is not None and self._group is not None:
                     self._group.start_soon(self._confirm, scope)

@@ -213,13 +213,13 @@ def _install(server: RealServer) -> str:
     for body in _rendered():
         path = _PATHS.get(body["kind"])
         if path is not None:
-            _ensure(server, path, body)
+            ensure(server, path, body)
     path = f"/api/v1/namespaces/{HOME}/serviceaccounts/{_ACCOUNT}/token"
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     return str(server.ask("POST", path, request)["status"]["token"])
 
 
-def _ensure(server: RealServer, path: str, body: Json) -> None:
+def ensure(server: RealServer, path: str, body: Json) -> None:
     """Create an object unless an earlier scene of this server has."""
     try:
         server.ask("POST", path, body)

@@ -10,11 +10,10 @@ import copy
 import json
 import os
 import signal
-import sys
 import time
 import urllib.error
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -37,6 +36,7 @@ from lean_sandbox.settings import Settings
 from tests.controlplane.binaries import provide
 from tests.controlplane.plugin import REAL
 from tests.controlplane.server import RealServer, _start_server, started
+from tests.support.process import controller_process
 
 pytestmark = REAL
 
@@ -175,21 +175,9 @@ async def controller(kubeconfig: Path, settings: Settings) -> AsyncIterator[Cont
             await transport.aclose()
 
 
-@asynccontextmanager
-async def process(kubeconfig: Path, log: Path, *flags: str) -> AsyncIterator[Process]:
+def process(kubeconfig: Path, log: Path, *flags: str) -> AbstractAsyncContextManager[Process]:
     """Run a controller as a process."""
-    program = [
-        *(sys.executable, "-m", "lean_sandbox.cli", "run", "--log-format=json"),
-        *(f"--kubeconfig={kubeconfig}", "--context=real", "--metrics-bind-address=0"),
-        *("--health-probe-bind-address=0", *flags),
-    ]
-    with log.open("wb") as errors:
-        async with await anyio.open_process(program, stdout=None, stderr=errors) as made:
-            try:
-                yield made
-            finally:
-                if made.returncode is None:
-                    made.kill()
+    return controller_process(kubeconfig, "--context=real", *flags, log=log)
 
 
 def account(server: RealServer, name: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
-import urllib.error
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -32,7 +31,7 @@ from lean_sandbox.shards import admits, lease_of, scope_of
 from tests.conformance.api import Room, answers
 from tests.controlplane.objects import all_ready, extension, fill, sandbox
 from tests.controlplane.plugin import REAL
-from tests.controlplane.scene import HOME, SWIFT, Scene, open_stage
+from tests.controlplane.scene import HOME, SWIFT, Scene, ensure, open_stage
 from tests.controlplane.server import RealServer
 
 pytestmark = REAL
@@ -40,20 +39,10 @@ pytestmark = REAL
 Json = dict[str, Any]
 _OVERLAY = Path(__file__).resolve().parents[2] / "manifests" / "overlays" / "shards"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
-_CONFLICT = 409
 _PATIENCE_S = 30.0
 # A standby takes over five times sooner than by default.
 _TIMES = LeaseTimes(duration_s=3, renew_deadline_s=2.0, retry_s=0.4)
 _MEMBERS, _CLAIMS = 3, 6
-
-
-def _ensure(server: RealServer, path: str, body: Json) -> None:
-    try:
-        server.ask("POST", path, body)
-    except urllib.error.HTTPError as refusal:
-        with refusal:
-            if refusal.code != _CONFLICT:
-                raise
 
 
 def _path(kind: str) -> str:
@@ -80,12 +69,12 @@ def _install(server: RealServer, accounts: Iterable[str]) -> dict[str, str]:
         for body in (one for one in bodies if one["kind"] == kind):
             if kind.endswith("Binding"):
                 metadata = {**body["metadata"], "name": f"shards-{body['metadata']['name']}"}
-                _ensure(server, _path(kind), {**body, "metadata": metadata, "subjects": subjects})
+                ensure(server, _path(kind), {**body, "metadata": metadata, "subjects": subjects})
             else:
-                _ensure(server, _path(kind), body)
+                ensure(server, _path(kind), body)
     tokens = {}
     for name in accounts:
-        _ensure(server, _path("ServiceAccount"), {"metadata": {"name": name}})
+        ensure(server, _path("ServiceAccount"), {"metadata": {"name": name}})
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         answer = server.ask("POST", f"{_path('ServiceAccount')}/{name}/token", request)
         tokens[name] = str(answer["status"]["token"])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.times import format_micro_time
 from lean_sandbox.run.lease import LEASE_NAME
 from tests.support.clock import FakeClock
+from tests.support.process import controller_process
 from tests.support.world import NS, sandbox
 
 Json = dict[str, Any]
@@ -195,20 +195,9 @@ async def test_a_server_in_trouble_is_asked_again_until_it_answers(
 # -- the process -----------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def process(kubeconfig: Path, *flags: str) -> AsyncIterator[Process]:
+def process(kubeconfig: Path, *flags: str) -> AbstractAsyncContextManager[Process]:
     """Run a controller from outside of the cluster."""
-    program = [
-        *(sys.executable, "-m", "lean_sandbox.cli", "run", "--log-format=json"),
-        *("--context=chosen", "--metrics-bind-address=0", "--health-probe-bind-address=0"),
-        *(f"--kubeconfig={kubeconfig}", *flags),
-    ]
-    async with await anyio.open_process(program, stdout=None) as started:
-        try:
-            yield started
-        finally:
-            if started.returncode is None:
-                started.kill()
+    return controller_process(kubeconfig, "--context=chosen", *flags)
 
 
 def with_two_contexts(plane: ControlPlane, file: Path) -> Path:

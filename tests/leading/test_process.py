@@ -6,10 +6,9 @@ import json
 import re
 import signal
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.run.lease import LEASE_NAME
 from lean_sandbox.serving import _open_elector
 from lean_sandbox.settings import Settings
+from tests.support.process import controller_process
 from tests.support.world import sandbox
 
 Json = dict[str, Any]
@@ -105,21 +105,10 @@ class Running:
         self.plane = plane
         self.kubeconfig = kubeconfig
 
-    @asynccontextmanager
-    async def process(self) -> AsyncIterator[Process]:
+    def process(self) -> AbstractAsyncContextManager[Process]:
         """Run a controller; what is left of it at the end is killed."""
-        program = [
-            *(sys.executable, "-m", "lean_sandbox.cli", "run", "--log-format=json"),
-            *(f"--kubeconfig={self.kubeconfig}", "--metrics-bind-address=0"),
-            *("--health-probe-bind-address=0", "--leader-elect=true"),
-            f"--leader-election-namespace={NS}",
-        ]
-        async with await anyio.open_process(program, stdout=None) as started:
-            try:
-                yield started
-            finally:
-                if started.returncode is None:
-                    started.kill()
+        election = ("--leader-elect=true", f"--leader-election-namespace={NS}")
+        return controller_process(self.kubeconfig, *election)
 
     @property
     def holder(self) -> str:

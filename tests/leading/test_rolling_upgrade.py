@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from anyio.abc import Process
 from lean_sandbox.exits import EXIT_OK
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.run.lease import LEASE_NAME
+from tests.support.process import controller_process
 from tests.support.world import sandbox
 
 Json = dict[str, Any]
@@ -25,21 +24,10 @@ _PATIENCE_S = 25.0
 _READS = ("get", "list", "watch")
 
 
-@asynccontextmanager
-async def running(kubeconfig: Path, log: Path) -> AsyncIterator[Process]:
+def running(kubeconfig: Path, log: Path) -> AbstractAsyncContextManager[Process]:
     """Run a replica of the controller as a process."""
-    program = [
-        *(sys.executable, "-m", "lean_sandbox.cli", "run", "--log-format=json"),
-        *(f"--kubeconfig={kubeconfig}", "--metrics-bind-address=0", "--leader-elect"),
-        *("--health-probe-bind-address=0", f"--leader-election-namespace={NS}"),
-    ]
-    with log.open("wb") as errors:
-        async with await anyio.open_process(program, stdout=None, stderr=errors) as started:
-            try:
-                yield started
-            finally:
-                if started.returncode is None:
-                    started.kill()
+    election = ("--leader-elect", f"--leader-election-namespace={NS}")
+    return controller_process(kubeconfig, *election, log=log)
 
 
 def allowed(plane: ControlPlane) -> None:

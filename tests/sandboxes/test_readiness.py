@@ -8,7 +8,15 @@ import pytest
 
 from lean_sandbox.local.controlplane import LocalSettings
 from lean_sandbox.run.workers import Outcome
-from tests.support.world import NS, World, condition, open_world, pod_conditions, sandbox
+from tests.support.world import (
+    NS,
+    World,
+    condition,
+    open_world,
+    pod_conditions,
+    running_status,
+    sandbox,
+)
 
 Json = dict[str, Any]
 
@@ -19,25 +27,6 @@ def ready_of(world: World) -> tuple[str, str, str]:
     return found["status"], found["reason"], found["message"]
 
 
-def running(*, ready: bool, ips: tuple[str, ...]) -> Json:
-    """Return the status of a running Pod."""
-    return {
-        "phase": "Running",
-        "podIPs": [{"ip": ip} for ip in ips],
-        "conditions": pod_conditions(ready=ready),
-        "containerStatuses": [
-            {
-                "name": "main",
-                "image": "busybox",
-                "imageID": "",
-                "ready": ready,
-                "restartCount": 0,
-                "state": {"running": {}},
-            }
-        ],
-    }
-
-
 @pytest.mark.case(29, 30, 31, 35)
 async def test_a_pod_that_does_not_serve_yet_is_described() -> None:
     """Case 29, 30, 31, 35: the message says how far the Pod is; none of it counts as ready."""
@@ -46,8 +35,8 @@ async def test_a_pod_that_does_not_serve_yet_is_described() -> None:
         await world.advance(1.0)
         assert ready_of(world)[2] == "Pod exists with phase: Pending"
         steps: tuple[tuple[Json, str], ...] = (
-            (running(ready=False, ips=("10.0.0.1",)), "Pod is Running but not Ready"),
-            (running(ready=True, ips=()), "Pod is Ready but has no podIPs yet"),
+            (running_status(ready=False, ips=("10.0.0.1",)), "Pod is Running but not Ready"),
+            (running_status(ready=True, ips=()), "Pod is Ready but has no podIPs yet"),
             ({"phase": "Unknown"}, "Pod exists with phase: Unknown"),
         )
         for status, message in steps:
@@ -228,7 +217,7 @@ async def test_the_node_of_a_ready_sandbox_is_written_at_once() -> None:
     """Case 44: a client of a ready Sandbox relies on its node, so it never waits."""
     async with open_world() as world:
         await world.create(sandbox())
-        await world.pod_status(**running(ready=True, ips=("10.0.0.1",)))
+        await world.pod_status(**running_status(ready=True, ips=("10.0.0.1",)))
         assert ready_of(world)[0] == "True"
         assert "nodeName" not in world.get()["status"]
         world.forget_requests()

@@ -17,7 +17,8 @@ import math
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.sandbox import Condition, SandboxStatus
+from lean_sandbox.model.conditions import find
+from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.watch.store import Key
 
 __all__ = ["Launches", "is_before_ready", "is_news", "is_on_the_way_up"]
@@ -40,33 +41,32 @@ _BEFORE = frozenset(
 )
 
 
-def _condition(status: SandboxStatus, type_: str) -> Condition | None:
-    return next((found for found in status.conditions if found.type == type_), None)
-
-
 def is_on_the_way_up(old: SandboxStatus, new: SandboxStatus) -> bool:
     """Tell whether ``new`` is a mere step of a launch, given what is published (``old``)."""
-    ready = _condition(new, names.READY)
+    ready = find(new.conditions, names.READY)
     if ready is None or ready.status == "True" or not is_before_ready(old):
         return False
     if ready.reason != names.REASON_DEPENDENCIES_NOT_READY:
         return False
-    suspended = _condition(new, names.SUSPENDED)
+    suspended = find(new.conditions, names.SUSPENDED)
     if suspended is None or suspended.status != "False":
         return False
     finished = names.FINISHED
-    return _condition(new, finished) is None and _condition(old, finished) is None
+    return find(new.conditions, finished) is None and find(old.conditions, finished) is None
 
 
 def is_before_ready(status: SandboxStatus) -> bool:
     """Tell whether a published status says nothing but that the Sandbox is not up yet."""
-    ready = _condition(status, names.READY)
+    ready = find(status.conditions, names.READY)
     return ready is None or (ready.status != "True" and ready.reason in _BEFORE)
 
 
 def is_news(old: SandboxStatus, new: SandboxStatus) -> bool:
     """Tell whether a step says that the Pod cannot be placed, which somebody has to act upon."""
-    now, before = _condition(new, names.POD_SCHEDULED), _condition(old, names.POD_SCHEDULED)
+    now, before = (
+        find(new.conditions, names.POD_SCHEDULED),
+        find(old.conditions, names.POD_SCHEDULED),
+    )
     if now is None or now.status != names.FALSE:
         return False
     return before is None or (before.status, before.reason) != (now.status, now.reason)
