@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from filters import Change, Predicate
+from filters import Change, EventType, Predicate
 from lean_sandbox.api.resources import Resource
 from lean_sandbox.watch.representation import FALLBACK_ORDER, Representation
 from lean_sandbox.watch.store import Entry, Key
@@ -51,7 +51,9 @@ class Kind(Generic[E]):
     still holds; ``from_full`` builds it from a whole object. ``columns_of`` gives the printer
     columns of a full object, so that both forms have the same fingerprints. ``suspects`` says that
     a row contradicts what is known, which passes the event whatever the predicate remembers.
-    ``admits`` says of a selector that users' labels decide whether an object with these is within.
+    ``row_of_cells`` makes a row of what is remembered and the bare cells of an event; only kinds
+    that have it can be watched as cells. ``admits`` says of a selector that users' labels decide
+    whether an object with these is within.
     """
 
     resource: Resource
@@ -68,3 +70,9 @@ class Kind(Generic[E]):
     field_selector: str | None = None
     admits: Callable[[Mapping[str, str] | None], bool] | None = None
     owner_of: Callable[[E], str | None] = lambda _entry: None
+    row_of_cells: Callable[[E, EventType, str, dict[str, str]], MetaRow] | None = None
+
+    @property
+    def reads_cells(self) -> bool:
+        """Whether a watch of one namespace may come as bare cells."""
+        return self.row_of_cells is not None and Representation.CELLS in self.watch_order

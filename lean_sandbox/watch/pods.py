@@ -241,7 +241,7 @@ def _shows_another_state(row: MetaRow, hint: str, old: PodEntry) -> bool:
     Deletion, labels and owners are in the row itself; they are no reason to fetch the Pod.
     """
     state = old.state
-    if row.columns is None or state is None or hint != old.hint:
+    if row.columns is None or state is None or hint != old.hint or row.is_unexplained:
         return True
     if _is_another_writer(row, old):
         return True
@@ -270,6 +270,8 @@ def _is_another_writer(row: MetaRow, entry: PodEntry) -> bool:
 
 def pod_row_contradicts(row: MetaRow, entry: PodEntry) -> bool:
     """Tell whether a row shows, or may hide, another readiness than the last look did."""
+    if row.is_unexplained:
+        return True
     hint = pod_hint(row.columns)
     if hint is None or entry.state is None or entry.is_stale:
         return False

@@ -216,10 +216,7 @@ class Act:
         entry = self._intakes.pods.store.get(key_of(row.namespace, row.name))
         if entry is None or entry.uid != row.uid:
             row.columns = NEW_POD_COLUMNS
-            entry, _ = self._intakes.pods.learn_row(row)
-            # The watch's word on this version is heard as well: it may show what the answer does
-            # not, a Pod that is held back by scheduling gates from its first moment.
-            entry.version -= 1
+            entry = self._intakes.pods.learn_created(row)
         if entry.state is None:
             # The server sets this phase on every Pod it creates.
             entry.state = PodState(phase=names.POD_PENDING)
