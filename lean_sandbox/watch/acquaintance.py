@@ -23,7 +23,8 @@ from lean_sandbox.watch.store import Key
 __all__ = ["Acquaintance"]
 
 _PATIENCE_S = 1.0
-# So many at once are not asked for one by one: the whole namespace is listed anew.
+# So many at once are not asked for one by one: the whole namespace is listed anew. By default
+# no more than 16 creates of our own are under way.
 _CROWD = 50
 
 log = structlog.get_logger("watch")
@@ -60,14 +61,15 @@ class Acquaintance:
             await strangers.arrived.wait()
             before = strangers.of(self._namespace)
             await self._clock.sleep(_PATIENCE_S)
-            still = [key for key in before if key in strangers.of(self._namespace)]
-            if len(still) > _CROWD:
-                for key in still:
+            waiting = strangers.of(self._namespace)
+            if len(waiting) > _CROWD:
+                for key in waiting:
                     strangers.drop(key)
                 self._on_crowd()
                 continue
-            for key in still:
-                await self._look(key)
+            for key in before:
+                if key in waiting:
+                    await self._look(key)
 
     async def _look(self, key: Key) -> None:
         kind = self._intake.kind

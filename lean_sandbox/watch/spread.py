@@ -81,8 +81,9 @@ class Spread:
             # What was long ago counts for less, and who has been quiet for long is forgotten.
             self._counts = Counter({name: held // 2 for name, held in counts.items() if held > 1})
             self._counts[namespace] = counts[namespace]
+        version = self.wide.version
         if self._admits(namespace) and self._has_room(self._counts[namespace]):
-            self._move(namespace, self._group)
+            self._move(namespace, version, self._group)
 
     def _has_room(self, events: int) -> bool:
         """Make room if need be and deserved: the quietest of the others goes back to all."""
@@ -98,9 +99,9 @@ class Spread:
         self.wide.begin_from_earlier(informer.version)
         return True
 
-    def _move(self, namespace: str, group: TaskGroup) -> None:
+    def _move(self, namespace: str, version: str | None, group: TaskGroup) -> None:
         informer = self._make(namespace, self._saw)
-        informer.continue_from(self.wide.version)
+        informer.continue_from(version)
         scope = anyio.CancelScope()
         self._own[namespace] = (informer, scope)
         self._informers.append(informer)
