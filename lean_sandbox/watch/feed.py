@@ -39,6 +39,10 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _TYPES = {str(event_type): event_type for event_type in EventType}
 _SHOWN_BYTES = 200
 _NAME = "Name"
+# Cells are given up where they hide too much: looks at Pods cost more than the bytes saved.
+_MANY_DOUBTS = 32
+_DOUBTS_IN = 4
+_RECENT_ROWS = 1024
 # msgspec decodes texts when it comes to them, and lets Python complain about bytes that are none.
 _ODD_OBJECT = (msgspec.ValidationError, UnicodeDecodeError)
 
@@ -104,6 +108,7 @@ class Feed(Generic[E]):
         self._positions: dict[str, int] = {}
         self._last_position = self._name_position = -1
         self._said_missing: list[str] = []
+        self._rows = self._doubts = 0
         self.version: str | None = None
 
     # -- lists -----------------------------------------------------------------------------------
@@ -233,10 +238,25 @@ class Feed(Generic[E]):
                 f"a row of {self._kind.resource.plural} has no object, and its cells do not do"
             )
         key = key_of(namespace, str(row.cells[at]))
-        self._intake.cells(key, CellsRow(event_type, as_version(version), version, columns))
+        is_doubt = self._intake.cells(
+            key, CellsRow(event_type, as_version(version), version, columns)
+        )
         self.version = version
         if self._on_event is not None:
             self._on_event(namespace)
+        self._weigh(doubts=int(is_doubt))
+
+    def _weigh(self, *, doubts: int) -> None:
+        """Count a row and the doubts it raised. Raises UnreadableForm where cells do not pay."""
+        self._rows += 1
+        self._doubts += doubts
+        if self._doubts >= _MANY_DOUBTS and self._doubts * _DOUBTS_IN >= self._rows:
+            raise UnreadableForm(
+                f"too much happens to {self._kind.resource.plural} that no cell shows"
+            )
+        if self._rows >= _RECENT_ROWS:
+            self._rows //= 2
+            self._doubts //= 2
 
     def _full(self, line: bytes, *, initial: bool) -> bool:
         try:
@@ -276,13 +296,14 @@ class Feed(Generic[E]):
     def _learn_columns(self, definitions: list[ColumnDefinition]) -> None:
         found = column_positions(definitions)
         wanted = self._kind.columns
+        more = [name for name in self._kind.more_columns if name in found]
         missing = [name for name in wanted if name not in found]
         if missing != self._said_missing:
             self._said_missing = missing
             if missing:
                 self._log.warning("columns_missing", columns=missing, using="metadata")
         # Half of the columns would be taken for the whole: better none.
-        self._positions = {} if missing else {name: found[name] for name in wanted}
+        self._positions = {} if missing else {name: found[name] for name in (*wanted, *more)}
         self._name_position = found.get(_NAME, -1)
         self._last_position = max(self._positions.values(), default=-1)
 

@@ -153,19 +153,21 @@ class Intake(Generic[E]):
         if self.strangers:
             self._introduce(key_of(row.namespace, row.name))
 
-    def cells(self, key: Key, row: CellsRow) -> None:
+    def cells(self, key: Key, row: CellsRow) -> bool:
         """Take an event that carries nothing but cells: the rest is what is remembered.
 
-        Of an object that is not known yet it waits until something else makes it known.
+        Of an object that is not known yet it waits until something else makes it known. Returns
+        whether the event was about something that cells do not show.
         """
         old = self.store.get(key)
         if old is None:
             if self.admits_namespace(key.namespace):
                 self.strangers.note(key, row)
-            return
+            return False
         assert self.kind.row_of_cells is not None
         full = self.kind.row_of_cells(old, row.event_type, row.resource_version, row.columns)
         self._handle(row.event_type, full, None, initial=False)
+        return full.is_unexplained
 
     def _introduce(self, key: Key) -> None:
         """Take the row that has waited for an object, now that it is known."""

@@ -51,9 +51,10 @@ class Kind(Generic[E]):
     still holds; ``from_full`` builds it from a whole object. ``columns_of`` gives the printer
     columns of a full object, so that both forms have the same fingerprints. ``suspects`` says that
     a row contradicts what is known, which passes the event whatever the predicate remembers.
-    ``row_of_cells`` makes a row of what is remembered and the bare cells of an event; only kinds
-    that have it can be watched as cells. ``admits`` says of a selector that users' labels decide
-    whether an object with these is within.
+    ``columns`` are those without which a Table says nothing of an object, ``more_columns`` are
+    read where there are any. ``row_of_cells`` makes a row of what is remembered and the bare cells
+    of an event; only kinds that have it can be watched as cells. ``admits`` says of a selector that
+    users' labels decide whether an object with these is within.
     """
 
     resource: Resource
@@ -64,6 +65,7 @@ class Kind(Generic[E]):
     columns_of: Callable[[Any], dict[str, str]] | None = None
     suspects: Callable[[MetaRow, E], bool] = lambda _row, _entry: False
     columns: tuple[str, ...] = ()
+    more_columns: tuple[str, ...] = ()
     watch_order: tuple[Representation, ...] = FALLBACK_ORDER
     list_as: Representation = Representation.FULL
     label_selector: str | None = None

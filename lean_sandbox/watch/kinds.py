@@ -126,6 +126,7 @@ def pods(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[PodEntry]:
         columns_of=objects.pod_columns,
         suspects=objects.pod_row_contradicts,
         columns=("Ready", "Status", "IP", "Node"),
+        more_columns=("Restarts",),
         watch_order=order,
         label_selector=_TRACKED,
         owner_of=objects.owner_uid,

@@ -22,7 +22,10 @@ _SOME_TIME = "-"
 def pod_row_of_cells(
     entry: PodEntry, event_type: EventType, resource_version: str, columns: dict[str, str]
 ) -> MetaRow:
-    """Return the row that cells stand for, given what is remembered of the Pod."""
+    """Return the row that cells stand for, given what is remembered of the Pod.
+
+    The entry is told of the cells, if they are newer than what it knows.
+    """
     owner = entry.owner
     is_going = entry.is_deleting or columns.get("Status") == _GOING
     row = MetaRow(
@@ -36,13 +39,22 @@ def pod_row_of_cells(
         deletion_timestamp=_SOME_TIME if is_going else None,
         columns=columns,
     )
-    row.is_unexplained = (
-        event_type is EventType.MODIFIED
-        and as_version(resource_version) > entry.version
-        and not is_going
-        and _shows_what_is_known(entry, columns)
-    )
+    if as_version(resource_version) > entry.version:
+        row.cells = _digest(columns)
+        row.is_unexplained = (
+            event_type is EventType.MODIFIED
+            and not is_going
+            and entry.cells in (0, row.cells)
+            and _shows_what_is_known(entry, columns)
+        )
+        entry.cells = row.cells
     return row
+
+
+def _digest(columns: dict[str, str]) -> int:
+    """Return a digest of the cells, never 0; of the restarts without how long ago the last was."""
+    cells = {**columns, "Restarts": columns.get("Restarts", "").partition(" ")[0]}
+    return hash(tuple(cells.values())) or 1
 
 
 def _shows_what_is_known(entry: PodEntry, columns: dict[str, str]) -> bool:
