@@ -1,7 +1,7 @@
 """Looks at the objects of one namespace of which a watch of bare cells told first.
 
-A row waits a moment for the answer to a create of our own; then the object is asked for. Requests:
-one LIST of a single name for each object that others made.
+What a create of our own has made is told by its answer; what others have made is asked for.
+Requests: one LIST of a single name for each such object, or one of all for a crowd.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from lean_sandbox.watch.store import Key
 
 __all__ = ["Acquaintance"]
 
-_PATIENCE_S = 1.0
-# So many at once are not asked for one by one: the whole namespace is listed anew. By default
-# no more than 16 creates of our own are under way.
+# So many at once are not asked for one by one: the whole namespace is listed anew.
 _CROWD = 50
 
 log = structlog.get_logger("watch")
@@ -58,18 +56,13 @@ class Acquaintance:
         """Look at whoever stays unknown, until cancelled."""
         strangers = self._intake.strangers
         while True:
-            await strangers.arrived.wait()
-            before = strangers.of(self._namespace)
-            await self._clock.sleep(_PATIENCE_S)
-            waiting = strangers.of(self._namespace)
-            if len(waiting) > _CROWD:
-                for key in waiting:
-                    strangers.drop(key)
-                self._on_crowd()
+            due = await strangers.due(self._namespace)
+            if len(due) <= _CROWD:
+                await self._look(due[0])
                 continue
-            for key in before:
-                if key in waiting:
-                    await self._look(key)
+            for key in due:
+                strangers.drop(key)
+            self._on_crowd()
 
     async def _look(self, key: Key) -> None:
         kind = self._intake.kind
