@@ -66,7 +66,7 @@ class Extensions:
             caches,
             self.caches,
             blueprints,
-            Wakes(sandbox=self.launch, launch=self.launch, pool=self._wake_pool),
+            Wakes(sandbox=sandboxes.look_after, launch=self.launch, pool=self._wake_pool),
             clock=clock,
             options=_claim_options(settings),
             recorder=claim_recorder,

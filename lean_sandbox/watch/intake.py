@@ -11,7 +11,8 @@ and the answers to our own requests) never lead backwards, whichever of them is 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -69,6 +70,8 @@ class Intake(Generic[E]):
         self._missing: dict[str | None, set[Key]] = {}
         self._ended = _Ended(_ENDED_REMEMBERED)
         self.strangers = Strangers()
+        # By key of an object that is being written: what may be the echo of it.
+        self._held: dict[Key, CellsRow] = {}
         self._handle: _Take = self._take
         self._told: Told | None = None
         self.admits_namespace: Callable[[str], bool] = lambda _namespace: True
@@ -166,8 +169,25 @@ class Intake(Generic[E]):
             return False
         assert self.kind.row_of_cells is not None
         full = self.kind.row_of_cells(old, row.event_type, row.resource_version, row.columns)
+        if full.is_unexplained and self.strangers.is_expected(key):
+            self._held[key] = row
+            return False
         self._handle(row.event_type, full, None, initial=False)
         return full.is_unexplained
+
+    @contextmanager
+    def writing(self, key: Key) -> Iterator[None]:
+        """Expect, for the body of the ``with``, that an object is made or written by us.
+
+        Its event, which may be faster than the answer, says nothing that the answer does not.
+        """
+        try:
+            with self.strangers.expecting(key):
+                yield
+        finally:
+            row = self._held.pop(key, None)
+            if row is not None:
+                self.cells(key, row)
 
     def _introduce(self, key: Key) -> None:
         """Take the row that has waited for an object, now that it is known."""

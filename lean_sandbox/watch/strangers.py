@@ -57,6 +57,10 @@ class Strangers:
             if key in self._waiting:
                 self._arrived(key)
 
+    def is_expected(self, key: Key) -> bool:
+        """Tell whether an object is just being made or written by ourselves."""
+        return key in self._expected
+
     def note(self, key: Key, row: CellsRow) -> None:
         """Keep a row until its object is known."""
         if row.event_type is EventType.DELETED:

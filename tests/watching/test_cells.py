@@ -12,6 +12,7 @@ from lean_sandbox.watch import kinds
 from lean_sandbox.watch.feed import UnreadableForm
 from lean_sandbox.watch.objects import NEW_POD_COLUMNS, READY, PodEntry
 from lean_sandbox.watch.rows import row_of
+from lean_sandbox.watch.store import Key
 from tests.watching.hand import Hand
 from tests.watching.objects import POD_COLUMNS, Json, pod, pod_cells, pod_row, table
 
@@ -62,6 +63,28 @@ def test_the_event_of_our_own_write_raises_no_doubt(pods: Hand[PodEntry]) -> Non
     pods.learn(pod("a", 20, labels={NAME_HASH_LABEL: name_hash("a"), "ours": "x"}))
     assert pods.saw(pod_cells("MODIFIED", "a", 20)) == []
     assert not pods.get("a").is_stale
+
+
+def test_the_echo_of_our_own_write_raises_no_doubt_before_its_answer(
+    pods: Hand[PodEntry],
+) -> None:
+    """It waits for the answer; what somebody else wrote meanwhile is doubted after it."""
+    with pods.intake.writing(Key("ns", "a")):
+        assert pods.saw(pod_cells("MODIFIED", "a", 20)) == []
+        pods.learn(pod("a", 20))
+    assert pods.notices == []
+    assert not pods.get("a").is_stale
+    with pods.intake.writing(Key("ns", "a")):
+        assert pods.saw(pod_cells("MODIFIED", "a", 30), pod_cells("MODIFIED", "a", 31)) == []
+        pods.learn(pod("a", 30))
+    assert [notice.change for notice in pods.notices] == [Change.COLUMNS]
+    assert pods.get("a").is_stale
+
+
+def test_what_cells_show_is_not_held_back_by_our_own_write(pods: Hand[PodEntry]) -> None:
+    """Readiness is news whoever is writing."""
+    with pods.intake.writing(Key("ns", "a")):
+        assert pods.saw(pod_cells("MODIFIED", "a", 20, ready="0/1")) == [Change.COLUMNS]
 
 
 def test_deletion_shows_as_a_word_and_its_end_as_an_end(pods: Hand[PodEntry]) -> None:

@@ -113,6 +113,8 @@ class Binder:
         self._freshness = Freshness(act)
         # By uid of the claim: the member whose adoption ended without a clear answer.
         self._doubtful: dict[str, Key] = {}
+        # By uid of the claim: the pool, and what was taken from it, that nobody has been told of.
+        self._untold: dict[str, tuple[Key, SandboxEntry]] = {}
 
     async def find(self, entry: ClaimEntry) -> SandboxEntry | None:
         """Return the Sandbox that the claim has already. No request in the ordinary case.
@@ -150,6 +152,7 @@ class Binder:
             taken = await self._adopt(entry, held)
             if taken is not None:
                 self._warm.done(member)
+                self._wakes.sandbox(taken.key)
                 return taken
             self._warm.forget(member.key, member.uid)
             fresh = self._caches.sandboxes.get(held.key)
@@ -215,10 +218,22 @@ class Binder:
                 self._warm.forget(member.key, member.uid)
                 continue
             self._warm.done(member)
-            self._notes.adopted(entry, adopted)
-            self._wakes.pool(pool)
+            self._untold[entry.uid] = (pool, adopted)
             return adopted
         return None
+
+    def announce(self, entry: ClaimEntry) -> None:
+        """Tell of the member that was taken, by an Event and to its pool and its own controller.
+
+        All of that can wait for the claim's status, which somebody waits for: what it starts would
+        come in between on the same processor.
+        """
+        pool, adopted = self._untold.pop(entry.uid, (None, None))
+        if pool is None or adopted is None:
+            return
+        self._wakes.sandbox(adopted.key)
+        self._notes.adopted(entry, adopted)
+        self._wakes.pool(pool)
 
     def _wait(self, entry: ClaimEntry) -> None:
         if not entry.created_at:
@@ -303,9 +318,7 @@ class Binder:
             resource_version=str(held.version),
             touches_template=touches,
         )
-        adopted = await self._act.adopt(held, patch, _visible(desired) if touches else None)
-        self._wakes.sandbox(adopted.key)
-        return adopted
+        return await self._act.adopt(held, patch, _visible(desired) if touches else None)
 
     # -- cold ------------------------------------------------------------------------------------
 

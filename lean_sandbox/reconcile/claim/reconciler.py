@@ -134,6 +134,14 @@ class ClaimReconciler:
         if self._has_expired(entry, old):
             return await self._expire(entry, old)
         try:
+            return await self._serve_and_tell(entry, old, whole)
+        finally:
+            self._binder.announce(entry)
+
+    async def _serve_and_tell(
+        self, entry: ClaimEntry, old: SandboxClaimStatus, whole: SandboxClaim | None
+    ) -> Result:
+        try:
             sandbox, error = await self._serve(entry, whole)
         except StillWaitingError as waiting:
             return Result(requeue_after_s=waiting.after_s)

@@ -206,7 +206,7 @@ class Act:
 
     async def create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
         """Create the Pod; the answer is asked for as metadata, half the bytes. One POST."""
-        with self._intakes.pods.strangers.expecting(sandbox):
+        with self._intakes.pods.writing(sandbox):
             return await self._create_pod(sandbox, body)
 
     async def _create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
@@ -236,10 +236,11 @@ class Act:
 
     async def patch_pod(self, pod: PodEntry, patch: dict[str, Any], sandbox: Key) -> PodEntry:
         """Apply a merge patch to a Pod. One PATCH."""
-        answer = await self._client.merge_patch(
-            PODS, pod.key.namespace, pod.key.name, patch, Pod, **self._options
-        )
-        return self._learn_pod(answer, sandbox)
+        with self._intakes.pods.writing(pod.key):
+            answer = await self._client.merge_patch(
+                PODS, pod.key.namespace, pod.key.name, patch, Pod, **self._options
+            )
+            return self._learn_pod(answer, sandbox)
 
     async def delete_pod(self, pod: PodEntry) -> bool:
         """Delete this very Pod, not one of the same name made since. One DELETE.

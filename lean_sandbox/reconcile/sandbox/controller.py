@@ -187,6 +187,10 @@ class SandboxController:
             self._handed.keep(whole)
         self.queue.add(key, priority=REFILL, reason="owner")
 
+    def look_after(self, key: Key) -> None:
+        """Look, in a moment, at a Sandbox that was ready when another controller changed it."""
+        self.queue.add(key, priority=REFILL, after_s=_STAND_BACK_S, reason="owner")
+
     def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
         """Wake a Sandbox that changed."""
         if notice.is_new:
