@@ -41,7 +41,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Protocol
 
 import anyio
@@ -234,7 +233,7 @@ class Transport:
         """
         address = connection.address
         if address.tls and connection.ssl_context is None:
-            connection = replace(connection, ssl_context=trusting())
+            connection = msgspec.structs.replace(connection, ssl_context=trusting())
         self.fence: Callable[[], None] | None = None
         self._connection = connection
         self._clock = clock or SystemClock()
