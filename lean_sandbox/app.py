@@ -228,6 +228,8 @@ class Controller:
         own = (self.intakes.sandboxes, self.intakes.pods, self.intakes.services)
         async with anyio.create_task_group() as group:
             self._informers.enter(group)
+            if self.elector is None:
+                self._informers.makes_objects()
             for intake in own:
                 self._informers.start(intake)
             if self.extensions is not None:
@@ -253,6 +255,7 @@ class Controller:
         async with anyio.create_task_group() as group:
             group.start_soon(self._contend, elector, group.cancel_scope)
             await elector.acquired.wait()
+            self._informers.makes_objects()
             self._look_at_everything()
             await self._work()
             await elector.release()

@@ -93,10 +93,10 @@ class Settings:
         form=BOOLEAN,
     )
     watch_representation: str = _option(
-        "table",
-        "leanest form to ask of a watch: table, metadata or full; the next is used where a server"
-        " refuses",
-        choice("table", "metadata", "full", metavar="FORM"),
+        "cells",
+        "leanest form to ask of a watch: cells (of Pods, in busy namespaces), table, metadata or"
+        " full; the next is used where a server refuses",
+        choice("cells", "table", "metadata", "full", metavar="FORM"),
     )
     cache_label_selectors: bool = _option(
         default=False,

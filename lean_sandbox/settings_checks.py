@@ -35,7 +35,7 @@ _NOT_NEGATIVE = (
 )
 _LONGER_THAN_NOTHING = ("reconcile_deadline", "request_timeout")
 _CHOICES = {
-    "watch_representation": ("table", "metadata", "full"),
+    "watch_representation": ("cells", "table", "metadata", "full"),
     "log_level": ("debug", "info", "warning", "error"),
     "log_format": ("auto", "json", "console"),
 }

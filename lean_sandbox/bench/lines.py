@@ -16,6 +16,7 @@ from lean_sandbox.watch.representation import Representation
 __all__ = ["pod_lines"]
 
 _FORMS: Mapping[Representation, Accepted] = {
+    Representation.CELLS: Accepted("table", "None"),
     Representation.TABLE: Accepted("table"),
     Representation.METADATA: Accepted("partial"),
     Representation.FULL: JSON,

@@ -6,6 +6,7 @@ raises is only what leaves unknown what was missed: bytes that are no JSON, and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -16,7 +17,8 @@ from filters import EventType
 from lean_sandbox.api.errors import ApiError, ProtocolFault, from_status
 from lean_sandbox.watch.intake import Intake
 from lean_sandbox.watch.kind import Kind
-from lean_sandbox.watch.store import Entry
+from lean_sandbox.watch.store import Entry, key_of
+from lean_sandbox.watch.strangers import CellsRow
 from lean_sandbox.watch.wire import (
     ColumnDefinition,
     ListMeta,
@@ -24,10 +26,11 @@ from lean_sandbox.watch.wire import (
     PartialItem,
     TableRow,
     WatchLine,
+    as_version,
     column_positions,
 )
 
-__all__ = ["Feed", "WatchStatistics"]
+__all__ = ["Feed", "UnreadableForm", "WatchStatistics"]
 
 E = TypeVar("E", bound=Entry)
 T = TypeVar("T")
@@ -35,8 +38,17 @@ T = TypeVar("T")
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _TYPES = {str(event_type): event_type for event_type in EventType}
 _SHOWN_BYTES = 200
+_NAME = "Name"
+# Cells are given up where they hide too much: looks at Pods cost more than the bytes saved.
+_MANY_DOUBTS = 32
+_DOUBTS_IN = 4
+_RECENT_ROWS = 1024
 # msgspec decodes texts when it comes to them, and lets Python complain about bytes that are none.
 _ODD_OBJECT = (msgspec.ValidationError, UnicodeDecodeError)
+
+
+class UnreadableForm(ProtocolFault):
+    """A watch came in a form that cannot be made sense of here; another form may serve."""
 
 
 @dataclass(slots=True)
@@ -68,15 +80,25 @@ class Feed(Generic[E]):
     """Decodes what the server sends of one kind and hands it to the intake.
 
     ``version`` is the newest resource version taken in; ``None`` before the first list and after
-    one that can no longer be resumed from.
+    one that can no longer be resumed from. ``namespace`` is the one that is watched, which rows of
+    bare cells do not name. ``on_event`` is told the namespace of each event of a watch.
     """
 
     def __init__(
-        self, kind: Kind[E], intake: Intake[E], statistics: WatchStatistics, logger: Any = None
+        self,
+        kind: Kind[E],
+        intake: Intake[E],
+        statistics: WatchStatistics,
+        logger: Any = None,
+        *,
+        namespace: str | None = None,
+        on_event: Callable[[str], None] | None = None,
     ) -> None:
         self._kind = kind
         self._intake = intake
-        self._statistics = statistics
+        self._namespace = namespace
+        self._on_event = on_event
+        self.statistics = statistics
         self._log = logger or structlog.get_logger("watch")
         page_type: Any = _Page[kind.item_type]  # type: ignore[name-defined]
         line_type: Any = _FullLine[kind.item_type]  # type: ignore[name-defined]
@@ -84,8 +106,9 @@ class Feed(Generic[E]):
         self._decode_full = msgspec.json.Decoder(line_type).decode
         self._decode_line = msgspec.json.Decoder(WatchLine).decode
         self._positions: dict[str, int] = {}
-        self._last_position = -1
+        self._last_position = self._name_position = -1
         self._said_missing: list[str] = []
+        self._rows = self._doubts = 0
         self.version: str | None = None
 
     # -- lists -----------------------------------------------------------------------------------
@@ -151,7 +174,7 @@ class Feed(Generic[E]):
     def begin_watch(self) -> None:
         """Forget the columns of the watch before: each one tells them anew."""
         self._positions = {}
-        self._last_position = -1
+        self._last_position = self._name_position = -1
 
     def line(self, line: bytes) -> None:
         """Take one line of a Table or partial metadata watch.
@@ -177,6 +200,9 @@ class Feed(Generic[E]):
             self._row(event_type, received.metadata)
         else:
             for row in rows:
+                if row.object is None and self._kind.reads_cells and self._namespace is not None:
+                    self._cells(event_type, row, received.metadata.resource_version)
+                    continue
                 if row.object is None:
                     self._skip(line, ValueError("a row without its object"))
                     continue
@@ -199,6 +225,38 @@ class Feed(Generic[E]):
     def _row(self, event_type: EventType, meta: MetaRow) -> None:
         self._intake.row(event_type, meta)
         self.version = meta.resource_version or self.version
+        if self._on_event is not None:
+            self._on_event(meta.namespace)
+
+    def _cells(self, event_type: EventType, row: TableRow, version: str) -> None:
+        """Take a row that has nothing but cells; the version is that of the whole Table."""
+        columns = self._columns(row)
+        at = self._name_position
+        namespace = self._namespace
+        if columns is None or not 0 <= at < len(row.cells) or not version or namespace is None:
+            raise UnreadableForm(
+                f"a row of {self._kind.resource.plural} has no object, and its cells do not do"
+            )
+        key = key_of(namespace, str(row.cells[at]))
+        is_doubt = self._intake.cells(
+            key, CellsRow(event_type, as_version(version), version, columns)
+        )
+        self.version = version
+        if self._on_event is not None:
+            self._on_event(namespace)
+        self._weigh(doubts=int(is_doubt))
+
+    def _weigh(self, *, doubts: int) -> None:
+        """Count a row and the doubts it raised. Raises UnreadableForm where cells do not pay."""
+        self._rows += 1
+        self._doubts += doubts
+        if self._doubts >= _MANY_DOUBTS and self._doubts * _DOUBTS_IN >= self._rows:
+            raise UnreadableForm(
+                f"too much happens to {self._kind.resource.plural} that no cell shows"
+            )
+        if self._rows >= _RECENT_ROWS:
+            self._rows //= 2
+            self._doubts //= 2
 
     def _full(self, line: bytes, *, initial: bool) -> bool:
         try:
@@ -238,23 +296,25 @@ class Feed(Generic[E]):
     def _learn_columns(self, definitions: list[ColumnDefinition]) -> None:
         found = column_positions(definitions)
         wanted = self._kind.columns
+        more = [name for name in self._kind.more_columns if name in found]
         missing = [name for name in wanted if name not in found]
         if missing != self._said_missing:
             self._said_missing = missing
             if missing:
                 self._log.warning("columns_missing", columns=missing, using="metadata")
         # Half of the columns would be taken for the whole: better none.
-        self._positions = {} if missing else {name: found[name] for name in wanted}
+        self._positions = {} if missing else {name: found[name] for name in (*wanted, *more)}
+        self._name_position = found.get(_NAME, -1)
         self._last_position = max(self._positions.values(), default=-1)
 
     def _bookmark(self, version: str) -> None:
-        self._statistics.bookmarks += 1
+        self.statistics.bookmarks += 1
         self.version = version or self.version
 
     # -- what goes wrong -------------------------------------------------------------------------
 
     def _skip(self, line: bytes, error: Exception) -> None:
-        self._statistics.undecodable += 1
+        self.statistics.undecodable += 1
         begins = line[:_SHOWN_BYTES].decode("utf-8", "replace")
         self._log.error("object_not_understood", error=str(error), begins=begins)
 

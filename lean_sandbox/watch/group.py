@@ -11,6 +11,7 @@ from lean_sandbox.api.client import Client
 from lean_sandbox.clock import Clock
 from lean_sandbox.watch.informer import Informer, WatchOptions, WatchStatistics
 from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.spread import Spread
 
 __all__ = ["InformerGroup"]
 
@@ -39,6 +40,8 @@ class InformerGroup:
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._excluded = () if namespaces else exclude_namespaces
         self._informers: dict[str, list[Informer[Any]]] = {}
+        self._spreads: list[Spread] = []
+        self._makes_objects = False
         self._group: TaskGroup | None = None
 
     def enter(self, group: TaskGroup) -> None:
@@ -51,8 +54,11 @@ class InformerGroup:
         if plural in self._informers:
             return
         assert self._group is not None, "enter() comes first"
-        self._informers[plural] = [
-            Informer(
+
+        def make(
+            namespace: str | None, on_event: Callable[[str], None] | None = None
+        ) -> Informer[Any]:
+            informer = Informer(
                 self._client,
                 intake.kind,
                 intake,
@@ -61,11 +67,36 @@ class InformerGroup:
                 options=self._options,
                 namespace=namespace,
                 exclude_namespaces=self._excluded,
+                on_event=on_event,
             )
-            for namespace in self._namespaces
-        ]
-        for informer in self._informers[plural]:
+            if self._makes_objects:
+                informer.use_cells()
+            return informer
+
+        informers = self._informers[plural] = []
+        if self._namespaces == (None,) and intake.kind.reads_cells:
+            spread = Spread(self._clock, make, informers, intake.admits_namespace)
+            self._spreads.append(spread)
+            if self._makes_objects:
+                spread.begin(self._group)
+        else:
+            informers.extend(make(namespace) for namespace in self._namespaces)
+        for informer in informers:
             self._group.start_soon(informer.run)
+
+    def makes_objects(self) -> None:
+        """Say that from now on this process makes most of the objects that are watched.
+
+        What others make has to be asked for where a watch tells no more than cells, so a standby
+        is better off with more.
+        """
+        self._makes_objects = True
+        for informers in self._informers.values():
+            for informer in informers:
+                informer.use_cells()
+        for spread in self._spreads:
+            assert self._group is not None, "enter() comes first"
+            spread.begin(self._group)
 
     async def synced(self, *plurals: str) -> None:
         """Wait until the kinds named, or all that were started, have had their first list."""

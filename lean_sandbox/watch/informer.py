@@ -12,7 +12,7 @@ that the server does not know: then it is asked what it serves, so that the prob
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import urlencode
@@ -37,14 +37,16 @@ from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import path
 from lean_sandbox.api.telemetry import Label
 from lean_sandbox.clock import Clock
+from lean_sandbox.watch.acquaintance import Acquaintance
 from lean_sandbox.watch.backoff import Backoff
-from lean_sandbox.watch.feed import Feed, WatchStatistics
+from lean_sandbox.watch.feed import Feed, UnreadableForm, WatchStatistics
 from lean_sandbox.watch.intake import Intake
 from lean_sandbox.watch.kind import Kind
 from lean_sandbox.watch.lines import LineSplitter, LineTooLongError
 from lean_sandbox.watch.representation import Representation
 from lean_sandbox.watch.store import Entry
 from lean_sandbox.watch.unserved import why_unserved
+from lean_sandbox.watch.wire import as_version
 
 __all__ = ["Informer", "WatchOptions", "WatchStatistics"]
 
@@ -101,6 +103,7 @@ class Informer(Generic[E]):
         options: WatchOptions | None = None,
         namespace: str | None = None,
         exclude_namespaces: tuple[str, ...] = (),
+        on_event: Callable[[str], None] | None = None,
     ) -> None:
         self._client = client
         self._kind = kind
@@ -109,10 +112,12 @@ class Informer(Generic[E]):
         self._uniform = uniform
         self._options = options or WatchOptions()
         self._namespace = namespace
-        terms = selectors.exclude_namespaces(*exclude_namespaces)
-        self._field_selector = ",".join((*filter(None, [kind.field_selector]), *terms))
+        self._excluded = exclude_namespaces
+        self._left_out: tuple[str, ...] = ()
         self._backoff = Backoff(uniform)
         self._representations = list(kind.watch_order)
+        self._may_use_cells = False
+        self._is_reopening = False
         self._streams_initial_list = self._options.streams_initial_list
         self._scope: anyio.CancelScope | None = None
         self._group: TaskGroup | None = None
@@ -124,25 +129,100 @@ class Informer(Generic[E]):
         self.synced = anyio.Event()
         self.problem: str | None = None
         self.statistics = WatchStatistics()
-        self._feed = Feed(kind, intake, self.statistics, self._log)
+        self._feed = Feed(
+            kind, intake, self.statistics, self._log, namespace=namespace, on_event=on_event
+        )
 
     @property
     def representation(self) -> Representation:
         """The form in which the watch is asked for at present."""
-        return self._representations[0]
+        return next(
+            form
+            for form in self._representations
+            if form is not Representation.CELLS or self._can_read_cells
+        )
+
+    @property
+    def _can_read_cells(self) -> bool:
+        return self._may_use_cells and self._namespace is not None and self._kind.reads_cells
 
     @property
     def version(self) -> str | None:
         """Up to which resource version everything was taken in; ``None`` before the first list."""
         return self._feed.version
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all it was told has been taken in, so that another can go on in its place."""
+        strangers = self._intake.strangers
+        waiting = strangers and self._namespace is not None and strangers.of(self._namespace)
+        return self._feed.version is not None and not waiting
+
+    def use_cells(self) -> None:
+        """Watch as bare cells from now on, where that can be read.
+
+        Cells tell nothing of what others make, so it is for who makes nearly all of the objects.
+        """
+        before = self.representation
+        self._may_use_cells = True
+        if self.representation is not before:
+            self._reopen()
+
+    def continue_from(self, version: str | None) -> None:
+        """Begin with a watch, not a list: up to this version everything has been taken in."""
+        self._feed.version = version
+        if version is not None:
+            self.synced.set()
+
+    def leave_out(self, namespaces: Collection[str]) -> None:
+        """Leave these namespaces to others from the present version on, and no longer any else."""
+        self._left_out = tuple(namespaces)
+        self._reopen()
+
+    def begin_from_earlier(self, version: str | None) -> None:
+        """Watch anew from this version, if it is older than what was taken in."""
+        held = self._feed.version
+        if held is not None and version is not None and as_version(version) < as_version(held):
+            self._feed.version = version
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """End the open watch, to go on with another where it stands."""
+        if self._scope is not None:
+            self._is_reopening = True
+            self._scope.cancel()
+
+    @property
+    def _field_selector(self) -> str:
+        terms = selectors.exclude_namespaces(*self._excluded, *self._left_out)
+        return ",".join((*filter(None, [self._kind.field_selector]), *terms))
+
     async def run(self) -> None:
         """List and watch until cancelled."""
         async with anyio.create_task_group() as group:
             self._group = group
             group.start_soon(self._guard)
+            if self._namespace is not None and self._kind.reads_cells:
+                group.start_soon(self._acquaintance(self._namespace).run)
             while True:
                 await self._attempt()
+
+    def _acquaintance(self, namespace: str) -> Acquaintance:
+        return Acquaintance(
+            self._client,
+            self._intake,
+            self._feed,
+            namespace,
+            clock=self._clock,
+            uniform=self._uniform,
+            timeout_s=self._options.request_timeout_s,
+            on_crowd=self._list_anew,
+        )
+
+    def _list_anew(self) -> None:
+        self._feed.version = None
+        self.statistics.relists += 1
+        self._reopen()
 
     async def _attempt(self) -> None:
         """List if need be, watch until the stream ends, and pause as long as that deserves."""
@@ -152,7 +232,10 @@ class Informer(Generic[E]):
             if self._feed.version is None:
                 await self._list()
                 began = self._clock.monotonic()
+            self._is_reopening = False
             await self._watch()
+            if self._is_reopening:
+                return
             if self._clock.monotonic() - began >= self._options.hasty_end_s:
                 self._recovered()
                 self._backoff.reset()
@@ -168,6 +251,10 @@ class Informer(Generic[E]):
             self._failed(str(error))
         except NotAcceptable as error:
             if error.verb == "watch" and self._fall_back(str(error)):
+                return
+            self._failed(str(error))
+        except UnreadableForm as error:
+            if self._fall_back(str(error)):
                 return
             self._failed(str(error))
         except NotFound as error:
@@ -203,9 +290,10 @@ class Informer(Generic[E]):
         self.problem = None
 
     def _fall_back(self, why: str) -> bool:
-        if len(self._representations) == 1:
+        refused = self.representation
+        if refused is self._representations[-1]:
             return False
-        refused = self._representations.pop(0)
+        self._representations.remove(refused)
         self.statistics.fallbacks += 1
         self._log.warning(
             "representation_refused",
@@ -221,7 +309,7 @@ class Informer(Generic[E]):
         self.statistics.lists += 1
         self._listed_at = self._clock.monotonic()
         initial = not self.synced.is_set()
-        self._intake.begin_list(self._namespace)
+        self._intake.begin_list(self._namespace, without=self._left_out)
         version = ""
         if self._streams_initial_list:
             version = await self._list_by_stream(initial=initial)
@@ -288,7 +376,7 @@ class Informer(Generic[E]):
             on_line(line)
             return True
 
-        query = {"resourceVersion": feed.version or ""}
+        query = {"resourceVersion": feed.version or "", **representation.watch_query}
         await self._stream(query, representation.watch_accept, take)
 
     async def _stream(
@@ -305,7 +393,7 @@ class Informer(Generic[E]):
                 await self._receive(target, accept, take, scope)
             finally:
                 self._scope = None
-        if scope.cancelled_caught:
+        if scope.cancelled_caught and not self._is_reopening:
             raise RequestTimeout(
                 f"the watch of {self._kind.resource.plural} was silent for"
                 f" {self._longest_silence_s:g} s"
@@ -337,7 +425,7 @@ class Informer(Generic[E]):
                     self._heard_at = self._clock.monotonic()
                     self.statistics.received_bytes += len(chunk)
                     for line in splitter.feed(chunk):
-                        if not take(line):
+                        if not take(line) or self._is_reopening:
                             return
         except anyio.EndOfStream:
             return
@@ -360,8 +448,9 @@ class Informer(Generic[E]):
         }
         if self._kind.label_selector:
             parameters["labelSelector"] = self._kind.label_selector
-        if self._field_selector:
-            parameters["fieldSelector"] = self._field_selector
+        field_selector = self._field_selector
+        if field_selector:
+            parameters["fieldSelector"] = field_selector
         return f"{path(self._kind.resource, self._namespace)}?{urlencode(parameters)}"
 
     async def _guard(self) -> None:

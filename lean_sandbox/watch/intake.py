@@ -11,7 +11,7 @@ and the answers to our own requests) never lead backwards, whichever of them is 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from filters import Change, EventType, Examiner, Verdict
 from lean_sandbox.watch.kind import Kind, Notice
 from lean_sandbox.watch.rows import row_of
 from lean_sandbox.watch.store import Entry, Key, Store, key_of
+from lean_sandbox.watch.strangers import CellsRow, Strangers
 from lean_sandbox.watch.wire import MetaRow, as_version
 
 __all__ = ["Intake", "IntakeStatistics", "Told"]
@@ -67,8 +68,10 @@ class Intake(Generic[E]):
         # By namespace whose list is under way: what was known before and has not been listed yet.
         self._missing: dict[str | None, set[Key]] = {}
         self._ended = _Ended(_ENDED_REMEMBERED)
+        self.strangers = Strangers()
         self._handle: _Take = self._take
         self._told: Told | None = None
+        self.admits_namespace: Callable[[str], bool] = lambda _namespace: True
         self.statistics = IntakeStatistics()
 
     @property
@@ -91,6 +94,7 @@ class Intake(Generic[E]):
     def narrow(self, admits: Callable[[str], bool]) -> None:
         """Take in no more than the namespaces for which ``admits`` is true; before any event."""
         take = self._handle
+        self.admits_namespace = admits
 
         def narrowed(event_type: EventType, row: MetaRow, item: Any, *, initial: bool) -> Verdict:
             if admits(row.namespace):
@@ -101,9 +105,15 @@ class Intake(Generic[E]):
 
         self._handle = narrowed
 
-    def begin_list(self, namespace: str | None) -> None:
-        """Note what is known, to find out what a list no longer holds."""
-        self._missing[namespace] = set(self.store.keys(namespace))
+    def begin_list(self, namespace: str | None, *, without: Collection[str] = ()) -> None:
+        """Note what is known, to find out what a list no longer holds.
+
+        ``without`` are the namespaces that a list of all leaves to others.
+        """
+        known = set(self.store.keys(namespace))
+        if without:
+            known = {key for key in known if key.namespace not in without}
+        self._missing[namespace] = known
 
     def end_list(self, namespace: str | None, version: str = "") -> None:
         """Deliver as deleted what was known and is not in the complete list of this version.
@@ -140,6 +150,30 @@ class Intake(Generic[E]):
         if self._missing:
             self.present(row.namespace, row.name)
         self._handle(event_type, row, item, initial=initial)
+        if self.strangers:
+            self._introduce(key_of(row.namespace, row.name))
+
+    def cells(self, key: Key, row: CellsRow) -> bool:
+        """Take an event that carries nothing but cells: the rest is what is remembered.
+
+        Of an object that is not known yet it waits until something else makes it known. Returns
+        whether the event was about something that cells do not show.
+        """
+        old = self.store.get(key)
+        if old is None:
+            if self.admits_namespace(key.namespace):
+                self.strangers.note(key, row)
+            return False
+        assert self.kind.row_of_cells is not None
+        full = self.kind.row_of_cells(old, row.event_type, row.resource_version, row.columns)
+        self._handle(row.event_type, full, None, initial=False)
+        return full.is_unexplained
+
+    def _introduce(self, key: Key) -> None:
+        """Take the row that has waited for an object, now that it is known."""
+        row = self.strangers.take(key) if key in self.store else None
+        if row is not None:
+            self.cells(key, row)
 
     def learn_full(self, item: Any) -> tuple[E, Change]:
         """Remember a whole object that an answer of the server showed, without notifying.
@@ -154,6 +188,16 @@ class Intake(Generic[E]):
     def learn_row(self, row: MetaRow) -> tuple[E, Change]:
         """Remember metadata that an answer of the server showed, as :meth:`learn_full` does."""
         return self._learn(row, None)
+
+    def learn_created(self, row: MetaRow) -> E:
+        """Remember what a create has made, of which its answer shows the metadata alone.
+
+        The watch's word on this very version is heard as well: it may show what the answer does
+        not, as a Pod that is held back by scheduling gates from its first moment.
+        """
+        new, _ = self._learn(row, None, hears_again=True)
+        held = self.store.get(new.key)
+        return held if held is not None and held.uid == new.uid else new
 
     def forget(self, key: Key, uid: str) -> None:
         """Drop an object that a request has shown to be gone, unless another took its name."""
@@ -179,14 +223,14 @@ class Intake(Generic[E]):
             self._ended.add(old.uid, 0)
         self.store.put(new)
 
-    def _learn(self, row: MetaRow, item: Any) -> tuple[E, Change]:
+    def _learn(self, row: MetaRow, item: Any, *, hears_again: bool = False) -> tuple[E, Change]:
         old = self.store.get(key_of(row.namespace, row.name))
         if old is not None and 0 < as_version(row.resource_version) < old.version:
             # A watch was faster than the answer. What it showed is newer, and has been notified.
             return old, _NOTHING
         kept = old if old is not None and old.uid == row.uid else None
         new = self._build(row, item, kept)
-        if kept is None and self._ended.covers(row.uid, new.version):
+        if kept is None and self._has_ended(new):
             # The object ended while the answer was on its way: nothing would ever remove it again.
             return new, Change.GONE
         if self.kind.admits is not None and not self.kind.admits(row.labels):
@@ -198,7 +242,16 @@ class Intake(Generic[E]):
             return new, Change.GONE
         change, new.seen = self._examiner.observe((kept.seen or None) if kept else None, row)
         self._put(new, old)
+        if hears_again:
+            new.version -= 1
+        if self.strangers:
+            self._introduce(new.key)
         return new, change
+
+    def _has_ended(self, entry: E) -> bool:
+        return self._ended.covers(entry.uid, entry.version) or self.strangers.has_seen_end(
+            entry.key, entry.version
+        )
 
     def _take(self, event_type: EventType, row: MetaRow, item: Any, *, initial: bool) -> Verdict:
         statistics = self.statistics

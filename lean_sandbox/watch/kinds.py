@@ -31,11 +31,12 @@ from lean_sandbox.watch.wire import MetaRow
 
 __all__ = ["pods", "pvcs", "representations", "sandboxes", "services"]
 
+_WITH_COLUMNS = (Representation.CELLS, Representation.TABLE)
 _TRACKED = names.NAME_HASH_LABEL
 
 
 def representations(leanest: Representation) -> tuple[Representation, ...]:
-    """Return the order of fall back that starts with ``leanest``."""
+    """Return the order of fall back that starts with ``leanest``; cells do for Pods alone."""
     return FALLBACK_ORDER[FALLBACK_ORDER.index(leanest) :]
 
 
@@ -125,9 +126,11 @@ def pods(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[PodEntry]:
         columns_of=objects.pod_columns,
         suspects=objects.pod_row_contradicts,
         columns=("Ready", "Status", "IP", "Node"),
+        more_columns=("Restarts",),
         watch_order=order,
         label_selector=_TRACKED,
         owner_of=objects.owner_uid,
+        row_of_cells=objects.pod_row_of_cells,
     )
 
 
@@ -155,7 +158,7 @@ def services(
         ),
         from_row=objects.service_from_row,
         from_full=objects.service_from_full,
-        watch_order=tuple(form for form in order if form is not Representation.TABLE),
+        watch_order=tuple(form for form in order if form not in _WITH_COLUMNS),
         label_selector=_TRACKED if only_tracked else None,
     )
 

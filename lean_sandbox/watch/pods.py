@@ -78,7 +78,8 @@ class PodEntry(msgspec.Struct, gc=False):
     way. ``foreign`` is a digest of the status writes of others than the kubelet, ``None`` while
     unknown. ``others`` are the references of owners that do not control it, kept only when none
     does. ``template_labels`` are shared by the Pods of a template, ``tracking`` is the one label in
-    which they differ. ``seen`` are the fingerprints of the last event.
+    which they differ. ``seen`` are the fingerprints of the last event, ``cells`` a digest of all
+    its cells if it came as bare cells and nothing newer is known, else 0.
     """
 
     key: Key
@@ -96,6 +97,7 @@ class PodEntry(msgspec.Struct, gc=False):
     foreign: int | None = None
     others: tuple[OwnerRow, ...] = ()
     seen: tuple[Hashable, ...] = ()
+    cells: int = 0
 
     @property
     def labels(self) -> dict[str, str] | None:
@@ -215,6 +217,7 @@ def pod_from_row(row: MetaRow, old: PodEntry | None) -> PodEntry:
         entry.state = old.state
         entry.is_delete_sent = old.is_delete_sent
         entry.is_stale = old.is_stale or _shows_another_state(row, entry.hint, old)
+        entry.cells = row.cells or (old.cells if entry.version == old.version else 0)
     entry.foreign = _foreign_writes(row, old)
     return entry
 
@@ -241,7 +244,7 @@ def _shows_another_state(row: MetaRow, hint: str, old: PodEntry) -> bool:
     Deletion, labels and owners are in the row itself; they are no reason to fetch the Pod.
     """
     state = old.state
-    if row.columns is None or state is None or hint != old.hint:
+    if row.columns is None or state is None or hint != old.hint or row.is_unexplained:
         return True
     if _is_another_writer(row, old):
         return True
@@ -270,6 +273,8 @@ def _is_another_writer(row: MetaRow, entry: PodEntry) -> bool:
 
 def pod_row_contradicts(row: MetaRow, entry: PodEntry) -> bool:
     """Tell whether a row shows, or may hide, another readiness than the last look did."""
+    if row.is_unexplained:
+        return True
     hint = pod_hint(row.columns)
     if hint is None or entry.state is None or entry.is_stale:
         return False

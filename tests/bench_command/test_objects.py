@@ -62,6 +62,13 @@ def test_managed_fields_name_list_items_by_their_keys() -> None:
     }
 
 
+def _name_and_version(event: WatchLine) -> tuple[str, str]:
+    rows, meta = event.object.rows, event.object.metadata
+    if rows is not None and rows[0].object is not None:
+        meta = rows[0].object.metadata
+    return (meta.name if meta.name or not rows else str(rows[0].cells[0])), meta.resource_version
+
+
 @pytest.mark.parametrize("representation", list(Representation))
 def test_watch_lines_are_what_the_informer_decodes(representation: Representation) -> None:
     """Every line is one MODIFIED event; rounds repeat the Pods with newer versions."""
@@ -69,14 +76,11 @@ def test_watch_lines_are_what_the_informer_decodes(representation: Representatio
     events = [msgspec.json.decode(line, type=WatchLine) for line in lines]
     assert [line.endswith(b"\n") for line in lines] == [True] * 6
     assert {EventType(event.type) for event in events} == {EventType.MODIFIED}
-    metas = [
-        event.object.metadata if event.object.rows is None else event.object.rows[0].object.metadata  # type: ignore[union-attr]
-        for event in events
-    ]
-    assert [meta.name for meta in metas[:3]] == [meta.name for meta in metas[3:]]
-    versions = [int(meta.resource_version) for meta in metas]
+    told = [_name_and_version(event) for event in events]
+    assert [name for name, _ in told[:3]] == [name for name, _ in told[3:]]
+    versions = [int(version) for _, version in told]
     assert versions == sorted(set(versions))
-    is_table = representation is Representation.TABLE
+    is_table = representation in (Representation.CELLS, Representation.TABLE)
     assert [bool(e.object.column_definitions) for e in events] == [is_table, *[False] * 5]
 
 

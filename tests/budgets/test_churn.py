@@ -57,6 +57,11 @@ def churn(world: World, number: int) -> None:
     mark(world, "labels", "example.com/wave", str(number))
 
 
+def watched(form: str) -> Settings:
+    """Return settings for a watch of one namespace in this form, from its beginning."""
+    return Settings(sandbox_status_window=1.0, watch_representation=form, namespaces=(NS,))
+
+
 @pytest.mark.parametrize("form", ["table"])
 async def test_churn_of_a_ready_pod_costs_nothing(form: str) -> None:
     """Budget: heartbeats, restart counts, foreign labels and annotations: no request, no GET."""
@@ -88,9 +93,29 @@ async def test_churn_costs_no_write_in_any_form_of_the_watch(form: str) -> None:
             assert not world.asked()
 
 
-async def test_an_image_that_cannot_be_pulled_is_told_once() -> None:
+async def test_churn_that_no_cell_shows_costs_few_looks_and_then_none() -> None:
+    """Budget: where others write what cells hide, the watch soon asks for more than cells."""
+    async with open_world(watched("cells")) as world:
+        await world.ready_sandbox()
+        world.forget_requests()
+        for number in range(200):
+            mark(world, "annotations", "example.com/heartbeat", str(number))
+            await world.settle()
+        await world.advance(60.0)
+        assert not world.writes(events=True)
+        assert world.asked()["get pods"] <= 32
+        world.forget_requests()
+        for number in range(100):
+            churn(world, number)
+        await world.settle()
+        await world.advance(60.0)
+        assert not world.asked(events=True)
+
+
+@pytest.mark.parametrize("form", ["cells", "table"])
+async def test_an_image_that_cannot_be_pulled_is_told_once(form: str) -> None:
     """Budget: flapping between ErrImagePull and ImagePullBackOff costs nothing once it is told."""
-    async with open_world() as world:
+    async with open_world(watched(form)) as world:
         await world.create(sandbox())
         await world.bind()
         await world.pod_status(**waiting("ContainerCreating", ""))
@@ -104,12 +129,15 @@ async def test_an_image_that_cannot_be_pulled_is_told_once() -> None:
         assert not world.asked(events=True)
 
 
-async def test_a_slow_launch_costs_two_status_writes_whatever_the_pod_goes_through() -> None:
+@pytest.mark.parametrize("form", ["cells", "table"])
+async def test_a_slow_launch_costs_two_status_writes_whatever_the_pod_goes_through(
+    form: str,
+) -> None:
     """Budget: one unready status after the window, one when it is Ready, for any number of events.
 
     Scheduling alone is told with the next of the two, unless it becomes known before the first.
     """
-    async with open_world() as world:
+    async with open_world(watched(form)) as world:
         world.forget_requests()
         await world.create(sandbox())
         await world.bind()

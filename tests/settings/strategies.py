@@ -19,7 +19,7 @@ _BOUND = {"sandbox_label_selector", "metrics_secure_serving", "exclude_namespace
 _WORDS = st.text(alphabet="abcz09", min_size=1, max_size=6)
 _LISTS = st.lists(_WORDS, max_size=3, unique=True).map(tuple)
 _CHOICES = {
-    "watch_representation": ("table", "metadata", "full"),
+    "watch_representation": ("cells", "table", "metadata", "full"),
     "log_level": ("debug", "info", "warning", "error"),
     "log_format": ("auto", "json", "console"),
 }

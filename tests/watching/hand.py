@@ -20,13 +20,13 @@ E = TypeVar("E", bound=Entry)
 class Hand(Generic[E]):
     """A store, its intake and the decoder before it, without any network."""
 
-    def __init__(self, kind: Kind[E]) -> None:
-        """Start empty."""
+    def __init__(self, kind: Kind[E], *, namespace: str | None = None) -> None:
+        """Start empty; ``namespace`` is what is watched, all of them by default."""
         self.kind = kind
         self.store: Store[E] = Store(kind.owner_of)
         self.notices: list[Notice[E]] = []
         self.intake: Intake[E] = Intake(kind, self.store, self.notices.append)
-        self.feed: Feed[E] = Feed(kind, self.intake, WatchStatistics())
+        self.feed: Feed[E] = Feed(kind, self.intake, WatchStatistics(), namespace=namespace)
 
     def listed(self, *items: Any) -> None:
         """Take a complete list at the version of its newest object."""
@@ -48,6 +48,11 @@ class Hand(Generic[E]):
         """Take a whole object for the answer to a request of our own."""
         item = msgspec.json.decode(msgspec.json.encode(obj), type=self.kind.item_type)
         return self.intake.learn_full(item)
+
+    @staticmethod
+    def decode(obj: Any, item_type: type[Any]) -> Any:
+        """Return an object as it is decoded from the wire."""
+        return msgspec.json.decode(msgspec.json.encode(obj), type=item_type)
 
     def learn_metadata(self, obj: Any, columns: dict[str, str] | None = None) -> tuple[E, Change]:
         """Take an object's metadata for the answer to a request of our own."""
