@@ -13,6 +13,8 @@ each object and lets an event pass only when something the predicate names has c
 First sights, re-creations and deletes always pass, and so does what a predicate cannot judge.
 """
 
+import typing
+
 from filters.columns import condition_columns, derive_columns, pod_columns, pod_status_class
 from filters.combine import (
     Predicate,
@@ -67,7 +69,6 @@ from filters.pruning import (
     prune_mapping,
     writers,
 )
-from filters.replay import Explained, Outcome, Summary, default_predicate_for, explain, replay
 from filters.selectors import (
     FieldTerm,
     LabelTerm,
@@ -87,6 +88,16 @@ from filters.selectors import (
     streaming_initial_list,
 )
 from filters.verdicts import Verdict
+
+if typing.TYPE_CHECKING:
+    from filters.explaining import (
+        Explained,
+        Outcome,
+        Summary,
+        default_predicate_for,
+        explain,
+        replay,
+    )
 
 annotations = annotation
 """The plural, like the other predicates. A module with ``from __future__ import annotations`` says
@@ -169,3 +180,16 @@ __all__ = [
     "streaming_initial_list",
     "writers",
 ]
+
+_EXPLAINING = frozenset(
+    ("Explained", "Outcome", "Summary", "default_predicate_for", "explain", "replay")
+)
+
+
+def __getattr__(name: str) -> typing.Any:
+    """Import what explains recorded logs when it is first asked for: who filters never does."""
+    if name in _EXPLAINING:
+        from filters import explaining  # noqa: PLC0415 -- see above
+
+        return getattr(explaining, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import msgspec
 import structlog
 from anyio.abc import TaskStatus
 
@@ -57,8 +57,7 @@ _EVENT_DRAIN_S = 3.0
 _REPORTING_CONTROLLER = "sandbox-controller"
 
 
-@dataclass(frozen=True, slots=True)
-class KindStatistics:
+class KindStatistics(msgspec.Struct, frozen=True):
     """What was watched of one kind and what became of it."""
 
     watch: tuple[WatchStatistics, ...]
@@ -67,8 +66,7 @@ class KindStatistics:
     cached: int
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerStatistics:
+class ControllerStatistics(msgspec.Struct, frozen=True):
     """A snapshot of everything that is counted."""
 
     kinds: dict[str, KindStatistics]

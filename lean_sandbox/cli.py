@@ -5,7 +5,6 @@ Commands import what they need when they run, so that the controller never pays 
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -22,6 +21,8 @@ from lean_sandbox.exits import (
 from lean_sandbox.version import __version__, about
 
 if TYPE_CHECKING:
+    import argparse
+
     _Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
 __all__ = ["EXIT_CONFIG", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_OK", "EXIT_USAGE", "main"]
@@ -90,6 +91,8 @@ def _run_other(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    import argparse  # noqa: PLC0415 -- not for the controller, whose flags are read otherwise
+
     parser = argparse.ArgumentParser(
         prog="lean-sandbox",
         description="A lean controller for agent sandboxes on Kubernetes.",
@@ -117,6 +120,8 @@ def _parser() -> argparse.ArgumentParser:
 def _command(
     commands: _Commands, name: str, summary: str, text: str = ""
 ) -> argparse.ArgumentParser:
+    import argparse  # noqa: PLC0415 -- see _parser
+
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=summary,
@@ -188,6 +193,8 @@ def _run_demo(given: argparse.Namespace) -> int:
 
 
 def _add_local(commands: _Commands) -> None:
+    import argparse  # noqa: PLC0415 -- see _parser
+
     parser = _command(commands, "local", "an embedded control plane to work against")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     up = _command(
@@ -304,7 +311,7 @@ def _add_explain(commands: _Commands) -> None:
 
 
 def _run_explain(given: argparse.Namespace) -> int:
-    from filters.replay import default_predicate_for, explain  # noqa: PLC0415
+    from filters.explaining import default_predicate_for, explain  # noqa: PLC0415
     from lean_sandbox.api.errors import ConfigError  # noqa: PLC0415
 
     predicate = default_predicate_for(given.kind)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from lean_sandbox.api.errors import ConfigError
 
@@ -29,8 +30,7 @@ _DOUBLE = re.compile(r'"(?P<text>(?:[^"\\]|\\["\\])*)"')
 _NOTHING = frozenset(("", "~", "null", "Null", "NULL"))
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One flag of a file: its name, its value as the command line would have it, and its place."""
 
     name: str

@@ -8,7 +8,8 @@ flag, and ``--``, end them. Ours on top: ``--no-x`` switches a boolean off.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from lean_sandbox.api.errors import ConfigError
 
@@ -23,16 +24,14 @@ class HelpWanted(Exception):  # noqa: N818 -- a wish, not an error
     """``-h`` or ``--help`` was given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True):
     """One flag as it was given, without its dashes; of a boolean without a value, ``true``."""
 
     name: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Scanned:
+class Scanned(msgspec.Struct, frozen=True):
     """A command line taken apart: its flags in their order, and what follows the last of them."""
 
     flags: tuple[Flag, ...]

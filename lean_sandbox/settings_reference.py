@@ -6,16 +6,16 @@ Source: its command line of v1.0.8. What v1.0.0 removed, it refuses as unknown, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from lean_sandbox.settings_values import BOOLEAN, INTEGER, Form, choice
 
 __all__ = ["IDLE", "REMOVED", "TRANSLATED", "Idle", "Translated"]
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(msgspec.Struct, frozen=True):
     """A flag without effect here: its form, its least value, and why it has none."""
 
     form: Form
@@ -23,8 +23,7 @@ class Idle:
     least: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Translated:
+class Translated(msgspec.Struct, frozen=True):
     """A flag that says in other words what settings say.
 
     ``settings`` gives their values for its own. Where ``is_default``, it only changes what holds

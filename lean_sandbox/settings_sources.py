@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from lean_sandbox.api.errors import ConfigError
 from lean_sandbox.settings import Settings
@@ -58,8 +60,7 @@ class Origin(StrEnum):
     DEFAULT = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a value came from: the flag, the variable, or the file with its line."""
 
     origin: Origin
@@ -72,8 +73,7 @@ class Place:
 DEFAULT = Place(Origin.DEFAULT)
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(msgspec.Struct, frozen=True):
     """Something about a flag that works but is probably not what was meant."""
 
     flag: str
@@ -81,8 +81,7 @@ class Remark:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Effective:
+class Effective(msgspec.Struct, frozen=True):
     """The settings, where each came from (by its name; the defaults are left out), and remarks."""
 
     settings: Settings
@@ -94,8 +93,7 @@ class Effective:
         return self.places.get(name, DEFAULT)
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
+class _Given(msgspec.Struct, frozen=True):
     """An option as a source names it."""
 
     name: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from filters import selectors
 from lean_sandbox.model.times import format_duration, parse_duration
@@ -37,8 +38,7 @@ _BLANK = re.compile(r"\s")
 _MOST = 2**63
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """How values of one form are read and written.
 
     ``parse`` raises ValueError for a text that is none; ``write`` gives a text that ``parse`` reads

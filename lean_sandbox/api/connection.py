@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from lean_sandbox.api.auth import Auth, NoAuth
 from lean_sandbox.api.errors import ConfigError
@@ -12,8 +13,7 @@ from lean_sandbox.api.errors import ConfigError
 __all__ = ["Connection", "ServerAddress", "parse_server"]
 
 
-@dataclass(frozen=True, slots=True)
-class ServerAddress:
+class ServerAddress(msgspec.Struct, frozen=True):
     """A server URL taken apart.
 
     ``host`` is without brackets, ``authority`` is what goes into the Host header, ``base_path`` has
@@ -27,8 +27,7 @@ class ServerAddress:
     base_path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(msgspec.Struct, frozen=True):
     """Everything a transport needs to reach one API server.
 
     ``ssl_context`` is None for plain HTTP. ``tls_server_name`` replaces the URL's host in the check
@@ -37,7 +36,7 @@ class Connection:
 
     server: str
     ssl_context: ssl.SSLContext | None = None
-    auth: Auth = field(default_factory=NoAuth)
+    auth: Auth = msgspec.field(default_factory=NoAuth)
     namespace: str = "default"
     tls_server_name: str | None = None
     source: str = ""

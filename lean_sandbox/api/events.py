@@ -21,7 +21,7 @@ bytes, reason, action and reporting instance at most 128 characters, a series co
 from __future__ import annotations
 
 import math
-import secrets
+import os
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, Literal
@@ -129,7 +129,7 @@ class EventRecorder:
         capacity: int = 4000,
         max_series: int = 1000,
         timeout_s: float = 10.0,
-        random_hex: Callable[[], str] = lambda: secrets.token_hex(8),
+        random_hex: Callable[[], str] = lambda: os.urandom(8).hex(),
     ) -> None:
         """``capacity`` bounds the queue, ``max_series`` the remembered events.
 

@@ -2,31 +2,41 @@
 
 lightkube and the YAML parser cost about 8 MiB of resident memory that nothing needs again, so a
 process that lives long has them work :func:`apart`, in a child that ends with the answer. That
-costs a start of about a quarter of a second, of which reading here would take most as well.
+costs a start 150 ms, so what needs no YAML library is read without one: kubectl's own files do not.
+Both ways come to the same :class:`Choice`; what is wrong with a file, lightkube's way tells.
 """
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
 
+from lean_sandbox.api import plain_yaml
 from lean_sandbox.api.errors import ConfigError
 
-if TYPE_CHECKING:
-    from lightkube.config.kubeconfig import SingleConfig
-
-__all__ = ["HELP", "Choice", "Cluster", "Place", "User", "UserExec", "apart", "choose"]
+__all__ = [
+    "HELP",
+    "Choice",
+    "Cluster",
+    "Place",
+    "User",
+    "UserExec",
+    "apart",
+    "choose",
+    "choose_plainly",
+]
 
 T = TypeVar("T")
 log = structlog.get_logger("config")
 
 HELP = "point --kubeconfig or KUBECONFIG at a kubeconfig file"
 _CHILD_TIMEOUT_S = 30.0
+_DEFAULT_NAMESPACE = "default"
 
 
 class NameValue(msgspec.Struct, frozen=True):
@@ -87,6 +97,14 @@ class Cluster(
     insecure: bool = False
 
 
+class Context(msgspec.Struct, frozen=True):
+    """Who connects to what, in lightkube's words."""
+
+    cluster: str
+    user: str | None = None
+    namespace: str | None = None
+
+
 class Choice(msgspec.Struct, frozen=True):
     """One context of one file: as lightkube understands it, and with every field of the file."""
 
@@ -139,18 +157,38 @@ def choose(files: list[Path], wanted: str | None) -> Choice:
 
     Raises ConfigError for files that are missing or malformed, and for fields not supported.
     """
+    return _choose(files, wanted, _read, _as_lightkube_does)
+
+
+def choose_plainly(files: list[Path], wanted: str | None) -> Choice | None:
+    """Do what :func:`choose` does without its libraries; None where that takes them.
+
+    It takes them as well to say what is wrong: no error is raised here.
+    """
+    try:
+        return _choose(files, wanted, _read_plainly, _converted)
+    except (ConfigError, msgspec.ValidationError, OSError, ValueError, RecursionError):
+        return None
+
+
+def _choose(
+    files: list[Path],
+    wanted: str | None,
+    read: Callable[[Path], dict[str, Any]],
+    parse: Callable[[_Chosen], _Parsed],
+) -> Choice:
     present = [file for file in files if file.is_file()]
     if not present:
         names = ", ".join(map(str, files))
         raise ConfigError("the kubeconfig does not exist", source=names, way_out=HELP)
     known: list[str] = []
     for file in present:
-        document = _read(file)
+        document = read(file)
         name = wanted or document.get("current-context")
         contexts = _names(document, "contexts", Place(str(file)))
         known += contexts
         if name in contexts:
-            return _Reader(file, document).choice(str(name))
+            return _Reader(file, document, parse).choice(str(name))
     sources = ", ".join(map(str, present))
     listing = f"contexts there: {', '.join(known)}" if known else "there are no contexts in it"
     if wanted:
@@ -169,11 +207,18 @@ def choose(files: list[Path], wanted: str | None) -> Choice:
 
 
 def apart(files: list[Path], wanted: str | None) -> Choice:
-    """Do what :func:`choose` does in a child process, whose memory goes with it.
+    """Do what :func:`choose` does in a child process, whose memory goes with it, if it takes one.
 
     Raises ConfigError as that does. Where no child can be had, this process reads and pays. The
     child does not look for modules in the working folder (-P), which may be anybody's.
     """
+    found = choose_plainly(files, wanted)
+    return found if found is not None else _ask_child(files, wanted)
+
+
+def _ask_child(files: list[Path], wanted: str | None) -> Choice:
+    import subprocess  # noqa: PLC0415 -- only wanted here, and by credential plugins
+
     try:
         done = subprocess.run(  # noqa: S603 -- this very module, and no shell
             [sys.executable, "-P", "-m", __name__, *map(str, files)],
@@ -187,10 +232,8 @@ def apart(files: list[Path], wanted: str | None) -> Choice:
         log.warning("kubeconfig_read_in_process", problem=str(problem))
         return choose(files, wanted)
     if answer.error is not None:
-        found = answer.error
-        raise ConfigError(
-            found.problem, source=found.source, field=found.field, way_out=found.way_out
-        )
+        told = answer.error
+        raise ConfigError(told.problem, source=told.source, field=told.field, way_out=told.way_out)
     assert answer.choice is not None
     return answer.choice
 
@@ -223,6 +266,13 @@ def _read(file: Path) -> dict[str, Any]:
     return document
 
 
+def _read_plainly(file: Path) -> dict[str, Any]:
+    document = plain_yaml.parse(file.read_text(encoding="utf-8"))
+    if not isinstance(document, dict):
+        raise plain_yaml.NotPlainError
+    return document
+
+
 def _entries(document: dict[str, Any], section: str, place: Place) -> list[dict[str, Any]]:
     entries = document.get(section) or []
     if not isinstance(entries, list) or not all(
@@ -236,12 +286,33 @@ def _names(document: dict[str, Any], section: str, place: Place) -> list[str]:
     return [entry["name"] for entry in _entries(document, section, place)]
 
 
+class _Chosen(msgspec.Struct, frozen=True):
+    """A context as the file has it, with its cluster and its user."""
+
+    file: Path
+    name: str
+    context: dict[str, Any]
+    cluster: dict[str, Any]
+    user: dict[str, Any]
+
+
+class _Parsed(msgspec.Struct, frozen=True):
+    """The same, understood."""
+
+    context: Context
+    cluster: Cluster
+    user: User | None
+
+
 class _Reader:
     """One kubeconfig file, of which one context is used."""
 
-    def __init__(self, file: Path, document: dict[str, Any]) -> None:
+    def __init__(
+        self, file: Path, document: dict[str, Any], parse: Callable[[_Chosen], _Parsed]
+    ) -> None:
         self._file = file
         self._document = document
+        self._parse = parse
         self._place = Place(str(file))
 
     def choice(self, name: str) -> Choice:
@@ -253,15 +324,15 @@ class _Reader:
         cluster, cluster_at = self._entry("clusters", "cluster", cluster_name)
         user, user_at = self._entry("users", "user", user_name) if user_name else ({}, context_at)
         self._refuse(cluster, cluster_at, user, user_at)
-        found = self._parse(name, context, cluster, user)
+        found = self._parse(_Chosen(self._file, name, context, cluster, user))
         return Choice(
             file=str(self._file),
             context=name,
-            namespace=found.namespace,
-            cluster=_plain(found.cluster, Cluster),
+            namespace=found.context.namespace or _DEFAULT_NAMESPACE,
+            cluster=found.cluster,
             raw_cluster=cluster,
             cluster_field=cluster_at.field,
-            user=None if found.user is None else _plain(found.user, User),
+            user=found.user,
             raw_user=user,
             user_field=user_at.field,
         )
@@ -296,33 +367,45 @@ class _Reader:
                 "impersonation is not supported", "use a user that has the rights itself"
             )
 
-    def _parse(
-        self, name: str, context: dict[str, Any], cluster: dict[str, Any], user: dict[str, Any]
-    ) -> SingleConfig:
-        from lightkube.config.kubeconfig import KubeConfig  # noqa: PLC0415 -- dear, see the module
-        from lightkube.core.exceptions import ConfigError as LightkubeConfigError  # noqa: PLC0415
 
-        # Only what is used is parsed, so that a broken neighbour in the file does no harm.
-        user_name = context.get("user")
-        chosen = {
-            "current-context": name,
-            "contexts": [{"name": name, "context": context}],
-            "clusters": [{"name": context["cluster"], "cluster": cluster}],
-            "users": [{"name": user_name, "user": user}] if user_name else [],
-        }
-        try:
-            found = KubeConfig.from_dict(chosen, fname=self._file.absolute()).get()
-        except (LightkubeConfigError, msgspec.ValidationError, KeyError, TypeError) as problem:
-            raise self._place.at(f"contexts[{name}]").error(
-                f"it, its cluster or its user is malformed: {problem}", "correct the file"
-            ) from problem
-        assert found is not None  # The context is there, and no default was given.
-        return found
+def _as_lightkube_does(chosen: _Chosen) -> _Parsed:
+    from lightkube.config.kubeconfig import KubeConfig  # noqa: PLC0415 -- dear, see the module
+    from lightkube.core.exceptions import ConfigError as LightkubeConfigError  # noqa: PLC0415
+
+    # Only what is used is parsed, so that a broken neighbour in the file does no harm.
+    user_name = chosen.context.get("user")
+    document = {
+        "current-context": chosen.name,
+        "contexts": [{"name": chosen.name, "context": chosen.context}],
+        "clusters": [{"name": chosen.context["cluster"], "cluster": chosen.cluster}],
+        "users": [{"name": user_name, "user": chosen.user}] if user_name else [],
+    }
+    try:
+        found = KubeConfig.from_dict(document, fname=chosen.file.absolute()).get()
+    except (LightkubeConfigError, msgspec.ValidationError, KeyError, TypeError) as problem:
+        place = Place(str(chosen.file), f"contexts[{chosen.name}]")
+        raise place.error(
+            f"it, its cluster or its user is malformed: {problem}", "correct the file"
+        ) from problem
+    assert found is not None  # The context is there, and no default was given.
+    return _Parsed(
+        _own(found.context, Context),
+        _own(found.cluster, Cluster),
+        None if found.user is None else _own(found.user, User),
+    )
 
 
-def _plain(parsed: Any, wanted: type[T]) -> T:
+def _own(parsed: Any, wanted: type[T]) -> T:
     """Return lightkube's struct as ours."""
     return msgspec.convert(msgspec.to_builtins(parsed), wanted)
+
+
+def _converted(chosen: _Chosen) -> _Parsed:
+    return _Parsed(
+        msgspec.convert(chosen.context, Context),
+        msgspec.convert(chosen.cluster, Cluster),
+        msgspec.convert(chosen.user, User) if chosen.context.get("user") else None,
+    )
 
 
 if __name__ == "__main__":

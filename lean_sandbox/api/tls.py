@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import tempfile
 from pathlib import Path
 
 __all__ = ["careless", "load_identity", "trusting"]
@@ -39,6 +38,7 @@ def load_identity(context: ssl.SSLContext, certificate: bytes, key: bytes) -> No
     Raises OSError (ssl.SSLError is one) for what is no certificate and key, or does not belong
     together. A key with a password is refused, for nobody is there to type it.
     """
+    import tempfile  # noqa: PLC0415 -- brings four compression libraries along
 
     def no_password() -> str:
         raise OSError("the client key is protected by a password, which is not supported")

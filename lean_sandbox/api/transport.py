@@ -41,7 +41,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Protocol
 
 import anyio
@@ -234,7 +233,7 @@ class Transport:
         """
         address = connection.address
         if address.tls and connection.ssl_context is None:
-            connection = replace(connection, ssl_context=trusting())
+            connection = msgspec.structs.replace(connection, ssl_context=trusting())
         self.fence: Callable[[], None] | None = None
         self._connection = connection
         self._clock = clock or SystemClock()
@@ -301,7 +300,7 @@ class Transport:
         connect_timeout_s: float = 10.0,
         label: Label | None = None,
     ) -> AsyncIterator[StreamResponse]:
-        """GET ``target`` on a connection of its own and hand out the answer as it arrives.
+        """GET ``target`` and hand out the answer as it arrives; its connection ends with it.
 
         ``connect_timeout_s`` covers everything up to the head of the answer. Streams take no slot.
         Raises TransportError and CredentialFault.
@@ -441,11 +440,15 @@ class Transport:
     async def _begin(
         self, span: _Span, data: bytes, timeout_s: float
     ) -> tuple[HttpConnection, Head]:
-        """Send a stream's request on a new connection and wait for the head of the answer."""
+        """Send a stream's request and wait for the head of the answer.
+
+        A reused connection that turns out dead is an error: who streams begins anew in any case.
+        """
         try:
             with anyio.fail_after(timeout_s) as scope:
                 try:
-                    connection = await self._connect(span)
+                    connection = await self._reusable() or await self._connect(span)
+                    span.over(connection)
                     head = await connection.send(data, span.method)
                 except BaseException as problem:
                     span.failed(problem, scope)
@@ -503,12 +506,19 @@ class _Span:
     ) -> None:
         self.method = method
         self.label = label
-        self.connection = connection
+        self.connection: HttpConnection | None = None
         self.code = 0
         self.error = ""
         self._started = started
-        self._sent = connection.own.sent_bytes if connection else 0
-        self._received = connection.own.received_bytes if connection else 0
+        self._sent = self._received = 0
+        if connection is not None:
+            self.over(connection)
+
+    def over(self, connection: HttpConnection) -> None:
+        """Take what this connection moves from now on for the request's."""
+        self.connection = connection
+        self._sent = connection.own.sent_bytes
+        self._received = connection.own.received_bytes
 
     def failed(self, problem: BaseException, scope: anyio.CancelScope) -> None:
         """Note why no whole answer arrived."""

@@ -165,7 +165,13 @@ async def _start(command: list[str], errors: IO[bytes]) -> Process:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,
-        env={**os.environ, "PYTHONPATH": search, "PYTHONUNBUFFERED": "1"},
+        # An installed controller has its bytecode; compiling all anew would count as its start.
+        env={
+            **os.environ,
+            "PYTHONPATH": search,
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "",
+        },
         # Ctrl-C on the terminal is for this process, which then ends its children in order.
         start_new_session=True,
     )

@@ -6,7 +6,6 @@ The controller is the only writer; name, addresses and conditions always go out 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any, Final
@@ -213,8 +212,7 @@ def requeue_after_s(
 # --- the status ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimObservation:
+class ClaimObservation(msgspec.Struct, frozen=True, kw_only=True):
     """What one pass over a claim ended with."""
 
     generation: int

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -50,8 +49,7 @@ _STATUSES: Final = frozenset({names.TRUE, names.FALSE, names.UNKNOWN})
 _TEXT_FIELDS: Final = ("selector", "nodeName", "service", "serviceFQDN")
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedPod:
+class ObservedPod(msgspec.Struct, frozen=True):
     """The Pod a pass ended up with, ours or not."""
 
     is_owned: bool
@@ -67,8 +65,7 @@ class ObservedPod:
         return self.phase == names.POD_RUNNING and self.is_ready_condition_true and bool(self.ips)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """What one pass over a Sandbox found out and what went wrong."""
 
     generation: int

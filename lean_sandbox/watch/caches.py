@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry
 from lean_sandbox.watch.store import Store
@@ -14,11 +14,10 @@ def _owner_uid(entry: PodEntry | SandboxEntry) -> str | None:
     return entry.owner.uid if entry.owner is not None else None
 
 
-@dataclass(frozen=True, slots=True)
-class Caches:
+class Caches(msgspec.Struct, frozen=True):
     """One store for each watched kind."""
 
-    sandboxes: Store[SandboxEntry] = field(default_factory=lambda: Store(_owner_uid))
-    pods: Store[PodEntry] = field(default_factory=lambda: Store(_owner_uid))
-    services: Store[ServiceEntry] = field(default_factory=Store)
-    pvcs: Store[PvcEntry] = field(default_factory=Store)
+    sandboxes: Store[SandboxEntry] = msgspec.field(default_factory=lambda: Store(_owner_uid))
+    pods: Store[PodEntry] = msgspec.field(default_factory=lambda: Store(_owner_uid))
+    services: Store[ServiceEntry] = msgspec.field(default_factory=Store)
+    pvcs: Store[PvcEntry] = msgspec.field(default_factory=Store)

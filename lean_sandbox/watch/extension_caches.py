@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from lean_sandbox.watch.extension_objects import ClaimEntry, PolicyEntry, PoolEntry, TemplateEntry
 from lean_sandbox.watch.intake import Intake
@@ -11,18 +11,16 @@ from lean_sandbox.watch.store import Store
 __all__ = ["ExtensionCaches", "ExtensionIntakes"]
 
 
-@dataclass(frozen=True, slots=True)
-class ExtensionCaches:
+class ExtensionCaches(msgspec.Struct, frozen=True):
     """One store for each watched kind."""
 
-    claims: Store[ClaimEntry] = field(default_factory=Store)
-    pools: Store[PoolEntry] = field(default_factory=Store)
-    templates: Store[TemplateEntry] = field(default_factory=Store)
-    policies: Store[PolicyEntry] = field(default_factory=Store)
+    claims: Store[ClaimEntry] = msgspec.field(default_factory=Store)
+    pools: Store[PoolEntry] = msgspec.field(default_factory=Store)
+    templates: Store[TemplateEntry] = msgspec.field(default_factory=Store)
+    policies: Store[PolicyEntry] = msgspec.field(default_factory=Store)
 
 
-@dataclass(frozen=True, slots=True)
-class ExtensionIntakes:
+class ExtensionIntakes(msgspec.Struct, frozen=True):
     """One intake for each watched kind."""
 
     claims: Intake[ClaimEntry]

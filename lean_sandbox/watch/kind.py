@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from filters import Change, EventType, Predicate
 from lean_sandbox.api.resources import Resource
@@ -17,8 +18,7 @@ __all__ = ["Kind", "Notice"]
 E = TypeVar("E", bound=Entry)
 
 
-@dataclass(frozen=True, slots=True)
-class Notice(Generic[E]):
+class Notice(msgspec.Struct, Generic[E], frozen=True):
     """A change that passed the predicates.
 
     ``old`` is what was known before (``None`` at first sight), ``new`` what is known now (``None``
@@ -42,8 +42,7 @@ class Notice(Generic[E]):
         return self.old is None and self.new is not None and not self.initial
 
 
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[E]):
+class Kind(msgspec.Struct, Generic[E], frozen=True):
     """How to list, watch and remember one kind.
 
     ``item_type`` is the Struct that a full object decodes into; it has ``metadata: ObjectMeta``.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from filters import selectors
 
@@ -21,8 +22,7 @@ _EXISTS = re.compile(r"(?P<sign>!?)\s*(?P<key>\S+)")
 _BETWEEN = re.compile(r",(?![^()]*\))")
 
 
-@dataclass(frozen=True, slots=True)
-class _Term:
+class _Term(msgspec.Struct, frozen=True):
     """One demand: that a label has one of the values (or any), or with ``negated`` that not."""
 
     key: str
@@ -36,8 +36,7 @@ class _Term:
         return has is not self.negated
 
 
-@dataclass(frozen=True, slots=True)
-class LabelSelector:
+class LabelSelector(msgspec.Struct, frozen=True):
     """Demands on labels, all of which must hold."""
 
     terms: tuple[_Term, ...]

@@ -299,6 +299,30 @@ async def test_the_pool_is_bounded_and_streams_are_outside_of_it() -> None:
     assert server.opened == 4
 
 
+async def test_a_stream_takes_over_a_connection_that_nobody_uses() -> None:
+    """A watch that follows a list needs no new one; what it moved before is not the stream's."""
+    script = in_turn(reply(200, b"x" * 5000), chunked([b"one\n"], end=False), reply())
+    async with running(script) as (server, transport, records):
+        await transport.request("GET", "/1")
+        async with transport.stream("/2") as stream:
+            assert await stream.receive() == b"one\n"
+            await transport.request("GET", "/3")
+        assert transport.statistics().connections_idle == 1
+    assert [request.connection for request in server.requests] == [1, 1, 2]
+    assert records[-1].received_bytes < 1000 < records[0].received_bytes
+
+
+async def test_a_stream_on_a_dying_connection_is_an_error() -> None:
+    """The server took the request on a reused connection and closed without a byte: told once."""
+    async with running(in_turn(reply(), Answer(close=True))) as (server, transport, records):
+        await transport.request("GET", "/1")
+        with pytest.raises(ProtocolFault, match="without an answer"):
+            async with transport.stream("/2"):
+                raise AssertionError("the stream began")
+    assert [request.connection for request in server.requests] == [1, 1]
+    assert (records[-1].code, records[-1].error) == (0, "Disconnected")
+
+
 async def call(transport: Transport, target: str, lane: Lane) -> None:
     """Make one call; task groups pass positional arguments only."""
     await transport.request("GET", target, lane=lane)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -141,9 +142,13 @@ class Image:
     def start(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the entry point with arguments instead of its own, anywhere but in the project."""
         (text,) = values(LAST, "ENTRYPOINT")
-        command = [part.replace(ENVIRONMENT, str(self.environment)) for part in json.loads(text)]
-        assert command.pop() == "run"
-        return self.run(*command, *arguments)
+        *command, last = json.loads(text)
+        assert last == "run"
+        return self.run(*self.own(command), *arguments)
+
+    def own(self, words: list[str]) -> list[str]:
+        """Return the words of a command of the image with its paths as they are here."""
+        return [word.replace(ENVIRONMENT, str(self.environment)) for word in words]
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command as the image would: nothing of this process's environment is left."""
@@ -237,3 +242,18 @@ def test_the_arguments_of_the_deployment_get_as_far_as_the_cluster(image: Image)
     assert refused.returncode == EXIT_CONFIG
     assert "kubeconfig" in refused.stderr
     assert image.start("run", "--webhook-port=9443").returncode == EXIT_USAGE
+
+
+@pytest.mark.timeout(180)
+def test_whatever_a_start_imports_is_in_the_image_as_bytecode(image: Image) -> None:
+    """Nobody may write there once it runs, and the base has none of the standard library's."""
+    bytecode = image.environment / "bytecode"
+    shutil.rmtree(bytecode, ignore_errors=True)
+    (command,) = (text for text in values(BUILD, "RUN") if "pycache_prefix" in text)
+    compiled = image.run(*image.own(shlex.split(command)))
+    assert (compiled.returncode, compiled.stderr) == (0, "")
+    before = set(bytecode.rglob("*.pyc"))
+    assert image.start("run", "--leader-elect=true", "--extensions").returncode == EXIT_CONFIG
+    assert set(bytecode.rglob("*.pyc")) == before
+    assert any("lean_sandbox" in path.parts for path in before)
+    assert any(path.parent.name == "asyncio" for path in before)

@@ -8,7 +8,8 @@ second adopter always loses and takes another member at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from lean_sandbox.api.errors import (
     AlreadyExists,
@@ -75,8 +76,7 @@ class StillWaitingError(Exception):
         self.after_s = after_s
 
 
-@dataclass(frozen=True, slots=True)
-class Wakes:
+class Wakes(msgspec.Struct, frozen=True):
     """Whom a binding concerns besides the claim."""
 
     sandbox: Callable[[Key], None]

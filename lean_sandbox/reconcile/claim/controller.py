@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from lean_sandbox.api.client import Client
 from lean_sandbox.clock import Clock
@@ -36,8 +36,7 @@ __all__ = ["ClaimController", "ClaimOptions"]
 _LONGEST_ANNOTATION_WAIT_S = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimOptions:
+class ClaimOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the controller is told from outside; the settings describe each field."""
 
     workers: int = 50

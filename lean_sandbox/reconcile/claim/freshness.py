@@ -7,7 +7,7 @@ with the same stamp.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.blueprint import Verdict, claim_verdict, is_same_blueprint
@@ -21,13 +21,12 @@ __all__ = ["Freshness", "Judge"]
 _MOST_POOLS = 1024
 
 
-@dataclass(slots=True)
-class Judge:
+class Judge(msgspec.Struct):
     """Judges the members of one pool by one state of its template."""
 
     template: TemplateView
     # By stamp, as far as specs were compared.
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    verdicts: dict[str, Verdict] = {}
 
     def by_stamp(self, member: Member) -> Verdict:
         """Return what the stamp of a member tells."""

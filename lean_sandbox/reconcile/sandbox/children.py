@@ -6,8 +6,9 @@ An error of one child does not stop the next: all are collected and shown togeth
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from lean_sandbox.api.errors import (
     AlreadyExists,
@@ -66,8 +67,7 @@ __all__ = ["Children", "ChildrenOutcome"]
 _LONGEST_DEFERRAL_S = 1.0
 
 
-@dataclass(slots=True)
-class ChildrenOutcome:
+class ChildrenOutcome(msgspec.Struct):
     """What became of the children: what to report, and what has to be repeated."""
 
     observation: Observation
@@ -77,15 +77,14 @@ class ChildrenOutcome:
     is_namespace_terminating: bool = False
 
 
-@dataclass(slots=True)
-class _Pass:
+class _Pass(msgspec.Struct):
     """The state of one pass."""
 
     entry: SandboxEntry
     sandbox: Sandbox | None
     name_hash: str
-    errors: list[str] = field(default_factory=list)
-    failures: list[Exception] = field(default_factory=list)
+    errors: list[str] = []
+    failures: list[Exception] = []
     invalid: str | None = None
     pod: PodEntry | None = None
     pod_is_owned: bool = False

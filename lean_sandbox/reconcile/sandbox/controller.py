@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from lean_sandbox.api.client import Client
 from lean_sandbox.clock import Clock
@@ -44,8 +45,7 @@ _PVC_LIST_PATIENCE_S = 5.0
 _ANSWER_S = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxOptions:
+class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the controller is told from outside; the settings describe each field."""
 
     workers: int = 100

@@ -5,7 +5,7 @@ Pure: from what the cache and this pass's looks show to exactly one next step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from lean_sandbox.model import messages
 from lean_sandbox.model.meta import Ownership
@@ -27,8 +27,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class PodWorld:
+class PodWorld(msgspec.Struct, frozen=True):
     """What is known about the Pod of one Sandbox.
 
     ``lookup`` is the name the Pod is expected under, ``has_annotation`` whether the Sandbox carries
@@ -50,37 +49,32 @@ class PodWorld:
     is_doubtful: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LookAtPod:
+class LookAtPod(msgspec.Struct, frozen=True):
     """Fetch the Pod called ``name`` and plan again: neither its presence nor absence is known."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ManyPods:
+class ManyPods(msgspec.Struct, frozen=True):
     """More than one Pod is controlled by the Sandbox: touch nothing."""
 
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class NoPod:
+class NoPod(msgspec.Struct, frozen=True):
     """There is no Pod and none is wanted."""
 
     clears_annotation: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CreatePod:
+class CreatePod(msgspec.Struct, frozen=True):
     """There is no Pod and one is wanted; ``is_looked_up`` when it bears the expected name."""
 
     clears_annotation: bool
     is_looked_up: bool
 
 
-@dataclass(frozen=True, slots=True)
-class KeepPod:
+class KeepPod(msgspec.Struct, frozen=True):
     """The Pod is there and stays; ``is_owned`` may be false only while suspended."""
 
     pod: PodEntry
@@ -88,23 +82,20 @@ class KeepPod:
     clears_annotation: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AdoptPod:
+class AdoptPod(msgspec.Struct, frozen=True):
     """An unowned Pod that carries the authorisation to be taken."""
 
     pod: PodEntry
 
 
-@dataclass(frozen=True, slots=True)
-class DeletePod:
+class DeletePod(msgspec.Struct, frozen=True):
     """The Pod has to go because the Sandbox is suspended."""
 
     pod: PodEntry
     clears_annotation: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RefusePod:
+class RefusePod(msgspec.Struct, frozen=True):
     """The Pod's name is held by one that must not be touched."""
 
     text: str

@@ -8,7 +8,6 @@ nothing is to be done; see the budgets in the README for each flow.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -49,8 +48,7 @@ class PassFailedError(Exception):
         self.retry_after_s = retry_after_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What the reconciler takes from the settings."""
 
     cluster_domain: str = "cluster.local"

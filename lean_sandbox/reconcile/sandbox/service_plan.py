@@ -5,7 +5,7 @@ Pure: the table of the specification as one function.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from lean_sandbox.model import messages
 from lean_sandbox.model.meta import Ownership
@@ -26,45 +26,38 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class NoService:
+class NoService(msgspec.Struct, frozen=True):
     """Nothing to do; the Sandbox reports no Service."""
 
 
-@dataclass(frozen=True, slots=True)
-class LookAtService:
+class LookAtService(msgspec.Struct, frozen=True):
     """Fetch the Service and plan again: what is remembered of it may be old."""
 
 
-@dataclass(frozen=True, slots=True)
-class CreateService:
+class CreateService(msgspec.Struct, frozen=True):
     """None exists and one is wanted."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeepService:
+class KeepService(msgspec.Struct, frozen=True):
     """The Sandbox's own; repair the label and selector, and the ports when ``with_ports``."""
 
     service: ServiceEntry
     with_ports: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteService:
+class DeleteService(msgspec.Struct, frozen=True):
     """The Sandbox's own, and none is wanted."""
 
     service: ServiceEntry
 
 
-@dataclass(frozen=True, slots=True)
-class AdoptService:
+class AdoptService(msgspec.Struct, frozen=True):
     """An unowned headless Service that carries the authorisation to be taken."""
 
     service: ServiceEntry
 
 
-@dataclass(frozen=True, slots=True)
-class RefuseService:
+class RefuseService(msgspec.Struct, frozen=True):
     """The name is held by a Service that must not be touched."""
 
     text: str

@@ -8,7 +8,7 @@ one waste.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from filters import Change
 from lean_sandbox.model import names
@@ -30,8 +30,7 @@ _AT_ONCE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(msgspec.Struct, frozen=True):
     """A Sandbox to reconcile.
 
     ``may_wait`` when the launch window may pass first; ``is_news`` when it may be more than a step

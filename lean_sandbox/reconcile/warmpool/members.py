@@ -5,8 +5,9 @@ Pure, except for reading the cache: from members and what was deleted already to
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
+
+import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.pool_members import (
@@ -30,19 +31,18 @@ _LOOKED_AT_S = 10.0
 _LOOK_AGAIN_S = 1.0
 
 
-@dataclass(slots=True)
-class Census:
+class Census(msgspec.Struct):
     """Who belongs to the pool, and how they are."""
 
-    active: list[SandboxEntry] = field(default_factory=list)
+    active: list[SandboxEntry] = []
     ready: int = 0
     terminating: int = 0
     held: int = 0
     # Of which nothing is known since another process led: neither ready nor stuck.
     unknown: int = 0
-    stuck: list[SandboxEntry] = field(default_factory=list)
+    stuck: list[SandboxEntry] = []
     # Without the label of a warm launch.
-    unlabelled: list[SandboxEntry] = field(default_factory=list)
+    unlabelled: list[SandboxEntry] = []
     # Seconds until the earliest grace of a young member ends.
     grace_s: float | None = None
 

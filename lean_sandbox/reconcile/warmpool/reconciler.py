@@ -10,7 +10,6 @@ events and waits for them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import anyio
 import msgspec
@@ -76,8 +75,7 @@ class PoolFailedError(Exception):
         self.retry_after_s: float | None = max(waits) if waits else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolOptions:
+class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the controller is told from outside; the settings describe each field."""
 
     workers: int = 1

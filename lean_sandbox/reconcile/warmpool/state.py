@@ -8,7 +8,7 @@ deleted are remembered until the cache shows them gone; they still take their pl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from lean_sandbox.api.errors import ControlPlaneError
 from lean_sandbox.model.blueprint import Staleness
@@ -21,14 +21,13 @@ from lean_sandbox.watch.store import Key, Store
 __all__ = ["PoolState", "Visit"]
 
 
-@dataclass(slots=True)
-class PoolState:
+class PoolState(msgspec.Struct):
     """What is remembered of one pool, by uid: a pool of the same name begins anew."""
 
     uid: str
     hold: ReplenishHold
     bucket: TokenBucket
-    deleted: dict[str, Key] = field(default_factory=dict)
+    deleted: dict[str, Key] = {}
     status_at: float | None = None
     differs_since: float | None = None
     is_stuck: bool = False
@@ -49,15 +48,14 @@ class PoolState:
         return frozenset(self.deleted)
 
 
-@dataclass(slots=True)
-class Visit:
+class Visit(msgspec.Struct):
     """One pass: the pool and its template as they are now, and what came of it so far."""
 
     view: PoolView
     template: TemplateView | None
     state: PoolState
-    errors: list[ControlPlaneError] = field(default_factory=list)
+    errors: list[ControlPlaneError] = []
     # Seconds until the pool has to be looked at again; the least counts.
-    requeues: list[float] = field(default_factory=list)
+    requeues: list[float] = []
     # Whether a request was made since the members were counted: they may have changed meanwhile.
     has_acted: bool = False

@@ -6,8 +6,9 @@ moment ago has another version, so the delete is refused and the claim keeps it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from lean_sandbox.api.errors import ControlPlaneError
 from lean_sandbox.model import names
@@ -46,8 +47,7 @@ class Neighbours(Protocol):
         """Let claims take a member."""
 
 
-@dataclass(frozen=True, slots=True)
-class Upkeep:
+class Upkeep(msgspec.Struct, frozen=True):
     """Decides about single Sandboxes of a pool and carries it out."""
 
     caches: Caches

@@ -1,0 +1,63 @@
+"""What the start of a controller does not pay for: seen in what it has imported, not by a clock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+# What ``lean-sandbox run`` imports before it connects; rich is kept out as the command does.
+_START = (
+    "import sys; sys.modules['rich'] = None\n"
+    "import lean_sandbox.cli, lean_sandbox.cli_flags, lean_sandbox.serving\n"
+)
+
+
+def printed(program: str) -> set[str]:
+    """Return the words that a program prints behind the imports of a start."""
+    ended = subprocess.run(  # noqa: S603 -- our own programs
+        [sys.executable, "-c", _START + program],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return set(ended.stdout.split())
+
+
+def test_a_start_imports_nothing_that_it_does_not_need() -> None:
+    """Neither other commands and their libraries nor what only some settings ask for."""
+    loaded = printed("print(*sys.modules)")
+    assert "lean_sandbox.extensions" in loaded
+    rooms = {name for name in loaded if name.startswith("lean_sandbox.")}
+    others = {"bench", "demo", "local", "tracing", "trace_command", "flying", "shards", "electing"}
+    assert {name for name in rooms if name.split(".")[1] in others} == set()
+    assert (
+        loaded
+        & {
+            *("argparse", "filters.explaining", "tempfile", "lzma", "secrets", "hashlib"),
+            *("lightkube", "yaml", "httpx2", "aiohttp", "pygments", "pydantic", "opentelemetry"),
+            "lean_sandbox.model.crds",
+        }
+        == set()
+    )
+
+
+def test_the_records_of_a_start_are_structs() -> None:
+    """Each dataclass compiles its methods when it is defined, at ten times a Struct's price.
+
+    Settings are made of the metadata that only fields of dataclasses have.
+    """
+    found = printed(
+        "import dataclasses\n"
+        "for name, module in list(sys.modules.items()):\n"
+        "    for made in vars(module).values() if name.startswith('lean_sandbox') else ():\n"
+        "        if isinstance(made, type) and dataclasses.is_dataclass(made):\n"
+        "            if made.__module__ == name: print(f'{name}.{made.__name__}')\n"
+    )
+    assert found <= {
+        "lean_sandbox.settings.Settings",
+        "lean_sandbox.watch.feed.WatchStatistics",
+        "lean_sandbox.watch.informer.WatchOptions",
+        "lean_sandbox.watch.intake.IntakeStatistics",
+    }
+    assert "lean_sandbox.settings.Settings" in found
