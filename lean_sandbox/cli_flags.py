@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from lean_sandbox.api.errors import NotLeaderError
@@ -15,6 +15,9 @@ from lean_sandbox.settings_values import BOOLEAN, Form, choice
 from lean_sandbox.version import about
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lean_sandbox.api.kubeconfig import Choice
     from lean_sandbox.settings_flags import Scanned
 
 __all__ = ["config", "run"]
@@ -45,6 +48,21 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(found: Effective) -> int:
+    from lean_sandbox.api.kubeconfig import Reading, apart, files_of  # noqa: PLC0415
+
+    settings = found.settings
+    context = settings.context or None
+    files = files_of(settings.kubeconfig or None, context, environ=os.environ)
+    # A child reads it while this process imports the rest.
+    reading = Reading(files, context) if files else None
+    try:
+        return _serve(found, reading or apart)
+    finally:
+        if reading is not None:
+            reading.close()
+
+
+def _serve(found: Effective, read: Callable[[list[Path], str | None], Choice]) -> int:
     # structlog imports rich for coloured tracebacks where it is installed: 6 MiB that a controller
     # never uses. None in its place reads as not installed.
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
@@ -59,7 +77,7 @@ def _run(found: Effective) -> int:
     for remark in found.remarks:
         structlog.get_logger("config").warning("flag_doubtful", **_fields(remark))
     try:
-        return EXIT_OK if anyio.run(run_until_signalled, settings) else EXIT_FAILED
+        return EXIT_OK if anyio.run(run_until_signalled, settings, read) else EXIT_FAILED
     except NotLeaderError:
         # The log has said why; what starts the process anew lets it contend again.
         return EXIT_FAILED

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -13,7 +14,7 @@ from anyio.abc import TaskGroup
 
 from lean_sandbox.api.client import Client
 from lean_sandbox.api.errors import ConfigError
-from lean_sandbox.api.kubeconfig import apart
+from lean_sandbox.api.kubeconfig import Choice, apart
 from lean_sandbox.api.telemetry import Observer
 from lean_sandbox.app import Controller, open_client
 from lean_sandbox.clock import Clock, SystemClock
@@ -124,17 +125,20 @@ def _with_debug(
     return handle
 
 
-async def run_until_signalled(settings: Settings) -> bool:
+async def run_until_signalled(
+    settings: Settings, read: Callable[[list[Path], str | None], Choice] = apart
+) -> bool:
     """Run the controller with its listeners until SIGINT or SIGTERM; a second signal stops at once.
 
-    Returns whether it ended in good order, which a second signal cuts short. Raises ConfigError
-    before anything is watched or written, and NotLeaderError when the Lease was lost.
+    ``read`` reads the kubeconfig, see :func:`.api.config.load`. Returns whether it ended in good
+    order, which a second signal cuts short. Raises ConfigError before anything is watched or
+    written, and NotLeaderError when the Lease was lost.
     """
     clock = SystemClock()
     times = RequestTimes() if settings.enable_rest_client_metrics else None
     observer = times.observe if times is not None else None
     tracing = _open_tracing(settings)
-    client = open_client(settings, clock, observer, read=apart)
+    client = open_client(settings, clock, observer, read=read)
     elector = _open_elector(settings, client, observer)
     hurried = anyio.Event()
     refused: ConfigError | None = None

@@ -40,13 +40,20 @@ from lean_sandbox.api.auth import (
 from lean_sandbox.api.connection import Connection, parse_server
 from lean_sandbox.api.errors import ConfigError
 from lean_sandbox.api.exec_plugin import ExecAuth, ExecSettings
-from lean_sandbox.api.kubeconfig import HELP, Choice, Cluster, Place, User, UserExec, choose
+from lean_sandbox.api.kubeconfig import (
+    HELP,
+    SERVICE_ACCOUNT,
+    Choice,
+    Cluster,
+    Place,
+    User,
+    UserExec,
+    choose,
+    files_of,
+)
 from lean_sandbox.clock import Clock, SystemClock
 
 __all__ = ["SERVICE_ACCOUNT", "load"]
-
-#: Where the kubelet mounts the token, CA and namespace of a Pod's service account.
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
@@ -72,23 +79,21 @@ def load(
     """
     clock = clock or SystemClock()
     environ = os.environ if environ is None else environ
-    if kubeconfig:
-        return _connection(read([Path(kubeconfig).expanduser()], context), clock, environ)
-    listed = [Path(part) for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
-    if listed:
-        return _connection(read([file.expanduser() for file in listed], context), clock, environ)
+    files = files_of(
+        kubeconfig, context, environ=environ, home=home, service_account=service_account
+    )
+    if files:
+        return _connection(read(files, context), clock, environ)
     if context is None and "KUBERNETES_SERVICE_HOST" in environ:
         found = _in_cluster(environ, service_account, clock)
         if found is not None:
             return found
     default = (home or Path.home()) / ".kube" / "config"
-    if not default.is_file():
-        raise ConfigError(
-            f"no kubeconfig: neither --kubeconfig nor KUBECONFIG is set, {service_account}/token "
-            f"is not there, and {default} does not exist",
-            way_out=f"{HELP}, or run in a Pod with a service account",
-        )
-    return _connection(read([default], context), clock, environ)
+    raise ConfigError(
+        f"no kubeconfig: neither --kubeconfig nor KUBECONFIG is set, {service_account}/token "
+        f"is not there, and {default} does not exist",
+        way_out=f"{HELP}, or run in a Pod with a service account",
+    )
 
 
 def _in_cluster(environ: Mapping[str, str], folder: Path, clock: Clock) -> Connection | None:

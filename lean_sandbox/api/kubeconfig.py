@@ -2,41 +2,45 @@
 
 lightkube and the YAML parser cost about 8 MiB of resident memory that nothing needs again, so a
 process that lives long has them work :func:`apart`, in a child that ends with the answer. That
-costs a start 150 ms, so what needs no YAML library is read without one: kubectl's own files do not.
-Both ways come to the same :class:`Choice`; what is wrong with a file, lightkube's way tells.
+takes 0.15 s, in which a start can do something else (:class:`Reading`).
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-import structlog
 
-from lean_sandbox.api import plain_yaml
 from lean_sandbox.api.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lightkube.config.kubeconfig import SingleConfig
 
 __all__ = [
     "HELP",
+    "SERVICE_ACCOUNT",
     "Choice",
     "Cluster",
     "Place",
+    "Reading",
     "User",
     "UserExec",
     "apart",
     "choose",
-    "choose_plainly",
+    "files_of",
 ]
 
 T = TypeVar("T")
-log = structlog.get_logger("config")
 
 HELP = "point --kubeconfig or KUBECONFIG at a kubeconfig file"
+#: Where the kubelet mounts the token, CA and namespace of a Pod's service account.
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CHILD_TIMEOUT_S = 30.0
-_DEFAULT_NAMESPACE = "default"
 
 
 class NameValue(msgspec.Struct, frozen=True):
@@ -97,14 +101,6 @@ class Cluster(
     insecure: bool = False
 
 
-class Context(msgspec.Struct, frozen=True):
-    """Who connects to what, in lightkube's words."""
-
-    cluster: str
-    user: str | None = None
-    namespace: str | None = None
-
-
 class Choice(msgspec.Struct, frozen=True):
     """One context of one file: as lightkube understands it, and with every field of the file."""
 
@@ -157,38 +153,18 @@ def choose(files: list[Path], wanted: str | None) -> Choice:
 
     Raises ConfigError for files that are missing or malformed, and for fields not supported.
     """
-    return _choose(files, wanted, _read, _as_lightkube_does)
-
-
-def choose_plainly(files: list[Path], wanted: str | None) -> Choice | None:
-    """Do what :func:`choose` does without its libraries; None where that takes them.
-
-    It takes them as well to say what is wrong: no error is raised here.
-    """
-    try:
-        return _choose(files, wanted, _read_plainly, _converted)
-    except (ConfigError, msgspec.ValidationError, OSError, ValueError, RecursionError):
-        return None
-
-
-def _choose(
-    files: list[Path],
-    wanted: str | None,
-    read: Callable[[Path], dict[str, Any]],
-    parse: Callable[[_Chosen], _Parsed],
-) -> Choice:
     present = [file for file in files if file.is_file()]
     if not present:
         names = ", ".join(map(str, files))
         raise ConfigError("the kubeconfig does not exist", source=names, way_out=HELP)
     known: list[str] = []
     for file in present:
-        document = read(file)
+        document = _read(file)
         name = wanted or document.get("current-context")
         contexts = _names(document, "contexts", Place(str(file)))
         known += contexts
         if name in contexts:
-            return _Reader(file, document, parse).choice(str(name))
+            return _Reader(file, document).choice(str(name))
     sources = ", ".join(map(str, present))
     listing = f"contexts there: {', '.join(known)}" if known else "there are no contexts in it"
     if wanted:
@@ -206,36 +182,106 @@ def _choose(
     )
 
 
-def apart(files: list[Path], wanted: str | None) -> Choice:
-    """Do what :func:`choose` does in a child process, whose memory goes with it, if it takes one.
+def files_of(
+    kubeconfig: str | None,
+    context: str | None,
+    *,
+    environ: Mapping[str, str],
+    home: Path | None = None,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> list[Path]:
+    """Return the kubeconfigs that are to be read; none where a service account or nothing is used.
 
-    Raises ConfigError as that does. Where no child can be had, this process reads and pays. The
-    child does not look for modules in the working folder (-P), which may be anybody's.
+    ``kubeconfig`` names one, then comes the list in KUBECONFIG, then, outside of a cluster or for a
+    context, the one of the user's home.
     """
-    found = choose_plainly(files, wanted)
-    return found if found is not None else _ask_child(files, wanted)
+    if kubeconfig:
+        return [Path(kubeconfig).expanduser()]
+    listed = [Path(part) for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    if listed:
+        return [file.expanduser() for file in listed]
+    is_inside = context is None and "KUBERNETES_SERVICE_HOST" in environ
+    if is_inside and (service_account / "token").is_file():
+        return []
+    default = (home or Path.home()) / ".kube" / "config"
+    return [default] if default.is_file() else []
 
 
-def _ask_child(files: list[Path], wanted: str | None) -> Choice:
-    import subprocess  # noqa: PLC0415 -- only wanted here, and by credential plugins
+class Reading:
+    """Does what :func:`choose` does in a child process, whose memory goes with it.
 
-    try:
-        done = subprocess.run(  # noqa: S603 -- this very module, and no shell
-            [sys.executable, "-P", "-m", __name__, *map(str, files)],
-            input=(wanted or "").encode(),
-            capture_output=True,
-            check=True,
-            timeout=_CHILD_TIMEOUT_S,
-        )
-        answer = msgspec.json.decode(done.stdout, type=_Answer)
-    except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as problem:
-        log.warning("kubeconfig_read_in_process", problem=str(problem))
-        return choose(files, wanted)
-    if answer.error is not None:
-        told = answer.error
-        raise ConfigError(told.problem, source=told.source, field=told.field, way_out=told.way_out)
-    assert answer.choice is not None
-    return answer.choice
+    The child works from now on, so that this process can do something else until it calls for the
+    choice. It does not look for modules in the working folder (-P), which may be anybody's.
+    """
+
+    def __init__(self, files: list[Path], wanted: str | None) -> None:
+        self._asked = (files, wanted)
+        self._child: subprocess.Popen[bytes] | None = None
+        self._problem: Exception | None = None
+        try:
+            self._child = subprocess.Popen(  # noqa: S603 -- this very module, and no shell
+                [sys.executable, "-P", "-m", __name__, wanted or "", *map(str, files)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError as problem:
+            self._problem = problem
+
+    def __call__(self, files: list[Path], wanted: str | None) -> Choice:
+        """Return the choice, as :func:`choose` does, when it is made. Raises ConfigError as that.
+
+        Where no child could be had, this process reads and pays.
+        """
+        if (files, wanted) != self._asked:
+            return apart(files, wanted)
+        answer = self._answer()
+        if answer is None:
+            _say_in_process(self._problem)
+            return choose(files, wanted)
+        if answer.error is not None:
+            found = answer.error
+            raise ConfigError(
+                found.problem, source=found.source, field=found.field, way_out=found.way_out
+            )
+        assert answer.choice is not None
+        return answer.choice
+
+    def _answer(self) -> _Answer | None:
+        if self._child is None:
+            return None
+        try:
+            said, _ = self._child.communicate(timeout=_CHILD_TIMEOUT_S)
+            return msgspec.json.decode(said, type=_Answer)
+        except (subprocess.SubprocessError, msgspec.DecodeError) as problem:
+            self._problem = problem
+            return None
+        finally:
+            self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, ``None`` once it has ended here."""
+        return None if self._child is None else self._child.pid
+
+    def close(self) -> None:
+        """End the child, if nobody has called for its choice."""
+        child, self._child = self._child, None
+        if child is not None and child.stdout is not None:
+            child.kill()
+            child.wait()
+            child.stdout.close()
+
+
+def apart(files: list[Path], wanted: str | None) -> Choice:
+    """Do what :func:`choose` does in a child process, and wait for it. Raises ConfigError."""
+    return Reading(files, wanted)(files, wanted)
+
+
+def _say_in_process(problem: Exception | None) -> None:
+    import structlog  # noqa: PLC0415 -- a child begins before a start has imported it
+
+    structlog.get_logger("config").warning("kubeconfig_read_in_process", problem=str(problem))
 
 
 def _main(files: list[str], wanted: str) -> bytes:
@@ -266,13 +312,6 @@ def _read(file: Path) -> dict[str, Any]:
     return document
 
 
-def _read_plainly(file: Path) -> dict[str, Any]:
-    document = plain_yaml.parse(file.read_text(encoding="utf-8"))
-    if not isinstance(document, dict):
-        raise plain_yaml.NotPlainError
-    return document
-
-
 def _entries(document: dict[str, Any], section: str, place: Place) -> list[dict[str, Any]]:
     entries = document.get(section) or []
     if not isinstance(entries, list) or not all(
@@ -286,33 +325,12 @@ def _names(document: dict[str, Any], section: str, place: Place) -> list[str]:
     return [entry["name"] for entry in _entries(document, section, place)]
 
 
-class _Chosen(msgspec.Struct, frozen=True):
-    """A context as the file has it, with its cluster and its user."""
-
-    file: Path
-    name: str
-    context: dict[str, Any]
-    cluster: dict[str, Any]
-    user: dict[str, Any]
-
-
-class _Parsed(msgspec.Struct, frozen=True):
-    """The same, understood."""
-
-    context: Context
-    cluster: Cluster
-    user: User | None
-
-
 class _Reader:
     """One kubeconfig file, of which one context is used."""
 
-    def __init__(
-        self, file: Path, document: dict[str, Any], parse: Callable[[_Chosen], _Parsed]
-    ) -> None:
+    def __init__(self, file: Path, document: dict[str, Any]) -> None:
         self._file = file
         self._document = document
-        self._parse = parse
         self._place = Place(str(file))
 
     def choice(self, name: str) -> Choice:
@@ -324,15 +342,15 @@ class _Reader:
         cluster, cluster_at = self._entry("clusters", "cluster", cluster_name)
         user, user_at = self._entry("users", "user", user_name) if user_name else ({}, context_at)
         self._refuse(cluster, cluster_at, user, user_at)
-        found = self._parse(_Chosen(self._file, name, context, cluster, user))
+        found = self._parse(name, context, cluster, user)
         return Choice(
             file=str(self._file),
             context=name,
-            namespace=found.context.namespace or _DEFAULT_NAMESPACE,
-            cluster=found.cluster,
+            namespace=found.namespace,
+            cluster=_plain(found.cluster, Cluster),
             raw_cluster=cluster,
             cluster_field=cluster_at.field,
-            user=found.user,
+            user=None if found.user is None else _plain(found.user, User),
             raw_user=user,
             user_field=user_at.field,
         )
@@ -367,46 +385,34 @@ class _Reader:
                 "impersonation is not supported", "use a user that has the rights itself"
             )
 
+    def _parse(
+        self, name: str, context: dict[str, Any], cluster: dict[str, Any], user: dict[str, Any]
+    ) -> SingleConfig:
+        from lightkube.config.kubeconfig import KubeConfig  # noqa: PLC0415 -- dear, see the module
+        from lightkube.core.exceptions import ConfigError as LightkubeConfigError  # noqa: PLC0415
 
-def _as_lightkube_does(chosen: _Chosen) -> _Parsed:
-    from lightkube.config.kubeconfig import KubeConfig  # noqa: PLC0415 -- dear, see the module
-    from lightkube.core.exceptions import ConfigError as LightkubeConfigError  # noqa: PLC0415
-
-    # Only what is used is parsed, so that a broken neighbour in the file does no harm.
-    user_name = chosen.context.get("user")
-    document = {
-        "current-context": chosen.name,
-        "contexts": [{"name": chosen.name, "context": chosen.context}],
-        "clusters": [{"name": chosen.context["cluster"], "cluster": chosen.cluster}],
-        "users": [{"name": user_name, "user": chosen.user}] if user_name else [],
-    }
-    try:
-        found = KubeConfig.from_dict(document, fname=chosen.file.absolute()).get()
-    except (LightkubeConfigError, msgspec.ValidationError, KeyError, TypeError) as problem:
-        place = Place(str(chosen.file), f"contexts[{chosen.name}]")
-        raise place.error(
-            f"it, its cluster or its user is malformed: {problem}", "correct the file"
-        ) from problem
-    assert found is not None  # The context is there, and no default was given.
-    return _Parsed(
-        _own(found.context, Context),
-        _own(found.cluster, Cluster),
-        None if found.user is None else _own(found.user, User),
-    )
+        # Only what is used is parsed, so that a broken neighbour in the file does no harm.
+        user_name = context.get("user")
+        chosen = {
+            "current-context": name,
+            "contexts": [{"name": name, "context": context}],
+            "clusters": [{"name": context["cluster"], "cluster": cluster}],
+            "users": [{"name": user_name, "user": user}] if user_name else [],
+        }
+        try:
+            found = KubeConfig.from_dict(chosen, fname=self._file.absolute()).get()
+        except (LightkubeConfigError, msgspec.ValidationError, KeyError, TypeError) as problem:
+            raise self._place.at(f"contexts[{name}]").error(
+                f"it, its cluster or its user is malformed: {problem}", "correct the file"
+            ) from problem
+        assert found is not None  # The context is there, and no default was given.
+        return found
 
 
-def _own(parsed: Any, wanted: type[T]) -> T:
+def _plain(parsed: Any, wanted: type[T]) -> T:
     """Return lightkube's struct as ours."""
     return msgspec.convert(msgspec.to_builtins(parsed), wanted)
 
 
-def _converted(chosen: _Chosen) -> _Parsed:
-    return _Parsed(
-        msgspec.convert(chosen.context, Context),
-        msgspec.convert(chosen.cluster, Cluster),
-        msgspec.convert(chosen.user, User) if chosen.context.get("user") else None,
-    )
-
-
 if __name__ == "__main__":
-    sys.stdout.buffer.write(_main(sys.argv[1:], sys.stdin.read()))
+    sys.stdout.buffer.write(_main(sys.argv[2:], sys.argv[1]))
