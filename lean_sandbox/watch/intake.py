@@ -70,8 +70,8 @@ class Intake(Generic[E]):
         self._missing: dict[str | None, set[Key]] = {}
         self._ended = _Ended(_ENDED_REMEMBERED)
         self.strangers = Strangers()
-        # By key of an object that is being written: what may be the echo of it.
-        self._held: dict[Key, CellsRow] = {}
+        # By key of an object that is being written: how to take what may be the echo of that.
+        self._held: dict[Key, Callable[[], object]] = {}
         self._handle: _Take = self._take
         self._told: Told | None = None
         self.admits_namespace: Callable[[str], bool] = lambda _namespace: True
@@ -145,6 +145,10 @@ class Intake(Generic[E]):
 
     def row(self, event_type: EventType, row: MetaRow) -> None:
         """Take an event that carries metadata and perhaps columns."""
+        if self.strangers.expected and event_type is EventType.MODIFIED:
+            key = Key(row.namespace, row.name)
+            if self._holds(key, lambda: self._handle(event_type, row, None, initial=False)):
+                return
         self._handle(event_type, row, None, initial=False)
 
     def full(self, event_type: EventType, item: Any, *, initial: bool) -> None:
@@ -152,6 +156,10 @@ class Intake(Generic[E]):
         row = self._row_of_full(item)
         if self._missing:
             self.present(row.namespace, row.name)
+        if self.strangers.expected and event_type is EventType.MODIFIED:
+            key = Key(row.namespace, row.name)
+            if self._holds(key, lambda: self._handle(event_type, row, item, initial=initial)):
+                return
         self._handle(event_type, row, item, initial=initial)
         if self.strangers:
             self._introduce(key_of(row.namespace, row.name))
@@ -167,11 +175,10 @@ class Intake(Generic[E]):
             if self.admits_namespace(key.namespace):
                 self.strangers.note(key, row)
             return False
+        if row.event_type is EventType.MODIFIED and self._holds(key, lambda: self.cells(key, row)):
+            return False
         assert self.kind.row_of_cells is not None
         full = self.kind.row_of_cells(old, row.event_type, row.resource_version, row.columns)
-        if full.is_unexplained and self.strangers.is_expected(key):
-            self._held[key] = row
-            return False
         self._handle(row.event_type, full, None, initial=False)
         return full.is_unexplained
 
@@ -179,15 +186,23 @@ class Intake(Generic[E]):
     def writing(self, key: Key) -> Iterator[None]:
         """Expect, for the body of the ``with``, that an object is made or written by us.
 
-        Its event, which may be faster than the answer, says nothing that the answer does not.
+        Its event, which may be faster than the answer, says nothing that the answer does not, so
+        it waits for that: taken first it would wake passes that find nothing. Of several events
+        the last is kept, which is what the object has come to.
         """
         try:
             with self.strangers.expecting(key):
                 yield
         finally:
-            row = self._held.pop(key, None)
-            if row is not None:
-                self.cells(key, row)
+            take = self._held.pop(key, None)
+            if take is not None:
+                take()
+
+    def _holds(self, key: Key, take: Callable[[], object]) -> bool:
+        if key not in self.strangers.expected:
+            return False
+        self._held[key] = take
+        return True
 
     def _introduce(self, key: Key) -> None:
         """Take the row that has waited for an object, now that it is known."""
@@ -327,6 +342,8 @@ class Intake(Generic[E]):
 
     def _gone(self, key: Key, version: int, row: MetaRow | None = None) -> Verdict:
         old = self.store.remove(key)
+        # What waits for the end of a write would bring it back.
+        self._held.pop(key, None)
         verdict = self._examiner.bury()
         if old is not None:
             self._ended.add(old.uid, version)

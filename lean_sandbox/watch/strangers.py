@@ -40,7 +40,8 @@ class Strangers:
     def __init__(self) -> None:
         self._waiting: dict[Key, CellsRow] = {}
         self._ended: OrderedDict[Key, int] = OrderedDict()
-        self._expected: set[Key] = set()
+        #: What is just being made or written by ourselves.
+        self.expected: set[Key] = set()
         self._arrivals: dict[str, anyio.Event] = {}
 
     def __len__(self) -> int:
@@ -49,17 +50,13 @@ class Strangers:
     @contextmanager
     def expecting(self, key: Key) -> Iterator[None]:
         """Expect an object for the body of the ``with``; if it stays unknown, it is due then."""
-        self._expected.add(key)
+        self.expected.add(key)
         try:
             yield
         finally:
-            self._expected.discard(key)
+            self.expected.discard(key)
             if key in self._waiting:
                 self._arrived(key)
-
-    def is_expected(self, key: Key) -> bool:
-        """Tell whether an object is just being made or written by ourselves."""
-        return key in self._expected
 
     def note(self, key: Key, row: CellsRow) -> None:
         """Keep a row until its object is known."""
@@ -72,7 +69,7 @@ class Strangers:
             return
         self._ended.pop(key, None)
         self._waiting[key] = row
-        if key not in self._expected:
+        if key not in self.expected:
             self._arrived(key)
 
     def _arrived(self, key: Key) -> None:
@@ -95,7 +92,7 @@ class Strangers:
     async def due(self, namespace: str) -> list[Key]:
         """Return who has to be looked at in a namespace, as soon as there is anybody."""
         while True:
-            found = [key for key in self.of(namespace) if key not in self._expected]
+            found = [key for key in self.of(namespace) if key not in self.expected]
             if found:
                 return found
             arrival = self._arrivals[namespace] = anyio.Event()

@@ -81,10 +81,15 @@ def test_the_echo_of_our_own_write_raises_no_doubt_before_its_answer(
     assert pods.get("a").is_stale
 
 
-def test_what_cells_show_is_not_held_back_by_our_own_write(pods: Hand[PodEntry]) -> None:
-    """Readiness is news whoever is writing."""
+def test_what_happens_during_our_own_write_is_told_after_it(pods: Hand[PodEntry]) -> None:
+    """Readiness is news whoever is writing, and an end waits for nobody."""
     with pods.intake.writing(Key("ns", "a")):
-        assert pods.saw(pod_cells("MODIFIED", "a", 20, ready="0/1")) == [Change.COLUMNS]
+        assert pods.saw(pod_cells("MODIFIED", "a", 20, ready="0/1")) == []
+        pods.learn(pod("a", 19))
+    assert [notice.change for notice in pods.notices] == [Change.COLUMNS]
+    assert pods.get("a").is_stale
+    with pods.intake.writing(Key("ns", "a")):
+        assert pods.saw(pod_cells("DELETED", "a", 30)) == [Change.GONE]
 
 
 def test_deletion_shows_as_a_word_and_its_end_as_an_end(pods: Hand[PodEntry]) -> None:

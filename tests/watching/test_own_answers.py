@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from filters import Change
 from lean_sandbox.watch import kinds
 from lean_sandbox.watch.objects import PodEntry, SandboxEntry
+from lean_sandbox.watch.store import Key
 from tests.watching.hand import Hand
 from tests.watching.objects import pod, pod_row, sandbox, sandbox_row
 
@@ -38,6 +39,35 @@ def test_the_event_of_our_own_write_is_dropped(boxes: Hand[SandboxEntry]) -> Non
     assert boxes.intake.statistics.dropped_known == 1
     later = sandbox_row("MODIFIED", "a", 21, ready="False", reason="DependenciesNotReady")
     assert boxes.saw(later) == []
+
+
+def test_the_echo_of_a_write_waits_for_its_answer(boxes: Hand[SandboxEntry]) -> None:
+    """The watch may be faster: what it shows wakes nobody, since the answer shows it as well."""
+    columns = {"Ready": "False", "Reason": "DependenciesNotReady"}
+    echo = sandbox_row("MODIFIED", "a", 20, ready="False", reason="DependenciesNotReady")
+    with boxes.intake.writing(Key("ns", "a")):
+        assert boxes.saw(echo) == []
+        boxes.learn_metadata(sandbox("a", 20), columns)
+    assert boxes.notices == []
+    assert boxes.intake.statistics.dropped_known == 1
+
+
+def test_what_others_write_during_a_write_is_told_after_it(boxes: Hand[SandboxEntry]) -> None:
+    """Also when the write fails; other objects and new ones do not wait."""
+    with boxes.intake.writing(Key("ns", "a")):
+        assert boxes.saw(sandbox_row("ADDED", "b", 20)) == [Change.FIRST_SEEN]
+        assert boxes.saw(sandbox_row("MODIFIED", "a", 21, generation=2)) == []
+        assert boxes.saw(sandbox_row("MODIFIED", "a", 22, generation=3)) == []
+    assert [notice.change for notice in boxes.notices] == [Change.GENERATION]
+    assert boxes.get("a").generation == 3
+
+
+def test_an_end_during_a_write_is_told_at_once_and_stays_one(boxes: Hand[SandboxEntry]) -> None:
+    """What was held back of the object does not bring it to life again."""
+    with boxes.intake.writing(Key("ns", "a")):
+        assert boxes.saw(sandbox_row("MODIFIED", "a", 20, generation=2)) == []
+        assert boxes.saw(sandbox_row("DELETED", "a", 21, generation=2)) == [Change.GONE]
+    assert boxes.find("a") is None
 
 
 def test_learning_never_notifies(boxes: Hand[SandboxEntry]) -> None:

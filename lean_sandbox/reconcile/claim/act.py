@@ -79,7 +79,7 @@ class ClaimAct:
         body: dict[str, Any] = {"status": patch}
         if version:
             body["metadata"] = {"resourceVersion": version}
-        try:
+        with suppress(NotFound), self._claims.writing(entry.key):
             answer = await self._client.merge_patch(
                 SANDBOXCLAIMS,
                 entry.key.namespace,
@@ -90,10 +90,9 @@ class ClaimAct:
                 accept=METADATA_ACCEPT,
                 **self._options,
             )
-        except NotFound:
-            return False
-        self._learn_claim(entry.key, answer).status = status
-        return True
+            self._learn_claim(entry.key, answer).status = status
+            return True
+        return False
 
     async def annotate(self, entry: ClaimEntry, changes: dict[str, str | None]) -> None:
         """Set or remove annotations of the claim, behind everything else. One PATCH.
@@ -103,7 +102,7 @@ class ClaimAct:
         metadata: dict[str, Any] = {"annotations": changes}
         if names.SANDBOX_NAME_ANNOTATION in (entry.labels or {}):
             metadata["labels"] = {names.SANDBOX_NAME_ANNOTATION: None}
-        try:
+        with suppress(NotFound), self._claims.writing(entry.key):
             answer = await self._client.merge_patch(
                 SANDBOXCLAIMS,
                 entry.key.namespace,
@@ -113,9 +112,7 @@ class ClaimAct:
                 accept=METADATA_ACCEPT,
                 **self._behind,
             )
-        except NotFound:
-            return
-        self._learn_claim(entry.key, answer)
+            self._learn_claim(entry.key, answer)
 
     async def forget_assignment(self, entry: ClaimEntry) -> None:
         """Remove the name of a Sandbox that is not the claim's. One PATCH."""
@@ -170,16 +167,17 @@ class ClaimAct:
         or Conflict when the member is another's by now, NotFound when it is gone.
         """
         send = self._client.json_patch if isinstance(patch, list) else self._client.merge_patch
-        answer = await send(
-            SANDBOXES,
-            member.key.namespace,
-            member.key.name,
-            patch,
-            PartialObject,
-            accept=METADATA_ACCEPT,
-            **self._options,
-        )
-        entry, _ = self._sandboxes.learn_row(row_of(answer.metadata))
+        with self._sandboxes.writing(member.key):
+            answer = await send(
+                SANDBOXES,
+                member.key.namespace,
+                member.key.name,
+                patch,
+                PartialObject,
+                accept=METADATA_ACCEPT,
+                **self._options,
+            )
+            entry, _ = self._sandboxes.learn_row(row_of(answer.metadata))
         self._follow_template(entry, member, visible)
         return entry
 

@@ -112,23 +112,24 @@ class Act:
 
     async def patch_sandbox(self, entry: SandboxEntry, patch: dict[str, Any]) -> None:
         """Apply a merge patch to the Sandbox's metadata. One PATCH."""
-        answer = await self._client.merge_patch(
-            SANDBOXES,
-            entry.key.namespace,
-            entry.key.name,
-            patch,
-            PartialObject,
-            accept=METADATA_ACCEPT,
-            **self._options,
-        )
-        wanted = _patched(entry.annotations, patch["metadata"].get("annotations") or {})
-        self._learned(entry.key, answer, entry.status, wanted=wanted)
+        with self._intakes.sandboxes.writing(entry.key):
+            answer = await self._client.merge_patch(
+                SANDBOXES,
+                entry.key.namespace,
+                entry.key.name,
+                patch,
+                PartialObject,
+                accept=METADATA_ACCEPT,
+                **self._options,
+            )
+            wanted = _patched(entry.annotations, patch["metadata"].get("annotations") or {})
+            self._learned(entry.key, answer, entry.status, wanted=wanted)
 
     async def patch_status(
         self, entry: SandboxEntry, patch: dict[str, Any], status: SandboxStatus
     ) -> None:
         """Apply a merge patch to the status; an object that is gone is no error. One PATCH."""
-        try:
+        with suppress(NotFound), self._intakes.sandboxes.writing(entry.key):
             answer = await self._client.merge_patch(
                 SANDBOXES,
                 entry.key.namespace,
@@ -139,9 +140,7 @@ class Act:
                 accept=METADATA_ACCEPT,
                 **self._options,
             )
-        except NotFound:
-            return
-        self._learned(entry.key, answer, status)
+            self._learned(entry.key, answer, status)
 
     async def delete_sandbox(self, entry: SandboxEntry) -> None:
         """Delete the Sandbox, if it is still the same one. One DELETE."""
