@@ -157,7 +157,12 @@ def _add_load(parser: argparse.ArgumentParser, default: BenchOptions) -> None:
             metavar="S",
             help=f"{text} (default: {seconds:g})",
         )
-    _add_number(load, "--rounds", default.rounds, "claims of the scenario one")
+    _add_number(
+        load,
+        "--rounds",
+        default.rounds,
+        "claims of the scenario one, and of the floor one at a time",
+    )
     _add_number(load, "--load-in-flight", default.load_in_flight, "requests of the load at once")
     _add_number(
         load, "--floor-in-flight", default.floor_in_flight, "binds of the floor under way at once"

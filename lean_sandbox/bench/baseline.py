@@ -25,21 +25,22 @@ from lean_sandbox.bench.subject import process_usage
 
 __all__ = ["run_floor"]
 
-_ALONE = 10
 _POLL_S = 0.05
 
 
 async def run_floor(stage: Stage) -> ScenarioReport:
     """Bind ``count`` claims at once by bare requests, after a few one at a time.
 
+    Each of those comes after a rest like that of the scenario ``one``: a server and a processor
+    that have rested answer later, and that is no fault of a controller.
     No controller may run. Raises BenchError when the binding process fails.
     """
     options = stage.options
-    count = options.count
+    count, alone = options.count, options.rounds
     async with stage.namespace("floor") as namespace:
         await make_template(stage.client, namespace)
-        uid = await make_pool(stage.client, namespace, count + _ALONE)
-        members = [f"w{number}" for number in range(count + _ALONE)]
+        uid = await make_pool(stage.client, namespace, count + alone)
+        members = [f"w{number}" for number in range(count + alone)]
         await send(
             stage,
             SANDBOXES,
@@ -59,18 +60,19 @@ async def run_floor(stage: Stage) -> ScenarioReport:
                     f"{prepared.free} Sandboxes are free instead of {len(members)}: does another"
                     " controller serve this server?"
                 )
-            alone = Sent({}, {})
-            for number in range(_ALONE):
-                await send_one(stage, SANDBOXCLAIMS, namespace, f"a{number}", bodies.claim, alone)
+            single = Sent({}, {})
+            for number in range(alone):
+                await stage.clock.sleep(options.quiet)
+                await send_one(stage, SANDBOXCLAIMS, namespace, f"a{number}", bodies.claim, single)
                 await until_ready(stage, seen, number + 1, "claims of the floor, one at a time,")
             before = process_usage(binder.pid)
             began = stage.clock.monotonic()
             names = [f"c{number}" for number in range(count)]
             sent = await send(stage, SANDBOXCLAIMS, namespace, names, bodies.claim)
-            await until_ready(stage, seen, count + _ALONE, "claims of the floor")
+            await until_ready(stage, seen, count + alone, "claims of the floor")
             seconds = stage.clock.monotonic() - began
             after = process_usage(binder.pid)
-            done = await _finished(stage, binder, count + _ALONE)
+            done = await _finished(stage, binder, count + alone)
         latencies_s = latencies_of(sent, seen)
         cpu_ms = (
             None
@@ -83,9 +85,9 @@ async def run_floor(stage: Stage) -> ScenarioReport:
             figures=figures
             | latency_figures(sent, latencies_s)
             | {
-                "one_p50_ms": in_ms(latencies_of(alone, seen), 50),
+                "one_p50_ms": in_ms(latencies_of(single, seen), 50),
                 "seconds": round(seconds, 2),
-                "requests_each": per_item(done.requests, count + _ALONE),
+                "requests_each": per_item(done.requests, count + alone),
                 "cpu_ms_each": per_item(cpu_ms, count),
             },
             latencies_ms=in_milliseconds(latencies_s),

@@ -55,7 +55,7 @@ class BenchOptions:
     seconds: float = 40.0
     dwell: float = 3.0
     idle_seconds: float = 30.0
-    rounds: int = 5
+    rounds: int = 10
     load_in_flight: int = 20
     floor_in_flight: int = 16
     quiet: float = 3.0
