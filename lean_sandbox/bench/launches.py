@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import anyio
 import msgspec
@@ -38,6 +39,7 @@ from lean_sandbox.bench.subject import (
     open_subject,
     process_usage,
 )
+from lean_sandbox.model.times import parse_rfc3339
 
 __all__ = ["launch", "run_cold", "run_idle", "run_pods", "run_restart"]
 
@@ -162,15 +164,20 @@ async def run_restart(stage: Stage) -> ScenarioReport:
     listing_s = await _list_everything(stage)
     if stage.plane is not None:
         await stage.plane.ask(Asked)
-    began = stage.clock.monotonic()
+    began, began_at = stage.clock.monotonic(), stage.clock.now()
+
+    def told_after_s(line: Mapping[str, object]) -> float:
+        # By the line's own time: this process looks at the log only now and then.
+        return (parse_rfc3339(str(line["ts"])) - began_at).total_seconds()
+
     async with (
         stage.starting() as (worker, url),
         open_subject(stage.clock, pid=worker.pid, metrics_url=url, plane=stage.plane) as subject,
     ):
-        started_s = stage.clock.monotonic() - began
+        started_s = told_after_s(await stage.until_logged(worker, "listening", began))
         logged = await stage.until_logged(worker, "caches_synced", began)
-        synced_s = stage.clock.monotonic() - began
-        quiet_s = await _until_no_request(stage, subject, began)
+        synced_s = told_after_s(logged)
+        quiet_s = await _until_no_request(stage, subject, began, synced_s)
         cost, audit_differs = await subject.end(_BIRTH)
     return ScenarioReport(
         name="restart",
@@ -208,12 +215,11 @@ async def _list_everything(stage: Stage) -> float:
     return stage.clock.monotonic() - began
 
 
-async def _until_no_request(stage: Stage, subject: Subject, began: float) -> float:
+async def _until_no_request(stage: Stage, subject: Subject, began: float, synced_s: float) -> float:
     """Wait for the rest of a process that is in sync; return when its last request was over.
 
-    That is now when none follows, else the beginning of the rest. Raises BenchError.
+    That is when it was in sync if none follows, else the beginning of the rest. Raises BenchError.
     """
-    synced_s = stage.clock.monotonic() - began
     requests = (await subject.snapshot()).requests
     await subject.quiet(stage.options.quiet, "its start")
     if (await subject.snapshot()).requests == requests:
