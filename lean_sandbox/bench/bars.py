@@ -81,7 +81,7 @@ FIGURES: Final[Mapping[str, Figure]] = {
     "lists": Figure("list pages"),
     "received_kib": Figure("received", "KiB"),
     "cpu_ms": Figure("CPU", "ms"),
-    "listing_s": Figure("the same pages listed by a bare client", "s"),
+    "listing_s": Figure("the same pages listed bare, a connection for each as curl has", "s"),
     "started_s": Figure("process up after", "s"),
     "synced_s": Figure("in sync after", "s"),
     "quiet_s": Figure("quiet after", "s"),

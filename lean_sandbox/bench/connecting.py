@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 
 from lean_sandbox.api.client import Client
 from lean_sandbox.api.config import load
+from lean_sandbox.api.connection import Connection
 from lean_sandbox.api.limits import Limits
 from lean_sandbox.api.transport import Transport
 from lean_sandbox.clock import Clock
 
-__all__ = ["flags", "open_client"]
+__all__ = ["connected", "flags", "open_client"]
 
 
 @asynccontextmanager
@@ -22,8 +23,18 @@ async def open_client(
 
     The audit log must not take it for the controller. Raises ConfigError.
     """
+    connection = load(kubeconfig or None, context or None, clock=clock)
+    async with connected(connection, clock, agent=agent, in_flight=in_flight) as client:
+        yield client
+
+
+@asynccontextmanager
+async def connected(
+    connection: Connection, clock: Clock, *, agent: str, in_flight: int = 1
+) -> AsyncIterator[Client]:
+    """Open a client as :func:`open_client` does, with what was read before."""
     transport = Transport(
-        load(kubeconfig or None, context or None, clock=clock),
+        connection,
         clock=clock,
         limits=Limits(max_in_flight=in_flight, reserved_for_client=0),
         user_agent=agent,

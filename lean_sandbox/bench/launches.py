@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import anyio
 import msgspec
 
+from lean_sandbox.api.config import load
 from lean_sandbox.api.resources import (
     NETWORKPOLICIES,
     PODS,
@@ -19,6 +20,7 @@ from lean_sandbox.api.resources import (
 )
 from lean_sandbox.api.wire import ListMeta
 from lean_sandbox.bench import bodies
+from lean_sandbox.bench.connecting import connected
 from lean_sandbox.bench.counts import Snapshot
 from lean_sandbox.bench.load import (
     charge,
@@ -201,14 +203,20 @@ async def run_restart(stage: Stage) -> ScenarioReport:
 
 
 async def _list_everything(stage: Stage) -> float:
-    """List what the controller lists at its start, page by page; return the seconds that took."""
+    """List what the controller lists at its start, page by page; return the seconds that took.
+
+    Each page has a connection of its own, as curl makes one for each; nothing of it is kept.
+    """
+    kubeconfig, context = stage.connection_arguments
+    connection = load(kubeconfig or None, context or None, clock=stage.clock)
     began = stage.clock.monotonic()
     for resource in _LISTED:
         token = ""
         while True:
-            page = await stage.client.list_page(
-                resource, None, _Head, limit=_PAGE_SIZE, continue_=token or None
-            )
+            async with connected(connection, stage.clock, agent="bench-list") as client:
+                page = await client.list_page(
+                    resource, None, _Head, limit=_PAGE_SIZE, continue_=token or None
+                )
             token = page.metadata.continue_
             if not token:
                 break
