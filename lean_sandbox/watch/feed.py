@@ -7,7 +7,7 @@ raises is only what leaves unknown what was missed: bytes that are no JSON, and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -64,6 +64,11 @@ class WatchStatistics:
     relists: int = 0
     received_bytes: int = 0
     fallbacks: int = 0
+
+    def add(self, other: WatchStatistics) -> None:
+        """Count what another informer has counted."""
+        for counter in fields(self):
+            setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
 
 
 class _Page(msgspec.Struct, Generic[T]):

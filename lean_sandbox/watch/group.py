@@ -40,7 +40,7 @@ class InformerGroup:
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._excluded = () if namespaces else exclude_namespaces
         self._informers: dict[str, list[Informer[Any]]] = {}
-        self._spreads: list[Spread] = []
+        self._spreads: dict[str, Spread] = {}
         self._makes_objects = False
         self._group: TaskGroup | None = None
 
@@ -76,7 +76,7 @@ class InformerGroup:
         informers = self._informers[plural] = []
         if self._namespaces == (None,) and intake.kind.reads_cells:
             spread = Spread(self._clock, make, informers, intake.admits_namespace)
-            self._spreads.append(spread)
+            self._spreads[plural] = spread
             if self._makes_objects:
                 spread.begin(self._group)
         else:
@@ -94,7 +94,7 @@ class InformerGroup:
         for informers in self._informers.values():
             for informer in informers:
                 informer.use_cells()
-        for spread in self._spreads:
+        for spread in self._spreads.values():
             assert self._group is not None, "enter() comes first"
             spread.begin(self._group)
 
@@ -144,5 +144,7 @@ class InformerGroup:
         }
 
     def statistics(self, plural: str) -> tuple[WatchStatistics, ...]:
-        """Return the counters of the watches of one kind."""
-        return tuple(informer.statistics for informer in self._informers.get(plural, ()))
+        """Return the counters of the watches of one kind, those given up by now included."""
+        open_ = tuple(informer.statistics for informer in self._informers.get(plural, ()))
+        spread = self._spreads.get(plural)
+        return open_ if spread is None else (*open_, spread.retired)

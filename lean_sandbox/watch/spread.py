@@ -18,7 +18,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.watch.informer import Informer
+from lean_sandbox.watch.informer import Informer, WatchStatistics
 
 __all__ = ["Spread"]
 
@@ -54,6 +54,8 @@ class Spread:
         self._period_ends_at = 0.0
         self._own: dict[str, tuple[Informer[Any], anyio.CancelScope]] = {}
         self._group: TaskGroup | None = None
+        #: What the watches counted that were given up: counters never go back.
+        self.retired = WatchStatistics()
         self.wide = make(None, self._saw)
         informers.append(self.wide)
 
@@ -96,6 +98,7 @@ class Spread:
         scope.cancel()
         del self._own[quietest]
         self._informers.remove(informer)
+        self.retired.add(informer.statistics)
         self.wide.begin_from_earlier(informer.version)
         return True
 

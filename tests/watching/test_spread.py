@@ -123,7 +123,7 @@ async def test_a_busy_namespace_gets_a_watch_of_its_own_from_where_the_other_end
         assert {one.query["resourceVersion"] for one in watches.values()} == {str(pods.version)}
         await watches["x"].lines(pod_cells("MODIFIED", "a", 200, ready="0/1", first=True))
         await until(lambda: pods.seen("x") == 200)
-        assert len(pods.group.statistics("pods")) == 2
+        assert len(pods.group.seen_versions()["pods"]) == 2
 
 
 async def test_nothing_moves_while_another_makes_the_objects() -> None:
@@ -190,7 +190,10 @@ async def test_a_busier_namespace_takes_the_watch_of_the_quietest() -> None:
         assert watches["*"].query["resourceVersion"] == str(quiet_at)
         left_out = watches["*"].query["fieldSelector"]
         assert left_out == ",".join(f"metadata.namespace!={name}" for name in names[1:])
-        assert len(pods.group.statistics("pods")) == 9
+        assert len(pods.group.seen_versions()["pods"]) == 9
+        opened = sum(one.watches for one in pods.group.statistics("pods"))
+        # One of all, and with each move one of its own and another of all.
+        assert opened == 1 + 2 * 9
 
 
 async def test_a_namespace_of_another_shard_never_gets_its_own() -> None:
