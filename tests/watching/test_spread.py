@@ -199,8 +199,6 @@ async def test_a_busier_namespace_takes_the_watch_of_the_quietest() -> None:
 async def test_a_namespace_of_another_shard_never_gets_its_own() -> None:
     """Its events are not taken in at all."""
     kind = kinds.pods()
-    async with open_pods(kind) as pods:
-        assert pods.intake.admits_namespace("other")
     clock = FakeClock()
     store: Store[PodEntry] = Store(kind.owner_of)
     intake = Intake(kind, store, lambda _notice: None)
