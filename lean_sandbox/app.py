@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -17,7 +16,7 @@ from filters import FilterStatistics
 from lean_sandbox.api.client import Client
 from lean_sandbox.api.config import load
 from lean_sandbox.api.events import EventRecorder
-from lean_sandbox.api.kubeconfig import Choice, choose
+from lean_sandbox.api.kubeconfig import Reader, choose
 from lean_sandbox.api.limits import Limits
 from lean_sandbox.api.telemetry import Observer
 from lean_sandbox.api.transport import Transport, TransportStatistics
@@ -397,7 +396,7 @@ def open_client(
     clock: Clock,
     observer: Observer | None = None,
     *,
-    read: Callable[[list[Path], str | None], Choice] = choose,
+    read: Reader = choose,
 ) -> Client:
     """Build the client that the settings describe. Raises ConfigError; makes no request.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lean_sandbox.api.errors import NotLeaderError
@@ -15,9 +15,7 @@ from lean_sandbox.settings_values import BOOLEAN, Form, choice
 from lean_sandbox.version import about
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lean_sandbox.api.kubeconfig import Choice
+    from lean_sandbox.api.kubeconfig import Reader
     from lean_sandbox.settings_flags import Scanned
 
 __all__ = ["config", "run"]
@@ -62,7 +60,7 @@ def _run(found: Effective) -> int:
             reading.close()
 
 
-def _serve(found: Effective, read: Callable[[list[Path], str | None], Choice]) -> int:
+def _serve(found: Effective, read: Reader) -> int:
     # structlog imports rich for coloured tracebacks where it is installed: 6 MiB that a controller
     # never uses. None in its place reads as not installed.
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]

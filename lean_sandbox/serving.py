@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from lean_sandbox.api.client import Client
 from lean_sandbox.api.errors import ConfigError
-from lean_sandbox.api.kubeconfig import Choice, apart
+from lean_sandbox.api.kubeconfig import Reader, apart
 from lean_sandbox.api.telemetry import Observer
 from lean_sandbox.app import Controller, open_client
 from lean_sandbox.clock import Clock, SystemClock
@@ -125,9 +124,7 @@ def _with_debug(
     return handle
 
 
-async def run_until_signalled(
-    settings: Settings, read: Callable[[list[Path], str | None], Choice] = apart
-) -> bool:
+async def run_until_signalled(settings: Settings, read: Reader = apart) -> bool:
     """Run the controller with its listeners until SIGINT or SIGTERM; a second signal stops at once.
 
     ``read`` reads the kubeconfig, see :func:`.api.config.load`. Returns whether it ended in good

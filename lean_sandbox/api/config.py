@@ -24,7 +24,7 @@ import binascii
 import os
 import ssl
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ from lean_sandbox.api.kubeconfig import (
     Choice,
     Cluster,
     Place,
+    Reader,
     User,
     UserExec,
     choose,
@@ -67,7 +68,7 @@ def load(
     environ: Mapping[str, str] | None = None,
     home: Path | None = None,
     service_account: Path = SERVICE_ACCOUNT,
-    read: Callable[[list[Path], str | None], Choice] = choose,
+    read: Reader = choose,
 ) -> Connection:
     """Find the settings and return the connection they describe.
 

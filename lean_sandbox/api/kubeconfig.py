@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ __all__ = [
     "Choice",
     "Cluster",
     "Place",
+    "Reader",
     "Reading",
     "User",
     "UserExec",
@@ -146,6 +147,10 @@ class Place:
     def error(self, problem: str, way_out: str = "") -> ConfigError:
         """Return an error that names this place."""
         return ConfigError(problem, source=self.source, field=self.field, way_out=way_out)
+
+
+Reader: TypeAlias = Callable[[list[Path], str | None], Choice]
+"""Reads the files and returns what they say of the context, or of the current one."""
 
 
 def choose(files: list[Path], wanted: str | None) -> Choice:

@@ -61,7 +61,7 @@ class Acquaintance:
                 await self._look(due[0])
                 continue
             for key in due:
-                strangers.drop(key)
+                strangers.take(key)
             self._on_crowd()
 
     async def _look(self, key: Key) -> None:
@@ -88,4 +88,4 @@ class Acquaintance:
             return
         self._backoff.reset()
         # A page without it: it is gone already, or has left the selector.
-        self._intake.strangers.drop(key)
+        self._intake.strangers.take(key)

@@ -26,7 +26,6 @@ from lean_sandbox.watch.wire import (
     PartialItem,
     TableRow,
     WatchLine,
-    as_version,
     column_positions,
 )
 
@@ -243,9 +242,7 @@ class Feed(Generic[E]):
                 f"a row of {self._kind.resource.plural} has no object, and its cells do not do"
             )
         key = key_of(namespace, str(row.cells[at]))
-        is_doubt = self._intake.cells(
-            key, CellsRow(event_type, as_version(version), version, columns)
-        )
+        is_doubt = self._intake.cells(key, CellsRow(event_type, version, columns))
         self.version = version
         if self._on_event is not None:
             self._on_event(namespace)

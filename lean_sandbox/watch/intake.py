@@ -10,13 +10,13 @@ and the answers to our own requests) never lead backwards, whichever of them is 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from filters import Change, EventType, Examiner, Verdict
+from lean_sandbox.watch.ended import Ended
 from lean_sandbox.watch.kind import Kind, Notice
 from lean_sandbox.watch.rows import row_of
 from lean_sandbox.watch.store import Entry, Key, Store, key_of
@@ -31,7 +31,6 @@ Told = Callable[[str, EventType, MetaRow, Verdict], None]
 """Is told of an event: the plural of its kind, its type, what it showed, what was made of it."""
 
 _NOTHING = Change(0)
-_ENDED_REMEMBERED = 512
 _KNOWN = Verdict(_NOTHING, "dropped: known already", passed=False)
 _ELSEWHERE = Verdict(_NOTHING, "dropped: in a namespace of another shard", passed=False)
 _CONTRADICTS = Verdict(Change.COLUMNS, "contradicts what is remembered", passed=True)
@@ -68,7 +67,7 @@ class Intake(Generic[E]):
         self._examiner = Examiner(kind.predicate, objects=store.__len__)
         # By namespace whose list is under way: what was known before and has not been listed yet.
         self._missing: dict[str | None, set[Key]] = {}
-        self._ended = _Ended(_ENDED_REMEMBERED)
+        self._ended: Ended[str] = Ended()
         self.strangers = Strangers()
         # By key of an object that is being written: how to take what may be the echo of that.
         self._held: dict[Key, Callable[[], object]] = {}
@@ -145,22 +144,14 @@ class Intake(Generic[E]):
 
     def row(self, event_type: EventType, row: MetaRow) -> None:
         """Take an event that carries metadata and perhaps columns."""
-        if self.strangers.expected and event_type is EventType.MODIFIED:
-            key = Key(row.namespace, row.name)
-            if self._holds(key, lambda: self._handle(event_type, row, None, initial=False)):
-                return
-        self._handle(event_type, row, None, initial=False)
+        self._take_or_hold(event_type, row, None, initial=False)
 
     def full(self, event_type: EventType, item: Any, *, initial: bool) -> None:
         """Take an event, or a list's item, that carries the whole object."""
         row = self._row_of_full(item)
         if self._missing:
             self.present(row.namespace, row.name)
-        if self.strangers.expected and event_type is EventType.MODIFIED:
-            key = Key(row.namespace, row.name)
-            if self._holds(key, lambda: self._handle(event_type, row, item, initial=initial)):
-                return
-        self._handle(event_type, row, item, initial=initial)
+        self._take_or_hold(event_type, row, item, initial=initial)
         if self.strangers:
             self._introduce(key_of(row.namespace, row.name))
 
@@ -197,6 +188,15 @@ class Intake(Generic[E]):
             take = self._held.pop(key, None)
             if take is not None:
                 take()
+
+    def _take_or_hold(
+        self, event_type: EventType, row: MetaRow, item: Any, *, initial: bool
+    ) -> None:
+        if self.strangers.expected and event_type is EventType.MODIFIED:
+            key = Key(row.namespace, row.name)
+            if self._holds(key, lambda: self._handle(event_type, row, item, initial=initial)):
+                return
+        self._handle(event_type, row, item, initial=initial)
 
     def _holds(self, key: Key, take: Callable[[], object]) -> bool:
         if key not in self.strangers.expected:
@@ -354,33 +354,3 @@ class Intake(Generic[E]):
         saw_deletion = row is not None and row.deletion_timestamp is not None
         self._notify(Notice(key, Change.GONE, old, None, saw_deletion=saw_deletion))
         return verdict
-
-
-class _Ended:
-    """The objects that ended last, so that a late answer does not bring one back.
-
-    Only answers under way when the end was seen are at risk, so few suffice. An answer of a later
-    version than the end shows an object that had only stopped matching the watch's selector.
-    """
-
-    __slots__ = ("_limit", "_versions")
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._versions: OrderedDict[str, int] = OrderedDict()
-
-    def add(self, uid: str, version: int) -> None:
-        """Remember an end and its version, 0 for one after which nothing can follow."""
-        self._versions[uid] = version
-        self._versions.move_to_end(uid)
-        if len(self._versions) > self._limit:
-            self._versions.popitem(last=False)
-
-    def discard(self, uid: str) -> None:
-        """Forget an end: the object has been shown alive."""
-        self._versions.pop(uid, None)
-
-    def covers(self, uid: str, version: int) -> bool:
-        """Tell whether a state of this version is one from before the end."""
-        ended_at = self._versions.get(uid)
-        return ended_at is not None and (ended_at == 0 or version <= ended_at)

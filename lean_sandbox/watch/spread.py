@@ -59,11 +59,6 @@ class Spread:
         self.wide = make(None, self._saw)
         informers.append(self.wide)
 
-    @property
-    def namespaces(self) -> tuple[str, ...]:
-        """The namespaces that have a watch of their own."""
-        return tuple(self._own)
-
     def begin(self, group: TaskGroup) -> None:
         """Allow moves from now on; the watches run in ``group``."""
         self._group = group

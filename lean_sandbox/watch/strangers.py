@@ -6,7 +6,6 @@ it. What stays unknown was made by somebody else and has to be looked at.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,18 +13,17 @@ import anyio
 import msgspec
 
 from filters import EventType
+from lean_sandbox.watch.ended import Ended
 from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.wire import as_version
 
 __all__ = ["CellsRow", "Strangers"]
 
-_ENDED_REMEMBERED = 512
-
 
 class CellsRow(msgspec.Struct, frozen=True, gc=False):
-    """An event that carried nothing but cells; ``version`` is the number of its version."""
+    """An event that carried nothing but cells."""
 
     event_type: EventType
-    version: int
     resource_version: str
     columns: dict[str, str]
 
@@ -39,7 +37,7 @@ class Strangers:
 
     def __init__(self) -> None:
         self._waiting: dict[Key, CellsRow] = {}
-        self._ended: OrderedDict[Key, int] = OrderedDict()
+        self._ended: Ended[Key] = Ended()
         #: What is just being made or written by ourselves.
         self.expected: set[Key] = set()
         self._arrivals: dict[str, anyio.Event] = {}
@@ -61,13 +59,12 @@ class Strangers:
     def note(self, key: Key, row: CellsRow) -> None:
         """Keep a row until its object is known."""
         if row.event_type is EventType.DELETED:
-            self.drop(key)
-            self._ended[key] = row.version
-            self._ended.move_to_end(key)
-            if len(self._ended) > _ENDED_REMEMBERED:
-                self._ended.popitem(last=False)
+            self.take(key)
+            # Without a number nothing says that it came before: the name may be taken again.
+            if version := as_version(row.resource_version):
+                self._ended.add(key, version)
             return
-        self._ended.pop(key, None)
+        self._ended.discard(key)
         self._waiting[key] = row
         if key not in self.expected:
             self._arrived(key)
@@ -78,12 +75,8 @@ class Strangers:
             arrival.set()
 
     def take(self, key: Key) -> CellsRow | None:
-        """Return the row that waits for an object which has become known, and forget it."""
+        """Return the row that waits for an object, if any, and forget it."""
         return self._waiting.pop(key, None)
-
-    def drop(self, key: Key) -> None:
-        """Forget the row of an object, if any waits."""
-        self._waiting.pop(key, None)
 
     def of(self, namespace: str) -> list[Key]:
         """Return who waits in a namespace."""
@@ -99,5 +92,5 @@ class Strangers:
             await arrival.wait()
 
     def has_seen_end(self, key: Key, version: int) -> bool:
-        """Tell whether an unknown object of this name ended after ``version``."""
-        return self._ended.get(key, 0) > version
+        """Tell whether an unknown object of this name, of this version, has ended since."""
+        return self._ended.covers(key, version)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from lean_sandbox.settings import Settings
-from tests.support.world import NS, open_world, sandbox
+from tests.support.world import open_world, sandbox, watched
 
 
 async def received(form: str) -> int:
     """Return what the watch of Pods receives for one launch, the first of a watch left out."""
-    settings = Settings(sandbox_status_window=1.0, watch_representation=form, namespaces=(NS,))
-    async with open_world(settings) as world:
+    async with open_world(watched(form)) as world:
 
         def so_far() -> int:
             watches = world.controller.statistics().kinds["pods"].watch

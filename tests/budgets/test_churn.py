@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from lean_sandbox.settings import Settings
-from tests.support.world import NS, World, condition, open_world, pod_conditions, sandbox
+from tests.support.world import (
+    NS,
+    World,
+    condition,
+    open_world,
+    pod_conditions,
+    sandbox,
+    watched,
+)
 
 Json = dict[str, Any]
 
@@ -55,11 +63,6 @@ def churn(world: World, number: int) -> None:
     restarts(world, number + 1)
     mark(world, "annotations", "example.com/heartbeat", str(number))
     mark(world, "labels", "example.com/wave", str(number))
-
-
-def watched(form: str) -> Settings:
-    """Return settings for a watch of one namespace in this form, from its beginning."""
-    return Settings(sandbox_status_window=1.0, watch_representation=form, namespaces=(NS,))
 
 
 @pytest.mark.parametrize("form", ["table"])

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.settings import Settings
 from tests.support.clock import FakeClock
 from tests.support.world import (
     CONTROLLER,
@@ -24,6 +23,7 @@ from tests.support.world import (
     pod_conditions,
     sandbox,
     tracking,
+    watched,
 )
 
 Json = dict[str, Any]
@@ -34,8 +34,7 @@ LISTED = "agents.x-k8s.io/propagated-labels"
 @asynccontextmanager
 async def open_cells(plane: ControlPlane | None = None) -> AsyncIterator[World]:
     """Run a controller of one namespace, whose Pods are watched as cells."""
-    settings = Settings(sandbox_status_window=1.0, namespaces=(NS,))
-    async with open_world(settings, plane=plane) as world:
+    async with open_world(watched("cells"), plane=plane) as world:
         yield world
 
 

@@ -51,6 +51,7 @@ __all__ = [
     "running_status",
     "sandbox",
     "tracking",
+    "watched",
 ]
 
 Json = dict[str, Any]
@@ -411,6 +412,11 @@ def pod_body(
         "metadata": metadata,
         "spec": {"containers": [container]},
     }
+
+
+def watched(form: str) -> Settings:
+    """Return settings for a watch of one namespace in this form, from its beginning."""
+    return Settings(sandbox_status_window=1.0, watch_representation=form, namespaces=(NS,))
 
 
 def tracking(name: str = "sb-1") -> dict[str, str]:

@@ -191,22 +191,9 @@ def pod_row(
     )
 
 
-def pod_cells(
-    event_type: str,
-    name: str,
-    version: int,
-    *,
-    status: str = "Running",
-    ready: str = "1/1",
-    ip: str = "10.0.0.1",
-    node: str = "node-1",
-    first: bool = False,
-) -> Json:
+def pod_cells(event_type: str, name: str, version: int, **cells: Any) -> Json:
     """Return an event of a Pod of which nothing but the cells is told."""
-    cells = [name, ready, status, 0, "5m", ip, node]
-    made = table(event_type, {"resourceVersion": str(version)}, cells, POD_COLUMNS)
-    if not first:
-        made["object"]["columnDefinitions"] = None
+    made = pod_row(event_type, name, version, **cells)
     made["object"]["rows"][0]["object"] = None
     return made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,6 +81,7 @@ async def open_pods(
     *,
     namespaces: tuple[str, ...] = (),
     makes_objects: bool = True,
+    admits: Callable[[str], bool] | None = None,
 ) -> AsyncIterator[Pods]:
     """Run the watches for the body of the ``async with``."""
     clock = FakeClock()
@@ -88,6 +89,8 @@ async def open_pods(
     notices: list[Notice[PodEntry]] = []
     store: Store[PodEntry] = Store(kind.owner_of)
     intake = Intake(kind, store, notices.append)
+    if admits is not None:
+        intake.narrow(admits)
     async with open_scripted() as server:
         transport = Transport(Connection(server=server.url), clock=clock)
         informers = InformerGroup(
@@ -198,29 +201,14 @@ async def test_a_busier_namespace_takes_the_watch_of_the_quietest() -> None:
 
 async def test_a_namespace_of_another_shard_never_gets_its_own() -> None:
     """Its events are not taken in at all."""
-    kind = kinds.pods()
-    clock = FakeClock()
-    store: Store[PodEntry] = Store(kind.owner_of)
-    intake = Intake(kind, store, lambda _notice: None)
-    intake.narrow(lambda namespace: namespace == "own")
-    async with open_scripted() as server, anyio.create_task_group() as group:
-        transport = Transport(Connection(server=server.url), clock=clock)
-        informers = InformerGroup(
-            Client(transport), clock=clock, uniform=lambda: 0.0, options=WatchOptions()
-        )
-        informers.enter(group)
-        informers.makes_objects()
-        informers.start(intake)
-        pods = Pods(server, clock, informers, intake, store)
+    async with open_pods(admits=lambda namespace: namespace == "own") as pods:
         watch = await pods.listed()
         await watch.lines(pod_row("MODIFIED", "a", 101, namespace="other", first=True))
         for version in range(102, 102 + 2 * BUSY):
             await watch.line(pod_row("MODIFIED", "a", version, namespace="other"))
         await watch.line(pod_row("ADDED", "a", 300, namespace="own"))
         await until(lambda: pods.seen("own") == 300)
-        assert server.waiting == 0
-        group.cancel_scope.cancel()
-        await transport.aclose()
+        assert pods.server.waiting == 0
 
 
 async def test_who_is_not_expected_is_looked_at() -> None:
