@@ -204,7 +204,7 @@ def _add_local(commands: _Commands) -> None:
         "Writes a kubeconfig that kubectl and every other client can use.",
     )
     up.add_argument("--port", type=int, default=0, metavar="PORT", help="0 picks a free one")
-    up.add_argument("--tls", action="store_true", help="serve HTTPS (needs the openssl program)")
+    up.add_argument("--tls", action="store_true", help="serve HTTPS")
     up.add_argument(
         "--state", type=Path, default=None, metavar="FILE", help="keep the state over a restart"
     )

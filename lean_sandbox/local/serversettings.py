@@ -17,7 +17,7 @@ class LocalSettings:
     port: int = 0
     """Port to listen on; 0 picks a free one."""
     tls: bool = False
-    """Serve HTTPS with a certificate made at start (needs the ``openssl`` program)."""
+    """Serve HTTPS with a certificate made at start."""
     trust_anonymous: bool | None = None
     """Take requests without credentials for an administrator's; None means only without TLS.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from lean_sandbox.api import tls
 from lean_sandbox.api.connection import Connection
 from lean_sandbox.api.errors import ConnectFailed
 from lean_sandbox.api.transport import Transport
-from tests.api.certificates import Certificates
+from tests.api.certificates import Certificates, make_plain
 from tests.api.server import Answer, chunked, in_turn, reply, serve
 
 
@@ -99,3 +101,61 @@ def test_a_locked_key_never_asks_the_terminal(certificates: Certificates) -> Non
     locked = Path(certificates.folder, "locked.key")
     with pytest.raises(OSError, match="password"):
         tls.load_identity(context, certificate.read_bytes(), locked.read_bytes())
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Callable[..., Certificates]:
+    """Return a maker of authorities without key identifiers."""
+
+    def made(name: str, **options: timedelta) -> Certificates:
+        folder = tmp_path / name
+        folder.mkdir()
+        return make_plain(folder, **options)
+
+    return made
+
+
+async def test_an_authority_without_key_identifiers_is_trusted(
+    plain: Callable[..., Certificates],
+) -> None:
+    """The strict mode, default since Python 3.13, refuses it; clusters have such authorities."""
+    old = plain("old")
+    strict = ssl.create_default_context(cafile=old.authority)
+    strict.verify_flags |= ssl.VERIFY_X509_STRICT
+    async with serve(in_turn(reply()), tls=old.server_context()) as server:
+        url = server.url.replace("127.0.0.1", "localhost")
+        with pytest.raises(ConnectFailed, match="was refused"):
+            await ask(Connection(url, strict))
+        assert await ask(Connection(url, tls.trusting(file=old.authority))) == 200
+
+
+async def test_without_key_identifiers_the_chain_is_verified(
+    plain: Callable[..., Certificates],
+) -> None:
+    """An authority with the same name and another key has signed nothing."""
+    old, other = plain("old"), plain("other")
+    async with serve(in_turn(), tls=old.server_context()) as server:
+        url = server.url.replace("127.0.0.1", "localhost")
+        with pytest.raises(ConnectFailed, match="signature failure"):
+            await ask(Connection(url, tls.trusting(file=other.authority)))
+
+
+async def test_without_key_identifiers_the_dates_are_verified(
+    plain: Callable[..., Certificates],
+) -> None:
+    """A certificate that has ended is refused."""
+    old = plain("old", ends=timedelta(hours=-1))
+    async with serve(in_turn(), tls=old.server_context()) as server:
+        url = server.url.replace("127.0.0.1", "localhost")
+        with pytest.raises(ConnectFailed, match="certificate has expired"):
+            await ask(Connection(url, tls.trusting(file=old.authority)))
+
+
+async def test_without_key_identifiers_the_name_is_verified(
+    plain: Callable[..., Certificates],
+) -> None:
+    """A certificate for another host is refused."""
+    old = plain("old")
+    async with serve(in_turn(), tls=old.server_context()) as server:
+        with pytest.raises(ConnectFailed, match=r"expected name '127\.0\.0\.1'"):
+            await ask(Connection(server.url, tls.trusting(file=old.authority)))

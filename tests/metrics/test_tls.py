@@ -48,7 +48,7 @@ async def secured(folder: Path, **settings: Any) -> AsyncIterator[Scraper]:
 async def ask(scraper: Scraper, folder: Path, **limits: Any) -> httpx.Response:
     """Scrape with a client that trusts the authority of a folder."""
     context = ssl.create_default_context(cafile=folder / "ca.crt")
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         for name, value in limits.items():
