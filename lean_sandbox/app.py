@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lean_sandbox.run.leader import Elector
 
 __all__ = [
+    "Activity",
     "Controller",
     "ControllerStatistics",
     "KindStatistics",
@@ -74,6 +75,22 @@ class ControllerStatistics(msgspec.Struct, frozen=True):
     transport: TransportStatistics
     # By the name of the controller; "sandbox" is the same as ``workers``.
     workers_by_controller: dict[str, WorkerStatistics]
+
+
+class Activity(msgspec.Struct, frozen=True):
+    """What a controller is at and has done: enough to tell whether it is at rest.
+
+    ``busy`` counts, by queue, the keys that are worked on or may be now, ``delayed`` those that
+    wait for their time; ``passes`` and ``errors`` count by controller, ``cached`` by resource.
+    """
+
+    in_flight: int
+    streams: int
+    busy: dict[str, int]
+    delayed: dict[str, int]
+    passes: dict[str, int]
+    errors: dict[str, int]
+    cached: dict[str, int]
 
 
 class Controller:
@@ -348,11 +365,34 @@ class Controller:
         """What each watch is failing with at present, by resource; empty while all is well."""
         return self._informers.problems
 
+    def activity(self) -> Activity:
+        """Return what is under way and what was done, as of now."""
+        transport = self._client.transport.statistics()
+        queues = {name: queue.statistics() for name, queue in self.queues.items()}
+        workers = self._workers()
+        return Activity(
+            in_flight=transport.in_flight,
+            streams=transport.streams,
+            busy={
+                name: counted.running + counted.locked + sum(counted.depth.values())
+                for name, counted in queues.items()
+            },
+            delayed={name: counted.delayed for name, counted in queues.items()},
+            passes={
+                name: one.success + one.requeue + one.requeue_after + one.errors
+                for name, one in workers.items()
+            },
+            errors={name: one.errors for name, one in workers.items()},
+            cached={one.kind.resource.plural: len(one.store) for one in self.all_intakes},
+        )
+
+    def _workers(self) -> dict[str, WorkerStatistics]:
+        extensions = self.extensions.worker_statistics() if self.extensions is not None else {}
+        return {"sandbox": self.sandboxes.dispatcher.statistics(), **extensions}
+
     def statistics(self) -> ControllerStatistics:
         """Return the counters as they are now."""
-        workers = {"sandbox": self.sandboxes.dispatcher.statistics()}
-        if self.extensions is not None:
-            workers |= self.extensions.worker_statistics()
+        workers = self._workers()
         transport = self._client.transport.statistics()
         if self.elector is not None:
             transport += self.elector.client.transport.statistics()

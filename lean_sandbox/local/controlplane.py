@@ -15,13 +15,13 @@ import msgspec
 from aiohttp import web
 
 from lean_sandbox.clock import Clock, SystemClock
-from lean_sandbox.local.audit import AuditLog
+from lean_sandbox.local.audit import AuditEntry, AuditLog
 from lean_sandbox.local.auth import ANONYMOUS, UNSECURED, Authenticator, User
 from lean_sandbox.local.certificates import serving_context
 from lean_sandbox.local.claimprotection import ClaimProtection
 from lean_sandbox.local.direct import DirectAccess
 from lean_sandbox.local.documents import Documents
-from lean_sandbox.local.faults import Faults, Matcher
+from lean_sandbox.local.faults import Faults, HeldEvents, HeldRequests, Loss, Matcher
 from lean_sandbox.local.gc import GarbageCollector
 from lean_sandbox.local.handlers import Handlers
 from lean_sandbox.local.kubeconfig import kubeconfig, write_private
@@ -56,6 +56,7 @@ class ControlPlane:
         audit: every request and how it went.
         store: objects past HTTP, for tests.
         settings: the options it runs with.
+        clock: its time.
 
     """
 
@@ -79,28 +80,30 @@ class ControlPlane:
         self.settings = settings or LocalSettings()
         self.url = ""
         self.ca_pem: bytes | None = None
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
         self._rng = rng or random.Random()  # noqa: S311 - names, not secrets; the key has its own
         self._crds = crds
         self.audit = AuditLog(self.settings.audit_limit)
         self.faults = Faults()
         self._store = Store(self.settings.history)
         self._registry = Registry()
-        self._verbs = Verbs(self._store, self._registry, self._clock, self.settings, self._rng)
+        self._verbs = Verbs(self._store, self._registry, self.clock, self.settings, self._rng)
         self.store = DirectAccess(self._store, self._registry, self._verbs)
         self._collector = GarbageCollector(self._store, self._registry, self._verbs)
         self._lifecycle = Lifecycle(self._store, self._registry, self._verbs, self._verbs.addresses)
         self._protection = ClaimProtection(self._store, self._registry, self._verbs)
-        self._renderer = Renderer(self._clock.now)
+        self._renderer = Renderer(self.clock.now)
         self._watches = Watches(
             self._renderer,
-            self._clock,
+            self.clock,
             lambda: self._store.version,
+            faults=self.faults,
             backlog_limit=self.settings.watch_backlog,
             bookmark_interval_s=self.settings.bookmark_interval_s,
         )
         self._key = b""
         self._authenticator: Authenticator
+        self._api: ApiServer | None = None
         self._runner: web.ServerRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._saved_version = 0
@@ -114,7 +117,7 @@ class ControlPlane:
             self._lifecycle.ca_pem = self.ca_pem.decode()
         self._load()
         self._bootstrap()
-        server = self._server()
+        server = self._api = self._server()
         # Cancelling the handler of a client that left frees its watch at once.
         self._runner = web.ServerRunner(
             web.Server(
@@ -181,7 +184,7 @@ class ControlPlane:
         subresources.handlers = handlers
         return ApiServer(
             settings=self.settings,
-            clock=self._clock,
+            clock=self.clock,
             registry=self._registry,
             handlers=handlers,
             watches=self._watches,
@@ -206,7 +209,7 @@ class ControlPlane:
             trusted = not self.settings.tls
         self._authenticator = Authenticator(
             self._key,
-            self._clock.now,
+            self.clock.now,
             self._account_uid,
             nobody=UNSECURED if trusted else ANONYMOUS,
         )
@@ -261,7 +264,7 @@ class ControlPlane:
 
     async def _save_now_and_then(self) -> None:
         while True:
-            await self._clock.sleep(self.settings.save_interval_s)
+            await self.clock.sleep(self.settings.save_interval_s)
             if self._store.version != self._saved_version:
                 self._save()
 
@@ -322,23 +325,25 @@ class ControlPlane:
         self,
         verb: str,
         resource: str,
-        status: int,
+        status: int | Loss,
         times: int = 1,
         *,
         body: Mapping[str, Any] | bytes | None = None,
         retry_after: int | None = None,
         match: Matcher | None = None,
+        after: bool = False,
     ) -> None:
         """Answer the next ``times`` matching requests with ``status`` and do nothing else.
 
         Args:
             verb: get, list, watch, create, update, patch, delete, deletecollection, or ``*``.
             resource: plural, with ``/status`` and the like for a subresource, or ``*``.
-            status: HTTP code.
+            status: HTTP code, or the way in which the answer is lost.
             times: how many requests fail.
             body: the answer's body; a Status fitting the code by default.
             retry_after: seconds of a Retry-After header.
             match: a further test on the request.
+            after: carry the request out first, so that only its answer fails; not for watches.
 
         """
         self.faults.fail_next(
@@ -349,7 +354,37 @@ class ControlPlane:
             body=body,
             retry_after_s=retry_after,
             match=match,
+            after=after,
         )
+
+    def hold(
+        self,
+        verb: str,
+        resource: str,
+        *,
+        answers: bool = True,
+        times: int | None = None,
+        match: Matcher | None = None,
+    ) -> HeldRequests:
+        """Hold matching requests until what is returned is released.
+
+        With ``answers`` a request is carried out when it comes and only its answer waits, so that
+        the answer is older than what happens meanwhile; without, the request itself waits.
+        At most ``times`` requests are held, or any number.
+        """
+        return self.faults.hold(verb, resource, answers=answers, times=times, match=match)
+
+    def hold_events(self, plural: str) -> HeldEvents:
+        """Hold the events, bookmarks included, of all watches of a kind until they are released.
+
+        A watch that opens meanwhile shows nothing either, and then the state it was opened at.
+        """
+        return self.faults.hold_events(plural)
+
+    @property
+    def pending(self) -> list[AuditEntry]:
+        """What is being answered at present, watches among them."""
+        return [] if self._api is None else list(self._api.pending.values())
 
     def delay(self, verb: str, resource: str, seconds: float) -> None:
         """Hold back matching requests by ``seconds``; zero ends it."""

@@ -1,30 +1,50 @@
-"""Failures and delays on demand, so that clients can be seen to survive them."""
+"""Failures, delays and held messages on demand, so that clients can be seen to survive them.
+
+A request can fail before it is carried out (nothing happened) or afterwards (it happened, and the
+client does not learn of it). Requests, answers and the events of watches can be held and let go in
+any order, as networks and caches between a client and the store reorder them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
+import anyio
 import msgspec
 
+from lean_sandbox.clock import Clock
+from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.target import Target
 
-__all__ = ["Faults", "Matcher"]
+__all__ = ["ChosenFailure", "Faults", "HeldEvents", "HeldRequests", "Loss", "Matcher"]
 
 Matcher = Callable[[Target], bool]
+
+
+class Loss(Enum):
+    """How an answer can be lost, in place of a status code."""
+
+    RESET = "reset"
+    """The connection breaks."""
+    SILENCE = "silence"
+    """Nothing comes, until the client gives up."""
 
 
 @dataclass(slots=True)
 class _Fault:
     verb: str
     resource: str
-    status: int
+    status: int | Loss
     left: int
     body: Mapping[str, Any] | bytes | None
     retry_after_s: int | None
     match: Matcher | None
+    after: bool
 
 
 @dataclass(slots=True)
@@ -42,6 +62,73 @@ class ChosenFailure(Exception):  # noqa: N818 - carries an answer, not a defect
         self.status = status
         self.body = body
         self.retry_after_s = retry_after_s
+
+
+@dataclass(slots=True, eq=False)
+class HeldRequests:
+    """Requests that wait until they are let go; see ControlPlane.hold."""
+
+    verb: str
+    resource: str
+    answers: bool
+    """They are carried out at once, and only their answers wait."""
+    match: Matcher | None
+    left: int | None
+    """How many more requests are held; None for any number."""
+    waiting: list[AuditEntry] = field(default_factory=list)
+    """What waits at present, in the order of arrival."""
+    _open: anyio.Event = field(default_factory=anyio.Event)
+
+    def release(self) -> None:
+        """Let everything go on, and hold nothing more."""
+        self._open.set()
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether it was released."""
+        return self._open.is_set()
+
+    def takes(self, target: Target, *, answers: bool) -> bool:
+        """Say whether a request, or its answer, has to wait here; counts it."""
+        if self.is_over or self.answers is not answers or self.left == 0:
+            return False
+        if not _fits(self.verb, self.resource, target):
+            return False
+        if self.match is not None and not self.match(target):
+            return False
+        if self.left is not None:
+            self.left -= 1
+        return True
+
+    async def wait(self, entry: AuditEntry) -> None:
+        """Wait until it is released."""
+        self.waiting.append(entry)
+        try:
+            await self._open.wait()
+        finally:
+            self.waiting.remove(entry)
+
+
+class HeldEvents:
+    """The events of one kind that wait until they are let go; see ControlPlane.hold_events."""
+
+    def __init__(self, plural: str, wake: Callable[[str], None]) -> None:
+        self.plural = plural
+        self.allowed = 0
+        """How many events each watch has been allowed since the hold began."""
+        self.is_over = False
+        self._wake = wake
+
+    def release(self, count: int | None = None) -> None:
+        """Let the next ``count`` events of each watch go; all, and hold nothing more, by default.
+
+        Events beyond what waits may pass later: an allowance does not end.
+        """
+        if count is None:
+            self.is_over = True
+        else:
+            self.allowed += count
+        self._wake(self.plural)
 
 
 _REASONS = {
@@ -65,25 +152,33 @@ def _fits(verb: str, resource: str, target: Target) -> bool:
 
 
 class Faults:
-    """The failures and delays waiting for their requests."""
+    """The failures, delays and holds waiting for their requests."""
 
     def __init__(self) -> None:
         self._faults: list[_Fault] = []
         self._delays: list[_Delay] = []
+        self._requests: list[HeldRequests] = []
+        self._events: dict[str, HeldEvents] = {}
+        self._silenced: list[AuditEntry] = []
+        self.wake: Callable[[str], None] = lambda _plural: None
+        """Is called when events of a kind may go on; set by what sends them."""
 
     def fail_next(
         self,
         verb: str,
         resource: str,
-        status: int,
+        status: int | Loss,
         *,
         times: int,
         body: Mapping[str, Any] | bytes | None,
         retry_after_s: int | None,
         match: Matcher | None,
+        after: bool,
     ) -> None:
         """Answer the next matching requests with ``status``; see ControlPlane.fail_next."""
-        self._faults.append(_Fault(verb, resource, status, times, body, retry_after_s, match))
+        self._faults.append(
+            _Fault(verb, resource, status, times, body, retry_after_s, match, after)
+        )
 
     def delay(self, verb: str, resource: str, seconds: float) -> None:
         """Hold matching requests back; zero seconds ends it."""
@@ -91,33 +186,116 @@ class Faults:
         if seconds > 0:
             self._delays.append(_Delay(verb, resource, seconds))
 
-    def clear(self) -> None:
-        """Forget all failures and delays."""
-        self._faults.clear()
-        self._delays.clear()
+    def hold(
+        self, verb: str, resource: str, *, answers: bool, times: int | None, match: Matcher | None
+    ) -> HeldRequests:
+        """Hold matching requests until they are released; see ControlPlane.hold."""
+        held = HeldRequests(verb, resource, answers, match, times)
+        self._requests = [one for one in self._requests if not one.is_over or one.waiting]
+        self._requests.append(held)
+        return held
+
+    def hold_events(self, plural: str) -> HeldEvents:
+        """Hold the events of a kind until they are released; see ControlPlane.hold_events."""
+        held = self.events_held(plural)
+        if held is None:
+            held = self._events[plural] = HeldEvents(plural, self.wake)
+        return held
+
+    def events_held(self, plural: str) -> HeldEvents | None:
+        """Return the hold on the events of a kind, if there is one."""
+        held = self._events.get(plural)
+        return None if held is None or held.is_over else held
 
     @property
     def is_idle(self) -> bool:
-        """Say whether nothing is waiting, the common case."""
-        return not self._faults and not self._delays
+        """Say whether nothing is waiting for a request or an event."""
+        is_holding = self._events and self.held_kinds
+        return not (self._faults or self._delays or self._requests or is_holding)
 
-    def delay_of(self, target: Target) -> float:
-        """Return the seconds a request is held back."""
-        return sum(d.seconds for d in self._delays if _fits(d.verb, d.resource, target))
+    @property
+    def waiting(self) -> list[AuditEntry]:
+        """What is held, or will never be answered, at present."""
+        held = [entry for one in self._requests for entry in one.waiting if not one.is_over]
+        return held + self._silenced
 
-    def check(self, target: Target) -> None:
-        """Raise the failure that waits for this request, if one does."""
+    @property
+    def held_kinds(self) -> set[str]:
+        """The kinds whose events are held."""
+        return {plural for plural, held in self._events.items() if not held.is_over}
+
+    def clear(self) -> None:
+        """Forget all failures and delays, and let go whatever is held."""
+        self._faults.clear()
+        self._delays.clear()
+        for requests in self._requests:
+            requests.release()
+        for events in self._events.values():
+            events.release()
+        self._requests.clear()
+        self._events.clear()
+
+    async def arrive(self, target: Target, entry: AuditEntry, clock: Clock) -> None:
+        """Do to a request what waits for it before it is carried out.
+
+        Raises:
+            ChosenFailure: it is answered with this instead.
+            ConnectionResetError: it is not answered.
+
+        """
+        if self._requests or self._delays or self._faults:
+            await self._hold(target, entry, answers=False)
+            seconds = sum(d.seconds for d in self._delays if _fits(d.verb, d.resource, target))
+            if seconds:
+                await clock.sleep(seconds)
+            await self._check(target, entry, after=False)
+
+    async def leave(self, target: Target, entry: AuditEntry) -> None:
+        """Do to an answer what waits for it, now that the request has been carried out.
+
+        Raises as :meth:`arrive` does.
+        """
+        if self._requests or self._faults:
+            await self._hold(target, entry, answers=True)
+            await self._check(target, entry, after=True)
+
+    async def _hold(self, target: Target, entry: AuditEntry, *, answers: bool) -> None:
+        for held in list(self._requests):
+            if held.takes(target, answers=answers):
+                await held.wait(entry)
+
+    async def _check(self, target: Target, entry: AuditEntry, *, after: bool) -> None:
         for fault in self._faults:
-            if _fits(fault.verb, fault.resource, target) and (
-                fault.match is None or fault.match(target)
+            if (
+                fault.after is after
+                and _fits(fault.verb, fault.resource, target)
+                and (fault.match is None or fault.match(target))
             ):
                 fault.left -= 1
                 if fault.left <= 0:
                     self._faults.remove(fault)
-                raise ChosenFailure(fault.status, _body(fault), fault.retry_after_s)
+                if isinstance(fault.status, Loss):
+                    await self._lose(fault.status, entry)
+                else:
+                    raise ChosenFailure(fault.status, _body(fault), fault.retry_after_s)
+
+    async def _lose(self, how: Loss, entry: AuditEntry) -> None:
+        if how is Loss.SILENCE:
+            with self._silence(entry):
+                await anyio.sleep_forever()
+        raise ConnectionResetError
+
+    @contextmanager
+    def _silence(self, entry: AuditEntry) -> Iterator[None]:
+        self._silenced.append(entry)
+        try:
+            yield
+        finally:
+            self._silenced.remove(entry)
 
 
 def _body(fault: _Fault) -> bytes:
+    assert isinstance(fault.status, int)
     if isinstance(fault.body, bytes):
         return fault.body
     if fault.body is not None:

@@ -66,10 +66,11 @@ class ApiServer:
         self._audit = audit
         self._faults = faults
         self._documents = documents
+        self.pending: dict[int, AuditEntry] = {}
+        """What is being answered at present, watches among them."""
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; whatever goes wrong becomes a Status body."""
-        start = self._clock.monotonic()
         target = read_target(request.method, request.path, request.query)
         headers = request.headers
         entry = AuditEntry(
@@ -90,14 +91,26 @@ class ApiServer:
             latency_s=0.0,
             query=request.query_string,
         )
+        self.pending[id(entry)] = entry
+        try:
+            return await self._handle(request, target, entry)
+        except ConnectionResetError:
+            if request.transport is not None:
+                request.transport.abort()
+            raise
+        finally:
+            del self.pending[id(entry)]
+
+    async def _handle(
+        self, request: web.BaseRequest, target: Target, entry: AuditEntry
+    ) -> web.StreamResponse:
+        start = self._clock.monotonic()
         try:
             answer = await self._answer(request, target, entry)
         except StatusError as error:
             answer = _refused(error)
         except ChosenFailure as failure:
-            answer = Answer(failure.status, failure.body)
-            if failure.retry_after_s is not None:
-                answer.headers["Retry-After"] = str(failure.retry_after_s)
+            answer = _chosen(failure)
         except PageNotFoundError:
             answer = _page_not_found()
         except ConnectionError:
@@ -107,10 +120,15 @@ class ApiServer:
             answer = _refused(internal(repr(error)))
         if isinstance(answer, web.StreamResponse):
             return answer
+        # Entered before anything can happen to the answer: the request has been carried out.
+        self._audit.add(entry)
+        try:
+            await self._faults.leave(target, entry)
+        except ChosenFailure as failure:
+            answer = _chosen(failure)
         entry.code = answer.code
         entry.response_bytes = len(answer.body)
         entry.latency_s = self._clock.monotonic() - start
-        self._audit.add(entry)
         return _response(answer)
 
     async def _answer(
@@ -123,11 +141,7 @@ class ApiServer:
         entry.user = user.name
         body = await self._read(request)
         entry.request_bytes = len(body)
-        if not self._faults.is_idle:
-            seconds = self._faults.delay_of(target)
-            if seconds:
-                await self._clock.sleep(seconds)
-            self._faults.check(target)
+        await self._faults.arrive(target, entry, self._clock)
         if self._authorizer is not None and not self._authorizer.allows(user, target):
             raise refusal(user, target)
         if not target.is_resource:
@@ -186,6 +200,13 @@ def _refused(error: StatusError) -> Answer:
     answer = Answer(error.code, error.body())
     if error.retry_after_s is not None:
         answer.headers["Retry-After"] = str(error.retry_after_s)
+    return answer
+
+
+def _chosen(failure: ChosenFailure) -> Answer:
+    answer = Answer(failure.status, failure.body)
+    if failure.retry_after_s is not None:
+        answer.headers["Retry-After"] = str(failure.retry_after_s)
     return answer
 
 

@@ -13,6 +13,7 @@ from aiohttp import web
 from lean_sandbox.clock import Clock
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.errors import StatusError
+from lean_sandbox.local.faults import Faults
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.represent import Accepted, Renderer
 from lean_sandbox.local.store import Collection, Entry, Event
@@ -90,11 +91,10 @@ class Watch:
             return ("MODIFIED" if did else "ADDED"), event.entry
         return ("DELETED", event.left()) if did else None
 
-    def take(self) -> list[tuple[Event, str, Entry]]:
-        """Return and forget what waits to be sent."""
-        taken = list(self._pending)
-        self._pending.clear()
-        return taken
+    def take(self, most: int | None = None) -> list[tuple[Event, str, Entry]]:
+        """Return and forget what waits to be sent, at most as many as given."""
+        count = len(self._pending) if most is None else min(most, len(self._pending))
+        return [self._pending.popleft() for _ in range(count)]
 
     def end(self) -> None:
         """End the stream after what waits to be sent."""
@@ -117,10 +117,13 @@ class Watches:
         clock: Clock,
         version: Callable[[], int],
         *,
+        faults: Faults,
         backlog_limit: int,
         bookmark_interval_s: float,
     ) -> None:
         self._version = version
+        self._faults = faults
+        faults.wake = self._wake
         self._renderer = renderer
         self._clock = clock
         self._limit = backlog_limit
@@ -135,6 +138,11 @@ class Watches:
         for watch in list(self._open):
             watch.cut()
         return len(self._open)
+
+    def _wake(self, plural: str) -> None:
+        for watch in self._open:
+            if watch.plan.kind.plural == plural:
+                watch.wake.set()
 
     def bookmark_all(self) -> None:
         """Send a bookmark of the store's newest version to every watcher that takes one.
@@ -181,18 +189,34 @@ class Watches:
             audit.response_bytes += len(data)
             await response.write(data)
 
+        plural = watch.plan.kind.plural
+        while self._faults.events_held(plural) is not None and not watch.is_cut:
+            watch.wake = anyio.Event()
+            await watch.wake.wait()
+        if watch.is_cut:
+            return
         opening, first = self._opening(watch)
         if opening:
             await send(opening)
         if watch.plan.failure is not None:
             return
+        sent_while_held = 0
         while not watch.is_cut:
-            batch = watch.take()
+            held = self._faults.events_held(plural)
+            if held is None:
+                sent_while_held = 0
+            batch = watch.take(None if held is None else held.allowed - sent_while_held)
             if batch:
+                sent_while_held += len(batch)
                 lines, first = self._lines(watch.plan, batch, first=first)
                 await send(lines)
                 continue
             now = self._clock.monotonic()
+            if held is not None:
+                # Nothing may be sent, not even that the stream ends in good order.
+                watch.wake = anyio.Event()
+                await watch.wake.wait()
+                continue
             if watch.is_over or now >= end:
                 return
             if watch.plan.bookmarks and (watch.is_bookmark_due or now >= next_bookmark):

@@ -81,13 +81,6 @@ def is_ready(world: World, name: str = "sb-1") -> bool:
     return "status" in stored and condition(stored, "Ready")["status"] == "True"
 
 
-def server_clock(world: World) -> FakeClock:
-    """Return the clock of the server, which stands still otherwise."""
-    clock = world.plane._clock
-    assert isinstance(clock, FakeClock)
-    return clock
-
-
 def refusals(world: World) -> int:
     """Return how many of the controller's requests were refused."""
     return sum(world.plane.audit.codes(CONTROLLER, at_least=400).values())
@@ -290,7 +283,7 @@ async def test_a_token_that_is_renewed_in_time_is_never_noticed(tmp_path: Path) 
     async with open_world(
         kubeconfig=lambda plane, folder: token_file(plane, folder, token, 3600)
     ) as world:
-        server = server_clock(world)
+        server = world.server_clock
         await world.ready_sandbox()
         for _ in range(6):
             await server.advance(2880.0)
@@ -309,7 +302,7 @@ async def test_an_expired_token_is_named_and_the_renewed_one_is_used_at_once(
     async with open_world(
         kubeconfig=lambda plane, folder: token_file(plane, folder, token, 3600)
     ) as world:
-        server = server_clock(world)
+        server = world.server_clock
         await world.ready_sandbox()
         await server.advance(4000.0)
         world.plane.drop_watches()

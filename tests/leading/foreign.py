@@ -13,7 +13,8 @@ from typing import Any
 from lean_sandbox.api.client import Client
 from lean_sandbox.api.errors import ApiError, NotFound, TransportError
 from lean_sandbox.api.resources import LEASES
-from tests.leading.rig import NS, Contender, JumpingClock
+from tests.leading.rig import NS, Contender
+from tests.support.clock import FakeClock
 
 __all__ = ["GoContender"]
 
@@ -26,7 +27,7 @@ _RENEW_DEADLINE_S = 10.0
 class GoContender:
     """Holds or contends for the Lease as a Go controller does."""
 
-    def __init__(self, client: Client, identity: str, clock: JumpingClock) -> None:
+    def __init__(self, client: Client, identity: str, clock: FakeClock) -> None:
         """Begin without knowing anything."""
         self.identity = identity
         self.client = client

@@ -23,7 +23,6 @@ from lean_sandbox.run.leader import Elector
 from lean_sandbox.run.lease import LEASE_NAME
 from lean_sandbox.settings import Settings
 from lean_sandbox.shards import lease_of, scope_of
-from tests.leading.rig import JumpingClock
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.world import NS, World
 
@@ -74,7 +73,7 @@ class Replicas:
         """Hold the parts."""
         self.plane = plane
         self.server_clock = server_clock
-        self.clock = JumpingClock()
+        self.clock = FakeClock()
         self.all: list[Replica] = []
         self.transports: list[Transport] = []
         self._folder = folder

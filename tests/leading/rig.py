@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +22,7 @@ from lean_sandbox.run.leader import Elector
 from lean_sandbox.run.lease import LEASE_NAME
 from tests.support.clock import EPOCH, FakeClock
 
-__all__ = ["LEASES", "NS", "Contender", "JumpingClock", "Rig", "allow", "open_rig"]
+__all__ = ["LEASES", "NS", "Contender", "Rig", "allow", "open_rig"]
 
 Json = dict[str, Any]
 NS = "election"
@@ -33,18 +32,10 @@ _HELD_S = 1.0
 _PATIENCE_S = 20.0
 
 
-class JumpingClock(FakeClock):
-    """A fake clock whose wall time can be set."""
-
-    def set_wall(self, ahead_s: float) -> None:
-        """Move the wall clock alone."""
-        self._start += timedelta(seconds=ahead_s)
-
-
 class Contender:
     """One of our electors, and what belongs to it."""
 
-    def __init__(self, elector: Elector, clock: JumpingClock, user: str) -> None:
+    def __init__(self, elector: Elector, clock: FakeClock, user: str) -> None:
         """Hold the parts."""
         self.elector = elector
         self.clock = clock
@@ -81,7 +72,7 @@ class Rig:
         """Hold the parts."""
         self.plane = plane
         self.server_clock = server_clock
-        self.clock = JumpingClock()
+        self.clock = FakeClock()
         self.contenders: list[Contender] = []
         #: Requests that the server holds back, and nobody shall wait for.
         self.held = 0
@@ -103,7 +94,7 @@ class Rig:
         name: str,
         *,
         user: str | None = None,
-        clock: JumpingClock | None = None,
+        clock: FakeClock | None = None,
         uniform: Callable[[], float] = lambda: 0.0,
         with_events: bool = False,
     ) -> Contender:

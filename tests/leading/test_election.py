@@ -15,8 +15,8 @@ from lean_sandbox.local.target import Target
 from lean_sandbox.run.leader import Elector
 from lean_sandbox.run.lease import LEASE_NAME, LeaseTimes
 from tests.leading.foreign import moment, other
-from tests.leading.rig import NS, JumpingClock, Rig, allow, open_rig
-from tests.support.clock import EPOCH
+from tests.leading.rig import NS, Rig, allow, open_rig
+from tests.support.clock import EPOCH, FakeClock
 
 DAY_S = 86400.0
 
@@ -185,7 +185,7 @@ async def test_a_release_waits_for_the_renewal_under_way() -> None:
 async def test_clocks_of_two_machines_are_never_compared(ahead_s: float) -> None:
     """A record is respected for its duration from when it is first seen, whatever it says."""
     async with open_rig() as rig:
-        far = JumpingClock()
+        far = FakeClock()
         far.set_wall(ahead_s)
         stamp = far.now().strftime("%Y-%m-%dT%H:%M:%S.000000Z")
         rig.put(

@@ -8,7 +8,8 @@ from datetime import datetime
 import pytest
 
 from tests.leading.foreign import GoContender, moment
-from tests.leading.rig import Contender, JumpingClock, Rig, open_rig
+from tests.leading.rig import Contender, Rig, open_rig
+from tests.support.clock import FakeClock
 
 _USER = "system:serviceaccount:election:foreign"
 
@@ -20,10 +21,10 @@ def foreign(rig: Rig, identity: str = "go", *, ahead_s: float = 0.0) -> GoConten
     return GoContender(rig.client(_USER), identity, clock)
 
 
-class _Following(JumpingClock):
+class _Following(FakeClock):
     """Passes as another clock does, with a wall time of its own."""
 
-    def __init__(self, other: JumpingClock) -> None:
+    def __init__(self, other: FakeClock) -> None:
         super().__init__()
         self._other = other
 

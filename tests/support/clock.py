@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import anyio.lowlevel
 
+from lean_sandbox.clock import Clock
+
 EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -31,6 +33,14 @@ class FakeClock:
     def now(self) -> datetime:
         """Return the wall-clock time of the test."""
         return self._start + timedelta(seconds=self._elapsed)
+
+    def set_wall(self, ahead_s: float) -> None:
+        """Move the wall clock alone, as NTP or an administrator does."""
+        self._start += timedelta(seconds=ahead_s)
+
+    def elsewhere(self, ahead_s: float = 0.0) -> Clock:
+        """Return the clock of another machine: time passes as here, its wall clock is its own."""
+        return _Elsewhere(self, self.now() + timedelta(seconds=ahead_s))
 
     def monotonic(self) -> float:
         """Return the seconds advanced so far."""
@@ -93,3 +103,23 @@ class FakeClock:
         alarm = anyio.Event()
         heapq.heappush(self._sleepers, (deadline, next(self._order), alarm))
         return alarm
+
+
+class _Elsewhere:
+    """Time as it passes by another clock, with a wall clock of its own."""
+
+    def __init__(self, here: FakeClock, now: datetime) -> None:
+        self._here = here
+        self._start = now - timedelta(seconds=here.monotonic())
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._here.monotonic())
+
+    def monotonic(self) -> float:
+        return self._here.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await self._here.sleep(seconds)
+
+    async def wait(self, event: anyio.Event, timeout_s: float | None) -> bool:
+        return await self._here.wait(event, timeout_s)

@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from itertools import chain, count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 
 from lean_sandbox.api.client import Client
 from lean_sandbox.api.config import load
@@ -37,6 +35,7 @@ from lean_sandbox.settings import Settings
 from lean_sandbox.watch.informer import WatchOptions
 from lean_sandbox.watch.store import Key
 from tests.support.clock import FakeClock
+from tests.support.rest import Rest
 
 __all__ = [
     "CONTROLLER",
@@ -57,8 +56,6 @@ __all__ = [
 Json = dict[str, Any]
 NS = "ns"
 CONTROLLER = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"
-_PATIENCE_S = 20.0
-_BOOKMARK_S = 60.0
 # Read by the controller, reported nowhere: a change of it is worth a pass and no write.
 _POKE = "agents.x-k8s.io/sandbox-template-ref"
 HASH_LABEL = "agents.x-k8s.io/sandbox-name-hash"
@@ -93,121 +90,35 @@ def condition(obj: Json, type_: str) -> Json:
     return result
 
 
-class World:
+class World(Rest):
     """Everything a case needs; see the module docstring."""
 
+    controller: Controller
+
     def __init__(
-        self, plane: ControlPlane, controller: Controller, clock: FakeClock, admin: Client
+        self,
+        plane: ControlPlane,
+        controller: Controller,
+        clock: FakeClock,
+        admin: Client,
+        user: str = CONTROLLER,
     ) -> None:
         """Hold the parts; ``admin`` may do everything over HTTP, as a user with kubectl."""
-        self.plane = plane
-        self.controller = controller
-        self.clock = clock
+        super().__init__(plane, controller, clock, user)
         self.admin = admin
         self.reports: list[PassReport[Key]] = []
         self.scope = anyio.CancelScope()
-
-    # -- time and rest ---------------------------------------------------------------------------
-
-    async def settle(self) -> None:
-        """Wait until the controller has seen everything and is idle at this moment of the clock."""
-        with anyio.fail_after(_PATIENCE_S):
-            quiet = 0
-            while quiet < 3:
-                await self.plane.settled()
-                version = self.plane.bookmark_now()
-                for turn in count(1):
-                    if self._has_seen(version):
-                        break
-                    await anyio.lowlevel.checkpoint()
-                    # A watch that opened after the bookmark was sent has to be sent another one.
-                    if self.plane.store.version != version or turn % 100 == 0:
-                        version = self.plane.bookmark_now()
-                for _ in range(10):
-                    await anyio.lowlevel.checkpoint()
-                idle = not self._is_busy() and self.plane.store.version == version
-                quiet = quiet + 1 if idle else 0
-
-    async def advance(self, seconds: float) -> None:
-        """Move the clock, settling wherever a timer rings, for requests take no time by it.
-
-        Each watch gets a bookmark a minute, as from a real server.
-        """
-        await self.settle()
-        until_s = self.clock.monotonic() + seconds
-        while (left_s := until_s - self.clock.monotonic()) > 0.0:
-            next_s = self.clock.next_s
-            await self.clock.advance(min(left_s, _BOOKMARK_S, left_s if next_s is None else next_s))
-            await self.settle()
-
-    async def pass_time(self, seconds: float) -> None:
-        """Move the clock in small steps while some watches cannot be opened, so none settles."""
-        with anyio.fail_after(_PATIENCE_S):
-            until_s = self.clock.monotonic() + seconds
-            while True:
-                for _ in range(50):
-                    await anyio.lowlevel.checkpoint()
-                while self.controller.statistics().transport.in_flight:
-                    await anyio.lowlevel.checkpoint()
-                if (left_s := until_s - self.clock.monotonic()) <= 0.0:
-                    return
-                await self.clock.advance(min(left_s, 0.25))
-
-    async def cut_watches(self) -> None:
-        """Cut every watch connection and wait until the controller has noticed."""
-        with anyio.fail_after(_PATIENCE_S):
-            self.plane.drop_watches()
-            while self._streams() or self.plane.open_watches:
-                await anyio.lowlevel.checkpoint()
-
-    async def recover(self, within_s: float = 300.0) -> float:
-        """Let the watches come back after a fault, moving the clock, and settle.
-
-        Returns how long that took by the clock; fails when it takes longer than ``within_s``.
-        """
-        began = self.clock.monotonic()
-        with anyio.fail_after(_PATIENCE_S):
-            while True:
-                for _ in range(50):
-                    await anyio.lowlevel.checkpoint()
-                while self._is_busy() or self._streams() != self.plane.open_watches:
-                    await anyio.lowlevel.checkpoint()
-                if self._streams() == len(list(chain(*self.controller.seen_versions().values()))):
-                    break
-                took_s = self.clock.monotonic() - began
-                assert took_s <= within_s, self.controller.problems
-                await self.clock.advance(0.25)
-        await self.settle()
-        return self.clock.monotonic() - began
 
     def kill(self) -> None:
         """End the controller at once, as a crash does; ends the world's block at the next wait."""
         self.scope.cancel()
 
-    def _streams(self) -> int:
-        return self.controller.statistics().transport.streams
-
-    async def until(self, holds: Callable[[], object]) -> None:
-        """Wait until something holds, for moments at which the controller cannot come to rest."""
-        with anyio.fail_after(_PATIENCE_S):
-            while not holds():
-                await anyio.lowlevel.checkpoint()
-
-    def _has_seen(self, version: int) -> bool:
-        return all(
-            seen is not None and int(seen) >= version
-            for versions in self.controller.seen_versions().values()
-            for seen in versions
-        )
-
-    def _is_busy(self) -> bool:
-        extensions = self.controller.extensions
-        queues = [self.controller.queue, *(extensions.queues.values() if extensions else ())]
-        transport = self.controller.statistics().transport
-        return bool(transport.in_flight) or any(
-            counted.running or counted.locked or sum(counted.depth.values())
-            for counted in (queue.statistics() for queue in queues)
-        )
+    @property
+    def server_clock(self) -> FakeClock:
+        """The clock of the server, which stands still unless it is the controller's."""
+        clock = self.plane.clock
+        assert isinstance(clock, FakeClock)
+        return clock
 
     # -- objects ---------------------------------------------------------------------------------
 

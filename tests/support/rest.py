@@ -1,0 +1,175 @@
+"""When a controller has come to rest, how time passes meanwhile, and what it waits for if not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain, count
+
+import anyio
+import anyio.lowlevel
+
+from lean_sandbox.local.controlplane import ControlPlane
+from tests.support.clock import FakeClock
+from tests.support.observable import Observable
+
+__all__ = ["Rest"]
+
+_PATIENCE_S = 20.0
+_BOOKMARK_S = 60.0
+
+
+class Rest:
+    """A controller over a control plane, and a clock that a test moves.
+
+    Requests and events that the control plane holds are waited for by nobody: with some of them
+    the controller is at rest when everything else is done.
+    """
+
+    def __init__(
+        self, plane: ControlPlane, controller: Observable, clock: FakeClock, user: str
+    ) -> None:
+        """Hold the parts; ``user`` is as whom the controller asks."""
+        self.plane = plane
+        self.controller = controller
+        self.clock = clock
+        self.user = user
+
+    async def settle(self) -> None:
+        """Wait until the controller has seen everything and is idle at this moment of the clock."""
+        with self._patience("came to rest"):
+            quiet = 0
+            while quiet < 3:
+                await self.plane.settled()
+                version = self.plane.bookmark_now()
+                for turn in count(1):
+                    if self._has_seen(version):
+                        break
+                    await anyio.lowlevel.checkpoint()
+                    # A watch that opened after the bookmark was sent has to be sent another one.
+                    if self.plane.store.version != version or turn % 100 == 0:
+                        version = self.plane.bookmark_now()
+                before = self._progress()
+                for _ in range(30 if self._held() else 10):
+                    await anyio.lowlevel.checkpoint()
+                idle = not self._is_busy(before) and self.plane.store.version == version
+                quiet = quiet + 1 if idle else 0
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock, settling wherever a timer rings, for requests take no time by it.
+
+        Each watch gets a bookmark a minute, as from a real server.
+        """
+        await self.settle()
+        until_s = self.clock.monotonic() + seconds
+        while (left_s := until_s - self.clock.monotonic()) > 0.0:
+            next_s = self.clock.next_s
+            await self.clock.advance(min(left_s, _BOOKMARK_S, left_s if next_s is None else next_s))
+            await self.settle()
+
+    async def pass_time(self, seconds: float) -> None:
+        """Move the clock in small steps while some watches cannot be opened, so none settles."""
+        with self._patience("let time pass"):
+            until_s = self.clock.monotonic() + seconds
+            while True:
+                for _ in range(50):
+                    await anyio.lowlevel.checkpoint()
+                while self.controller.activity().in_flight > self._held():
+                    await anyio.lowlevel.checkpoint()
+                if (left_s := until_s - self.clock.monotonic()) <= 0.0:
+                    return
+                await self.clock.advance(min(left_s, 0.25))
+
+    async def cut_watches(self) -> None:
+        """Cut every watch connection and wait until the controller has noticed."""
+        with self._patience("noticed that its watches were cut"):
+            self.plane.drop_watches()
+            while self._streams() or self.plane.open_watches:
+                await anyio.lowlevel.checkpoint()
+
+    async def recover(self, within_s: float = 300.0) -> float:
+        """Let the watches come back after a fault, moving the clock, and settle.
+
+        Returns how long that took by the clock; fails when it takes longer than ``within_s``.
+        """
+        began = self.clock.monotonic()
+        with self._patience("recovered"):
+            while True:
+                before = self._progress()
+                for _ in range(50):
+                    await anyio.lowlevel.checkpoint()
+                while self._is_busy(before) or self._streams() != self.plane.open_watches:
+                    before = self._progress()
+                    for _ in range(30 if self._held() else 1):
+                        await anyio.lowlevel.checkpoint()
+                if self._streams() == len(list(chain(*self.controller.seen_versions().values()))):
+                    break
+                took_s = self.clock.monotonic() - began
+                assert took_s <= within_s, self.controller.problems
+                await self.clock.advance(0.25)
+        await self.settle()
+        return self.clock.monotonic() - began
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Wait until something holds, for moments at which the controller cannot come to rest."""
+        with self._patience("got there"):
+            while not holds():
+                await anyio.lowlevel.checkpoint()
+
+    async def moments(self, count: int) -> None:
+        """Let everything that can run run this many times, whether it comes to rest or not."""
+        for _ in range(count):
+            await anyio.lowlevel.checkpoint()
+
+    def explain(self) -> str:
+        """Return what the controller is at: watches behind, busy queues, requests under way."""
+        version, held_kinds = self.plane.store.version, self.plane.faults.held_kinds
+        activity = self.controller.activity()
+        lines = [f"at {self.clock.monotonic():.3f} s; store at version {version}"]
+        for plural, versions in self.controller.seen_versions().items():
+            if any(seen is None or int(seen) < version for seen in versions):
+                held = " (events held)" if plural in held_kinds else ""
+                lines.append(f"watch of {plural} has seen {versions}{held}")
+        lines += [f"problem with {name}: {why}" for name, why in self.controller.problems.items()]
+        lines += [f"queue {name}: {keys} keys" for name, keys in activity.busy.items() if keys]
+        waiting = {id(entry) for entry in self.plane.faults.waiting}
+        for entry in self.plane.pending:
+            if entry.verb != "watch":
+                held = " (held)" if id(entry) in waiting else ""
+                lines.append(f"{entry.user} waits for {entry.what} {entry.path}{held}")
+        lines.append(f"requests in flight: {activity.in_flight}, streams: {activity.streams}")
+        return "\n  ".join(lines)
+
+    @contextmanager
+    def _patience(self, what: str) -> Iterator[None]:
+        try:
+            with anyio.fail_after(_PATIENCE_S):
+                yield
+        except TimeoutError:
+            raise TimeoutError(f"never {what}:\n  {self.explain()}") from None
+
+    def _streams(self) -> int:
+        return self.controller.activity().streams
+
+    def _has_seen(self, version: int) -> bool:
+        held = self.plane.faults.held_kinds
+        return all(
+            seen is not None and int(seen) >= version
+            for plural, versions in self.controller.seen_versions().items()
+            if plural not in held
+            for seen in versions
+        )
+
+    def _held(self) -> int:
+        return sum(entry.user == self.user for entry in self.plane.faults.waiting)
+
+    def _progress(self) -> object:
+        return self.controller.activity(), self.plane.audit.total, self._held()
+
+    def _is_busy(self, before: object) -> bool:
+        """Say whether anything is to be done now, besides waiting for what is held."""
+        activity = self.controller.activity()
+        held = self._held()
+        if not held:
+            return bool(activity.in_flight) or any(activity.busy.values())
+        return activity.in_flight > held or before != self._progress()
