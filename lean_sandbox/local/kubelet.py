@@ -6,7 +6,8 @@ names and commands. What comes next for a Pod is decided by pure functions (:mod
 :mod:`.scheduling`); this module keeps the timers and makes the requests.
 
 Requests: LIST and WATCH of Pods and Nodes; POST nodes where asked to; for each start one POST
-pods/binding (where it schedules) and 1, 2 or 4 PATCHes of pods/status; one DELETE a deletion.
+pods/binding (where it schedules) and 1, 2 or 4 PATCHes of pods/status; for each deletion one
+DELETE, and before it one PATCH of pods/status with the last phase of a Pod that had started.
 """
 
 from __future__ import annotations

@@ -143,10 +143,19 @@ def _deletion(pod: PodView, script: Script, settings: KubeletSettings) -> Step |
         return None
     if not pod.spec.nodeName:
         return Step(StepKind.DELETE)
+    if _has_stopped(pod):
+        return Step(StepKind.DELETE)
     wanted = settings.termination if script.termination_s is None else Delay(script.termination_s)
     most_s = math.inf if grace is None else float(max(grace, 0))
     base_s = min(wanted.base_s, most_s)
-    return Step(StepKind.DELETE, Delay(base_s, min(wanted.jitter_s, most_s - base_s)))
+    everyone = frozenset(c.name for c in pod.spec.containers)
+    delay = Delay(base_s, min(wanted.jitter_s, most_s - base_s))
+    return Step(StepKind.STATUS, delay, (Move("stop", everyone),))
+
+
+def _has_stopped(pod: PodView) -> bool:
+    """Whether nothing of a Pod runs, so that its deletion leaves no status to tell of an end."""
+    return pod.status.is_terminal or pod.status.startTime is None
 
 
 def _next_move(

@@ -43,6 +43,8 @@ __all__ = [
 CHURN = "kubelet.lean-sandbox/Churn"
 CRASH_LOOP = "CrashLoopBackOff"
 _UNREADY = "ContainersNotReady"
+# The exit code of a container that was stopped by SIGKILL.
+_KILLED = 137
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +249,21 @@ def _evict(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodSta
     failed = replace(
         status, phase="Failed", reason="Evicted", message=message, conditions=conditions
     )
-    return _each(moment, failed, targets, lambda c: _ended(moment, c, 137))
+    return _each(moment, failed, targets, lambda c: _ended(moment, c, _KILLED))
+
+
+def _stop(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodStatus:
+    """End a deleted Pod: its last phase tells how its containers ended, whatever would restart."""
+
+    def end(container: ContainerStatus) -> ContainerStatus:
+        before = (container.lastState or {}).get("terminated", {})
+        is_running = container.is_running or not before
+        return _ended(moment, container, _KILLED if is_running else before.get("exitCode", 0))
+
+    stopped = _each(moment, status, targets, end)
+    codes = [(c.terminated or {}).get("exitCode", 0) for c in stopped.containerStatuses]
+    phase = "Failed" if any(codes) else "Succeeded"
+    return _judge_readiness(moment, replace(stopped, phase=phase))
 
 
 def _deadline(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodStatus:
@@ -257,7 +273,7 @@ def _deadline(moment: Moment, status: PodStatus, targets: frozenset[str]) -> Pod
         reason="DeadlineExceeded",
         message="Pod was active on the node longer than the specified deadline",
     )
-    return _each(moment, failed, targets, lambda c: _ended(moment, c, 137))
+    return _each(moment, failed, targets, lambda c: _ended(moment, c, _KILLED))
 
 
 def _gates(moment: Moment, status: PodStatus, _: frozenset[str]) -> PodStatus:
@@ -291,6 +307,7 @@ _MOVES: dict[str, _Move] = {
     "restart": _restart,
     "evict": _evict,
     "deadline": _deadline,
+    "stop": _stop,
     "gates": _gates,
     "churn": _churn,
 }

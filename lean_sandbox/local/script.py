@@ -26,7 +26,7 @@ churn                  count                this many status writes that change 
                                             matters, once the Pod runs
 churn-interval         duration             time between them (default 1 s)
 churn-kind             heartbeat, restarts  only a condition's times, or restart counts as well
-termination-delay      duration             time to finish a deletion, at most the grace period
+termination-delay      duration             time to stop when deleted, at most the grace period
 =====================  ===================  =======================================================
 
 Image names: the last part of an image's repository, without tag and digest, plays what it is
@@ -37,6 +37,9 @@ called for its container: ``image-pull-error``, ``crash-loop``, ``never-ready``,
 Commands: a container whose whole command, or whose text after ``-c``, reads ``exit N``, ``true``,
 ``false``, ``sleep S`` or ``sleep S; exit N`` (or ``&&``) ends as a shell would.
 What follows an end is up to ``restartPolicy``: Succeeded or Failed, or a restart with back-off.
+
+A Pod that is deleted with a grace period becomes Failed before it is removed, its containers ended
+with 137; those that had ended keep their code, and if all of them ended well it becomes Succeeded.
 """
 
 from __future__ import annotations

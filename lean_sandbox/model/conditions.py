@@ -53,6 +53,9 @@ class ObservedPod(msgspec.Struct, frozen=True):
     """The Pod a pass ended up with, ours or not."""
 
     is_owned: bool
+    # Its deletion was asked for. From then on its phase tells how the deletion went, not the work:
+    # a kubelet sets Failed or Succeeded before it removes a Pod that was deleted or drained.
+    is_terminating: bool = False
     phase: str = ""
     is_ready_condition_true: bool = False
     ips: tuple[str, ...] = ()
@@ -61,7 +64,7 @@ class ObservedPod(msgspec.Struct, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        """Whether the Pod serves: running, ready and reachable. A terminating Pod may still be."""
+        """Whether the Pod serves: running, ready and reachable."""
         return self.phase == names.POD_RUNNING and self.is_ready_condition_true and bool(self.ips)
 
 
@@ -102,6 +105,7 @@ def observe_pod(pod: Pod, sandbox_uid: str) -> ObservedPod:
     """Return what conditions need of ``pod``."""
     return ObservedPod(
         is_owned=ownership(pod.metadata, sandbox_uid) is Ownership.OWNED,
+        is_terminating=pod.metadata.deletionTimestamp is not None,
         phase=pod.status.phase,
         is_ready_condition_true=pod.is_ready_condition_true,
         ips=pod.ips,
@@ -148,7 +152,7 @@ def finished(seen: Observation) -> Condition | None:
     """Return the Finished condition of an owned Pod that ran to its end, else None."""
     if seen.pod is None or not seen.pod.is_owned:
         return None
-    outcome = _outcome(seen.pod.phase)
+    outcome = _outcome(seen.pod)
     if outcome is None:
         return None
     return _condition(names.FINISHED, names.TRUE, *outcome, seen.generation)
@@ -344,10 +348,12 @@ def _expired(generation: int) -> Condition:
     )
 
 
-def _outcome(phase: str) -> tuple[str, str] | None:
-    if phase == names.POD_SUCCEEDED:
+def _outcome(pod: ObservedPod) -> tuple[str, str] | None:
+    if pod.is_terminating:
+        return None
+    if pod.phase == names.POD_SUCCEEDED:
         return names.REASON_POD_SUCCEEDED, "Pod completed successfully"
-    if phase == names.POD_FAILED:
+    if pod.phase == names.POD_FAILED:
         return names.REASON_POD_FAILED, "Pod failed"
     return None
 
@@ -365,7 +371,9 @@ def _readiness(seen: Observation) -> tuple[str, str, str]:
     if seen.is_suspended:
         message = "Sandbox is suspended" if seen.pod is None else "Sandbox is suspending"
         return names.FALSE, names.REASON_SANDBOX_SUSPENDED, message
-    if seen.pod is not None and (outcome := _outcome(seen.pod.phase)) is not None:
+    if seen.pod is not None and seen.pod.is_terminating:
+        return names.FALSE, names.REASON_POD_TERMINATING, "Pod is terminating"
+    if seen.pod is not None and (outcome := _outcome(seen.pod)) is not None:
         return names.FALSE, *outcome
     message = _pod_part(seen.pod) + _service_part(seen)
     is_service_ok = seen.service_present or not seen.service_required

@@ -74,12 +74,12 @@ class PodEntry(msgspec.Struct, gc=False):
     """What is remembered of a Pod.
 
     ``state`` is what the last look showed; ``is_stale`` says that an event has since hinted at a
-    change of it. ``is_delete_sent`` keeps a second DELETE from being sent while the first is on its
-    way. ``foreign`` is a digest of the status writes of others than the kubelet, ``None`` while
-    unknown. ``others`` are the references of owners that do not control it, kept only when none
-    does. ``template_labels`` are shared by the Pods of a template, ``tracking`` is the one label in
-    which they differ. ``seen`` are the fingerprints of the last event, ``cells`` a digest of all
-    its cells if it came as bare cells and nothing newer is known, else 0.
+    change of it. ``is_delete_sent`` says that the server has taken our DELETE, which the watch may
+    not show yet. ``foreign`` is a digest of the status writes of others than the kubelet, ``None``
+    while unknown. ``others`` are the references of owners that do not control it, kept only when
+    none does. ``template_labels`` are shared by the Pods of a template, ``tracking`` is the one
+    label in which they differ. ``seen`` are the fingerprints of the last event, ``cells`` a digest
+    of all its cells if it came as bare cells and nothing newer is known, else 0.
     """
 
     key: Key
@@ -98,6 +98,11 @@ class PodEntry(msgspec.Struct, gc=False):
     others: tuple[OwnerRow, ...] = ()
     seen: tuple[Hashable, ...] = ()
     cells: int = 0
+
+    @property
+    def is_terminating(self) -> bool:
+        """Whether the Pod is on its way out, by the watch or by the answer to our own DELETE."""
+        return self.is_deleting or self.is_delete_sent
 
     @property
     def labels(self) -> dict[str, str] | None:
@@ -125,7 +130,7 @@ def pod_hint(columns: Mapping[str, str] | None) -> str | None:
     ready = columns.get("Ready", "")
     now, _, all_ = ready.partition("/")
     if word in ("Running", "Terminating") and now == all_ and now not in ("", "0"):
-        # A terminating Pod may still serve; all of its containers ready means that it runs.
+        # A terminating Pod is still in the state of the last look while its containers are ready.
         return READY
     if word == "Running":
         return RUNNING

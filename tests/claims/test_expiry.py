@@ -22,7 +22,7 @@ from tests.support.claims import (
     writes_in_order,
 )
 from tests.support.clock import EPOCH
-from tests.support.world import World, condition
+from tests.support.world import World, condition, pod_conditions
 
 Json = dict[str, Any]
 EXPIRED = ("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
@@ -157,6 +157,26 @@ async def test_no_time_to_live_ends_the_claim_with_its_pod() -> None:
         assert condition(get_claim(world), "Finished")["reason"] == "PodSucceeded"
         # One for both conditions, one when the Sandbox is gone.
         assert len(world.requests("patch", "sandboxclaims")) == 2
+
+
+async def test_a_deleted_pod_does_not_end_its_claim() -> None:
+    """A kubelet sets Failed on a Pod that is deleted: no time to live begins, a new Pod comes.
+
+    The claim passes on that the Pod terminates.
+    """
+    async with open_claims("m1") as world:
+        await world.create(claim(lifecycle={"ttlSecondsAfterFinished": 0}))
+        await world.delete("pods", "m1", grace_s=30)
+        assert ready_of(world) == ("False", "PodTerminating", "Pod is terminating")
+        await world.pod_status("m1", phase="Failed", conditions=pod_conditions(ready=False))
+        await world.advance(30.0)
+        assert ready_of(world)[1] == "PodTerminating"
+        await world.delete("pods", "m1")
+        await run_members(world, "m1")
+        assert ready_of(world)[0] == "True"
+        assert bound_name(world) == "m1"
+        types = [one["type"] for one in get_claim(world)["status"]["conditions"]]
+        assert types == ["Ready"]
 
 
 @pytest.mark.claim_case(104)

@@ -71,6 +71,19 @@ async def test_the_first_ready_member_becomes_the_claims_in_one_pass() -> None:
         ]
 
 
+async def test_a_member_whose_pod_terminates_is_not_handed_out() -> None:
+    """It has an address still, which will be of no use; with a new Pod it is a member as before."""
+    async with open_claims("m1") as world:
+        await world.delete("pods", "m1", grace_s=30)
+        assert world.get("m1")["status"]["podIPs"]
+        await world.create(claim("early"))
+        assert bound_name(world, "early") == "early"
+        await world.delete("pods", "m1")
+        await run_members(world, "m1")
+        await world.create(claim("late"))
+        assert bound_name(world, "late") == "m1"
+
+
 @pytest.mark.parametrize("operation", ["Update", "Apply"])
 async def test_a_bound_sandbox_keeps_no_record_of_fields_but_that_of_an_apply(
     operation: str,

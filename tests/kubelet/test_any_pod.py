@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from lean_sandbox.local.kubelet_settings import KubeletSettings, WritesPerStart
-from lean_sandbox.local.pods import StepKind, next_step
+from lean_sandbox.local.pods import StepKind
 from lean_sandbox.local.podview import PodStatus, PodView, condition_is
 from tests.kubelet.life import Life, pod
 
@@ -150,10 +150,18 @@ def test_every_status_written_is_valid(start: PodView, options: KubeletSettings)
 def test_a_deletion_stops_every_script(
     start: PodView, options: KubeletSettings, after: int
 ) -> None:
-    """Whatever a Pod plays, once it is deleted the only step left is to finish it."""
+    """Whatever a Pod plays, once it is deleted it ends, if it had started, and is removed."""
     life = Life(start, options).run(after)
     meta = replace(start.metadata, deletionTimestamp="2026-01-02T03:04:05Z")
-    step = next_step(replace(life.pod, metadata=meta), options, life.now)
+    life.pod = replace(life.pod, metadata=meta)
+    has_started = life.pod.status.startTime is not None
+    had_ended = life.pod.status.is_terminal
+    life.steps.clear()
+    life.run()
+    assert life.steps == (["stop"] if has_started and not had_ended else [])
+    assert life.pod.status.is_terminal == has_started
+    assert_valid(life.pod.status)
+    step = life.planned()
     assert step is not None
     assert step.kind is StepKind.DELETE
 

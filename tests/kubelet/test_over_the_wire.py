@@ -134,7 +134,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def test_a_pod_becomes_ready_and_goes_when_deleted(world: World) -> None:
-    """One binding, four status writes, one deletion."""
+    """One binding, four status writes, a fifth with its last phase, one deletion."""
     async with kubelet_of(world.plane):
         await world.make("web")
         (found,) = await world.until_ready("web")
@@ -150,7 +150,7 @@ async def test_a_pod_becomes_ready_and_goes_when_deleted(world: World) -> None:
         await world.client.delete(PODS, "default", "web")
         await world.until("web", lambda found: found is None)
     assert world.count("create", "pods/binding") == 1
-    assert world.count("patch", "pods/status") == 4
+    assert world.count("patch", "pods/status") == 5
     assert world.count("delete", "pods") == 1
     assert world.count("get", "pods") == 0
 

@@ -9,12 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from lean_sandbox.local.kubelet_settings import Delay, KubeletSettings, WritesPerStart
-from lean_sandbox.local.pods import StepKind, next_step
+from lean_sandbox.local.pods import Step, StepKind, next_step
 from lean_sandbox.local.podview import PodStatus, PodView, condition, condition_is
 from tests.kubelet.life import Life, pod
 from tests.support.clock import EPOCH
 
 FULL_START = ["waiting", "network", "running", "ready"]
+STARTED = {"startTime": "2026-01-02T03:04:05Z"}
 BRIEF = KubeletSettings(writes_per_start=WritesPerStart.ONE)
 
 
@@ -263,10 +264,45 @@ def test_a_deletion_is_finished_within_its_grace_period() -> None:
     """The delay is the shorter of the kubelet's time and the grace period."""
     settings = KubeletSettings(termination=Delay(30.0, 10.0))
     meta = {"deletionTimestamp": "2026-01-02T03:04:05Z", "deletionGracePeriodSeconds": 5}
-    step = next_step(pod(meta=meta), settings, EPOCH)
+    step = next_step(pod(meta=meta, status=STARTED), settings, EPOCH)
     assert step is not None
-    assert step.kind is StepKind.DELETE
-    assert step.delay.base_s + step.delay.jitter_s <= 5
+    assert step.delay.base_s == 5
+    assert step.delay.jitter_s == 0
+
+
+def test_a_pod_that_never_started_is_deleted_at_once() -> None:
+    """Its kubelet has nothing to stop and no last phase to tell."""
+    meta = {"deletionTimestamp": "2026-01-02T03:04:05Z", "deletionGracePeriodSeconds": 30}
+    step = next_step(pod(meta=meta), KubeletSettings(), EPOCH)
+    assert step is not None
+    assert (step.kind, step.delay) == (StepKind.DELETE, Delay())
+
+
+@pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
+def test_a_deleted_pod_fails_before_it_is_removed(policy: str) -> None:
+    """Killed with 137 whatever would restart it, unready, then one DELETE without another wait."""
+    life = Life(pod(restartPolicy=policy)).run()
+    assert life.is_ready
+    step = _deleted(life)
+    (container,) = life.pod.status.containerStatuses
+    assert life.pod.status.phase == "Failed"
+    assert (container.terminated or {})["exitCode"] == 137
+    assert not life.is_ready
+    assert (step.kind, step.delay) == (StepKind.DELETE, Delay())
+
+
+@pytest.mark.parametrize("last", ["exit", "backoff"])
+@pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (3, "Failed")])
+def test_a_deleted_pod_keeps_the_codes_its_containers_had(last: str, code: int, phase: str) -> None:
+    """A container that waits for its restart has ended already; its code decides the phase."""
+    script = {"complete-after": "1s", "exit-code": str(code)}
+    life = Life(pod(script=script, restartPolicy="Always"))
+    while life.steps[-1:] != [last]:
+        assert life.step()
+    _deleted(life)
+    (container,) = life.pod.status.containerStatuses
+    assert (container.terminated or {})["exitCode"] == code
+    assert life.pod.status.phase == phase
 
 
 def test_an_unbound_pod_is_deleted_at_once() -> None:
@@ -282,6 +318,18 @@ def test_a_deletion_held_by_finalizers_is_not_asked_for_again() -> None:
     """With a grace period of zero the kubelet's part is done."""
     meta = {"deletionTimestamp": "2026-01-02T03:04:05Z", "deletionGracePeriodSeconds": 0}
     assert next_step(pod(meta=meta), KubeletSettings(), EPOCH) is None
+
+
+def _deleted(life: Life) -> Step:
+    """Delete the Pod of a life, let it end, and return what its kubelet does then."""
+    meta = replace(
+        life.pod.metadata, deletionTimestamp="2026-01-02T03:04:05Z", deletionGracePeriodSeconds=30
+    )
+    life.pod = replace(life.pod, metadata=meta)
+    life.run()
+    step = life.planned()
+    assert step is not None
+    return step
 
 
 def _with_conditions(life: Life, conditions: tuple[dict[str, Any], ...]) -> PodView:

@@ -268,7 +268,7 @@ async def test_a_pod_without_the_tracking_label_is_suspended_to_its_end(grace_s:
 
 @pytest.mark.case(63)
 async def test_a_terminating_pod_is_waited_for() -> None:
-    """Case 63: no second Pod while the first one ends; readiness lasts as long as it serves."""
+    """Case 63: no second Pod while the first one ends; readiness ends with its deletion."""
     async with open_world() as world:
         await world.ready_sandbox()
         old = world.pod()["metadata"]["uid"]
@@ -277,11 +277,10 @@ async def test_a_terminating_pod_is_waited_for() -> None:
         assert world.pod()["metadata"]["deletionTimestamp"]
         await world.advance(10.0)
         await world.poke()
-        assert not world.writes()
-        assert ready_of(world)[0] == "True"
+        assert ready_of(world) == ("False", "PodTerminating", "Pod is terminating")
         await world.run_pod(ready=False)
-        assert ready_of(world)[2] == "Pod is Running but not Ready"
-        assert not world.requests("create", "pods")
+        assert ready_of(world) == ("False", "PodTerminating", "Pod is terminating")
+        assert world.writes() == {"patch sandboxes/status": 1}
         await world.delete("pods", "sb-1")
         assert world.pod()["metadata"]["uid"] != old
         await world.advance(1.0)

@@ -255,14 +255,22 @@ async def test_a_port_added_to_the_template_costs_one_patch_of_the_service() -> 
 
 @pytest.mark.case(116)
 @pytest.mark.parametrize("is_forced", [False, True])
-async def test_a_pod_deleted_by_others_costs_a_launch_and_one_status(*, is_forced: bool) -> None:
-    """Case 116: nothing while it terminates; then POST, the loss told at once, and the launch."""
+async def test_a_pod_deleted_by_others_costs_a_launch_and_a_status_a_loss(
+    *, is_forced: bool
+) -> None:
+    """Case 116: readiness is lost with the deletion, the addresses with the Pod; then the launch.
+
+    What its kubelet reports of the terminating Pod costs nothing, its last phase included.
+    """
     async with open_world() as world:
         await world.ready_sandbox()
         world.forget_requests()
         if not is_forced:
             await world.delete("pods", "sb-1", grace_s=None)
-            assert await spent(world, passes=1) == {}
+            assert await spent(world, passes=1) == STATUS
+            await world.run_pod(ready=False)
+            await world.pod_status(phase="Failed")
+            assert await spent(world, passes=2) == {}
         await world.delete("pods", "sb-1")
         assert await spent(world, passes=1) == {**LOOK, "create pods": 1, **STATUS}
         await world.run_pod()

@@ -218,7 +218,7 @@ async def test_a_pod_that_is_gone_already_needs_no_waiting() -> None:
 
 @pytest.mark.case(109)
 async def test_a_finished_pod_is_forgotten_with_its_end() -> None:
-    """Case 109: Finished is shown while the finished Pod is there, and goes with it."""
+    """Case 109: Finished is shown until the finished Pod is deleted, whatever holds it then."""
     async with open_world() as world:
         await world.ready_sandbox()
         await world.patch("pods", "sb-1", {"metadata": {"finalizers": ["example.com/keep"]}})
@@ -226,7 +226,7 @@ async def test_a_finished_pod_is_forgotten_with_its_end() -> None:
         assert says(world, "Finished")[:2] == ("True", "PodSucceeded")
         await suspend(world)
         assert state(world) == SUSPENDING
-        assert types(world) == ["Finished", "PodScheduled", "Ready", "Suspended"]
+        assert types(world) == ["PodScheduled", "Ready", "Suspended"]
         await world.patch("pods", "sb-1", {"metadata": {"finalizers": None}})
         assert world.find("pods") is None
         assert state(world) == IS_SUSPENDED
@@ -473,8 +473,8 @@ async def test_resumed_while_its_pod_terminates_a_sandbox_waits_for_the_end() ->
         await resume(world)
         assert world.pod()["metadata"]["uid"] == uid
         assert says(world, "Suspended")[:2] == ("False", "NotSuspended")
-        # The old Pod still serves, and a terminating Pod that serves counts as ready.
-        assert says(world, "Ready")[:2] == ("True", "DependenciesReady")
+        # The old Pod still serves, but it is on its way out and so of no use.
+        assert says(world, "Ready") == ("False", "PodTerminating", "Pod is terminating")
         assert not world.requests("create", "pods")
         await world.delete("pods", "sb-1")
         assert world.pod()["metadata"]["uid"] != uid

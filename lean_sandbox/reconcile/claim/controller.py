@@ -7,7 +7,7 @@ import msgspec
 from lean_sandbox.api.client import Client
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import find, is_true
+from lean_sandbox.model.conditions import find
 from lean_sandbox.model.sandbox import Condition, SandboxStatus
 from lean_sandbox.reconcile.blueprints import Blueprints
 from lean_sandbox.reconcile.claim.act import ClaimAct
@@ -265,13 +265,16 @@ def member_of(entry: SandboxEntry) -> Member | None:
     ):
         return None
     status = entry.status
+    ready = find(status.conditions, names.READY) if status is not None else None
+    # The addresses stay in the status until the Pod is gone, and are of no use from now on.
+    is_losing_pod = ready is not None and ready.reason == names.REASON_POD_TERMINATING
     return Member(
         pool=Key(entry.key.namespace, owner.name),
         key=entry.key,
         uid=entry.uid,
         node=status.nodeName if status is not None else "",
-        has_address=status is not None and bool(status.podIPs),
-        is_ready=status is not None and is_true(status.conditions, names.READY),
+        has_address=status is not None and bool(status.podIPs) and not is_losing_pod,
+        is_ready=ready is not None and ready.status == names.TRUE,
         mark=labels.get(names.TEMPLATE_HASH_LABEL, ""),
     )
 

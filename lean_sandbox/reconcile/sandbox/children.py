@@ -389,11 +389,7 @@ class Children:
         assert work.entry.view is not None
         if pod is None or not work.pod_is_owned or not _is_worth_a_look(pod):
             return
-        if (
-            work.entry.view.is_suspended
-            and pod.state is not None
-            and (pod.is_deleting or pod.is_delete_sent)
-        ):
+        if pod.state is not None and pod.is_terminating:
             # Only its end matters now, and the watch tells of that.
             return
         held_s = self._held_s(work.entry, pod)
@@ -505,10 +501,12 @@ class Children:
         pod = None
         if work.pod is not None:
             state = work.pod.state if work.pod_is_owned else None
-            pod = ObservedPod(is_owned=work.pod_is_owned)
+            is_terminating = work.pod.is_terminating
+            pod = ObservedPod(is_owned=work.pod_is_owned, is_terminating=is_terminating)
             if state is not None:
                 pod = ObservedPod(
                     is_owned=True,
+                    is_terminating=is_terminating,
                     phase=state.phase,
                     is_ready_condition_true=state.is_ready,
                     ips=state.ips,

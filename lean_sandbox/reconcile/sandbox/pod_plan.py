@@ -143,7 +143,7 @@ def _suspended(pod: PodEntry | None, world: PodWorld, *, clears: bool) -> PodSte
         return NoPod(clears_annotation=world.has_annotation)
     if ownership_of(pod.owner, world.uid) is not Ownership.OWNED:
         return KeepPod(pod, is_owned=False, clears_annotation=world.has_annotation)
-    if pod.is_deleting or pod.is_delete_sent:
+    if pod.is_terminating:
         return KeepPod(pod, is_owned=True, clears_annotation=clears)
     return DeletePod(pod, clears_annotation=clears)
 

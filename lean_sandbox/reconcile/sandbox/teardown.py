@@ -62,7 +62,7 @@ class Teardown:
 
     @staticmethod
     def _is_going(pod: PodEntry) -> bool:
-        return pod.is_deleting or pod.is_delete_sent
+        return pod.is_terminating
 
     async def _service(self, entry: SandboxEntry, failures: list[str]) -> None:
         service = self._caches.services.get(entry.key)

@@ -1,0 +1,174 @@
+"""A Pod that is being deleted serves no more, and its last phase is not the end of the work.
+
+A kubelet sets Failed (or Succeeded) on a Pod that was deleted or drained before it removes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from tests.metrics.scrape import scraping
+from tests.support.clock import FakeClock
+from tests.support.world import (
+    World,
+    condition,
+    open_world,
+    pod_conditions,
+    running_status,
+    sandbox,
+)
+
+Json = dict[str, Any]
+
+FORMS = [
+    pytest.param(LocalSettings(), id="columns"),
+    pytest.param(LocalSettings(tables=False), id="metadata"),
+    pytest.param(LocalSettings(tables=False, partial_metadata=False), id="full"),
+]
+TERMINATING = ("False", "PodTerminating", "Pod is terminating")
+LAST_PHASES = ["Failed", "Succeeded"]
+
+
+def told(world: World, type_: str) -> tuple[str, str, str]:
+    """Return status, reason and message of a condition."""
+    found = condition(world.get(), type_)
+    return found["status"], found["reason"], found["message"]
+
+
+def types(world: World) -> list[str]:
+    """Return the types of the conditions, sorted."""
+    return sorted(one["type"] for one in world.get()["status"]["conditions"])
+
+
+async def last_phase(world: World, phase: str) -> None:
+    """Report that the containers of the deleted Pod have stopped, as a kubelet does."""
+    ended = {"exitCode": 137 if phase == "Failed" else 0, "reason": "Error"}
+    containers = [
+        {
+            "name": "main",
+            "image": "busybox",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+            "state": {"terminated": ended},
+        }
+    ]
+    await world.pod_status(
+        phase=phase, conditions=pod_conditions(ready=False), containerStatuses=containers
+    )
+
+
+@pytest.mark.parametrize("phase", LAST_PHASES)
+@pytest.mark.parametrize("server", FORMS)
+async def test_a_deleted_pod_is_replaced_and_never_finished(
+    server: LocalSettings, phase: str
+) -> None:
+    """Not ready from the deletion on, Finished at no time, a new Pod once the old one is gone."""
+    async with open_world(local=server) as world:
+        await world.ready_sandbox()
+        old = world.pod()["metadata"]["uid"]
+        await world.delete("pods", "sb-1", grace_s=None)
+        assert told(world, "Ready") == TERMINATING
+        assert world.get()["status"]["podIPs"] == ["10.244.0.5"]
+        await world.advance(3.0)
+        await last_phase(world, phase)
+        assert told(world, "Ready") == TERMINATING
+        assert types(world) == ["PodScheduled", "Ready", "Suspended"]
+        await world.delete("pods", "sb-1")
+        assert world.pod()["metadata"]["uid"] != old
+        assert told(world, "Ready")[1] == "DependenciesNotReady"
+        assert "podIPs" not in world.get()["status"]
+        await world.run_pod(ips=("10.244.0.6",))
+        assert told(world, "Ready")[0] == "True"
+        assert world.get()["status"]["podIPs"] == ["10.244.0.6"]
+        found = await scraping(world)
+    assert not found.find("agent_sandbox_finished_total")
+
+
+@pytest.mark.parametrize("phase", LAST_PHASES)
+async def test_a_deletion_learned_together_with_the_last_phase_is_no_end(phase: str) -> None:
+    """A list or a look shows both at once, whoever was away while they came to be."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await world.cut_watches()
+        world.plane.store.delete("pods", "ns", "sb-1", grace_s=None)
+        world.plane.store.patch(
+            "pods", "ns", "sb-1", {"status": {"phase": phase}}, subresource="status"
+        )
+        world.plane.compact()
+        await world.recover()
+        assert told(world, "Ready") == TERMINATING
+        assert types(world) == ["PodScheduled", "Ready", "Suspended"]
+
+
+async def test_a_finished_pod_that_is_deleted_is_finished_no_more() -> None:
+    """Its end was told; the deletion asks for a new Pod, however long a finalizer holds the old."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await world.patch("pods", "sb-1", {"metadata": {"finalizers": ["example.com/keep"]}})
+        await world.pod_status(phase="Failed", conditions=pod_conditions(ready=False))
+        assert told(world, "Finished")[1] == "PodFailed"
+        await world.delete("pods", "sb-1")
+        assert told(world, "Ready") == TERMINATING
+        assert types(world) == ["PodScheduled", "Ready", "Suspended"]
+
+
+async def test_resumed_during_the_termination_a_sandbox_is_never_finished() -> None:
+    """The dying Pod neither serves nor ends the resumed Sandbox; its removal brings the new one."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        assert told(world, "Suspended")[:2] == ("False", "PodTerminating")
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
+        assert told(world, "Suspended")[:2] == ("False", "NotSuspended")
+        assert told(world, "Ready") == TERMINATING
+        await last_phase(world, "Failed")
+        assert told(world, "Ready") == TERMINATING
+        assert types(world) == ["PodScheduled", "Ready", "Suspended"]
+        await world.delete("pods", "sb-1")
+        await world.run_pod()
+        assert told(world, "Ready")[0] == "True"
+
+
+async def test_suspension_keeps_its_own_words_and_is_no_end() -> None:
+    """Suspended says PodTerminating, Ready SandboxSuspended; the last phase adds nothing."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await last_phase(world, "Failed")
+        await world.poke()
+        assert told(world, "Suspended")[:2] == ("False", "PodTerminating")
+        assert told(world, "Ready")[1:] == ("SandboxSuspended", "Sandbox is suspending")
+        assert types(world) == ["PodScheduled", "Ready", "Suspended"]
+
+
+async def test_a_restart_over_a_terminating_pod_writes_nothing() -> None:
+    """What was told before holds; the end of the Pod is waited for and not looked for."""
+    async with ControlPlane(LocalSettings(), clock=FakeClock()) as plane:
+        async with open_world(plane=plane) as world:
+            await world.ready_sandbox()
+            await world.delete("pods", "sb-1", grace_s=None)
+            await last_phase(world, "Failed")
+            world.forget_requests()
+        async with open_world(plane=plane) as world:
+            await world.settle()
+            assert not world.writes(events=True)
+            assert told(world, "Ready") == TERMINATING
+            await world.delete("pods", "sb-1")
+            assert "deletionTimestamp" not in world.pod()["metadata"]
+
+
+async def test_a_pod_deleted_before_it_was_ready_is_told_of_too() -> None:
+    """A launch that was interrupted says so at once and starts anew."""
+    async with open_world() as world:
+        await world.create(sandbox())
+        await world.bind()
+        await world.pod_status(**running_status(ready=False))
+        await world.delete("pods", "sb-1", grace_s=None)
+        assert told(world, "Ready") == TERMINATING
+        await world.delete("pods", "sb-1")
+        await world.run_pod()
+        assert told(world, "Ready")[0] == "True"
