@@ -33,8 +33,6 @@ from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.group import InformerGroup
 from lean_sandbox.watch.informer import WatchOptions, WatchStatistics
 from lean_sandbox.watch.intake import Intake, IntakeStatistics
-from lean_sandbox.watch.kind import Notice
-from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.representation import Representation
 from lean_sandbox.watch.store import Key, Store
 
@@ -195,21 +193,17 @@ class Controller:
 
         return record(self, self._client.transport, most, self._clock)
 
-    def _on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
-        self.sandboxes.on_sandbox(notice)
-        if self.extensions is not None:
-            self.extensions.on_sandbox(notice)
-
     def _build_intakes(self, options: Settings) -> Intakes:
         order = kinds.representations(Representation(options.watch_representation))
         sandboxes = kinds.sandboxes(order, label_selector=options.sandbox_label_selector)
         services = kinds.services(order, only_tracked=options.cache_label_selectors)
         handlers = self.sandboxes
+        others = self.extensions.on_sandbox if self.extensions is not None else ()
         return Intakes(
-            sandboxes=Intake(sandboxes, self.caches.sandboxes, self._on_sandbox),
+            sandboxes=Intake(sandboxes, self.caches.sandboxes, handlers.on_sandbox, *others),
             pods=Intake(kinds.pods(order), self.caches.pods, handlers.on_pod),
             services=Intake(services, self.caches.services, handlers.on_service),
-            pvcs=Intake(kinds.pvcs(), self.caches.pvcs, lambda _notice: None),
+            pvcs=Intake(kinds.pvcs(), self.caches.pvcs),
         )
 
     @property

@@ -95,13 +95,13 @@ class Extensions:
         )
         self.intakes = ExtensionIntakes(
             claims=Intake(kinds.claims(), self.caches.claims, self.claims.on_claim),
-            pools=Intake(
-                kinds.pools(), self.caches.pools, _both(self.pools.on_pool, self.claims.on_pool)
-            ),
+            pools=Intake(kinds.pools(), self.caches.pools, self.pools.on_pool, self.claims.on_pool),
             templates=Intake(
                 kinds.templates(),
                 self.caches.templates,
-                _both(self.templates.on_template, self.pools.on_template, self.claims.on_template),
+                self.templates.on_template,
+                self.pools.on_template,
+                self.claims.on_template,
             ),
             policies=Intake(kinds.policies(), self.caches.policies, self.templates.on_policy),
         )
@@ -158,10 +158,10 @@ class Extensions:
 
     # -- what concerns all three -----------------------------------------------------------------
 
-    def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
-        """Hand a change of a Sandbox on to whom it concerns."""
-        self.claims.on_sandbox(notice)
-        self.pools.on_sandbox(notice)
+    @property
+    def on_sandbox(self) -> tuple[Callable[[Notice[SandboxEntry]], None], ...]:
+        """The handlers of changes of Sandboxes."""
+        return self.claims.on_sandbox, self.pools.on_sandbox
 
     def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
         """Hand on a status that our own Sandbox controller wrote, which comes as no event."""
@@ -184,14 +184,6 @@ class Extensions:
 
     def _wake_pool(self, pool: Key) -> None:
         self.pools.wake(pool)
-
-
-def _both(*handlers: Callable[[Notice[Any]], None]) -> Callable[[Notice[Any]], None]:
-    def notify(notice: Notice[Any]) -> None:
-        for handler in handlers:
-            handler(notice)
-
-    return notify
 
 
 def _claim_options(settings: Settings) -> ClaimOptions:

@@ -19,6 +19,7 @@ from lean_sandbox.api.resources import Resource, path
 from lean_sandbox.api.telemetry import Label
 from lean_sandbox.api.transport import Response, Transport
 from lean_sandbox.api.wire import JSON_ACCEPT, LIST_METADATA_ACCEPT, METADATA_ACCEPT
+from lean_sandbox.model.wire import ODD
 
 __all__ = [
     "JSON_ACCEPT",
@@ -390,7 +391,7 @@ class Client:
             decoder = self._decoders[type_] = msgspec.json.Decoder(type_)
         try:
             return decoder.decode(response.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        except ODD as problem:
             raise errors.DecodeFault(
                 f"{label.verb} {label.resource}: the answer is not a {type_!r}: {problem}"
             ) from problem

@@ -43,6 +43,8 @@ from typing import Any
 
 import msgspec
 
+from lean_sandbox.model.wire import ODD
+
 __all__ = [
     "AlreadyExists",
     "ApiError",
@@ -77,6 +79,8 @@ __all__ = [
 
 #: What is kept of a body that is not a Kubernetes Status (a proxy's HTML page, plain text).
 _TEXT_LIMIT_BYTES = 256
+#: What is asked for beyond this is no wish of a working server.
+_LONGEST_RETRY_AFTER_S = 3600
 
 
 class Cause(msgspec.Struct, frozen=True, gc=False):
@@ -358,16 +362,16 @@ def _class_of(status: int, reason: str) -> type[ApiError]:
 def _retry_after(header: str | None, details: Details) -> float | None:
     # Kubernetes sends whole seconds; the HTTP-date form would need a clock and is never used by it.
     if header is not None and header.isascii() and header.isdigit():
-        return float(header)
+        return min(float(header), _LONGEST_RETRY_AFTER_S)
     if details.retryAfterSeconds > 0:
-        return float(details.retryAfterSeconds)
+        return float(min(details.retryAfterSeconds, _LONGEST_RETRY_AFTER_S))
     return None
 
 
 def _parse(body: bytes) -> _Status:
     try:
         status = _status_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except ODD:
         status = _Status()
     if status.kind == "Status" or status.reason or status.message:
         return status

@@ -21,6 +21,7 @@ from lean_sandbox.model.names import (
 )
 from lean_sandbox.model.quantity import canonical_quantity
 from lean_sandbox.model.sandbox import PodTemplate, SandboxSpec, VolumeClaimTemplate
+from lean_sandbox.model.wire import ODD
 
 __all__ = [
     "BlueprintSource",
@@ -144,7 +145,7 @@ def pod_template_body(template: PodTemplate) -> Json:
     metadata = {"labels": template.metadata.labels, "annotations": template.metadata.annotations}
     return {
         "metadata": {key: value for key, value in metadata.items() if value},
-        "spec": msgspec.json.decode(template.spec),
+        "spec": template.read_spec(),
     }
 
 
@@ -157,9 +158,12 @@ def blueprint_body(
     """Return a blueprint as plain data, without the parts that are unset."""
     body: Json = {"podTemplate": pod_template_body(template)}
     if claims:
-        body["volumeClaimTemplates"] = [
-            msgspec.json.decode(msgspec.json.encode(entry)) for entry in claims
-        ]
+        try:
+            body["volumeClaimTemplates"] = [
+                msgspec.json.decode(msgspec.json.encode(entry)) for entry in claims
+            ]
+        except ODD as error:
+            raise ValueError(f"spec.volumeClaimTemplates: {error}") from None
     if service is not None:
         body["service"] = service
     return body
@@ -293,7 +297,10 @@ class Staleness:
         self, labels: Mapping[str, str] | None, spec: SandboxSpec, *, is_orphan: bool
     ) -> Verdict:
         """Return the verdict on a Sandbox whose labels left it undecided, and remember it."""
-        verdict = Verdict.FRESH if is_same_blueprint(self._template, spec) else Verdict.STALE
+        try:
+            verdict = Verdict.FRESH if is_same_blueprint(self._template, spec) else Verdict.STALE
+        except ODD:
+            verdict = Verdict.STALE
         stamped = (labels or {}).get(TEMPLATE_HASH_LABEL, "")
         if stamped and not is_orphan:
             self._verdicts[stamped] = verdict

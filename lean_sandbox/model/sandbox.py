@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -19,7 +20,7 @@ from lean_sandbox.model.names import (
 )
 from lean_sandbox.model.service import ServicePort, derive_ports, shared_ports
 from lean_sandbox.model.times import parse_rfc3339
-from lean_sandbox.model.wire import NOTHING, OrNull, Value, fill
+from lean_sandbox.model.wire import NOTHING, ODD, OrNull, Value, fill
 
 __all__ = [
     "EMPTY_STATUS",
@@ -94,7 +95,21 @@ class PodTemplate(Value, frozen=True):
     def __post_init__(self) -> None:
         fill(self, "metadata", _EMPTY_TEMPLATE_METADATA)
 
+    def read_spec(self) -> dict[str, Any] | None:
+        """Return the spec as plain data.
 
+        Raises:
+            ValueError: it is not an object, or holds what cannot be read.
+
+        """
+        try:
+            spec: dict[str, Any] | None = _read_spec.decode(self.spec)
+        except ODD as error:
+            raise ValueError(f"spec.podTemplate.spec: {error}") from None
+        return spec
+
+
+_read_spec = msgspec.json.Decoder(dict[str, Any] | None)
 _EMPTY_TEMPLATE = PodTemplate()
 
 
@@ -203,12 +218,13 @@ def view_of(sandbox: Sandbox) -> SandboxView:
     """Return what decisions need of ``sandbox``, detached from the message it came in.
 
     Raises:
-        ValueError: ``spec.shutdownTime`` is not a date-time.
+        ValueError: ``spec.shutdownTime`` is not a date-time, or the Pod's spec cannot be read.
         msgspec.ValidationError: the containers of the template are not shaped as core/v1 says.
 
     """
     spec = sandbox.spec
     metadata = spec.podTemplate.metadata
+    spec.podTemplate.read_spec()
     return SandboxView(
         generation=sandbox.metadata.generation,
         is_suspended=spec.is_suspended,

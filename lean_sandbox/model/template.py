@@ -27,7 +27,7 @@ from lean_sandbox.model.names import (
     name_hash,
 )
 from lean_sandbox.model.sandbox import PodTemplate, PodTemplateMetadata, VolumeClaimTemplate
-from lean_sandbox.model.wire import OrNull, Value, fill
+from lean_sandbox.model.wire import ODD, OrNull, Value, fill
 
 __all__ = [
     "SandboxTemplate",
@@ -122,12 +122,18 @@ def view_of_template(template: SandboxTemplate) -> TemplateView:
     """Return what decisions need of ``template``, detached from the message it came in.
 
     Raises:
-        msgspec.DecodeError: a Raw part is not JSON, which a server never sends.
+        ValueError: the spec of the Pod, of a claim or of the policy is not an object or cannot be
+            read; the text names the field.
 
     """
     meta, spec = template.metadata, template.spec
     blueprint = blueprint_body(spec.podTemplate, spec.volumeClaimTemplates, service=spec.service)
     rules = bytes(spec.networkPolicy) if spec.has_network_policy else None
+    if rules is not None:
+        try:
+            msgspec.json.decode(rules, type=dict[str, Any])
+        except ODD as error:
+            raise ValueError(f"spec.networkPolicy: {error}") from None
     pod_metadata = spec.podTemplate.metadata
     return TemplateView(
         name=meta.name,

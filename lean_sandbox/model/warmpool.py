@@ -64,6 +64,7 @@ __all__ = [
     "slow_start_groups",
     "template_missing_note",
     "unschedulable_note",
+    "unusable_template",
     "view_of_pool",
 ]
 
@@ -259,3 +260,8 @@ def unschedulable_note(unschedulable: int, desired: int, grace_s: float) -> str:
 def template_missing_note(name: str) -> str:
     """Return the note of the event for a pool whose template does not exist."""
     return f'SandboxTemplate not found: "{name}"'
+
+
+def unusable_template(name: str, fault: str) -> str:
+    """Return what is said of a template that is there and cannot be used."""
+    return f'SandboxTemplate "{name}" cannot be used: {fault}'

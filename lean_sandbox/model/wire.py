@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
 import msgspec
 
-__all__ = ["NOTHING", "OrNull", "Value", "fill"]
+__all__ = ["NOTHING", "ODD", "OrNull", "Value", "fill"]
 
 T = TypeVar("T")
 
@@ -27,6 +27,11 @@ class Value(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 # The default of a Raw field; omitted when encoded because defaults are compared by identity.
 NOTHING = msgspec.Raw(b"{}")
+
+
+#: What reading a stored object may raise when it breaks its schema: wrong types, numbers out of
+#: range, bytes that are no text, nesting that is too deep.
+ODD = (msgspec.DecodeError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
 
 
 def fill(value: msgspec.Struct, field: str, default: Any) -> None:

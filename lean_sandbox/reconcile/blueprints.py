@@ -14,9 +14,20 @@ from lean_sandbox.api.client import Client
 from lean_sandbox.api.errors import NotFound
 from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS
-from lean_sandbox.model.claim_status import pool_not_found, template_not_found
+from lean_sandbox.model.claim_status import (
+    ClaimError,
+    ClaimFault,
+    pool_not_found,
+    template_not_found,
+)
 from lean_sandbox.model.template import SandboxTemplate, TemplateView, view_of_template
-from lean_sandbox.model.warmpool import PoolView, SandboxWarmPool, view_of_pool
+from lean_sandbox.model.warmpool import (
+    PoolView,
+    SandboxWarmPool,
+    unusable_template,
+    view_of_pool,
+)
+from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.extension_caches import ExtensionCaches
 from lean_sandbox.watch.store import Key
 
@@ -41,6 +52,11 @@ class Blueprints:
         entry = self._caches.templates.get(key)
         return entry.view if entry is not None else None
 
+    def template_fault(self, key: Key) -> str:
+        """Return in words why a template that is there cannot be used, "" where that is unknown."""
+        entry = self._caches.templates.get(key)
+        return unusable_template(key.name, entry.fault) if entry is not None and entry.fault else ""
+
     def known_template_of(self, pool: Key) -> TemplateView | None:
         """Return the template of a pool if the caches have both."""
         view = self.known_pool(pool)
@@ -63,10 +79,12 @@ class Blueprints:
         raise pool_not_found(key.name)
 
     async def template(self, key: Key) -> TemplateView:
-        """Return the template; raises ClaimError (TemplateNotFound) after one GET without one."""
+        """Return the template; raises ClaimError if it is odd, or missing after one GET."""
         view = self.known_template(key)
         if view is not None:
             return view
+        if fault := self.template_fault(key):
+            raise ClaimError(ClaimFault.OTHER, fault)
         if key.name:
             try:
                 found = await self._client.get(
@@ -75,5 +93,13 @@ class Blueprints:
             except NotFound:
                 pass
             else:
-                return view_of_template(found)
+                return _view_of(found)
         raise template_not_found(key.name)
+
+
+def _view_of(template: SandboxTemplate) -> TemplateView:
+    try:
+        return view_of_template(template)
+    except ODD as error:
+        fault = unusable_template(template.metadata.name, str(error))
+        raise ClaimError(ClaimFault.OTHER, fault) from error

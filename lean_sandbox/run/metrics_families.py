@@ -261,6 +261,11 @@ SYNTHESISED: Final = _counter(
     _RESOURCE,
     "Deletes that no watch showed, found out by a list.",
 )
+HANDLER_FAILURES: Final = _counter(
+    "lean_sandbox_watch_handler_failures_total",
+    _RESOURCE,
+    "Changes of an object on which a handler of the controller raised an error; each is a bug.",
+)
 WATCH_BYTES: Final = _counter(
     "lean_sandbox_watch_received_bytes_total",
     _RESOURCE,

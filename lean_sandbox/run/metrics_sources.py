@@ -92,6 +92,7 @@ def watches(
         [((resource, leaf), number) for leaf, number in sorted(judged.by_leaf.items())],
     )
     into.one(families.SYNTHESISED, seen.deletes_synthesised, resource)
+    into.one(families.HANDLER_FAILURES, seen.handler_failures, resource)
     totals = dict.fromkeys(_STEPS, 0)
     received = 0
     for informer in informers:

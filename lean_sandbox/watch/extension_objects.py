@@ -22,6 +22,7 @@ from lean_sandbox.model.warmpool import (
     SandboxWarmPoolStatus,
     view_of_pool,
 )
+from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.objects import chosen
 from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
@@ -57,7 +58,10 @@ CLAIM_ANNOTATIONS = frozenset(
 
 
 class TemplateEntry(msgspec.Struct, gc=False):
-    """What is remembered of a template; ``view`` holds all that Sandboxes are made of."""
+    """What is remembered of a template; ``view`` holds all that Sandboxes are made of.
+
+    ``fault`` says in words why there is no view although the whole template has been read.
+    """
 
     key: Key
     uid: str
@@ -66,6 +70,7 @@ class TemplateEntry(msgspec.Struct, gc=False):
     is_deleting: bool
     labels: dict[str, str] | None = None
     view: TemplateView | None = None
+    fault: str = ""
     seen: tuple[Hashable, ...] = ()
 
 
@@ -81,7 +86,7 @@ def template_from_row(row: MetaRow, old: TemplateEntry | None) -> TemplateEntry:
         labels=chosen(row.labels, TEMPLATE_LABELS),
     )
     if old is not None and old.generation == generation:
-        entry.view = old.view
+        entry.view, entry.fault = old.view, old.fault
     return entry
 
 
@@ -91,7 +96,12 @@ def template_from_full(
     """Build the entry from a whole template."""
     entry = template_from_row(row, old)
     if entry.view is None:
-        entry.view = view_of_template(item)
+        try:
+            entry.view = view_of_template(item)
+        except ODD as error:
+            entry.fault = str(error)
+        else:
+            entry.fault = ""
     return entry
 
 
@@ -179,7 +189,7 @@ def claim_from_full(item: SandboxClaim, row: MetaRow, old: ClaimEntry | None) ->
     entry = claim_from_row(row, old)
     try:
         entry.view = view_of_claim(item)
-    except ValueError as error:
+    except ODD as error:
         entry.view = ClaimView(generation=entry.generation)
         entry.fault = str(error)
     else:

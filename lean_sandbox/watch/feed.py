@@ -1,7 +1,10 @@
 """From the bytes of a list page or a watch line to the intake.
 
-One object that cannot be understood never stops the others: it is skipped, counted and said. What
-raises is only what leaves unknown what was missed: bytes that are no JSON, and the server's errors.
+One object never stops the others. One that cannot be read, or on which a predicate or the making
+of its entry fails, is counted, and logged once for each version. Its metadata is still taken in
+where the object is known: then its end is not missed, and what is remembered of an older spec is
+not acted upon. What raises is only what leaves unknown what was missed: bytes that are no JSON, and
+the server's errors.
 """
 
 from __future__ import annotations
@@ -15,28 +18,34 @@ import structlog
 
 from filters import EventType
 from lean_sandbox.api.errors import ApiError, ProtocolFault, from_status
+from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.intake import Intake
 from lean_sandbox.watch.kind import Kind
 from lean_sandbox.watch.store import Entry, key_of
 from lean_sandbox.watch.strangers import CellsRow
 from lean_sandbox.watch.wire import (
+    CUT,
     ColumnDefinition,
     ListMeta,
     MetaRow,
+    Page,
     PartialItem,
+    RawLine,
     TableRow,
     WatchLine,
     column_positions,
+    without_depths,
 )
 
 __all__ = ["Feed", "UnreadableForm", "WatchStatistics"]
 
 E = TypeVar("E", bound=Entry)
 T = TypeVar("T")
-
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _TYPES = {str(event_type): event_type for event_type in EventType}
 _SHOWN_BYTES = 200
+# Of so many odd objects it is remembered that they have been logged.
+_LOGGED = 1024
 _NAME = "Name"
 # Cells are given up where they hide too much: looks at Pods cost more than the bytes saved.
 _MANY_DOUBTS = 32
@@ -70,16 +79,6 @@ class WatchStatistics:
             setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
 
 
-class _Page(msgspec.Struct, Generic[T]):
-    metadata: ListMeta
-    items: list[T] | None = None
-
-
-class _FullLine(msgspec.Struct, Generic[T]):
-    type: str
-    object: T
-
-
 class Feed(Generic[E]):
     """Decodes what the server sends of one kind and hands it to the intake.
 
@@ -104,11 +103,11 @@ class Feed(Generic[E]):
         self._on_event = on_event
         self.statistics = statistics
         self._log = logger or structlog.get_logger("watch")
-        page_type: Any = _Page[kind.item_type]  # type: ignore[name-defined]
-        line_type: Any = _FullLine[kind.item_type]  # type: ignore[name-defined]
-        self._decode_page = msgspec.json.Decoder(page_type).decode
-        self._decode_full = msgspec.json.Decoder(line_type).decode
+        self._decode_item = msgspec.json.Decoder(kind.item_type).decode
+        self._decode_page = msgspec.json.Decoder(Page[msgspec.Raw]).decode
+        self._decode_raw_line = msgspec.json.Decoder(RawLine).decode
         self._decode_line = msgspec.json.Decoder(WatchLine).decode
+        self._logged: dict[str, str] = {}
         self._positions: dict[str, int] = {}
         self._last_position = self._name_position = -1
         self._said_missing: list[str] = []
@@ -120,30 +119,11 @@ class Feed(Generic[E]):
     def page(self, body: bytes, *, initial: bool) -> ListMeta:
         """Take one page of a list and return its head. Raises ProtocolFault."""
         try:
-            page: Any = self._decode_page(body)
-        except _ODD_OBJECT:
-            return self._page_one_by_one(body, initial=initial)
-        except msgspec.DecodeError as error:
-            raise self._garbage("a list page", error) from error
-        for item in page.items or ():
-            self._intake.full(EventType.ADDED, item, initial=initial)
-        metadata: ListMeta = page.metadata
-        return metadata
-
-    def _page_one_by_one(self, body: bytes, *, initial: bool) -> ListMeta:
-        """Save a page from the objects on it that do not decode."""
-        try:
-            page = msgspec.json.decode(body, type=_Page[msgspec.Raw])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            page = _deep(self._decode_page, body)
+        except ODD as error:
             raise self._garbage("a list page", error) from error
         for raw in page.items or ():
-            try:
-                item = msgspec.json.decode(raw, type=self._kind.item_type)
-            except _ODD_OBJECT as error:
-                self._skip(bytes(raw), error)
-                self._note_present(bytes(raw))
-                continue
-            self._intake.full(EventType.ADDED, item, initial=initial)
+            self._whole(EventType.ADDED, bytes(raw), initial=initial)
         return page.metadata
 
     def listed_line(self, line: bytes, *, initial: bool) -> str | None:
@@ -151,27 +131,17 @@ class Feed(Generic[E]):
 
         Raises ProtocolFault and the server's own errors.
         """
-        head = self._envelope(line)
-        if head is None:
+        event = self._raw_line(line)
+        if event is None:
             return None
-        meta = head.object.metadata
-        if head.type == "BOOKMARK":
-            return (
-                meta.resource_version
-                if (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true"
-                else None
-            )
-        if not self._full(line, initial=initial):
-            self._intake.present(meta.namespace, meta.name)
+        if event.type == "BOOKMARK":
+            meta = self._metadata(event.object)
+            annotations = meta.annotations if meta is not None else None
+            if meta is not None and (annotations or {}).get(INITIAL_EVENTS_END) == "true":
+                return meta.resource_version
+            return None
+        self._event(event, line, initial=initial)
         return None
-
-    def _note_present(self, raw: bytes) -> None:
-        """Keep what is known of an object that was listed and not understood."""
-        try:
-            meta = msgspec.json.decode(raw, type=PartialItem).metadata
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return
-        self._intake.present(meta.namespace, meta.name)
 
     # -- watches ---------------------------------------------------------------------------------
 
@@ -201,7 +171,7 @@ class Feed(Generic[E]):
             self._skip(line, ValueError(f"an event of type {event.type!r}"))
         elif rows is None:
             # Partial metadata, or an object the server could not turn into a row.
-            self._row(event_type, received.metadata)
+            self._watched_row(event_type, received.metadata)
         else:
             for row in rows:
                 if row.object is None and self._kind.reads_cells and self._namespace is not None:
@@ -212,22 +182,65 @@ class Feed(Generic[E]):
                     continue
                 meta = row.object.metadata
                 meta.columns = self._columns(row)
-                self._row(event_type, meta)
+                self._watched_row(event_type, meta)
 
     def full_line(self, line: bytes) -> None:
         """Take one line of a watch of full objects; raises as :meth:`line` does."""
-        head = self._envelope(line)
-        if head is None:
+        event = self._raw_line(line)
+        if event is None:
             return
-        version = head.object.metadata.resource_version
-        if head.type == "BOOKMARK":
-            self._bookmark(version)
+        if event.type == "BOOKMARK":
+            meta = self._metadata(event.object)
+            self._bookmark(meta.resource_version if meta is not None else "")
             return
-        self._full(line, initial=False)
-        self.version = version or self.version
+        self.version = self._event(event, line, initial=False) or self.version
+
+    def _event(self, event: RawLine, line: bytes, *, initial: bool) -> str:
+        """Take an event of a whole object and return its version, "" when that is not readable."""
+        event_type = _TYPES.get(event.type)
+        if event_type is None:
+            self._skip(line, ValueError(f"an event of type {event.type!r}"))
+            return ""
+        return self._whole(event_type, bytes(event.object), initial=initial)
+
+    def _whole(self, event_type: EventType, raw: bytes, *, initial: bool) -> str:
+        """Take a whole object and return its version, "" when that is not readable."""
+        try:
+            item = self._decode_item(raw)
+            if CUT in raw:
+                raise ValueError("nested too deeply")  # noqa: TRY301 -- same end
+            self._intake.full(event_type, item, initial=initial)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it costs this object alone
+            return self._as_metadata(event_type, raw, error)
+        version: str = item.metadata.resourceVersion
+        return version
+
+    def _as_metadata(self, event_type: EventType, raw: bytes, error: Exception) -> str:
+        """Take what can be read of an object that cannot be taken whole; return its version."""
+        meta = self._metadata(raw)
+        self._skip(raw, error, meta)
+        if meta is None:
+            return ""
+        self._intake.present(meta.namespace, meta.name)
+        is_known = key_of(meta.namespace, meta.name) in self._intake.store
+        if is_known or event_type is EventType.DELETED:
+            self._row(event_type, meta)
+        return meta.resource_version
+
+    def _metadata(self, raw: bytes | msgspec.Raw) -> MetaRow | None:
+        try:
+            return _deep(_decode_partial, raw).metadata
+        except ODD:
+            return None
 
     def _row(self, event_type: EventType, meta: MetaRow) -> None:
-        self._intake.row(event_type, meta)
+        try:
+            self._intake.row(event_type, meta)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it costs this object alone
+            self._skip(b"", error, meta)
+
+    def _watched_row(self, event_type: EventType, meta: MetaRow) -> None:
+        self._row(event_type, meta)
         self.version = meta.resource_version or self.version
         if self._on_event is not None:
             self._on_event(meta.namespace)
@@ -242,7 +255,12 @@ class Feed(Generic[E]):
                 f"a row of {self._kind.resource.plural} has no object, and its cells do not do"
             )
         key = key_of(namespace, str(row.cells[at]))
-        is_doubt = self._intake.cells(key, CellsRow(event_type, version, columns))
+        try:
+            is_doubt = self._intake.cells(key, CellsRow(event_type, version, columns))
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it costs this object alone
+            is_doubt = False
+            meta = MetaRow(name=key.name, namespace=namespace, resource_version=version)
+            self._skip(b"", error, meta)
         self.version = version
         if self._on_event is not None:
             self._on_event(namespace)
@@ -260,22 +278,23 @@ class Feed(Generic[E]):
             self._rows //= 2
             self._doubts //= 2
 
-    def _full(self, line: bytes, *, initial: bool) -> bool:
+    def _raw_line(self, line: bytes) -> RawLine | None:
+        """Decode a line with a whole object; as :meth:`_envelope` does."""
         try:
-            event: Any = self._decode_full(line)
-            event_type = _TYPES.get(event.type)
-            if event_type is None:
-                raise ValueError(f"an event of type {event.type!r}")  # noqa: TRY301 -- same end
-        except (*_ODD_OBJECT, ValueError) as error:
+            event = _deep(self._decode_raw_line, line)
+        except _ODD_OBJECT as error:
             self._skip(line, error)
-            return False
-        self._intake.full(event_type, event.object, initial=initial)
-        return True
+            return None
+        except msgspec.DecodeError as error:
+            raise self._garbage("a line of the watch", error) from error
+        if event.type == "ERROR":
+            raise self._reported(event.object)
+        return event
 
     def _envelope(self, line: bytes) -> WatchLine | None:
         """Decode a line; ``None`` when its object is odd. Raises what the server reports."""
         try:
-            event = self._decode_line(line)
+            event = _deep(self._decode_line, line)
         except _ODD_OBJECT as error:
             self._skip(line, error)
             return None
@@ -283,7 +302,7 @@ class Feed(Generic[E]):
             # The bytes are not JSON: a line was cut or mixed. What was missed is unknown.
             raise self._garbage("a line of the watch", error) from error
         if event.type == "ERROR":
-            raise self._reported(event)
+            raise self._reported(msgspec.json.encode(event.object))
         return event
 
     def _columns(self, row: TableRow) -> dict[str, str] | None:
@@ -315,18 +334,42 @@ class Feed(Generic[E]):
 
     # -- what goes wrong -------------------------------------------------------------------------
 
-    def _skip(self, line: bytes, error: Exception) -> None:
+    def _skip(self, raw: bytes, error: Exception, meta: MetaRow | None = None) -> None:
+        """Count an object that could not be taken in, and log it once for each version."""
         self.statistics.undecodable += 1
-        begins = line[:_SHOWN_BYTES].decode("utf-8", "replace")
-        self._log.error("object_not_understood", error=str(error), begins=begins)
+        meta = meta or MetaRow()
+        object_ = meta.uid or meta.name
+        if object_ and self._logged.get(object_) == meta.resource_version:
+            return
+        if len(self._logged) >= _LOGGED:
+            self._logged.clear()
+        self._logged[object_] = meta.resource_version
+        self._log.error(
+            "object_not_understood",
+            object=f"{meta.namespace}/{meta.name}",
+            version=meta.resource_version,
+            error=f"{type(error).__name__}: {error}"[:_SHOWN_BYTES],
+            begins=raw[:_SHOWN_BYTES].decode("utf-8", "replace"),
+            # What breaks the schema is no news to a developer, anything else is a bug.
+            exc_info=None if isinstance(error, ODD) else error,
+        )
 
     def _garbage(self, what: str, error: Exception) -> ProtocolFault:
         return ProtocolFault(f"{what} of {self._kind.resource.plural} is not understood: {error}")
 
-    def _reported(self, event: WatchLine) -> ApiError:
-        return from_status(
-            msgspec.json.encode(event.object), verb="watch", resource=self._kind.resource.qualified
-        )
+    def _reported(self, status: bytes | msgspec.Raw) -> ApiError:
+        return from_status(bytes(status), verb="watch", resource=self._kind.resource.qualified)
+
+
+_decode_partial = msgspec.json.Decoder(PartialItem).decode
+
+
+def _deep(decode: Callable[[bytes | msgspec.Raw], T], text: bytes | msgspec.Raw) -> T:
+    """Decode a text, if need be without the values in it that are nested too deeply."""
+    try:
+        return decode(text)
+    except RecursionError:
+        return decode(without_depths(bytes(text)))
 
 
 def _version_of(rows: list[TableRow] | None) -> str:

@@ -57,6 +57,8 @@ log = structlog.get_logger("watch")
 _TIMEOUT_SPREAD = 0.1
 # How much later than asked for the end of a watch may arrive.
 _END_SLACK_S = 30.0
+# What is told of an error that no part of the program knows.
+_SHOWN_CHARACTERS = 200
 # How often to look for a kind that the server does not know: a person is waiting who applies it.
 _LOOK_AGAIN_S = 5.0
 
@@ -88,8 +90,9 @@ class Informer(Generic[E]):
     """Keeps a store true to one kind, in one namespace or in all, and reports relevant changes.
 
     ``run`` never returns and raises nothing but cancellation; what it cannot do is told by
-    ``problem`` (the last failure in words, ``None`` while all is well) and counted. ``synced`` is
-    set after the first complete list.
+    ``problem`` (the last failure in words, ``None`` while all is well) and counted. That holds for
+    bugs as well: they are logged, and the attempt is repeated with backoff like any that failed.
+    ``synced`` is set after the first complete list.
     """
 
     def __init__(
@@ -268,6 +271,9 @@ class Informer(Generic[E]):
         except ControlPlaneError as error:
             self._failed(str(error))
             at_least_s = getattr(error, "retry_after_s", None) or 0.0
+        except Exception as error:  # noqa: BLE001 -- a bug here must not end the other watches
+            self._log.exception("watch_panicked")
+            self._failed(f"{type(error).__name__}: {error}"[:_SHOWN_CHARACTERS])
         lived_s = self._clock.monotonic() - began
         await self._clock.sleep(
             self._backoff.after(lived_s, at_least_s=at_least_s, at_most_s=at_most_s)

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import structlog
+
 from filters import Change, EventType, Examiner, Verdict
 from lean_sandbox.watch.ended import Ended
 from lean_sandbox.watch.kind import Kind, Notice
@@ -26,6 +28,8 @@ from lean_sandbox.watch.wire import MetaRow, as_version
 __all__ = ["Intake", "IntakeStatistics", "Told"]
 
 E = TypeVar("E", bound=Entry)
+
+log = structlog.get_logger("watch")
 
 Told = Callable[[str, EventType, MetaRow, Verdict], None]
 """Is told of an event: the plural of its kind, its type, what it showed, what was made of it."""
@@ -52,18 +56,22 @@ class IntakeStatistics:
     dropped_unchanged: int = 0
     dropped_elsewhere: int = 0
     deletes_synthesised: int = 0
+    handler_failures: int = 0
 
 
 class Intake(Generic[E]):
     """Feeds one store from any number of watches and from our own answers.
 
-    ``notify`` is called for every relevant change and must not wait.
+    Each of ``handlers`` is called for every relevant change and must not wait. One that raises has
+    a bug: the others are called all the same, and the watch goes on.
     """
 
-    def __init__(self, kind: Kind[E], store: Store[E], notify: Callable[[Notice[E]], None]) -> None:
+    def __init__(
+        self, kind: Kind[E], store: Store[E], *handlers: Callable[[Notice[E]], None]
+    ) -> None:
         self.kind = kind
         self.store = store
-        self._notify = notify
+        self.handlers = handlers
         self._examiner = Examiner(kind.predicate, objects=store.__len__)
         # By namespace whose list is under way: what was known before and has not been listed yet.
         self._missing: dict[str | None, set[Key]] = {}
@@ -315,12 +323,27 @@ class Intake(Generic[E]):
         change = verdict.change
         if suspect:
             change |= Change.COLUMNS
-        self._notify(
+        self._tell(
             Notice(
                 key, change, old, new, initial=initial, token=f"{row.uid}@{row.resource_version}"
             )
         )
         return verdict if verdict.passed else _CONTRADICTS
+
+    def _tell(self, notice: Notice[E]) -> None:
+        """Call the handlers. The object is in the store by now, where every later look finds it."""
+        for handler in self.handlers:
+            try:
+                handler(notice)
+            except Exception as error:
+                self.statistics.handler_failures += 1
+                log.exception(
+                    "handler_failed",
+                    kind=self.kind.resource.plural,
+                    key=str(notice.key),
+                    handler=getattr(handler, "__qualname__", repr(handler)),
+                    error=type(error).__name__,
+                )
 
     def _judge(
         self, row: MetaRow, old: E | None, kept: E | None
@@ -352,5 +375,5 @@ class Intake(Generic[E]):
             # Never seen alive, yet its end may free a name somebody waits for.
             old = self.kind.from_row(row, None)
         saw_deletion = row is not None and row.deletion_timestamp is not None
-        self._notify(Notice(key, Change.GONE, old, None, saw_deletion=saw_deletion))
+        self._tell(Notice(key, Change.GONE, old, None, saw_deletion=saw_deletion))
         return verdict

@@ -17,6 +17,7 @@ from lean_sandbox.model.sandbox import (
     SandboxView,
     view_of,
 )
+from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.rows import chosen, shared_map, shared_owner
 from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
@@ -127,7 +128,7 @@ def sandbox_from_full(item: Sandbox, row: MetaRow, old: SandboxEntry | None) -> 
     entry.is_applied = item.metadata.is_applied
     try:
         entry.view = _shared_view(view_of(item))
-    except (ValueError, msgspec.ValidationError) as error:
+    except ODD as error:
         # Nothing of such a spec can be acted upon; the words go into its Ready condition.
         entry.view = SandboxView(generation=entry.generation)
         entry.fault = str(error)

@@ -15,23 +15,38 @@ accepts both.
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 __all__ = [
+    "CUT",
     "ColumnDefinition",
     "ListMeta",
     "MetaRow",
     "OwnerRow",
+    "Page",
     "PartialItem",
+    "RawLine",
     "TableRow",
     "WatchLine",
     "WatchObject",
     "WriterRow",
     "as_version",
     "column_positions",
+    "without_depths",
 ]
+
+T = TypeVar("T")
+
+# Half of what the decoder can follow; objects of Kubernetes nest about thirty levels.
+_DEEPEST = 500
+#: What stands in the place of a value that is nested too deeply.
+CUT: Final = b'"\\u0000too deep"'
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{\]}]', re.DOTALL)
+# The digits of the largest version that a store hands out, a signed number of 64 bits.
+_VERSION_DIGITS = 19
 
 
 class OwnerRow(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -133,6 +148,20 @@ class WatchObject(msgspec.Struct, rename="camel", gc=False):
     details: Any = None
 
 
+class Page(msgspec.Struct, Generic[T]):
+    """One page of a list."""
+
+    metadata: ListMeta
+    items: list[T] | None = None
+
+
+class RawLine(msgspec.Struct, gc=False):
+    """One line of a watch whose object stays the bytes the server sent."""
+
+    type: str
+    object: msgspec.Raw
+
+
 class WatchLine(msgspec.Struct, gc=False):
     """One line of a watch."""
 
@@ -146,9 +175,33 @@ def as_version(resource_version: str) -> int:
     Resource versions of one server are comparable integers; a server that sends anything else makes
     every comparison fail, which costs a look but never loses a change.
     """
+    if len(resource_version) > _VERSION_DIGITS or not resource_version.isascii():
+        return 0
     return int(resource_version) if resource_version.isdecimal() else 0
 
 
 def column_positions(definitions: list[ColumnDefinition]) -> dict[str, int]:
     """Return the position of each column by its name."""
     return {definition.name: position for position, definition in enumerate(definitions)}
+
+
+def without_depths(text: bytes) -> bytes:
+    """Return JSON in which :data:`CUT` stands for each value that is nested too deeply.
+
+    The decoder gives up on the whole text where any part of it is too deep, be it one that is
+    skipped. What is left after this can be read, and tells which object it was.
+    """
+    kept: list[bytes] = []
+    depth = at = 0
+    for token in _TOKENS.finditer(text):
+        mark = text[token.start()]
+        if mark in b"[{":
+            depth += 1
+            if depth == _DEEPEST + 1:
+                kept += (text[at : token.start()], CUT)
+        elif mark in b"]}":
+            if depth == _DEEPEST + 1:
+                at = token.end()
+            depth -= 1
+    kept.append(text[at:])
+    return b"".join(kept)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from lean_sandbox.api.resources import SANDBOXES
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.settings import Settings
+from tests.support.claims import TEMPLATES, claim, get_claim, open_claims, pool, settings, template
 from tests.support.clock import FakeClock
-from tests.support.world import NS, condition, open_world, sandbox
+from tests.support.world import NS, World, condition, open_world, sandbox
 
 Json = dict[str, Any]
 # What the API server takes of annotations, all keys and values together.
@@ -135,3 +137,170 @@ async def test_fields_that_nobody_knows_reach_the_pod_or_are_dropped_by_the_serv
         assert pod_spec["tolerations"][0] in spec["tolerations"]
         assert "madeUp" not in spec
         assert condition(world.get(), "Ready")["status"] == "True"
+
+
+# -- objects that no definition of today lets in ---------------------------------------------------
+
+
+def deep(levels: int) -> Json:
+    """Return objects within objects."""
+    found: Json = {}
+    for _ in range(levels):
+        found = {"a": found}
+    return found
+
+
+ODD_TEMPLATES: dict[str, tuple[Any, str]] = {
+    "a list": ({"spec": []}, "spec.podTemplate.spec: Expected `object | null`, got `array`"),
+    "a text": ({"spec": "x"}, "spec.podTemplate.spec: Expected `object | null`, got `str`"),
+    "a number": ({"spec": 5}, "spec.podTemplate.spec: Expected `object | null`, got `int`"),
+    "a policy": (template()["spec"]["podTemplate"], "spec.networkPolicy: Expected `object`"),
+    "no template": (7, "Expected `object | null`, got `int` - at `$.spec.podTemplate`"),
+}
+
+
+def odd_template(pod_template: Any, name: str = "tpl") -> Json:
+    """Return a template that no definition lets in."""
+    return {**template(name), "spec": {"podTemplate": pod_template}}
+
+
+async def still_serves(world: World) -> None:
+    """A Sandbox and a claim beside what is odd are served as ever."""
+    await world.ready_sandbox(sandbox("good"))
+    assert condition(world.get("good"), "Ready")["status"] == "True"
+    assert not world.controller.problems
+
+
+@pytest.mark.parametrize("what", ODD_TEMPLATES)
+@pytest.mark.parametrize("is_there_before", [True, False])
+async def test_a_template_outside_its_schema_costs_its_own_claims_alone(
+    what: str, *, is_there_before: bool
+) -> None:
+    """In the first list or as an event: the claim's condition names the field, others are served.
+
+    Once the template is mended, the claim gets its Sandbox.
+    """
+    pod_template, said = ODD_TEMPLATES[what]
+    odd = odd_template(pod_template)
+    if what == "a policy":
+        odd["spec"]["networkPolicy"] = ["x"]
+
+    def prepare(plane: ControlPlane) -> None:
+        if is_there_before:
+            plane.store.plant(odd)
+
+    async with open_claims(templates=(), prepare=prepare) as world:
+        if not is_there_before:
+            world.plane.store.plant(odd)
+        world.plane.store.create(template("well"))
+        world.plane.store.create(pool("healthy", template="well"))
+        world.plane.store.create(claim("c2", pool="healthy"))
+        await world.create(claim())
+        ready = condition(get_claim(world), "Ready")
+        assert ready["status"] == "False"
+        assert said in ready["message"]
+        assert len(ready["message"]) < 1000
+        assert world.find("sandboxes", "c2") is not None
+        await still_serves(world)
+        mended = template()
+        world.plane.store.patch(
+            TEMPLATES, NS, "tpl", {"spec": {"networkPolicy": None, **mended["spec"]}}
+        )
+        await world.advance(120.0)
+        assert world.find("sandboxes", "c") is not None
+
+
+async def test_a_valid_template_that_becomes_odd_is_no_longer_used() -> None:
+    """Claims are told, instead of getting a Sandbox of a spec that is gone."""
+    async with open_claims() as world:
+        world.plane.store.plant(odd_template(7))
+        await world.create(claim())
+        assert "$.spec.podTemplate" in condition(get_claim(world), "Ready")["message"]
+        assert world.find("sandboxes", "c") is None
+
+
+async def test_the_end_of_an_object_is_seen_even_if_it_cannot_be_read() -> None:
+    """A claim that has become odd and is deleted is not remembered for ever."""
+    async with open_claims() as world:
+        await world.create(claim())
+        assert world.controller.extensions is not None
+        claims = world.controller.extensions.caches.claims
+        world.plane.store.plant({**claim(), "spec": {"warmPoolRef": 7}})
+        await world.settle()
+        assert len(claims) == 1
+        world.plane.store.delete("sandboxclaims.extensions.agents.x-k8s.io", NS, "c")
+        await world.settle()
+        assert not len(claims)
+
+
+@pytest.mark.parametrize("form", ["table", "metadata", "full"])
+async def test_sandboxes_outside_their_schema_leave_the_others_alone(form: str) -> None:
+    """Wrong types, depths and numbers, in the list and as events: the others are served."""
+    specs: list[Any] = [
+        7,
+        {"podTemplate": {"spec": "x"}},
+        {"podTemplate": {"spec": deep(700)}},
+        {"podTemplate": {"metadata": {"labels": {"a": 1}}, "spec": {}}},
+        {"podTemplate": {"spec": {"containers": 3}}},
+        {"podTemplate": {"spec": {}}, "shutdownTime": "0000-99-99"},
+        {"podTemplate": {"spec": {}}, "shutdownTime": "9" * 5000},
+    ]
+
+    def prepare(plane: ControlPlane) -> None:
+        for number, spec in enumerate(specs):
+            plane.store.plant({**sandbox(f"listed-{number}"), "spec": spec})
+
+    given = settings(watch_representation=form)
+    async with open_world(given, prepare=prepare) as world:
+        for number, spec in enumerate(specs):
+            world.plane.store.plant({**sandbox(f"odd-{number}"), "spec": spec})
+        await world.settle()
+        await still_serves(world)
+        world.forget_requests()
+        await world.advance(600.0)
+        # A few tries each at most: those that may come to be readable are asked for again.
+        assert sum(world.asked().values()) <= 20 * 2 * len(specs)
+
+
+async def test_an_odd_object_is_logged_once_for_each_version_and_never_whole() -> None:
+    """Relists repeat nothing; the text of the object is cut."""
+    odd = {**claim(), "spec": {"warmPoolRef": {"name": ["secret" * 1000]}}}
+
+    def prepare(plane: ControlPlane) -> None:
+        plane.store.plant(odd)
+
+    async with open_claims(prepare=prepare) as world:
+        with capture_logs() as logs:
+            for _ in range(3):
+                world.plane.compact()
+                await world.cut_watches()
+                await world.recover()
+            world.plane.store.plant(odd)
+            await world.settle()
+        found = [entry for entry in logs if entry["event"] == "object_not_understood"]
+        assert len(found) == 1
+        assert found[0]["object"] == f"{NS}/c"
+        assert len(repr(found[0])) < 1000
+        await world.advance(10.0)
+        await still_serves(world)
+
+
+async def test_a_bug_in_a_handler_costs_one_notice() -> None:
+    """The other handlers are called, the object is remembered, and the watch goes on."""
+    async with open_claims() as world:
+        extensions = world.controller.extensions
+        assert extensions is not None
+        fails = [True]
+        intake = world.controller.intakes.sandboxes
+
+        def broken(_notice: object) -> None:
+            if fails:
+                raise KeyError("a bug")
+
+        intake.handlers = (broken, *intake.handlers)
+        with capture_logs() as logs:
+            await still_serves(world)
+        assert "handler_failed" in [entry["event"] for entry in logs]
+        assert intake.statistics.handler_failures > 0
+        fails.clear()
+        assert intake.statistics.passed == intake.statistics.handler_failures

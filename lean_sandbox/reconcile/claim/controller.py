@@ -234,8 +234,10 @@ class ClaimController:
                 self.queue.add(claim.key, priority=CLIENT, reason="pool")
 
     def on_template(self, notice: Notice[TemplateEntry]) -> None:
-        """Wake the claims of the pools of a template that has come."""
-        if notice.initial or notice.old is not None or notice.new is None:
+        """Wake the claims of the pools of a template that has come, or can be used by now."""
+        if notice.initial or notice.new is None:
+            return
+        if notice.old is not None and not notice.old.fault:
             return
         pools = {
             pool.key

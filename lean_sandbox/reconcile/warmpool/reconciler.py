@@ -292,7 +292,9 @@ class PoolReconciler:
         note = ""
         requeue_s = 0.0
         if visit.template is None and view.replicas > 0:
-            note, requeue_s = template_missing_note(view.template), MISSING_TEMPLATE_REQUEUE_S
+            fault = self._blueprints.template_fault(Key(view.namespace, view.template))
+            note = fault or template_missing_note(view.template)
+            requeue_s = MISSING_TEMPLATE_REQUEUE_S
         elif census.held:
             grace_s = self._options.readiness_grace_s
             note = unschedulable_note(census.held, view.replicas, grace_s)
