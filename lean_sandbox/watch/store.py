@@ -47,13 +47,16 @@ class Store(Generic[E]):
     Nothing here waits; all methods are O(1) in the number of entries.
     """
 
-    __slots__ = ("_by_owner", "_entries", "_owner_of")
+    __slots__ = ("_by_owner", "_entries", "_owner_of", "on_change")
 
     def __init__(self, owner_of: Callable[[E], str | None] = lambda _: None) -> None:
         self._entries: dict[Key, E] = {}
         # Almost every owner controls one object of a kind, so a single key is stored bare.
         self._by_owner: dict[str, Key | set[Key]] = {}
         self._owner_of = owner_of
+        #: Called with the entry before and after each change, however the change was learned: by a
+        #: watch or by an answer to a request of our own. For indexes that must follow the store.
+        self.on_change: Callable[[E | None, E | None], None] | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -89,6 +92,20 @@ class Store(Generic[E]):
         if old is not None:
             self._unindex(old)
         self._entries[entry.key] = entry
+        self._index(entry)
+        if self.on_change is not None:
+            self.on_change(old, entry)
+
+    def remove(self, key: Key) -> E | None:
+        """Remove and return the entry, or return ``None``."""
+        old = self._entries.pop(key, None)
+        if old is not None:
+            self._unindex(old)
+            if self.on_change is not None:
+                self.on_change(old, None)
+        return old
+
+    def _index(self, entry: E) -> None:
         owner = self._owner_of(entry)
         if owner is None:
             return
@@ -99,13 +116,6 @@ class Store(Generic[E]):
             held.add(entry.key)
         elif held != entry.key:
             self._by_owner[owner] = {held, entry.key}
-
-    def remove(self, key: Key) -> E | None:
-        """Remove and return the entry, or return ``None``."""
-        old = self._entries.pop(key, None)
-        if old is not None:
-            self._unindex(old)
-        return old
 
     def _unindex(self, entry: E) -> None:
         owner = self._owner_of(entry)

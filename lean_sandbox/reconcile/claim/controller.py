@@ -72,6 +72,7 @@ class ClaimController:
         # Claims that wait for a member of their pool to come up.
         self._unserved: dict[Key, set[Key]] = {}
         self.warm = WarmQueue(on_available=self._available)
+        caches.sandboxes.on_change = self._feed
         self.queue: WorkQueue[Key] = WorkQueue(clock)
         self._act = ClaimAct(client, self.queue, timeout_s=options.request_timeout_s)
         self.metrics = ClaimMetrics(clock)
@@ -181,8 +182,7 @@ class ClaimController:
             waiting.discard(gone.key)
 
     def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
-        """Keep the warm queue true, and wake the claims that had or have the Sandbox."""
-        self._feed(notice.old, notice.new)
+        """Wake the claims that had or have a Sandbox that changed."""
         if notice.initial:
             return
         for entry in (notice.old, notice.new):

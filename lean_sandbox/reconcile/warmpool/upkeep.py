@@ -109,7 +109,6 @@ class Upkeep(msgspec.Struct, frozen=True):
                 return
         adopted = await self._adopt(visit, whole)
         self.neighbours.launch(adopted.key)
-        self.neighbours.offer(adopted)
 
     @staticmethod
     def _is_mislabelled(visit: Visit, template: TemplateView, entry: SandboxEntry) -> bool:
