@@ -218,8 +218,31 @@ class Intake(Generic[E]):
         if row is not None:
             self.cells(key, row)
 
+    def looked_full(self, item: Any) -> E:
+        """Take in the whole object that a GET has returned, and return what is known then.
+
+        Whatever the answer shows that no event has shown yet is notified as an event would be: when
+        the event of that version comes, it is known already. An answer that is older than the
+        newest event is not taken in, and is notified, so that whoever depends on the object looks
+        again: the event may have been dropped because of what the answer was expected to show.
+        """
+        return self._looked(self._row_of_full(item), item)
+
+    def looked_row(self, row: MetaRow) -> E:
+        """Take in metadata that a GET has returned, as :meth:`looked_full` does."""
+        return self._looked(row, None)
+
+    def _looked(self, row: MetaRow, item: Any) -> E:
+        before = self.store.get(key_of(row.namespace, row.name))
+        entry, change = self._learn(row, item)
+        if entry is before:
+            self._tell(Notice(entry.key, Change.COLUMNS, before, entry))
+        elif change and change is not Change.GONE:
+            self._tell(Notice(entry.key, change, before, entry))
+        return entry
+
     def learn_full(self, item: Any) -> tuple[E, Change]:
-        """Remember a whole object that an answer of the server showed, without notifying.
+        """Remember a whole object as the answer to a write of ours shows it, without notifying.
 
         Events of the same version, when they come, are then known already. Returns the entry and
         what the predicates see changed against what was remembered. An answer that was overtaken
@@ -229,7 +252,7 @@ class Intake(Generic[E]):
         return self._learn(self._row_of_full(item), item)
 
     def learn_row(self, row: MetaRow) -> tuple[E, Change]:
-        """Remember metadata that an answer of the server showed, as :meth:`learn_full` does."""
+        """Remember metadata that the answer to a write shows, as :meth:`learn_full` does."""
         return self._learn(row, None)
 
     def learn_created(self, row: MetaRow) -> E:

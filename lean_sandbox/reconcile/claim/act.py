@@ -50,9 +50,8 @@ class ClaimAct:
         claim = await self._client.find(
             SANDBOXCLAIMS, key.namespace, key.name, SandboxClaim, **self._options
         )
-        if claim is None:
-            return None
-        self._claims.learn_full(claim)
+        if claim is not None:
+            self._claims.looked_full(claim)
         return claim
 
     async def peek_claim(self, key: Key) -> SandboxClaim | None:
@@ -210,17 +209,15 @@ class ClaimAct:
 
     async def get_sandbox(self, key: Key) -> SandboxEntry | None:
         """Fetch a Sandbox; ``None`` when there is none. One GET."""
-        try:
-            found = await self._client.get(
-                SANDBOXES, key.namespace, key.name, Sandbox, **self._options
-            )
-        except NotFound:
-            held = self._sandboxes.store.get(key)
-            if held is not None:
-                self._sandboxes.forget(key, held.uid)
-            return None
-        entry, _ = self._sandboxes.learn_full(found)
-        return entry
+        held = self._sandboxes.store.get(key)
+        found = await self._client.find(
+            SANDBOXES, key.namespace, key.name, Sandbox, **self._options
+        )
+        if found is not None:
+            return self._sandboxes.looked_full(found)
+        if held is not None:
+            self._sandboxes.forget(key, held.uid)
+        return None
 
     async def peek_sandbox(self, key: Key) -> Sandbox | None:
         """Fetch a whole Sandbox without remembering it; ``None`` when it is gone. One GET."""
@@ -229,7 +226,7 @@ class ClaimAct:
     async def get_pod_metadata(self, key: Key) -> PodTemplateMetadata | None:
         """Fetch the metadata of a Sandbox's Pod template, reserved keys and all. One GET."""
         found = await self._client.get(SANDBOXES, key.namespace, key.name, Sandbox, **self._options)
-        self._sandboxes.learn_full(found)
+        self._sandboxes.looked_full(found)
         return found.spec.podTemplate.metadata
 
     async def patch_sandbox(self, entry: SandboxEntry, patch: dict[str, Any]) -> SandboxEntry:

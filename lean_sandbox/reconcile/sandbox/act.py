@@ -19,6 +19,7 @@ from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import PODS, PVCS, SANDBOXES, SERVICES
 from lean_sandbox.api.wire import PartialObject
 from lean_sandbox.model import names
+from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.service import Service
@@ -102,12 +103,15 @@ class Act:
         handed = self._handed.take(key, self._intakes.sandboxes.store.get(key))
         if handed is not None:
             return handed
+        intake = self._intakes.sandboxes
+        held = intake.store.get(key)
         sandbox = await self._client.find(
             SANDBOXES, key.namespace, key.name, Sandbox, **self._options
         )
         if sandbox is None:
+            _gone(intake, held)
             return None
-        self._learn_full(self._intakes.sandboxes, sandbox, key)
+        intake.looked_full(sandbox)
         return sandbox
 
     async def patch_sandbox(self, entry: SandboxEntry, patch: dict[str, Any]) -> None:
@@ -166,9 +170,12 @@ class Act:
         row.columns = sandbox_columns(status)
         token = f"{row.uid}@{row.resource_version}"
         entry, change = self._intakes.sandboxes.learn_row(row)
-        if entry.uid == row.uid:
+        if entry.version == as_version(row.resource_version):
             entry.status = status
-        self._queue.withdraw(key, token)
+            self._queue.withdraw(key, token)
+        elif entry.uid == row.uid:
+            # A newer event has overtaken the answer: who wrote the status last is not known.
+            entry.status = None
         if wanted is not None and wanted == (entry.annotations or {}):
             change &= ~Change.ANNOTATIONS
         if change & ~_OURS or entry.needs_look:
@@ -180,28 +187,23 @@ class Act:
     async def get_pod(self, key: Key, sandbox: Key) -> PodEntry | None:
         """Fetch a Pod; ``None``, remembered, when there is none. One GET."""
         asked = self._absent.ticket()
+        held = self._intakes.pods.store.get(key)
         try:
             pod = await self._client.get(PODS, key.namespace, key.name, Pod, **self._options)
         except NotFound:
-            held = self._intakes.pods.store.get(key)
-            if held is not None:
-                self._intakes.pods.forget(key, held.uid)
+            _gone(self._intakes.pods, held)
             self._absent.remember(
                 PODS.plural, key.namespace, key.name, Proof.NOT_FOUND, since=asked
             )
             return None
+        if not _is_watched(pod):
+            return pod_from_full(pod, row_of(pod.metadata), None)
         held = self._intakes.pods.store.get(key)
-        entry = self._learn_pod(pod, sandbox)
+        entry = self._intakes.pods.looked_full(pod)
         if held is not None and held.uid == entry.uid and not _is_kept_alike(held, entry):
             # A watch of bare cells does not show it; the plan of this pass was made before.
             self._queue.add(sandbox, reason="pod changed meanwhile")
         return entry
-
-    def _learn_pod(self, pod: Pod, sandbox: Key) -> PodEntry:
-        if names.NAME_HASH_LABEL not in (pod.metadata.labels or {}):
-            # The watch is filtered by this label and would never tell of this Pod's end.
-            return pod_from_full(pod, row_of(pod.metadata), None)
-        return self._learn_full(self._intakes.pods, pod, sandbox)
 
     async def create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
         """Create the Pod; the answer is asked for as metadata, half the bytes. One POST."""
@@ -239,7 +241,9 @@ class Act:
             answer = await self._client.merge_patch(
                 PODS, pod.key.namespace, pod.key.name, patch, Pod, **self._options
             )
-            return self._learn_pod(answer, sandbox)
+            if not _is_watched(answer):
+                return pod_from_full(answer, row_of(answer.metadata), None)
+            return self._learn_full(self._intakes.pods, answer, sandbox)
 
     async def delete_pod(self, pod: PodEntry) -> bool:
         """Delete this very Pod, not one of the same name made since. One DELETE.
@@ -269,19 +273,19 @@ class Act:
 
         ``None`` when there is none. One GET.
         """
+        intake = self._intakes.services
+        held = intake.store.get(sandbox)
         try:
             whole = await self._client.get(
                 SERVICES, sandbox.namespace, sandbox.name, dict, **self._options
             )
         except NotFound:
-            held = self._intakes.services.store.get(sandbox)
-            if held is not None:
-                self._intakes.services.forget(sandbox, held.uid)
+            _gone(intake, held)
             return None
         service = msgspec.convert(whole, Service)
         if not self._watches_service(service):
             return service_from_full(service, row_of(service.metadata), None), whole
-        return self._learn_full(self._intakes.services, service, sandbox), whole
+        return intake.looked_full(service), whole
 
     def _watches_service(self, service: Service) -> bool:
         """Tell whether the watch, if it is filtered, will tell of this Service's end."""
@@ -328,8 +332,9 @@ class Act:
 
     # -- Claims for volumes ----------------------------------------------------------------------
 
-    async def get_pvc(self, key: Key, sandbox: Key) -> PvcEntry | None:
+    async def get_pvc(self, key: Key) -> PvcEntry | None:
         """Fetch a claim's metadata; ``None`` when there is none. One GET."""
+        held = self._intakes.pvcs.store.get(key)
         claim = await self._client.find(
             PVCS,
             key.namespace,
@@ -339,8 +344,9 @@ class Act:
             **self._options,
         )
         if claim is None:
+            _gone(self._intakes.pvcs, held)
             return None
-        return self._learn_partial(self._intakes.pvcs, claim, sandbox)
+        return self._intakes.pvcs.looked_row(row_of(claim.metadata))
 
     async def create_pvc(self, sandbox: Key, body: dict[str, Any]) -> PvcEntry:
         """Create a claim. One POST."""
@@ -371,16 +377,33 @@ class Act:
     # -- what answers teach ----------------------------------------------------------------------
 
     def _learn_full(self, intake: Intake[E], item: Any, sandbox: Key) -> E:
-        meta = item.metadata
         entry, _ = intake.learn_full(item)
-        self._queue.withdraw(sandbox, f"{meta.uid}@{meta.resourceVersion}")
+        self._withdraw(sandbox, entry, item.metadata)
         return entry
 
     def _learn_partial(self, intake: Intake[E], item: PartialObject, sandbox: Key) -> E:
-        row = row_of(item.metadata)
-        entry, _ = intake.learn_row(row)
-        self._queue.withdraw(sandbox, f"{row.uid}@{row.resource_version}")
+        entry, _ = intake.learn_row(row_of(item.metadata))
+        self._withdraw(sandbox, entry, item.metadata)
         return entry
+
+    def _withdraw(self, sandbox: Key, entry: Entry, meta: ObjectMeta) -> None:
+        """Take the event of our own write back, unless a newer one has come since."""
+        if entry.version == as_version(meta.resourceVersion):
+            self._queue.withdraw(sandbox, f"{meta.uid}@{meta.resourceVersion}")
+
+
+def _gone(intake: Intake[E], held: E | None) -> None:
+    """Forget what was known of an object before a GET found none.
+
+    What has been learned since the GET was sent is newer than its answer and stays.
+    """
+    if held is not None:
+        intake.forget(held.key, held.uid)
+
+
+def _is_watched(pod: Pod) -> bool:
+    """Tell whether the watch, which is filtered by this label, tells of a Pod's end."""
+    return names.NAME_HASH_LABEL in (pod.metadata.labels or {})
 
 
 def _is_kept_alike(held: PodEntry, entry: PodEntry) -> bool:

@@ -238,7 +238,7 @@ class Children:
                 await self._act.create_pvc(work.key, build_pvc(sandbox.metadata, templates[index]))
             except AlreadyExists:
                 # The cache lags behind, or the claim is outside of what it watches: look.
-                held = await self._act.get_pvc(key, work.key)
+                held = await self._act.get_pvc(key)
                 continue
             return
         raise RefusedError(f'PVC "{name}" exists and cannot be read')

@@ -105,6 +105,9 @@ class SandboxReconciler:
             if sandbox is None or entry is None or entry.is_deleting:
                 self._forget(key)
                 return Result()
+            if entry.needs_look:
+                # A newer event has overtaken the answer, and has this key looked at again.
+                return Result()
             if was_unknown:
                 self._tell_what_was_found(entry)
         if self._tracing is None:
