@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -17,10 +17,10 @@ from lean_sandbox.model.names import (
     MANAGEMENT_UNMANAGED,
     TEMPLATE_HASH_LABEL,
     TEMPLATE_REF_HASH_LABEL,
-    name_hash,
 )
 from lean_sandbox.model.quantity import canonical_quantity
 from lean_sandbox.model.sandbox import PodTemplate, SandboxSpec, VolumeClaimTemplate
+from lean_sandbox.model.sharing import small_values
 from lean_sandbox.model.wire import ODD
 
 __all__ = [
@@ -180,7 +180,8 @@ def pod_template_hash(pod_template: Json) -> str:
 
 
 def _json_hash(value: Json) -> str:
-    return name_hash(msgspec.json.encode(value, order="sorted").decode())
+    # A template may have a megabyte, and bytewise arithmetic would hold up everybody else.
+    return blake2b(msgspec.json.encode(value, order="sorted"), digest_size=4).hexdigest()
 
 
 # --- secure defaults -----------------------------------------------------------------------------
@@ -215,7 +216,8 @@ def is_same_blueprint(template: BlueprintSource, spec: SandboxSpec) -> bool:
     return _canonical_template(template.sandbox_spec_json) == _comparable(spec)
 
 
-@lru_cache(maxsize=64)
+# As objects, a spec takes about ten times the bytes of its JSON.
+@small_values(16, 16 * 1024)
 def _canonical_template(spec_json: bytes) -> tuple[Any, ...]:
     return _comparable(msgspec.json.decode(spec_json, type=SandboxSpec))
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
-from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -21,6 +19,7 @@ from lean_sandbox.model.names import (
     TRUE,
 )
 from lean_sandbox.model.sandbox import Condition, PodTemplateMetadata, VolumeClaimTemplate
+from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.model.wire import OrNull, Value, fill
 
@@ -211,14 +210,14 @@ def view_of_claim(claim: SandboxClaim) -> ClaimView:
     lifecycle = spec.lifecycle or Lifecycle()
     return ClaimView(
         generation=claim.metadata.generation,
-        pool=sys.intern(spec.warmPoolRef.name),
+        pool=interned(spec.warmPoolRef.name),
         has_env=bool(spec.env),
         has_claim_templates=bool(spec.volumeClaimTemplates),
         shutdown_time=_shutdown_time(lifecycle),
         ttl_s=lifecycle.ttlSecondsAfterFinished,
-        policy=sys.intern(lifecycle.shutdownPolicy or SHUTDOWN_POLICY_RETAIN),
-        additional_labels=_shared_map(spec.additionalPodMetadata.labels),
-        additional_annotations=_shared_map(spec.additionalPodMetadata.annotations),
+        policy=interned(lifecycle.shutdownPolicy or SHUTDOWN_POLICY_RETAIN),
+        additional_labels=shared_map(spec.additionalPodMetadata.labels),
+        additional_annotations=shared_map(spec.additionalPodMetadata.annotations),
     )
 
 
@@ -279,12 +278,3 @@ def _shutdown_time(lifecycle: Lifecycle) -> float | None:
         return parse_rfc3339(lifecycle.shutdownTime).timestamp()
     except ValueError as error:
         raise ValueError(f"spec.lifecycle.shutdownTime: {error}") from None
-
-
-def _shared_map(values: dict[str, str] | None) -> dict[str, str] | None:
-    return _shared(tuple(values.items())) if values else None
-
-
-@lru_cache(maxsize=4096)
-def _shared(items: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    return {sys.intern(key): value for key, value in items}

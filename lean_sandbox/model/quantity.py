@@ -33,6 +33,8 @@ _SUFFIX: Final = {
 _NANO: Final = 10**9
 # Far beyond every value the API accepts; guards against exponents that would eat all memory.
 _MAX_EXPONENT: Final = 64
+# Arithmetic on very many digits takes seconds; the API server itself stores none of that length.
+_MOST_TEXT: Final = 128
 
 
 def parse_quantity(value: str | float) -> Fraction:
@@ -42,9 +44,10 @@ def parse_quantity(value: str | float) -> Fraction:
         ValueError: ``value`` is not a quantity.
 
     """
-    match = _QUANTITY.fullmatch(value if isinstance(value, str) else _plain(value))
+    text = value if isinstance(value, str) else _plain(value)
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MOST_TEXT else None
     if match is None:
-        raise ValueError(f'"{value}" is not a quantity')
+        raise ValueError(f'"{text[:_MOST_TEXT]}" is not a quantity')
     number, exponent, suffix = match.groups()
     if exponent:
         power = int(exponent[1:])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -19,6 +17,7 @@ from lean_sandbox.model.names import (
     is_reserved_label,
 )
 from lean_sandbox.model.service import ServicePort, derive_ports, shared_ports
+from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.model.wire import NOTHING, ODD, OrNull, Value, fill
 
@@ -230,11 +229,11 @@ def view_of(sandbox: Sandbox) -> SandboxView:
         is_suspended=spec.is_suspended,
         service=spec.service,
         shutdown_time=shutdown_time_s(spec),
-        shutdown_policy=sys.intern(spec.shutdownPolicy),
+        shutdown_policy=interned(spec.shutdownPolicy),
         template_labels=_propagated(metadata.labels, is_reserved_label),
         template_annotations=_propagated(metadata.annotations, is_reserved_annotation),
         ports=shared_ports(derive_ports(spec.podTemplate.spec)),
-        claim_templates=tuple(sys.intern(t.name) for t in spec.volumeClaimTemplates or ()),
+        claim_templates=tuple(interned(t.name) for t in spec.volumeClaimTemplates or ()),
     )
 
 
@@ -258,9 +257,4 @@ def _propagated(
 ) -> dict[str, str] | None:
     if not values:
         return None
-    return _shared(tuple((k, v) for k, v in values.items() if not is_reserved(k)))
-
-
-@lru_cache(maxsize=4096)
-def _shared(items: tuple[tuple[str, str], ...]) -> dict[str, str] | None:
-    return {sys.intern(key): sys.intern(value) for key, value in items} or None
+    return shared_map({k: v for k, v in values.items() if not is_reserved(k)})

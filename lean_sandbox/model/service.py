@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -24,6 +23,7 @@ from lean_sandbox.model.names import (
     NAME_HASH_LABEL,
     name_hash,
 )
+from lean_sandbox.model.sharing import small_values
 from lean_sandbox.model.wire import OrNull, Value, fill
 
 __all__ = [
@@ -126,9 +126,9 @@ def derive_ports(pod_spec: msgspec.Raw) -> tuple[ServicePort, ...]:
     )
 
 
-@lru_cache(maxsize=4096)
+@small_values(256)
 def shared_ports(ports: tuple[ServicePort, ...]) -> tuple[ServicePort, ...]:
-    """Return an equal tuple that all callers share: the Sandboxes of one template cost one."""
+    """Return an equal tuple; the Sandboxes of one template share it, unless it is long."""
     return ports
 
 

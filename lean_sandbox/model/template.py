@@ -6,8 +6,6 @@ that none of them costs a GET of the template.
 
 from __future__ import annotations
 
-import sys
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +25,7 @@ from lean_sandbox.model.names import (
     name_hash,
 )
 from lean_sandbox.model.sandbox import PodTemplate, PodTemplateMetadata, VolumeClaimTemplate
+from lean_sandbox.model.sharing import interned, small_values
 from lean_sandbox.model.wire import ODD, OrNull, Value, fill
 
 __all__ = [
@@ -38,6 +37,8 @@ __all__ = [
     "view_of_template",
 ]
 
+# Of a template whose parsed spec is remembered.
+_MOST_SPEC_BYTES: Final = 32 * 1024
 _ABSENT: Final = msgspec.Raw(b"null")
 _EMPTY_POD_TEMPLATE: Final = PodTemplate()
 
@@ -137,7 +138,7 @@ def view_of_template(template: SandboxTemplate) -> TemplateView:
     pod_metadata = spec.podTemplate.metadata
     return TemplateView(
         name=meta.name,
-        namespace=sys.intern(meta.namespace),
+        namespace=interned(meta.namespace),
         uid=meta.uid,
         generation=meta.generation,
         ref_hash=name_hash(meta.name),
@@ -146,8 +147,8 @@ def view_of_template(template: SandboxTemplate) -> TemplateView:
         pod_labels=pod_metadata.labels or None,
         pod_annotations=pod_metadata.annotations or None,
         is_managed=spec.is_managed,
-        env_policy=sys.intern(spec.envVarsInjectionPolicy),
-        claim_templates_policy=sys.intern(spec.volumeClaimTemplatesPolicy),
+        env_policy=interned(spec.envVarsInjectionPolicy),
+        claim_templates_policy=interned(spec.volumeClaimTemplatesPolicy),
         sandbox_spec_json=_sandbox_spec_json(blueprint, spec),
         network_policy_json=rules,
     )
@@ -159,7 +160,7 @@ class _SpecParts(msgspec.Struct, frozen=True, gc=False):
     service: bool | None = None
 
 
-@lru_cache(maxsize=256)
+@small_values(32, _MOST_SPEC_BYTES)
 def _parts(spec_json: bytes) -> _SpecParts:
     return msgspec.json.decode(spec_json, type=_SpecParts)
 

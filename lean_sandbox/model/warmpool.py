@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Final
 
 import msgspec
@@ -40,6 +39,7 @@ from lean_sandbox.model.refill import (
     slow_start_groups,
 )
 from lean_sandbox.model.sandbox import PodTemplateMetadata
+from lean_sandbox.model.sharing import interned
 from lean_sandbox.model.template import TemplateView, blueprint_spec
 from lean_sandbox.model.times import format_duration
 from lean_sandbox.model.wire import OrNull, Value, fill
@@ -181,10 +181,10 @@ def view_of_pool(pool: SandboxWarmPool) -> PoolView:
     meta = pool.metadata
     return PoolView(
         name=meta.name,
-        namespace=sys.intern(meta.namespace),
+        namespace=interned(meta.namespace),
         uid=meta.uid,
         generation=meta.generation,
-        template=sys.intern(pool.spec.sandboxTemplateRef.name),
+        template=interned(pool.spec.sandboxTemplateRef.name),
         replicas=pool.spec.desired,
         is_recreate=pool.spec.strategy == STRATEGY_RECREATE,
         pool_hash=name_hash(meta.name),

@@ -7,7 +7,6 @@ The decoded object is reduced to a view at once; nothing of the message stays.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Hashable
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, view_of_claim
 from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.model.sharing import interned
 from lean_sandbox.model.template import SandboxTemplate, TemplateView, view_of_template
 from lean_sandbox.model.warmpool import (
     PoolView,
@@ -203,11 +203,11 @@ def compact_claim_status(status: SandboxClaimStatus) -> SandboxClaimStatus:
     conditions = tuple(
         msgspec.structs.replace(
             condition,
-            type=sys.intern(condition.type),
-            status=sys.intern(condition.status),
-            reason=sys.intern(condition.reason),
-            message=sys.intern(condition.message),
-            lastTransitionTime=sys.intern(condition.lastTransitionTime),
+            type=interned(condition.type),
+            status=interned(condition.status),
+            reason=interned(condition.reason),
+            message=interned(condition.message),
+            lastTransitionTime=interned(condition.lastTransitionTime),
         )
         for condition in status.conditions
     )

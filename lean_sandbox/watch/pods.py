@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Hashable, Mapping
-from functools import lru_cache
 
 import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.pod import Pod, PodCondition
-from lean_sandbox.watch.rows import shared_map, shared_owner
+from lean_sandbox.model.sharing import interned, shared_map, small_values
+from lean_sandbox.watch.rows import shared_owner
 from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
@@ -136,7 +135,7 @@ def pod_hint(columns: Mapping[str, str] | None) -> str | None:
         return RUNNING
     if word in _WAITING_WORDS or word.startswith("Init:"):
         return WAITING
-    return sys.intern(word)
+    return interned(word)
 
 
 def pod_columns(item: Pod) -> dict[str, str]:
@@ -164,7 +163,7 @@ NEW_POD_COLUMNS = {"hint": WAITING, "IP": "<none>", "Node": "<none>"}
 _KUBELET = "kubelet"
 
 
-@lru_cache(maxsize=256)
+@small_values(256)
 def _shared(condition: PodCondition) -> PodCondition:
     """Return an equal condition that all Pods share: nearly all of them say the same."""
     return condition
@@ -174,10 +173,10 @@ def pod_state(pod: Pod) -> PodState:
     """Return what a Sandbox reports of a Pod (spec, 4.3 to 4.5)."""
     scheduled = pod.scheduled
     return PodState(
-        phase=sys.intern(pod.status.phase),
+        phase=interned(pod.status.phase),
         is_ready=pod.is_ready_condition_true,
         ips=pod.ips,
-        node=sys.intern(pod.spec.nodeName),
+        node=interned(pod.spec.nodeName),
         scheduled=None if scheduled is None else _shared(scheduled),
     )
 
@@ -215,7 +214,7 @@ def pod_from_row(row: MetaRow, old: PodEntry | None) -> PodEntry:
         ),
         tracking=_OWN_HASH if tracking == names.name_hash(key.name) else tracking,
         annotations=shared_map(_managed_annotations(row.annotations)),
-        hint=sys.intern(hint) if hint is not None else "",
+        hint=interned(hint) if hint is not None else "",
         others=row.owners if row.controller is None else (),
     )
     if old is not None:

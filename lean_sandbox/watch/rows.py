@@ -1,21 +1,16 @@
-"""What the entries of all kinds are made of: chosen keys, shared texts, rows of whole objects.
-
-Thousands of objects differ in little more than uid, name and address. Whatever repeats among them
-is kept once: label keys and short words by interning, whole maps and owner references by small
-bounded caches. A full cache costs sharing, never correctness. Nobody changes what is shared.
-"""
+"""What the entries of all kinds are made of: chosen keys, owner references, rows of objects."""
 
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
 
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.model.sharing import interned, small_values
 from lean_sandbox.watch.store import Key
 from lean_sandbox.watch.wire import MetaRow, OwnerRow
 
-__all__ = ["ADOPTION_LABELS", "chosen", "row_of", "shared_map", "shared_owner"]
+__all__ = ["ADOPTION_LABELS", "chosen", "row_of", "shared_owner"]
 
 ADOPTION_LABELS = frozenset({names.NAME_HASH_LABEL, names.ADOPTABLE_LABEL})
 
@@ -26,16 +21,6 @@ def chosen(values: dict[str, str] | None, keys: frozenset[str]) -> dict[str, str
         return None
     kept = {sys.intern(key): values[key] for key in keys if key in values}
     return kept or None
-
-
-def shared_map(values: dict[str, str] | None) -> dict[str, str] | None:
-    """Return an equal mapping that other objects may hold as well, ``None`` for an empty one."""
-    return _one_map(tuple(values.items())) if values else None
-
-
-@lru_cache(maxsize=512)
-def _one_map(items: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    return {sys.intern(key): sys.intern(value) for key, value in items}
 
 
 def shared_owner(owner: OwnerRow | None, key: Key, held: OwnerRow | None) -> OwnerRow | None:
@@ -53,17 +38,17 @@ def shared_owner(owner: OwnerRow | None, key: Key, held: OwnerRow | None) -> Own
     return _compact(owner, key.name)
 
 
-@lru_cache(maxsize=256)
+@small_values(256)
 def _one_owner(owner: OwnerRow) -> OwnerRow:
     return _compact(owner, owner.name)
 
 
 def _compact(owner: OwnerRow, name: str) -> OwnerRow:
     return OwnerRow(
-        kind=sys.intern(owner.kind),
+        kind=interned(owner.kind),
         name=name,
         uid=owner.uid,
-        api_version=sys.intern(owner.api_version),
+        api_version=interned(owner.api_version),
         controller=owner.controller,
         block_owner_deletion=owner.block_owner_deletion,
     )

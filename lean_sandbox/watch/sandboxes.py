@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Hashable
-from functools import lru_cache
 
 import msgspec
 
@@ -17,8 +15,9 @@ from lean_sandbox.model.sandbox import (
     SandboxView,
     view_of,
 )
+from lean_sandbox.model.sharing import interned, shared_map, small_values
 from lean_sandbox.model.wire import ODD
-from lean_sandbox.watch.rows import chosen, shared_map, shared_owner
+from lean_sandbox.watch.rows import chosen, shared_owner
 from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
@@ -107,7 +106,7 @@ def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
         labels=shared_map(chosen(row.labels, SANDBOX_LABELS)),
         pod_name=key.name if pod_name == key.name else pod_name,
         notes=notes,
-        created_at=sys.intern(row.creation_timestamp or ""),
+        created_at=interned(row.creation_timestamp or ""),
     )
     if old is not None:
         entry.view = old.view
@@ -175,7 +174,7 @@ class _Unkeyed:
         return 0
 
 
-@lru_cache(maxsize=256)
+@small_values(256)
 def _views(
     _labels: tuple[tuple[str, str], ...],
     _annotations: tuple[tuple[str, str], ...],
@@ -192,19 +191,19 @@ def compact_status(status: SandboxStatus | None) -> SandboxStatus:
     return msgspec.structs.replace(
         status,
         conditions=tuple([_one_condition(condition) for condition in status.conditions]),
-        nodeName=sys.intern(status.nodeName) if status.nodeName else "",
+        nodeName=interned(status.nodeName),
     )
 
 
-@lru_cache(maxsize=256)
+@small_values(256)
 def _one_condition(condition: Condition) -> Condition:
     message = condition.message
     return msgspec.structs.replace(
         condition,
-        type=sys.intern(condition.type),
-        status=sys.intern(condition.status),
-        reason=sys.intern(condition.reason),
-        message=sys.intern(message) if len(message) < 96 else message,
+        type=interned(condition.type),
+        status=interned(condition.status),
+        reason=interned(condition.reason),
+        message=interned(message) if len(message) < 96 else message,
     )
 
 

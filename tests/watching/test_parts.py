@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.model.sharing import shared_map
 from lean_sandbox.watch.backoff import Backoff
 from lean_sandbox.watch.lines import LineSplitter, LineTooLongError
-from lean_sandbox.watch.rows import shared_map, shared_owner
+from lean_sandbox.watch.rows import shared_owner
 from lean_sandbox.watch.store import Key
 from lean_sandbox.watch.wire import OwnerRow, as_version
 
