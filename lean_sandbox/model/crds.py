@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lean_sandbox.model.schema import model, tree_schema
+from lean_sandbox.model.warmpool import LEAST_GRACE_S
 
 __all__ = ["definitions", "generate", "write"]
 
@@ -304,6 +305,11 @@ def _warm_pool() -> Json:
     spec = _object(
         "The wanted pool.",
         {
+            "readinessGracePeriodSeconds": _described(
+                "How long a member may be unready before it is replaced; the controller's setting"
+                " holds where it is absent.",
+                {"format": "int32", "minimum": LEAST_GRACE_S, "type": "integer"},
+            ),
             "replicas": _described(
                 "Number of unclaimed sandboxes to keep.",
                 {"default": 1, "format": "int32", "minimum": 0, "type": "integer"},

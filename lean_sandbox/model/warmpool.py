@@ -47,6 +47,7 @@ from lean_sandbox.model.wire import OrNull, Value, fill
 __all__ = [
     "DEFAULT_REPLICAS",
     "EMPTY_POOL_STATUS",
+    "LEAST_GRACE_S",
     "MISSING_TEMPLATE_REQUEUE_S",
     "Grant",
     "PoolView",
@@ -70,6 +71,8 @@ __all__ = [
 
 DEFAULT_REPLICAS: Final = 1
 MISSING_TEMPLATE_REQUEUE_S: Final = 60.0
+# The least spec.readinessGracePeriodSeconds that the definition allows.
+LEAST_GRACE_S: Final = 30
 
 
 class TemplateRef(Value, frozen=True):
@@ -99,6 +102,7 @@ class SandboxWarmPoolSpec(Value, frozen=True):
     replicas: int | None = None
     sandboxTemplateRef: OrNull[TemplateRef] = _NO_TEMPLATE
     updateStrategy: UpdateStrategy | None = None
+    readinessGracePeriodSeconds: int | None = None
 
     def __post_init__(self) -> None:
         fill(self, "sandboxTemplateRef", _NO_TEMPLATE)
@@ -162,6 +166,8 @@ class PoolView(msgspec.Struct, frozen=True, gc=False):
     is_recreate: bool = False
     # Value of the pool label on its members.
     pool_hash: str = ""
+    # How long a member may be unready; None: as long as the settings say.
+    readiness_grace_s: float | None = None
 
     @property
     def selector(self) -> str:
@@ -179,6 +185,7 @@ class PoolView(msgspec.Struct, frozen=True, gc=False):
 def view_of_pool(pool: SandboxWarmPool) -> PoolView:
     """Return what decisions need of ``pool``."""
     meta = pool.metadata
+    grace_s = pool.spec.readinessGracePeriodSeconds
     return PoolView(
         name=meta.name,
         namespace=interned(meta.namespace),
@@ -188,6 +195,8 @@ def view_of_pool(pool: SandboxWarmPool) -> PoolView:
         replicas=pool.spec.desired,
         is_recreate=pool.spec.strategy == STRATEGY_RECREATE,
         pool_hash=name_hash(meta.name),
+        # A server whose definition is older does not refuse what is below the minimum.
+        readiness_grace_s=None if grace_s is None else float(max(grace_s, LEAST_GRACE_S)),
     )
 
 

@@ -58,9 +58,9 @@ SANDBOXES: Final = _gauge(
     "agent_sandboxes",
     (
         *("namespace", "ready_condition", "expired", "launch_type"),
-        *("sandbox_template", "owned_by", "created_by"),
+        *("sandbox_template", "owned_by", "created_by", "operating_mode"),
     ),
-    "Sandboxes known at this moment.",
+    "Sandboxes known at this moment; operating_mode is what is asked for: Running or Suspended.",
 )
 POOL_SIZE: Final = _gauge(
     "agent_sandbox_warmpool_size",

@@ -34,7 +34,7 @@ _REFERENCE: dict[str, tuple[str, set[str], str]] = {
         "gauge",
         {
             *("namespace", "ready_condition", "expired", "launch_type"),
-            *("sandbox_template", "owned_by", "created_by"),
+            *("sandbox_template", "owned_by", "created_by", "operating_mode"),
         },
         "",
     ),

@@ -45,8 +45,23 @@ async def test_a_ready_sandbox_is_counted_by_its_labels() -> None:
         "sandbox_template": "unknown",
         "owned_by": "None",
         "created_by": "unknown",
+        "operating_mode": "Running",
     }
     assert found.find(SANDBOXES) == [(labels, 1.0)]
+
+
+async def test_a_sandbox_is_counted_by_the_mode_it_is_asked_to_be_in() -> None:
+    """From the moment of the request, whether its Pod is there yet, still, or not."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await world.create(sandbox("sb-2"))
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        asked = await scraping(world)
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
+        back = await scraping(world)
+    for mode in ("Running", "Suspended"):
+        assert [value for _, value in asked.find(SANDBOXES, operating_mode=mode)] == [1.0]
+    assert back.find(SANDBOXES, operating_mode="Suspended") == []
 
 
 @pytest.mark.case(141)

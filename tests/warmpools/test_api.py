@@ -36,6 +36,8 @@ Json = dict[str, Any]
         {"replicas": 1},
         {"sandboxTemplateRef": {}},
         {"sandboxTemplateRef": {"name": "t"}, "updateStrategy": {"type": "Rolling"}},
+        {"sandboxTemplateRef": {"name": "t"}, "readinessGracePeriodSeconds": 29},
+        {"sandboxTemplateRef": {"name": "t"}, "readinessGracePeriodSeconds": "1m"},
     ],
 )
 async def test_a_pool_that_makes_no_sense_is_rejected(spec: Json) -> None:

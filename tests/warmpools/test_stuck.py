@@ -171,6 +171,46 @@ async def test_grace_and_recheck_are_as_configured() -> None:
         assert "10m0s" in event[2]
 
 
+async def test_the_grace_of_a_pool_wins_over_the_setting_in_either_direction() -> None:
+    """A shorter one replaces earlier, a longer one later; without it the setting holds again."""
+    async with open_pools() as world:
+        (first,) = await unready(world)
+        await change_pool(world, {"readinessGracePeriodSeconds": 30})
+        assert names_of(members(world)) == [first]
+        await world.advance(60.0)
+        (second,) = names_of(members(world))
+        assert second != first
+        await change_pool(world, {"readinessGracePeriodSeconds": 2 * int(GRACE_S)})
+        await world.advance(1.5 * GRACE_S)
+        assert names_of(members(world)) == [second]
+        await change_pool(world, {"readinessGracePeriodSeconds": None})
+        await rest(world)
+        assert names_of(members(world)) != [second]
+
+
+async def test_an_edit_of_the_grace_makes_no_member_stale() -> None:
+    """Members are compared with their template; of the pool only that it is theirs matters."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=3, strategy="Recreate"))
+        before = names_of(members(world))
+        world.forget_requests()
+        await change_pool(world, {"readinessGracePeriodSeconds": 45})
+        await world.advance(600.0)
+        assert names_of(members(world)) == before
+        assert not world.requests("create", "sandboxes")
+        assert not world.requests("delete", "sandboxes")
+
+
+async def test_the_grace_of_a_pool_is_told_when_members_are_held() -> None:
+    """The Event about a pool without room names the grace that counted."""
+    async with open_pools() as world:
+        await waiting(world)
+        await change_pool(world, {"readinessGracePeriodSeconds": 90})
+        await world.advance(200.0)
+        (event,) = pool_events(world)
+        assert "1m30s" in event[2]
+
+
 @pytest.mark.pool_case(72)
 async def test_a_stuck_member_that_cannot_be_deleted_still_counts() -> None:
     """Pool case 72: 500 on its delete: no replacement before it goes, and it goes in the end."""

@@ -177,8 +177,13 @@ class PoolReconciler:
             visit.view,
             visit.state.going(self._caches.sandboxes),
             now_s=self._clock.now().timestamp() - self._ahead_s,
-            readiness_grace_s=self._options.readiness_grace_s,
+            readiness_grace_s=self._grace_s(visit.view),
         )
+
+    def _grace_s(self, view: PoolView) -> float:
+        """Return how long a member may be unready: as the pool says, else as the settings do."""
+        own_s = view.readiness_grace_s
+        return self._options.readiness_grace_s if own_s is None else own_s
 
     # -- what has to go --------------------------------------------------------------------------
 
@@ -296,8 +301,7 @@ class PoolReconciler:
             note = fault or template_missing_note(view.template)
             requeue_s = MISSING_TEMPLATE_REQUEUE_S
         elif census.held:
-            grace_s = self._options.readiness_grace_s
-            note = unschedulable_note(census.held, view.replicas, grace_s)
+            note = unschedulable_note(census.held, view.replicas, self._grace_s(view))
             requeue_s = self._options.unschedulable_recheck_s
         if note:
             visit.requeues.append(requeue_s)
