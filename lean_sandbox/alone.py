@@ -7,22 +7,19 @@ In a cluster the Lease decides; a run without one, from a laptop, has only this 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
-import structlog
 
 from lean_sandbox.api.client import Client
-from lean_sandbox.api.errors import ConfigError, ControlPlaneError, Forbidden, NotFound
-from lean_sandbox.api.limits import Lane
-from lean_sandbox.api.resources import DEPLOYMENTS, LEASES, Resource
+from lean_sandbox.api.errors import ConfigError
+from lean_sandbox.api.resources import DEPLOYMENTS, LEASES
+from lean_sandbox.asking import ask
 from lean_sandbox.clock import Clock
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.run.lease import LEASE_NAME
 
 __all__ = ["DEPLOYMENT", "FLAG", "HOME", "refusal"]
-
-T = TypeVar("T")
 
 FLAG: Final = "--allow-second-controller"
 # Where the manifests, ours and the reference's, put it (spec, 7.11).
@@ -31,10 +28,7 @@ DEPLOYMENT: Final = "agent-sandbox-controller"
 # A holder that died is believed for this long. Its clock is another one, that of a virtual machine
 # perhaps which slept, so it may be right about nothing: then its Deployment tells.
 _BELIEVED: Final = timedelta(seconds=60)
-_FIRST_PAUSE_S: Final = 1.0
-_LONGEST_PAUSE_S: Final = 15.0
-
-log = structlog.get_logger("controller")
+_UNKNOWN: Final = "second_controller_unknown"
 
 
 class _LeaseSpec(msgspec.Struct):
@@ -62,11 +56,13 @@ async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> Confi
     permission, is taken for one with nothing to tell. One or two GETs.
     """
     home = namespace or HOME
-    lease = await _find(client, clock, LEASES, home, LEASE_NAME, _Lease)
+    lease = await ask(client, clock, LEASES, home, LEASE_NAME, _Lease, unknown=_UNKNOWN)
     holder = _holder(lease, clock.now()) if lease is not None else ""
     if holder:
         return _refused(home, f"{holder!r} holds its Lease {home}/{LEASE_NAME}")
-    deployment = await _find(client, clock, DEPLOYMENTS, home, DEPLOYMENT, _Deployment)
+    deployment = await ask(
+        client, clock, DEPLOYMENTS, home, DEPLOYMENT, _Deployment, unknown=_UNKNOWN
+    )
     status = deployment.status if deployment is not None else None
     if status is not None and status.availableReplicas > 0:
         count = status.availableReplicas
@@ -95,21 +91,3 @@ def _refused(home: str, found: str) -> ConfigError:
             f" or run beside it all the same with {FLAG}"
         ),
     )
-
-
-async def _find(
-    client: Client, clock: Clock, resource: Resource, namespace: str, name: str, type_: type[T]
-) -> T | None:
-    pause_s = _FIRST_PAUSE_S
-    while True:
-        try:
-            return await client.get(resource, namespace, name, type_, lane=Lane.CLIENT)
-        except NotFound:
-            return None
-        except Forbidden as error:
-            log.warning("second_controller_unknown", problem=error.message or str(error))
-            return None
-        except ControlPlaneError as error:
-            log.warning("second_controller_unknown", problem=str(error), next_s=pause_s)
-        await clock.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

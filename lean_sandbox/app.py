@@ -15,6 +15,7 @@ from anyio.abc import TaskStatus
 from filters import FilterStatistics
 from lean_sandbox.api.client import Client
 from lean_sandbox.api.config import load
+from lean_sandbox.api.connection import Connection
 from lean_sandbox.api.events import EventRecorder
 from lean_sandbox.api.kubeconfig import Reader, choose
 from lean_sandbox.api.limits import Limits
@@ -431,12 +432,16 @@ def open_client(
     observer: Observer | None = None,
     *,
     read: Reader = choose,
+    connection: Connection | None = None,
 ) -> Client:
     """Build the client that the settings describe. Raises ConfigError; makes no request.
 
-    ``read`` reads the kubeconfig, see :func:`.api.config.load`.
+    ``read`` reads the kubeconfig, see :func:`.api.config.load`, unless there is a ``connection``.
     """
-    connection = load(settings.kubeconfig or None, settings.context or None, clock=clock, read=read)
+    if connection is None:
+        connection = load(
+            settings.kubeconfig or None, settings.context or None, clock=clock, read=read
+        )
     limits = Limits(
         max_in_flight=settings.max_requests_in_flight,
         reserved_for_client=max(0, min(4, settings.max_requests_in_flight - 1)),

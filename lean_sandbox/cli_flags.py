@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING
 
 from lean_sandbox.api.errors import NotLeaderError
 from lean_sandbox.exits import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from lean_sandbox.settings import flag_of
 from lean_sandbox.settings_flags import HelpWanted, UsageError
-from lean_sandbox.settings_sources import CONFIG, Effective, Remark, effective, scan_flags
+from lean_sandbox.settings_sources import (
+    CONFIG,
+    Effective,
+    Origin,
+    Remark,
+    effective,
+    scan_flags,
+)
 from lean_sandbox.settings_values import BOOLEAN, Form, choice
 from lean_sandbox.version import about
 
 if TYPE_CHECKING:
     from lean_sandbox.api.kubeconfig import Reader
+    from lean_sandbox.settings import Settings
+    from lean_sandbox.settings_configmap import ConfigMap
     from lean_sandbox.settings_flags import Scanned
 
 __all__ = ["config", "run"]
@@ -27,7 +37,7 @@ with 1, and so does the loss of the Lease."""
 _CONFIG = """\
 Prints the settings that `lean-sandbox run` would have with the same flags, environment and config
 file, with their units and where each came from: a flag, the environment, a file or the default.
-Asks no server."""
+Asks no server, so what the ConfigMap agent-sandbox-config adds is left out."""
 
 _FILE = Form("FILE", str)
 _OUTPUT = choice("table", "json", "yaml", metavar="FORMAT")
@@ -40,27 +50,28 @@ def run(arguments: Sequence[str]) -> int:
         scanned = scan_flags(arguments, _EXTRA)
         if _wants_version(scanned):
             return _print_version()
-        return _run(effective(scanned, os.environ))
+        return _run(scanned)
     except (HelpWanted, UsageError) as wanted:
         return _explain("run", _RUN, wanted)
 
 
-def _run(found: Effective) -> int:
+def _run(scanned: Scanned) -> int:
     from lean_sandbox.api.kubeconfig import Reading, apart, files_of  # noqa: PLC0415
 
+    found = effective(scanned, os.environ)
     settings = found.settings
     context = settings.context or None
     files = files_of(settings.kubeconfig or None, context, environ=os.environ)
     # A child reads it while this process imports the rest.
     reading = Reading(files, context) if files else None
     try:
-        return _serve(found, reading or apart)
+        return _serve(scanned, found, reading or apart)
     finally:
         if reading is not None:
             reading.close()
 
 
-def _serve(found: Effective, read: Reader) -> int:
+def _serve(scanned: Scanned, found: Effective, read: Reader) -> int:
     # structlog imports rich for coloured tracebacks where it is installed: 6 MiB that a controller
     # never uses. None in its place reads as not installed.
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
@@ -72,10 +83,26 @@ def _serve(found: Effective, read: Reader) -> int:
 
     settings = found.settings
     log.configure(settings.log_level, settings.log_format)
+    logger = structlog.get_logger("config")
     for remark in found.remarks:
-        structlog.get_logger("config").warning("flag_doubtful", **_fields(remark))
+        logger.warning("flag_doubtful", **_fields(remark))
+
+    def tune(config_map: ConfigMap) -> Settings:
+        tuned = effective(scanned, os.environ, config_map=config_map)
+        log.configure(tuned.settings.log_level, tuned.settings.log_format)
+        for remark in tuned.remarks:
+            if remark not in found.remarks:
+                logger.warning("flag_doubtful", **_fields(remark))
+        used = sorted(
+            flag_of(name)
+            for name, place in tuned.places.items()
+            if place.origin is Origin.CONFIG_MAP
+        )
+        logger.info("config_map_read", source=config_map.name, flags=used)
+        return tuned.settings
+
     try:
-        return EXIT_OK if anyio.run(run_until_signalled, settings, read) else EXIT_FAILED
+        return EXIT_OK if anyio.run(run_until_signalled, settings, read, tune) else EXIT_FAILED
     except NotLeaderError:
         # The log has said why; what starts the process anew lets it contend again.
         return EXIT_FAILED

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import SERVICE_ACCOUNT
+from lean_sandbox.api.config import SERVICE_ACCOUNT, own_namespace
 from lean_sandbox.api.errors import ConfigError
 from lean_sandbox.api.events import EventRecorder
 from lean_sandbox.api.limits import Limits
@@ -51,7 +51,7 @@ def open_elector(
     It has one connection of its own, so that a renewal never waits behind the work that it allows.
     Raises ConfigError; makes no request.
     """
-    namespace = settings.leader_election_namespace or _own_namespace(service_account)
+    namespace = settings.leader_election_namespace or own_namespace(service_account)
     if not namespace:
         raise ConfigError(
             "--leader-elect outside a cluster needs a namespace for the Lease",
@@ -72,10 +72,3 @@ def open_elector(
         lease=lease_of(settings),
         scope=scope_of(settings),
     )
-
-
-def _own_namespace(service_account: Path) -> str:
-    try:
-        return (service_account / "namespace").read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 import structlog
 from anyio.abc import TaskGroup
 
 from lean_sandbox.api.client import Client
+from lean_sandbox.api.config import load, own_namespace
+from lean_sandbox.api.connection import Connection
 from lean_sandbox.api.errors import ConfigError
 from lean_sandbox.api.kubeconfig import Reader, apart
 from lean_sandbox.api.telemetry import Observer
+from lean_sandbox.api.transport import Transport
 from lean_sandbox.app import Controller, open_client
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.exposition import Scraper, Source
@@ -27,9 +30,12 @@ from lean_sandbox.settings import Settings
 
 if TYPE_CHECKING:
     from lean_sandbox.run.leader import Elector
+    from lean_sandbox.settings_configmap import ConfigMap
     from lean_sandbox.tracing import OpenTelemetry
 
-__all__ = ["Listeners", "run_until_signalled"]
+__all__ = ["Listeners", "Tune", "run_until_signalled"]
+
+Tune: TypeAlias = Callable[["ConfigMap"], Settings]
 
 log = structlog.get_logger("endpoints")
 
@@ -124,18 +130,27 @@ def _with_debug(
     return handle
 
 
-async def run_until_signalled(settings: Settings, read: Reader = apart) -> bool:
+async def run_until_signalled(
+    settings: Settings, read: Reader = apart, tune: Tune | None = None
+) -> bool:
     """Run the controller with its listeners until SIGINT or SIGTERM; a second signal stops at once.
 
-    ``read`` reads the kubeconfig, see :func:`.api.config.load`. Returns whether it ended in good
+    ``read`` reads the kubeconfig, see :func:`.api.config.load`; ``tune`` gives the settings with
+    what the ConfigMap of all controllers says, where there is one. Returns whether it ended in good
     order, which a second signal cuts short. Raises ConfigError before anything is watched or
     written, and NotLeaderError when the Lease was lost.
     """
     clock = SystemClock()
+    tracing = _open_tracing(settings)
+    connection = load(settings.kubeconfig or None, settings.context or None, clock=clock, read=read)
+    if tune is not None:
+        tuned = await _tuned(settings, connection, clock, tune)
+        if tuned is None:
+            return True
+        settings = tuned
     times = RequestTimes() if settings.enable_rest_client_metrics else None
     observer = times.observe if times is not None else None
-    tracing = _open_tracing(settings)
-    client = open_client(settings, clock, observer, read=read)
+    client = open_client(settings, clock, observer, connection=connection)
     elector = _open_elector(settings, client, observer)
     hurried = anyio.Event()
     refused: ConfigError | None = None
@@ -165,6 +180,50 @@ async def run_until_signalled(settings: Settings, read: Reader = apart) -> bool:
     if elector is not None and elector.loss is not None:
         raise elector.loss
     return not hurried.is_set()
+
+
+async def _tuned(
+    settings: Settings, connection: Connection, clock: Clock, tune: Tune
+) -> Settings | None:
+    """Return the settings with what the ConfigMap says, ``None`` when a signal came before it.
+
+    Until the server has answered, the health listener says that the process is alive, not ready.
+    """
+    is_inside = connection.in_cluster
+    namespace = settings.config_map_namespace or (own_namespace() if is_inside else "")
+    if not namespace:
+        return settings
+    from lean_sandbox.settings_configmap import read  # noqa: PLC0415 -- in a cluster only
+
+    client = Client(Transport(connection, clock=clock), timeout_s=settings.request_timeout)
+    address = settings.health_probe_bind_address or _OFF
+    listening = bind("--health-probe-bind-address", address) if address != _OFF else None
+    is_answered = False
+    found: ConfigMap | None = None
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_end_on_signal, group.cancel_scope)
+            if listening is not None:
+                checks = {"healthz": lambda: None, "readyz": lambda: "the ConfigMap is not read"}
+                group.start_soon(Endpoint("health", health(checks), clock).serve, listening)
+            found = await read(client, clock, namespace)
+            is_answered = True
+            group.cancel_scope.cancel()
+    finally:
+        if listening is not None:
+            listening.close()
+        with anyio.CancelScope(shield=True):
+            await client.transport.aclose()
+    if not is_answered:
+        return None
+    return settings if found is None else tune(found)
+
+
+async def _end_on_signal(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
 
 
 def _open_tracing(settings: Settings) -> OpenTelemetry | None:

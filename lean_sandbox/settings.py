@@ -197,6 +197,12 @@ class Settings:
         " given, /etc/sandbox-config/allowed-label-domains is read if it exists",
         DOMAINS,
     )
+    config_map_namespace: str = _option(
+        "",
+        "namespace of the ConfigMap agent-sandbox-config, whose keys are flags; empty: that of the"
+        " Pod, and outside a cluster none is read",
+        metavar="NAMESPACE",
+    )
     leader_elect: bool | None = _option(
         default=None,
         help_text="work only while holding the Lease that replicas contend for; automatic: with"

@@ -1,6 +1,7 @@
 """Flags of the reference that have no setting here: translated, without effect, or removed.
 
-Source: its command line of v1.0.8. What v1.0.0 removed, it refuses as unknown, and so does this.
+Source: its command line of v1.0.8, to which no release up to v1.0.12 is known to add. What v1.0.0
+removed, it refuses as unknown, and so does this.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """From the default, the config file, the environment and the command line to the settings.
 
 The strongest source that names an option gives its value: flag, then environment, then config file,
-then the reference's mounted file of label domains, then the default. An option is named by its
-flag, by ``LEAN_SANDBOX_`` and the flag in upper case with underscores, and by its key in the file.
+then the ConfigMap of all controllers, then the reference's mounted file of label domains, then the
+default. An option is named by its flag, by ``LEAN_SANDBOX_`` and the flag in upper case with
+underscores, and by its key in the file or the ConfigMap.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,6 +23,9 @@ from lean_sandbox.settings_checks import doubts
 from lean_sandbox.settings_flags import Scanned, UsageError, scan
 from lean_sandbox.settings_reference import IDLE, REMOVED, TRANSLATED
 from lean_sandbox.settings_values import BOOLEAN, Form
+
+if TYPE_CHECKING:
+    from lean_sandbox.settings_configmap import ConfigMap
 
 __all__ = [
     "CONFIG",
@@ -57,6 +61,7 @@ class Origin(StrEnum):
     FLAG = "flag"
     ENVIRONMENT = "environment"
     FILE = "file"
+    CONFIG_MAP = "ConfigMap"
     DEFAULT = "default"
 
 
@@ -137,9 +142,16 @@ def resolve(
 
 
 def effective(
-    scanned: Scanned, environment: Mapping[str, str], *, mounted_domains: Path = MOUNTED_DOMAINS
+    scanned: Scanned,
+    environment: Mapping[str, str],
+    *,
+    mounted_domains: Path = MOUNTED_DOMAINS,
+    config_map: ConfigMap | None = None,
 ) -> Effective:
-    """Return the settings for a command line that was taken apart; see :func:`resolve`."""
+    """Return the settings for a command line that was taken apart; see :func:`resolve`.
+
+    ``config_map`` is what the server told; a key of it that sets nothing is remarked upon.
+    """
     flags = [
         _Given(flag.name, flag.text, Place(Origin.FLAG, f"--{flag.name}"))
         for flag in scanned.flags
@@ -147,10 +159,12 @@ def effective(
     ]
     named = {flag.name: flag.text for flag in scanned.flags}
     config = named.get(CONFIG, environment.get(variable_of(CONFIG), ""))
+    tuned, strange = _in_config_map(config_map) if config_map is not None else ([], [])
     merged = _Merged()
-    for layer in (_in_file(config), _in_environment(environment), flags):
+    for layer in (tuned, _in_file(config), _in_environment(environment), flags):
         merged.add(layer)
-    return merged.effective(mounted_domains, scanned.rest)
+    found = merged.effective(mounted_domains, scanned.rest)
+    return msgspec.structs.replace(found, remarks=(*found.remarks, *strange))
 
 
 class _Merged:
@@ -315,6 +329,24 @@ def _in_file(config: str) -> list[_Given]:
             )
         found.append(_Given(entry.name, entry.text, Place(Origin.FILE, entry.place)))
     return found
+
+
+def _in_config_map(config_map: ConfigMap) -> tuple[list[_Given], list[Remark]]:
+    from lean_sandbox.settings_configmap import TUNABLE  # noqa: PLC0415 -- in a cluster only
+
+    found, strange = [], []
+    for name, text in sorted(config_map.values.items()):
+        place = Place(Origin.CONFIG_MAP, f"{config_map.name} key {name}")
+        if name in TUNABLE:
+            value = ",".join(text.strip("\r\n").splitlines())
+            found.append(_Given(name, value, place))
+        elif name in _NAMES:
+            why = "it is not used: only a flag, the environment or the config file can set this"
+            strange.append(Remark(name, str(place), why))
+        else:
+            why = ": ".join(filter(None, (_unknown(name), _way_out(name, str))))
+            strange.append(Remark(name, str(place), f"it is not used: {why}"))
+    return found, strange
 
 
 def _domains(path: Path) -> tuple[str, ...]:

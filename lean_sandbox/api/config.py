@@ -54,7 +54,7 @@ from lean_sandbox.api.kubeconfig import (
 )
 from lean_sandbox.clock import Clock, SystemClock
 
-__all__ = ["SERVICE_ACCOUNT", "load"]
+__all__ = ["SERVICE_ACCOUNT", "load", "own_namespace"]
 
 _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
@@ -97,6 +97,14 @@ def load(
     )
 
 
+def own_namespace(service_account: Path = SERVICE_ACCOUNT) -> str:
+    """Return the namespace of this Pod, "" outside of a cluster."""
+    try:
+        return (service_account / "namespace").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
 def _in_cluster(environ: Mapping[str, str], folder: Path, clock: Clock) -> Connection | None:
     token = folder / "token"
     if not token.is_file():
@@ -105,17 +113,13 @@ def _in_cluster(environ: Mapping[str, str], folder: Path, clock: Clock) -> Conne
     port = environ.get("KUBERNETES_SERVICE_PORT", "443")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     parse_server(server, source="KUBERNETES_SERVICE_HOST")
-    try:
-        namespace = (folder / "namespace").read_text(encoding="utf-8").strip()
-    except OSError:
-        # Only a default for leases and the like; the projected volume may leave it out.
-        namespace = ""
     authority = folder / "ca.crt"
     return Connection(
         server=server,
         ssl_context=_trusting(Place(str(authority)), file=authority),
         auth=TokenFileAuth(token, clock),
-        namespace=namespace or "default",
+        # The projected volume may leave it out.
+        namespace=own_namespace(folder) or "default",
         source=f"service account {folder}",
         in_cluster=True,
     )

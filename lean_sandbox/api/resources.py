@@ -14,6 +14,7 @@ import msgspec
 from lean_sandbox.api.errors import Invalid
 
 __all__ = [
+    "CONFIGMAPS",
     "CRDS",
     "DEPLOYMENTS",
     "EVENTS",
@@ -73,6 +74,7 @@ SANDBOXWARMPOOLS = Resource(_EXTENSIONS, "v1beta1", "sandboxwarmpools", "Sandbox
 PODS = Resource("", "v1", "pods", "Pod")
 SERVICES = Resource("", "v1", "services", "Service")
 PVCS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")

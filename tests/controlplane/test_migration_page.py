@@ -137,7 +137,7 @@ def _release() -> list[Json]:
     labels = {"app": name}
     container = {
         "name": name,
-        "image": "registry.k8s.io/agent-sandbox/agent-sandbox-controller:v1.0.8",
+        "image": "registry.k8s.io/agent-sandbox/agent-sandbox-controller:v1.0.12",
         "args": ["--leader-elect=true", "--extensions"],
         "ports": [
             {"name": "metrics", "containerPort": 8080},

@@ -155,7 +155,7 @@ def _deployment() -> Json:
     labels = {"app": NAME}
     container = {
         "name": NAME,
-        "image": "registry.k8s.io/agent-sandbox/agent-sandbox-controller:v1.0.8",
+        "image": "registry.k8s.io/agent-sandbox/agent-sandbox-controller:v1.0.12",
         "args": ["--leader-elect=true", "--extensions"],
         "ports": [
             {"name": "metrics", "containerPort": 8080, "protocol": "TCP"},

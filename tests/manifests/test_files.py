@@ -132,6 +132,8 @@ def test_the_base_has_the_names_and_labels_of_the_reference() -> None:
         # In the place of a rule for every Lease of the cluster.
         ("Role", NAMESPACE, f"{name}-leader-election"),
         ("RoleBinding", NAMESPACE, f"{name}-leader-election"),
+        ("Role", NAMESPACE, f"{name}-config"),
+        ("RoleBinding", NAMESPACE, f"{name}-config"),
     }
     for kind in ("ServiceAccount", "Service", "Deployment"):
         assert named(objects("base"), kind)["metadata"]["labels"] == LABELS
@@ -233,6 +235,9 @@ def test_containers_have_no_more_rights_than_they_need() -> None:
             context = {**POD["spec"]["securityContext"], **context}
         assert context == {
             "runAsNonRoot": True,
+            # From the image's user a kubelet takes the uid alone: the group would be root.
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
@@ -242,12 +247,22 @@ def test_containers_have_no_more_rights_than_they_need() -> None:
 
 
 def test_containers_are_probed_and_bounded() -> None:
-    """Liveness and readiness go to the health port by name; memory has a limit, CPU has none."""
+    """Probes go to the health port by name; memory has a limit, CPU has none.
+
+    The others begin once the startup probe has passed, a second or two after the start; until it
+    fails for good a process has a minute, in which it answers even while it waits for the server.
+    """
     for path, container in containers():
         if "image" not in container:
             continue
         ports = {one["name"]: f":{one['containerPort']}" for one in container["ports"]}
-        for probe, target in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        startup = container["startupProbe"]
+        assert (startup["periodSeconds"], startup["failureThreshold"]) == (1, 60)
+        for probe, target in (
+            ("startupProbe", "/healthz"),
+            ("livenessProbe", "/healthz"),
+            ("readinessProbe", "/readyz"),
+        ):
             asked = container[probe]["httpGet"]
             assert asked["path"] == target, path
             listens = options(container["args"]).health_probe_bind_address

@@ -244,6 +244,15 @@ def test_the_arguments_of_the_deployment_get_as_far_as_the_cluster(image: Image)
     assert image.start("run", "--webhook-port=9443").returncode == EXIT_USAGE
 
 
+def test_bytecode_is_made_after_the_last_change_of_a_files_time() -> None:
+    """Times of files in a layer are whole seconds, and bytecode is bound to that of its source."""
+    install, compiled = (text for text in values(BUILD, "RUN") if ENVIRONMENT in text)
+    steps = [step.strip() for step in install.split("&&")]
+    assert "--no-compile" in steps[-2]
+    assert steps[-1] == f"find {ENVIRONMENT} -exec touch -h -d @1700000000 {{}} +"
+    assert "pycache_prefix" in compiled
+
+
 @pytest.mark.timeout(180)
 def test_whatever_a_start_imports_is_in_the_image_as_bytecode(image: Image) -> None:
     """Nobody may write there once it runs, and the base has none of the standard library's."""

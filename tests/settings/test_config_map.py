@@ -1,0 +1,286 @@
+"""The ConfigMap agent-sandbox-config: its place among the sources, its keys, and its one GET."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from structlog.testing import capture_logs
+
+from lean_sandbox.api.client import Client
+from lean_sandbox.api.config import load, own_namespace
+from lean_sandbox.api.errors import ConfigError
+from lean_sandbox.api.transport import Transport
+from lean_sandbox.exits import EXIT_CONFIG, EXIT_OK
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.settings import Settings, flag_of
+from lean_sandbox.settings_configmap import CONFIG_MAP, TUNABLE, ConfigMap, read
+from lean_sandbox.settings_reference import IDLE, TRANSLATED
+from lean_sandbox.settings_sources import Effective, Origin, effective, scan_flags, variable_of
+from lean_sandbox.settings_values import Form
+from tests.settings.strategies import OPTIONS, assignments
+from tests.settings.test_sources import file_of, written
+from tests.support.clock import FakeClock
+from tests.support.process import controller_process
+from tests.support.world import NS
+
+Json = dict[str, Any]
+NOWHERE = Path("/nowhere/allowed-label-domains")
+_PATIENCE_S = 30.0
+
+
+def tuned(
+    values: dict[str, str],
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    mounted: Path = NOWHERE,
+) -> Effective:
+    """Return what a ConfigMap makes of a command line and an environment."""
+    scanned = scan_flags(arguments, {"config": Form("FILE", str)})
+    config_map = ConfigMap(f"{NS}/{CONFIG_MAP}", values)
+    return effective(scanned, environment or {}, mounted_domains=mounted, config_map=config_map)
+
+
+# -- its place among the sources -------------------------------------------------------------------
+
+
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(entries=assignments(), given_=assignments(), where=...)
+def test_a_config_map_beats_the_defaults_and_nothing_else(
+    tmp_path: Path,
+    entries: dict[str, Any],
+    given_: dict[str, Any],
+    where: bool,  # noqa: FBT001
+) -> None:
+    """For any values in it: flags, variables and files win, and the source of each is told."""
+    values = {
+        name.replace("_", "-"): written(name, value)
+        for name, value in entries.items()
+        if name.replace("_", "-") in TUNABLE
+    }
+    if where:
+        found = tuned(values, *(f"{flag_of(n)}={written(n, v)}" for n, v in given_.items()))
+    else:
+        file = file_of(given_, tmp_path / "config.yaml")
+        found = tuned(values, f"--config={file}")
+    for name, option in OPTIONS.items():
+        origin, value = Origin.DEFAULT, option.default
+        if name.replace("_", "-") in values:
+            origin, value = Origin.CONFIG_MAP, entries[name]
+        if name in given_:
+            origin, value = Origin.FLAG if where else Origin.FILE, given_[name]
+        assert getattr(found.settings, name) == value
+        assert found.place(name).origin is origin
+    assert {remark.flag for remark in found.remarks}.isdisjoint(values)
+
+
+def test_a_variable_wins_over_the_config_map() -> None:
+    """What is told to one process is nearer to it than what is told to all."""
+    environment = {variable_of("page-size"): "7"}
+    found = tuned({"page-size": "9", "kube-api-burst": "11"}, environment=environment)
+    assert (found.settings.page_size, found.settings.kube_api_burst) == (7, 11)
+    assert str(found.place("kube_api_burst")) == f"ConfigMap {NS}/{CONFIG_MAP} key kube-api-burst"
+
+
+def test_the_config_map_wins_over_the_mounted_file_of_domains(tmp_path: Path) -> None:
+    """The key of that name may have lines, as the file has; without it the file holds."""
+    mounted = tmp_path / "allowed-label-domains"
+    mounted.write_text("mounted.example\n")
+    flags = ["--extensions"]
+    found = tuned({"allowed-label-domains": "a.example\nb.example\n"}, *flags, mounted=mounted)
+    assert found.settings.allowed_label_domains == ("a.example", "b.example")
+    found = tuned({}, *flags, mounted=mounted)
+    assert found.settings.allowed_label_domains == ("mounted.example",)
+
+
+# -- its keys --------------------------------------------------------------------------------------
+
+
+def test_every_tunable_flag_exists() -> None:
+    """No key is promised that no option has; flags of the reference without meaning count."""
+    known = {name.replace("_", "-") for name in OPTIONS}
+    assert known | set(TRANSLATED) | set(IDLE) >= TUNABLE
+
+
+def test_what_a_process_is_cannot_be_tuned() -> None:
+    """Its server, scope, Lease, addresses, kinds and what it shows of itself are its own."""
+    own = {name.replace("_", "-") for name in OPTIONS} - TUNABLE
+    assert own == {
+        *("kubeconfig", "context", "config-map-namespace", "shutdown-grace"),
+        *("namespaces", "exclude-namespaces", "shard", "sandbox-label-selector", "extensions"),
+        *("leader-elect", "leader-election-namespace", "leader-election-lease"),
+        *("allow-second-controller", "metrics-bind-address", "health-probe-bind-address"),
+        *("metrics-secure-serving", "metrics-cert-dir", "tls-min-version", "tls-cipher-suites"),
+        *("enable-pprof", "enable-pprof-debug", "enable-tracing", "trace-entries"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "part"),
+    [
+        ("page-sise", "did you mean page-size?"),
+        ("config.yaml", "there is no such flag"),
+        ("enable-webhook", "v1.0.0 removed it"),
+        ("extensions", "only a flag, the environment or the config file"),
+        ("leader-election-lease", "only a flag, the environment or the config file"),
+    ],
+)
+def test_a_key_that_sets_nothing_is_told_by_name(key: str, part: str) -> None:
+    """It is no reason not to start, and the other keys hold."""
+    found = tuned({key: "1", "page-size": "9"})
+    (remark,) = found.remarks
+    assert remark.flag == key
+    assert remark.place == f"ConfigMap {NS}/{CONFIG_MAP} key {key}"
+    assert part in remark.why
+    assert found.settings == Settings(page_size=9)
+
+
+def test_a_flag_without_meaning_is_told_as_elsewhere() -> None:
+    """And the words of the reference for the log are understood."""
+    found = tuned({"api-connections": "4", "zap-log-level": "debug\n"})
+    (remark,) = found.remarks
+    assert remark.flag == "--api-connections"
+    assert found.settings == Settings(log_level="debug")
+
+
+@pytest.mark.parametrize("value", ["many", "0"])
+def test_a_value_that_cannot_be_is_refused_with_its_place(value: str) -> None:
+    """One that cannot be read, and one that cannot work, as from any other source."""
+    with pytest.raises(ConfigError, match=rf"{CONFIG_MAP} key page-size.*page-size"):
+        tuned({"page-size": value})
+
+
+# -- how it is read --------------------------------------------------------------------------------
+
+
+def config_map(values: dict[str, str], namespace: str = NS) -> Json:
+    """Return the ConfigMap."""
+    metadata = {"name": CONFIG_MAP, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": values}
+
+
+@asynccontextmanager
+async def cluster(
+    folder: Path, user: str = "admin"
+) -> AsyncIterator[tuple[ControlPlane, Client, FakeClock]]:
+    """Run a control plane with a namespace, and a client of it."""
+    clock = FakeClock()
+    async with ControlPlane(clock=clock) as plane:
+        plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
+        transport = Transport(load(str(plane.kubeconfig(folder / "config", user))), clock=clock)
+        try:
+            yield plane, Client(transport), clock
+        finally:
+            await transport.aclose()
+
+
+async def test_it_is_read_by_one_get(tmp_path: Path) -> None:
+    """Where there is none, that is all there is to know."""
+    async with cluster(tmp_path) as (plane, client, clock):
+        assert await read(client, clock, NS) is None
+        assert dict(plane.audit.counts()) == {"get configmaps": 1}
+        plane.store.create(config_map({"page-size": "9"}))
+        assert await read(client, clock, NS) == ConfigMap(f"{NS}/{CONFIG_MAP}", {"page-size": "9"})
+        assert dict(plane.audit.counts()) == {"get configmaps": 2}
+
+
+async def test_who_may_not_read_it_begins_and_is_told(tmp_path: Path) -> None:
+    """Roles of before, in which it is not named, go on working."""
+    async with cluster(tmp_path, "system:serviceaccount:ns:narrow") as (plane, client, clock):
+        plane.store.create(config_map({"page-size": "9"}))
+        with capture_logs() as logs:
+            assert await read(client, clock, NS) is None
+    assert [line["event"] for line in logs] == ["config_map_unknown"]
+
+
+async def test_a_server_in_trouble_is_asked_again_until_it_answers(tmp_path: Path) -> None:
+    """Nothing begins with settings that its operator has replaced."""
+    async with cluster(tmp_path) as (plane, client, clock):
+        plane.store.create(config_map({"page-size": "9"}))
+        plane.fail_next("get", "configmaps", 503, times=2)
+        found: list[ConfigMap | None] = []
+
+        async def look() -> None:
+            found.append(await read(client, clock, NS))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(look)
+            with anyio.fail_after(_PATIENCE_S):
+                for pause_s in (1.0, 2.0):
+                    while clock.next_s is None:
+                        await anyio.lowlevel.checkpoint()
+                    await clock.advance(pause_s)
+        assert found == [ConfigMap(f"{NS}/{CONFIG_MAP}", {"page-size": "9"})]
+
+
+def test_the_namespace_of_a_pod_is_told_by_its_service_account(tmp_path: Path) -> None:
+    """Outside of a cluster there is none, and nothing is read."""
+    assert own_namespace(tmp_path) == ""
+    (tmp_path / "namespace").write_text("here\n")
+    assert own_namespace(tmp_path) == "here"
+
+
+# -- the process -----------------------------------------------------------------------------------
+
+
+async def lines_of(plane: ControlPlane, folder: Path, *flags: str) -> tuple[int, list[Json]]:
+    """Run a controller until its caches are in sync or it ends; return its exit code and log."""
+    log = folder / "log"
+    kubeconfig = plane.kubeconfig(folder / "config", "admin")
+    async with controller_process(kubeconfig, *flags, log=log) as process:
+        with anyio.fail_after(_PATIENCE_S):
+            while process.returncode is None and "caches_synced" not in log.read_text():  # noqa: ASYNC110
+                await anyio.sleep(0.02)
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+            code = await process.wait()
+    texts = log.read_text().splitlines()
+    return code, [json.loads(line) for line in texts if line.startswith("{")] or [{"msg": texts}]
+
+
+async def test_a_process_runs_by_the_config_map_of_the_namespace_it_is_told(
+    tmp_path: Path,
+) -> None:
+    """One GET at its start; what holds and what does not is logged; flags win."""
+    async with ControlPlane() as plane:
+        plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
+        plane.store.create(config_map({"log-level": "debug", "page-size": "9", "extension": "1"}))
+        plane.audit.reset()
+        code, lines = await lines_of(
+            plane, tmp_path, f"--config-map-namespace={NS}", "--page-size=5"
+        )
+        assert len(plane.audit.select(verb="get", resource="configmaps")) == 1
+    assert code == EXIT_OK
+    (told,) = [line for line in lines if line["msg"] == "config_map_read"]
+    assert (told["source"], told["flags"]) == (f"{NS}/{CONFIG_MAP}", ["--log-level"])
+    (doubtful,) = [line for line in lines if line["msg"] == "flag_doubtful"]
+    assert doubtful["flag"] == "extension"
+
+
+async def test_outside_of_a_cluster_none_is_read_unless_its_namespace_is_named(
+    tmp_path: Path,
+) -> None:
+    """A kubeconfig says where the server is, not whose settings to take."""
+    async with ControlPlane() as plane:
+        code, _ = await lines_of(plane, tmp_path)
+        assert not plane.audit.select(resource="configmaps")
+    assert code == EXIT_OK
+
+
+async def test_a_process_refuses_a_config_map_that_cannot_work(tmp_path: Path) -> None:
+    """It ends as with such a flag, and says which key of which object to mend."""
+    async with ControlPlane() as plane:
+        plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
+        plane.store.create(config_map({"page-size": "none"}))
+        code, _ = await lines_of(plane, tmp_path, f"--config-map-namespace={NS}")
+        assert not plane.audit.select(verb="list")
+    assert code == EXIT_CONFIG
+    assert f"{NS}/{CONFIG_MAP} key page-size" in (tmp_path / "log").read_text()
