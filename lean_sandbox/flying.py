@@ -54,7 +54,7 @@ def answer(controller: Controller, recorder: FlightRecorder, clock: Clock) -> Ha
         elif plural == SANDBOXES:
             sandbox = controller.caches.sandboxes.get(key)
             if sandbox is not None:
-                for pod in controller.caches.pods.owned_by(sandbox.uid):
+                for pod in controller.caches.pods.owned_by(key.namespace, sandbox.uid):
                     yield PODS, pod.key
 
     return lives(recorder, clock, related)

@@ -66,7 +66,11 @@ async def survey(
     deadline = clock.monotonic() + _PATIENCE_S
     counts: dict[Labels, int] = {}
     sizes: dict[Labels, int] = {}
-    alive = {pool.uid: pool for pool in pools if not pool.is_deleting and pool.view is not None}
+    alive = {
+        (pool.key.namespace, pool.uid): pool
+        for pool in pools
+        if not pool.is_deleting and pool.view is not None
+    }
     for pool in alive.values():
         assert pool.view is not None
         where = (pool.key.namespace, pool.key.name, pool.view.template)
@@ -75,7 +79,7 @@ async def survey(
         labels = _labels(entry)
         counts[labels] = counts.get(labels, 0) + 1
         if alive and entry.owner is not None and not entry.is_deleting:
-            held = alive.get(entry.owner.uid)
+            held = alive.get((entry.key.namespace, entry.owner.uid))
             if held is not None and owned_by(entry) == names.SANDBOX_WARM_POOL_KIND:
                 member = _member_labels(entry, held)
                 sizes[member] = sizes.get(member, 0) + 1

@@ -1,7 +1,9 @@
 """The tiny cache: what is remembered of each watched object, by namespace and name.
 
 An entry is a small Struct that a kind builds from what it saw. A second index leads from an owner's
-uid to the entries it controls, which is how the Pods of a Sandbox are found without scanning.
+namespace and uid to the entries it controls there, which is how the Pods of a Sandbox are found
+without scanning. An owner reference is text that anybody may write, and a uid is no secret: objects
+of other namespaces are never found by it.
 """
 
 from __future__ import annotations
@@ -41,9 +43,10 @@ E = TypeVar("E", bound=Entry)
 
 
 class Store(Generic[E]):
-    """Entries by key, with an index by owner uid.
+    """Entries by key, with an index by namespace and owner uid.
 
-    ``owner_of`` names the uid of the controlling owner of an entry, ``None`` for no index entry.
+    ``owner_of`` names the uid of the controlling owner of an entry, ``None`` for no index entry;
+    the owner is in the namespace of the entry.
     Nothing here waits; all methods are O(1) in the number of entries.
     """
 
@@ -51,8 +54,9 @@ class Store(Generic[E]):
 
     def __init__(self, owner_of: Callable[[E], str | None] = lambda _: None) -> None:
         self._entries: dict[Key, E] = {}
-        # Almost every owner controls one object of a kind, so a single key is stored bare.
-        self._by_owner: dict[str, Key | set[Key]] = {}
+        # By namespace, then by uid: a key of both would be one more tuple for each object. Almost
+        # every owner controls one object of a kind, so a single key is stored bare.
+        self._by_owner: dict[str, dict[str, Key | set[Key]]] = {}
         self._owner_of = owner_of
         #: Called with the entry before and after each change, however the change was learned: by a
         #: watch or by an answer to a request of our own. For indexes that must follow the store.
@@ -77,9 +81,9 @@ class Store(Generic[E]):
             return list(self._entries)
         return [key for key in self._entries if key.namespace == namespace]
 
-    def owned_by(self, uid: str) -> list[E]:
-        """Return the entries controlled by the owner ``uid``."""
-        found = self._by_owner.get(uid)
+    def owned_by(self, namespace: str, uid: str) -> list[E]:
+        """Return the entries of a namespace that are controlled by the owner ``uid``, by name."""
+        found = self._by_owner.get(namespace, {}).get(uid)
         if found is None:
             return []
         if isinstance(found, Key):
@@ -109,22 +113,26 @@ class Store(Generic[E]):
         owner = self._owner_of(entry)
         if owner is None:
             return
-        held = self._by_owner.get(owner)
+        here = self._by_owner.setdefault(entry.key.namespace, {})
+        held = here.get(owner)
         if held is None:
-            self._by_owner[owner] = entry.key
+            here[owner] = entry.key
         elif isinstance(held, set):
             held.add(entry.key)
         elif held != entry.key:
-            self._by_owner[owner] = {held, entry.key}
+            here[owner] = {held, entry.key}
 
     def _unindex(self, entry: E) -> None:
         owner = self._owner_of(entry)
         if owner is None:
             return
-        held = self._by_owner.get(owner)
+        here = self._by_owner.get(entry.key.namespace, {})
+        held = here.get(owner)
         if isinstance(held, set):
             held.discard(entry.key)
             if len(held) == 1:
-                self._by_owner[owner] = held.pop()
+                here[owner] = held.pop()
         elif held == entry.key:
-            del self._by_owner[owner]
+            del here[owner]
+            if not here:
+                del self._by_owner[entry.key.namespace]

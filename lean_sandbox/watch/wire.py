@@ -64,6 +64,10 @@ class OwnerRow(msgspec.Struct, frozen=True, gc=False, rename="camel"):
         """The API group of the owner; versions are never compared (spec, 6.1)."""
         return self.api_version.rpartition("/")[0]
 
+    def is_a(self, kind: str, group: str) -> bool:
+        """Tell whether the owner is of this kind of this API group."""
+        return self.kind == kind and self.group == group
+
 
 class WriterRow(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One entry of ``managedFields``: who wrote what part when; which fields is skipped."""

@@ -220,7 +220,7 @@ def test_a_sandbox_with_its_pod_is_small(way: str, is_claimed: bool, bound: floa
     one = getattr(watched, way)
     kib = kib_per_pair(lambda number: one(number, is_claimed=is_claimed))
     assert len(watched.caches.sandboxes) == len(watched.caches.pods) == PAIRS
-    held = watched.caches.pods.owned_by(f"{7:08x}-1111-4000-8000-000000000000")
+    held = watched.caches.pods.owned_by("team-a", f"{7:08x}-1111-4000-8000-000000000000")
     assert [entry.key.name for entry in held] == ["sandbox-000007"]
     assert not any(entry.needs_look for entry in watched.caches.sandboxes)
     assert kib < bound

@@ -274,4 +274,4 @@ def test_events_and_answers_in_any_interleaving_end_at_the_truth(data: st.DataOb
         step()
     entry: PodEntry = hand.get("a")
     assert (entry.uid, entry.version) == ("second", 50)
-    assert [held.uid for held in hand.store.owned_by("uid-of-a")] == ["second"]
+    assert [held.uid for held in hand.store.owned_by("ns", "uid-of-a")] == ["second"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import product
 
 import msgspec
 from hypothesis import settings
@@ -56,12 +57,14 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_index_equals_a_full_scan(self) -> None:
-        """For every owner, in the order of the keys."""
-        for owner in ("u1", "u2", "u3", "nobody"):
+        """For every namespace and owner, in the order of the keys."""
+        for namespace, owner in product(("one", "two", "three"), ("u1", "u2", "u3", "nobody")):
             scanned = [
-                self.model[key] for key in sorted(self.model) if self.model[key].owner == owner
+                self.model[key]
+                for key in sorted(self.model)
+                if (key.namespace, self.model[key].owner) == (namespace, owner)
             ]
-            assert self.store.owned_by(owner) == scanned
+            assert self.store.owned_by(namespace, owner) == scanned
 
     @invariant()
     def look_ups_agree(self) -> None:
@@ -79,8 +82,14 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def the_index_holds_nothing_of_the_dead(self) -> None:
         """An owner without entries costs nothing."""
-        owners = {thing.owner for thing in self.model.values() if thing.owner is not None}
-        assert set(self.store._by_owner) == owners
+        owners = {
+            (key.namespace, thing.owner)
+            for key, thing in self.model.items()
+            if thing.owner is not None
+        }
+        held = self.store._by_owner
+        assert {(namespace, owner) for namespace in held for owner in held[namespace]} == owners
+        assert all(held.values())
 
 
 TestStore = StoreMachine.TestCase
@@ -91,7 +100,7 @@ def test_a_store_without_owners_has_no_index() -> None:
     """By default nothing is indexed."""
     store: Store[Thing] = Store()
     store.put(Thing(key=Key("one", "a"), owner="u1"))
-    assert store.owned_by("u1") == []
+    assert store.owned_by("one", "u1") == []
 
 
 def test_keys_share_the_text_of_their_namespace() -> None:

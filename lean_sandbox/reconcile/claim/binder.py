@@ -51,6 +51,7 @@ from lean_sandbox.reconcile.blueprints import Blueprints
 from lean_sandbox.reconcile.claim.act import ClaimAct
 from lean_sandbox.reconcile.claim.freshness import Freshness, Judge
 from lean_sandbox.reconcile.claim.notes import ClaimNotes
+from lean_sandbox.reconcile.claim.owned import assigned_name, is_controlled, own_sandbox
 from lean_sandbox.reconcile.ownership import reference_of
 from lean_sandbox.run.warm import WarmQueue
 from lean_sandbox.run.warm_lines import Member
@@ -121,10 +122,9 @@ class Binder:
 
         Raises ClaimError when the claim's own name is held by somebody else's Sandbox.
         """
-        owned = self._caches.sandboxes.owned_by(entry.uid)
-        if owned:
-            bound = entry.status.bound.name if entry.status is not None else ""
-            return next((one for one in owned if one.key.name == bound), owned[0])
+        owned = own_sandbox(self._caches.sandboxes, entry)
+        if owned is not None:
+            return owned
         if entry.uid in self._doubtful:
             taken = await self._clear_up(entry)
             if taken is not None:
@@ -169,7 +169,7 @@ class Binder:
         """Look whether an adoption that ended without an answer took place. One GET."""
         fresh = await self._act.get_sandbox(self._doubtful[entry.uid])
         self._doubtful.pop(entry.uid, None)
-        if fresh is None or fresh.owner is None or fresh.owner.uid != entry.uid:
+        if fresh is None or not is_controlled(fresh, entry):
             return None
         self._wakes.sandbox(fresh.key)
         return fresh
@@ -277,7 +277,7 @@ class Binder:
             fresh = await self._act.get_sandbox(held.key)
             if fresh is None or fresh.uid != held.uid:
                 return None
-            if fresh.owner is not None and fresh.owner.uid == entry.uid:
+            if is_controlled(fresh, entry):
                 # An earlier patch of ours arrived, only its answer did not.
                 return fresh
             if self._refusal(fresh, entry.view.pool) is not None:
@@ -358,7 +358,7 @@ class Binder:
             raise sandbox_create_pending(entry.key.name) from error
         if found is None:
             raise sandbox_create_pending(entry.key.name)
-        if found.owner is None or found.owner.uid != entry.uid:
+        if not is_controlled(found, entry):
             raise not_controlled(entry.key.name, entry.key.name)
         return found
 
@@ -430,12 +430,6 @@ class Binder:
             ) from error
         self._wakes.sandbox(synced.key)
         return synced
-
-
-def assigned_name(entry: ClaimEntry) -> str:
-    """Return the Sandbox that a claim's annotation names, or its label of older days."""
-    key = names.SANDBOX_NAME_ANNOTATION
-    return (entry.annotations or {}).get(key) or (entry.labels or {}).get(key, "")
 
 
 def _is_same_base(fresh: SandboxEntry, held: SandboxEntry) -> bool:

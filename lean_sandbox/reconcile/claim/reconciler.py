@@ -41,6 +41,7 @@ from lean_sandbox.reconcile.claim.act import ClaimAct
 from lean_sandbox.reconcile.claim.binder import Binder, StillWaitingError
 from lean_sandbox.reconcile.claim.metrics import ClaimMetrics
 from lean_sandbox.reconcile.claim.notes import ClaimNotes
+from lean_sandbox.reconcile.claim.owned import is_controlled, own_sandbox
 from lean_sandbox.reconcile.claim.status import StatusWriter
 from lean_sandbox.run.workers import Result
 from lean_sandbox.watch.caches import Caches
@@ -311,10 +312,11 @@ class ClaimReconciler:
     async def _retire(self, entry: ClaimEntry, old: SandboxClaimStatus) -> Result:
         """Delete the Sandbox of an expired claim that is retained, and report it while it lasts."""
         named = old.bound.name or entry.key.name
-        owned = self._caches.sandboxes.owned_by(entry.uid)
-        held = owned[0] if owned else self._caches.sandboxes.get(Key(entry.key.namespace, named))
+        held = own_sandbox(self._caches.sandboxes, entry)
+        if held is None:
+            held = self._caches.sandboxes.get(Key(entry.key.namespace, named))
         error: ClaimError | None = None
-        if held is not None and (held.owner is None or held.owner.uid != entry.uid):
+        if held is not None and not is_controlled(held, entry):
             error = sandbox_not_owned(held.key.name, entry.key.name) if old.bound.name else None
             held = None
         if held is not None and not held.is_deleting:

@@ -288,7 +288,7 @@ class Children:
             is_suspended=entry.view.is_suspended,
             lookup=lookup,
             has_annotation=names.POD_NAME_ANNOTATION in annotations,
-            owned=tuple(self._caches.pods.owned_by(entry.uid)),
+            owned=tuple(self._caches.pods.owned_by(entry.key.namespace, entry.uid)),
             named=named,
             is_absence_proven=(has_looked and looked is None)
             or (

@@ -69,9 +69,12 @@ def take_census(
     The loop is the hot one of a large pool: a ready member costs no more than looking at it.
     """
     census = Census()
-    for entry in caches.sandboxes.owned_by(pool.uid):
+    for entry in caches.sandboxes.owned_by(pool.namespace, pool.uid):
         labels = entry.labels or {}
         if labels.get(names.WARM_POOL_LABEL) != pool.pool_hash:
+            continue
+        owner = entry.owner
+        if owner is None or not owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP):
             continue
         if entry.is_deleting or entry.uid in deleted:
             census.terminating += 1

@@ -1,0 +1,1 @@
+"""What one tenant cannot do to another."""
