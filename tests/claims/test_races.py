@@ -8,7 +8,10 @@ import pytest
 
 from tests.support.claims import (
     ANNOTATION,
+    CLAIM_UID,
     CLAIMS,
+    LAUNCH_TYPE,
+    WARM_POOL,
     add_member,
     bound_name,
     claim,
@@ -35,9 +38,11 @@ def adoptions(world: World, name: str) -> int:
 
 
 def give(world: World, name: str, owner: Json) -> None:
-    """Hand a Sandbox to another owner, as an adopter does."""
-    references = [controlled_by(owner)]
-    world.plane.store.patch(SANDBOXES, NS, name, {"metadata": {"ownerReferences": references}})
+    """Hand a Sandbox to another owner, as an adopter does: owner and labels in one patch."""
+    marks = {"agents.x-k8s.io/sandbox-template-hash": None, WARM_POOL: None}
+    labels = {**marks, CLAIM_UID: owner["metadata"]["uid"], LAUNCH_TYPE: "warm"}
+    metadata = {"ownerReferences": [controlled_by(owner)], "labels": labels}
+    world.plane.store.patch(SANDBOXES, NS, name, {"metadata": metadata})
 
 
 @pytest.mark.claim_case(63, 81)
