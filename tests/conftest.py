@@ -11,4 +11,6 @@ pytest_plugins = ["tests.controlplane.plugin"]
 # A loaded machine is no reason to fail: the time limit of each test is the guard. The run that
 # decides over a change is repeatable; a run by hand looks for examples that nobody has tried.
 settings.register_profile("steady", deadline=None, derandomize="CI" in os.environ)
+# `--hypothesis-profile=thorough`, for a look at many more examples.
+settings.register_profile("thorough", deadline=None, max_examples=5000)
 settings.load_profile("steady")

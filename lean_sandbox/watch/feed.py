@@ -34,7 +34,7 @@ from lean_sandbox.watch.wire import (
     TableRow,
     WatchLine,
     column_positions,
-    without_depths,
+    readable,
 )
 
 __all__ = ["Feed", "UnreadableForm", "WatchStatistics"]
@@ -119,7 +119,7 @@ class Feed(Generic[E]):
     def page(self, body: bytes, *, initial: bool) -> ListMeta:
         """Take one page of a list and return its head. Raises ProtocolFault."""
         try:
-            page = _deep(self._decode_page, body)
+            page = _patiently(self._decode_page, body)
         except ODD as error:
             raise self._garbage("a list page", error) from error
         for raw in page.items or ():
@@ -208,7 +208,7 @@ class Feed(Generic[E]):
         try:
             item = self._decode_item(raw)
             if CUT in raw:
-                raise ValueError("nested too deeply")  # noqa: TRY301 -- same end
+                raise ValueError("nested too deeply, or no text")  # noqa: TRY301 -- same end
             self._intake.full(event_type, item, initial=initial)
         except Exception as error:  # noqa: BLE001 -- whatever it is, it costs this object alone
             return self._as_metadata(event_type, raw, error)
@@ -229,7 +229,7 @@ class Feed(Generic[E]):
 
     def _metadata(self, raw: bytes | msgspec.Raw) -> MetaRow | None:
         try:
-            return _deep(_decode_partial, raw).metadata
+            return _patiently(_decode_partial, raw).metadata
         except ODD:
             return None
 
@@ -281,7 +281,7 @@ class Feed(Generic[E]):
     def _raw_line(self, line: bytes) -> RawLine | None:
         """Decode a line with a whole object; as :meth:`_envelope` does."""
         try:
-            event = _deep(self._decode_raw_line, line)
+            event = _patiently(self._decode_raw_line, line)
         except _ODD_OBJECT as error:
             self._skip(line, error)
             return None
@@ -294,16 +294,25 @@ class Feed(Generic[E]):
     def _envelope(self, line: bytes) -> WatchLine | None:
         """Decode a line; ``None`` when its object is odd. Raises what the server reports."""
         try:
-            event = _deep(self._decode_line, line)
+            event = _patiently(self._decode_line, line)
         except _ODD_OBJECT as error:
             self._skip(line, error)
             return None
         except msgspec.DecodeError as error:
-            # The bytes are not JSON: a line was cut or mixed. What was missed is unknown.
-            raise self._garbage("a line of the watch", error) from error
+            self._check_shape(line, error)
+            self._skip(line, error)
+            return None
         if event.type == "ERROR":
             raise self._reported(msgspec.json.encode(event.object))
         return event
+
+    def _check_shape(self, line: bytes, error: Exception) -> None:
+        """Raise ProtocolFault unless the fault of a line is that of the object in it."""
+        try:
+            _patiently(self._decode_raw_line, line)
+        except ODD:
+            # The bytes are not JSON: a line was cut or mixed. What was missed is unknown.
+            raise self._garbage("a line of the watch", error) from error
 
     def _columns(self, row: TableRow) -> dict[str, str] | None:
         cells = row.cells
@@ -364,12 +373,14 @@ class Feed(Generic[E]):
 _decode_partial = msgspec.json.Decoder(PartialItem).decode
 
 
-def _deep(decode: Callable[[bytes | msgspec.Raw], T], text: bytes | msgspec.Raw) -> T:
-    """Decode a text, if need be without the values in it that are nested too deeply."""
+def _patiently(decode: Callable[[bytes | msgspec.Raw], T], text: bytes | msgspec.Raw) -> T:
+    """Decode a text, if need be without the parts of it that the decoder cannot follow."""
     try:
         return decode(text)
-    except RecursionError:
-        return decode(without_depths(bytes(text)))
+    except (msgspec.ValidationError, UnicodeDecodeError):
+        raise
+    except ODD:
+        return decode(readable(bytes(text)))
 
 
 def _version_of(rows: list[TableRow] | None) -> str:

@@ -35,15 +35,17 @@ __all__ = [
     "WriterRow",
     "as_version",
     "column_positions",
-    "without_depths",
+    "readable",
 ]
 
 T = TypeVar("T")
 
 # Half of what the decoder can follow; objects of Kubernetes nest about thirty levels.
 _DEEPEST = 500
-#: What stands in the place of a value that is nested too deeply.
-CUT: Final = b'"\\u0000too deep"'
+#: What stands in the place of what the decoder cannot follow.
+CUT: Final = b"\\u0000unreadable"
+_SURROGATES = re.compile(rb"\\u[dD](?:[89abAB]..\\u[dD][c-fC-F]..|[89a-fA-F]..)")
+_PAIR = 12
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{\]}]', re.DOTALL)
 # The digits of the largest version that a store hands out, a signed number of 64 bits.
 _VERSION_DIGITS = 19
@@ -189,12 +191,14 @@ def column_positions(definitions: list[ColumnDefinition]) -> dict[str, int]:
     return {definition.name: position for position, definition in enumerate(definitions)}
 
 
-def without_depths(text: bytes) -> bytes:
-    """Return JSON in which :data:`CUT` stands for each value that is nested too deeply.
+def readable(text: bytes) -> bytes:
+    """Return JSON in which :data:`CUT` stands for what the decoder cannot follow.
 
-    The decoder gives up on the whole text where any part of it is too deep, be it one that is
-    skipped. What is left after this can be read, and tells which object it was.
+    That are values that are nested too deeply and escaped halves of characters. The decoder gives
+    up on the whole text where there is one, be it in a part that is skipped. What is left after
+    this can be read, and tells which object it was.
     """
+    text = _SURROGATES.sub(lambda found: found[0] if len(found[0]) == _PAIR else CUT, text)
     kept: list[bytes] = []
     depth = at = 0
     for token in _TOKENS.finditer(text):
@@ -202,7 +206,7 @@ def without_depths(text: bytes) -> bytes:
         if mark in b"[{":
             depth += 1
             if depth == _DEEPEST + 1:
-                kept += (text[at : token.start()], CUT)
+                kept += (text[at : token.start()], b'"' + CUT + b'"')
         elif mark in b"]}":
             if depth == _DEEPEST + 1:
                 at = token.end()
