@@ -85,17 +85,23 @@ class WarmQueue:
     """Hands the members of pools to claims, each to one at a time."""
 
     def __init__(
-        self, *, on_available: Callable[[Key], None] | None = None, max_adopted: int = 8192
+        self,
+        *,
+        on_available: Callable[[Key], None] | None = None,
+        on_given_back: Callable[[Key], None] | None = None,
+        max_adopted: int = 8192,
     ) -> None:
         """Create an empty queue.
 
         ``on_available`` is called with the pool each time one more of its members can be taken
         (seen with an address for the first time, or given back): claims that wait for one may look
         again. It must only note that, not call back.
+        ``on_given_back`` is called in its place, if given, for a member that was given back.
         ``max_adopted``: how many adopted members are remembered until the watch shows the adoption;
         forgetting one early can cost a refused write, not more.
         """
         self._on_available = on_available
+        self._on_given_back = on_given_back or on_available
         self._max_adopted = max_adopted
         self._pools: dict[Key, PoolLines] = {}
         self._free: dict[Key, Place] = {}
@@ -138,7 +144,7 @@ class WarmQueue:
                 self._refresh_free(place, member)
                 return
             self._drop_free(place)
-        self._append(member)
+        self._announce(self._append(member), self._on_available)
 
     def take(self, pool: Key, *, accept: Callable[[Member], bool] | None = None) -> Take:
         """Take a member of ``pool``; :meth:`done`, :meth:`give_back` or :meth:`forget` must follow.
@@ -177,7 +183,9 @@ class WarmQueue:
         if taken is None or taken.uid != member.uid:
             return
         self._given_back += 1
-        self._append(taken, is_taken=True)
+        place = self._append(taken)
+        self._drop_taken(taken)
+        self._announce(place, self._on_given_back)
 
     def done(self, member: Member) -> None:
         """Note that a claim has adopted the member: the server accepted the write.
@@ -263,20 +271,18 @@ class WarmQueue:
             self._drop_free(place)
         return None
 
-    def _append(self, member: Member, *, is_taken: bool = False) -> None:
+    def _append(self, member: Member) -> Place:
         held = self._pool(member.pool)
         self._arrivals += 1
         place = self._free[member.key] = Place(self._arrivals, member)
         held.add(place)
-        if is_taken:
-            self._drop_taken(member)
-        self._announce(place)
+        return place
 
     def _refresh_free(self, place: Place, member: Member) -> None:
         before = place.stage
         self._pools[member.pool].refresh(place, member)
         if before == WAITING:
-            self._announce(place)
+            self._announce(place, self._on_available)
 
     def _refresh_taken(self, taken: Member, member: Member) -> None:
         self._taken[member.key] = member
@@ -311,6 +317,7 @@ class WarmQueue:
         if held.is_empty():
             del self._pools[pool]
 
-    def _announce(self, place: Place) -> None:
-        if place.stage != WAITING and self._on_available is not None:
-            self._on_available(place.member.pool)
+    @staticmethod
+    def _announce(place: Place, tell: Callable[[Key], None] | None) -> None:
+        if place.stage != WAITING and tell is not None:
+            tell(place.member.pool)

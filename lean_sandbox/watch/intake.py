@@ -187,13 +187,15 @@ class Intake(Generic[E]):
 
         Its event, which may be faster than the answer, says nothing that the answer does not, so
         it waits for that: taken first it would wake passes that find nothing. Of several events
-        the last is kept, which is what the object has come to.
+        the last is kept, which is what the object has come to. Of several writes at once it waits
+        for the last answer.
         """
         try:
             with self.strangers.expecting(key):
                 yield
         finally:
-            take = self._held.pop(key, None)
+            is_last = key not in self.strangers.expected
+            take = self._held.pop(key, None) if is_last else None
             if take is not None:
                 take()
 

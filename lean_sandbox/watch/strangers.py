@@ -6,6 +6,7 @@ it. What stays unknown was made by somebody else and has to be looked at.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -38,8 +39,8 @@ class Strangers:
     def __init__(self) -> None:
         self._waiting: dict[Key, CellsRow] = {}
         self._ended: Ended[Key] = Ended()
-        #: What is just being made or written by ourselves.
-        self.expected: set[Key] = set()
+        #: What is just being made or written by ourselves, and by how many requests.
+        self.expected: Counter[Key] = Counter()
         self._arrivals: dict[str, anyio.Event] = {}
 
     def __len__(self) -> int:
@@ -48,12 +49,14 @@ class Strangers:
     @contextmanager
     def expecting(self, key: Key) -> Iterator[None]:
         """Expect an object for the body of the ``with``; if it stays unknown, it is due then."""
-        self.expected.add(key)
+        self.expected[key] += 1
         try:
             yield
         finally:
-            self.expected.discard(key)
-            if key in self._waiting:
+            self.expected[key] -= 1
+            if not self.expected[key]:
+                del self.expected[key]
+            if key in self._waiting and key not in self.expected:
                 self._arrived(key)
 
     def note(self, key: Key, row: CellsRow) -> None:

@@ -52,6 +52,16 @@ def test_the_echo_of_a_write_waits_for_its_answer(boxes: Hand[SandboxEntry]) -> 
     assert boxes.intake.statistics.dropped_known == 1
 
 
+def test_the_echoes_of_two_writes_wait_for_both_answers(boxes: Hand[SandboxEntry]) -> None:
+    """The answer that comes first does not let go what is still the echo of the other write."""
+    with boxes.intake.writing(Key("ns", "a")):
+        with boxes.intake.writing(Key("ns", "a")):
+            boxes.learn_metadata(sandbox("a", 20), READY)
+        assert boxes.saw(sandbox_row("MODIFIED", "a", 21, generation=2)) == []
+        boxes.learn_metadata(sandbox("a", 21, generation=2), READY)
+    assert boxes.notices == []
+
+
 def test_what_others_write_during_a_write_is_told_after_it(boxes: Hand[SandboxEntry]) -> None:
     """Also when the write fails; other objects and new ones do not wait."""
     with boxes.intake.writing(Key("ns", "a")):

@@ -16,6 +16,7 @@ from lean_sandbox.reconcile.claim.binder import Binder, Wakes
 from lean_sandbox.reconcile.claim.metrics import ClaimMetrics
 from lean_sandbox.reconcile.claim.notes import ClaimNotes
 from lean_sandbox.reconcile.claim.reconciler import ClaimReconciler
+from lean_sandbox.reconcile.claim.waiting import WaitingClaims
 from lean_sandbox.reconcile.recording import Recorder
 from lean_sandbox.run.queue import CLIENT, LOW, Item, WorkQueue
 from lean_sandbox.run.standback import StandBack
@@ -34,6 +35,7 @@ from lean_sandbox.watch.store import Key
 __all__ = ["ClaimController", "ClaimOptions"]
 
 _LONGEST_ANNOTATION_WAIT_S = 10.0
+_WANT_NO_MEMBER = frozenset({names.REASON_INVALID_METADATA, names.REASON_CLAIM_EXPIRED})
 
 
 class ClaimOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +71,10 @@ class ClaimController:
         self._tracing = tracing
         self._extensions = extensions
         self._pool_wake = wakes.pool
-        # Claims that wait for a member of their pool to come up.
-        self._unserved: dict[Key, set[Key]] = {}
-        self.warm = WarmQueue(on_available=self._available)
+        self._waiting = WaitingClaims(self._member_available, self._members_to_take)
+        self.warm = WarmQueue(
+            on_available=self._waiting.available, on_given_back=self._waiting.given_back
+        )
         caches.sandboxes.on_change = self._feed
         self.queue: WorkQueue[Key] = WorkQueue(clock)
         self._act = ClaimAct(client, self.queue, timeout_s=options.request_timeout_s)
@@ -126,31 +129,35 @@ class ClaimController:
         return self.queue.is_busy
 
     async def _pass(self, item: Item[Key]) -> Result:
-        entry = self._extensions.claims.get(item.key)
-        if self._tracing is None or entry is None:
-            result = await self._reconciler.reconcile(item.key)
-        else:
-            parent = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION)
-            with self._tracing.span("ReconcileSandboxClaim", _attributes(entry), parent):
-                result = await self._reconciler.reconcile(item.key)
-        self._note_unserved(item.key)
-        return result
+        arrivals = self._waiting.arrivals
+        try:
+            return await self._reconcile(item.key)
+        finally:
+            self._note_waiting(item.key, arrivals)
 
-    def _note_unserved(self, key: Key) -> None:
+    async def _reconcile(self, key: Key) -> Result:
         entry = self._extensions.claims.get(key)
-        if entry is None or entry.view is None or entry.status is None:
-            return
-        pool = Key(key.namespace, entry.view.pool)
-        if not entry.status.bound.name and not entry.view.needs_cold_start:
-            self._unserved.setdefault(pool, set()).add(key)
-        elif pool in self._unserved:
-            self._unserved[pool].discard(key)
-            if not self._unserved[pool]:
-                del self._unserved[pool]
+        if self._tracing is None or entry is None:
+            return await self._reconciler.reconcile(key)
+        parent = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION)
+        with self._tracing.span("ReconcileSandboxClaim", _attributes(entry), parent):
+            return await self._reconciler.reconcile(key)
 
-    def _available(self, pool: Key) -> None:
-        for key in self._unserved.pop(pool, ()):
-            self.queue.add(key, priority=CLIENT, reason="member available")
+    def _note_waiting(self, key: Key, arrivals: int) -> None:
+        """Take note, after a pass, whether a claim has yet to get a member of its pool."""
+        entry = self._extensions.claims.get(key)
+        if entry is None or entry.view is None or not _can_take(entry):
+            self._waiting.forget(key)
+        else:
+            pool = Key(key.namespace, entry.view.pool)
+            self._waiting.wait(key, pool, entry.created_at or "", tried=arrivals)
+
+    def _members_to_take(self, pool: Key) -> int:
+        counts = self.warm.counts(pool)
+        return counts.ready + counts.networked
+
+    def _member_available(self, claim: Key) -> None:
+        self.queue.add(claim, priority=CLIENT, reason="member available")
 
     # -- what wakes ------------------------------------------------------------------------------
 
@@ -178,8 +185,7 @@ class ClaimController:
         self.annotator.forget(gone.uid)
         self._binder.forget(gone.uid)
         self._reconciler.forget(gone.uid)
-        for waiting in self._unserved.values():
-            waiting.discard(gone.key)
+        self._waiting.forget(gone.key)
 
     def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
         """Wake the claims that had or have a Sandbox that changed."""
@@ -251,6 +257,18 @@ class ClaimController:
                 continue
             if Key(claim.key.namespace, claim.view.pool) in pools:
                 self.queue.add(claim.key, priority=CLIENT, reason="template")
+
+
+def _can_take(entry: ClaimEntry) -> bool:
+    """Tell whether a member of its pool would help a claim."""
+    if entry.is_deleting or entry.view is None or entry.view.needs_cold_start:
+        return False
+    if entry.status is None:
+        return True
+    ready = find(entry.status.conditions, names.READY)
+    # Until its spec changes a claim that is refused waits for nothing, nor one that has expired.
+    is_over = ready is not None and ready.reason in _WANT_NO_MEMBER
+    return not entry.status.bound.name and not is_over
 
 
 def member_of(entry: SandboxEntry) -> Member | None:

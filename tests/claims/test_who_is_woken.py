@@ -1,0 +1,72 @@
+"""Members that come up while claims wait for them: each wakes one claim, the oldest first."""
+
+from __future__ import annotations
+
+from tests.support.claims import add_member, passes
+from tests.support.pools import CLAIMS, claim, members, names_of, open_pools, pool, template
+from tests.support.pools import start as run_pod
+from tests.support.world import NS, World
+
+PATIENCE_S = 3600.0
+
+
+def bound(world: World, *names: str) -> list[str]:
+    """Return those claims whose status names a Sandbox."""
+    return [
+        name
+        for name in names
+        if world.plane.store.get(CLAIMS, NS, name).get("status", {}).get("sandbox", {}).get("name")
+    ]
+
+
+async def test_a_member_wakes_one_claim() -> None:
+    """Twenty claims and as many members that come up one by one: no pass that finds nothing."""
+    names = [f"c{number:02}" for number in range(20)]
+    async with open_pools(
+        template(), sandbox_claim_warm_candidate_grace_period=PATIENCE_S
+    ) as world:
+        await world.create(pool(replicas=20))
+        for name in names:
+            world.plane.store.create(claim(name))
+        await world.settle()
+        assert bound(world, *names) == []
+        before = passes(world)
+        for name in names_of(members(world)):
+            run_pod(world, name)
+            await world.settle()
+        assert bound(world, *names) == names
+        # Each claim has one pass that binds it; what its Sandbox says later may cost another.
+        assert passes(world) - before <= 2 * len(names)
+
+
+async def test_the_oldest_claim_comes_first() -> None:
+    """Not the one whose name comes first, nor the one that looked last."""
+    async with open_pools(
+        template(), sandbox_claim_warm_candidate_grace_period=PATIENCE_S
+    ) as world:
+        await world.create(pool(replicas=3))
+        for name in ("z", "m", "a"):
+            await world.create(claim(name))
+            await world.advance(2.0)
+        served = []
+        for name in names_of(members(world)):
+            run_pod(world, name)
+            await world.settle()
+            served.append(bound(world, "a", "m", "z"))
+        assert served == [["z"], ["m", "z"], ["a", "m", "z"]]
+
+
+async def test_a_claim_that_failed_is_woken_by_a_member() -> None:
+    """A claim in backoff takes the member that comes up at once, not when its time has come."""
+    async with open_pools(template()) as world:
+        world.plane.fail_next("create", "sandboxes", 500, times=1000)
+        await world.create(pool(replicas=1))
+        await world.create(claim("c"))
+        # Twelve passes have failed by now, and the next is due in 20 s.
+        await world.advance(21.0)
+        assert bound(world, "c") == []
+        add_member(world.plane, "m", pool="p")
+        await world.advance(0.2)
+        run_pod(world, "m")
+        await world.settle()
+        assert bound(world, "c") == ["c"]
