@@ -7,11 +7,10 @@ proves these equal to lightkube's own declarations.
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 import msgspec
 
-from lean_sandbox.api.errors import Invalid
+from lean_sandbox.api.errors import NotFound
+from lean_sandbox.model.names import is_object_name
 
 __all__ = [
     "CONFIGMAPS",
@@ -90,17 +89,23 @@ CRDS = Resource(
 )
 
 
+# Of an impossible name, in the message of the error.
+_SHOWN = 64
+
+
 def _segment(value: str, what: str, resource: Resource) -> str:
     # A name may come from another object's spec, so from a user. An empty one would turn a request
-    # for one object into one for the whole collection, and dots would climb the path.
-    if value in ("", ".", ".."):
-        raise Invalid(
-            422,
-            reason="Invalid",
-            message=f"{value!r} cannot be the {what} of an object; the request was not sent",
+    # for one object into one for the whole collection; servers decode a segment before they route,
+    # so that a slash, quoted or not, would lead to a subresource such as a proxy into a Pod.
+    if not is_object_name(value):
+        raise NotFound(
+            404,
+            reason="NotFound",
+            message=f"{value[:_SHOWN]!r} cannot be the {what} of an object; the request was not"
+            " sent",
             resource=resource.qualified,
         )
-    return quote(value, safe="")
+    return value
 
 
 def path(
@@ -112,7 +117,8 @@ def path(
     """Return the path of a collection (``name`` None) or of one object or its subresource.
 
     ``namespace`` None means all namespaces, or a cluster-scoped resource, for which it is ignored.
-    Raises :class:`~lean_sandbox.api.errors.Invalid` for names no object can have (empty, dots).
+    Raises :class:`~lean_sandbox.api.errors.NotFound` for names that no object can have: all but
+    DNS subdomains of at most 253 characters.
     """
     parts = [resource.root]
     if resource.namespaced and namespace is not None:

@@ -17,6 +17,7 @@ from lean_sandbox.model.names import (
     SHUTDOWN_POLICY_RETAIN,
     TRACE_CONTEXT_ANNOTATION,
     TRUE,
+    clipped_name,
 )
 from lean_sandbox.model.sandbox import Condition, PodTemplateMetadata, VolumeClaimTemplate
 from lean_sandbox.model.sharing import interned, shared_map
@@ -210,7 +211,7 @@ def view_of_claim(claim: SandboxClaim) -> ClaimView:
     lifecycle = spec.lifecycle or Lifecycle()
     return ClaimView(
         generation=claim.metadata.generation,
-        pool=interned(spec.warmPoolRef.name),
+        pool=interned(clipped_name(spec.warmPoolRef.name)),
         has_env=bool(spec.env),
         has_claim_templates=bool(spec.volumeClaimTemplates),
         shutdown_time=_shutdown_time(lifecycle),

@@ -5,6 +5,7 @@ Everything here is API surface: clients, routers and dashboards compare these st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -117,7 +118,9 @@ __all__ = [
     "VERSION",
     "WARM_POOL_LABEL",
     "WEBHOOK_FIRST_OBSERVED_AT_ANNOTATION",
+    "clipped_name",
     "fnv1a_32",
+    "is_object_name",
     "is_reserved_annotation",
     "is_reserved_label",
     "name_hash",
@@ -271,6 +274,10 @@ FIELD_MANAGER: Final = "sandbox-controller"
 CREATED_BY_ALLOWED: Final = frozenset({"go-client", "python-client", "controller"})
 CREATED_BY_UNKNOWN: Final = "unknown"
 
+MAX_NAME_CHARACTERS: Final = 253
+_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+
 _RESERVED_PREFIXES: Final = (CORE_PREFIX, EXTENSIONS_PREFIX)
 _FNV_OFFSET: Final = 0x811C9DC5
 _FNV_PRIME: Final = 0x01000193
@@ -306,12 +313,28 @@ def normalise_created_by(value: str | None) -> str:
     return value if value in CREATED_BY_ALLOWED else CREATED_BY_UNKNOWN
 
 
+def is_object_name(text: str) -> bool:
+    """Return whether an object can be called so: a DNS subdomain (RFC 1123) of 253 characters.
+
+    What a tenant writes as the name of something else may be any text; one that no object can have
+    is never asked for and never becomes the value of a metric's label.
+    """
+    return len(text) <= MAX_NAME_CHARACTERS and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def clipped_name(text: str) -> str:
+    """Return what is remembered of a name that a tenant wrote: all of it, if it can be a name."""
+    if len(text) <= MAX_NAME_CHARACTERS:
+        return text
+    # Three dots at the end: no name that an object can have.
+    return f"{text[:MAX_NAME_CHARACTERS]}..."
+
+
 def resolve_pod_name(name: str, annotations: Mapping[str, str] | None) -> str:
     """Return the name under which the Pod of the Sandbox ``name`` is looked up.
 
     The annotation is no longer written by anyone, but one left by an older controller still counts;
-    an empty value means the Sandbox name.
+    an empty value, or one that is no name of a Pod, means the Sandbox name.
     """
-    if not annotations:
-        return name
-    return annotations.get(POD_NAME_ANNOTATION) or name
+    named = (annotations or {}).get(POD_NAME_ANNOTATION, "")
+    return named if is_object_name(named) else name

@@ -29,6 +29,7 @@ from lean_sandbox.model.names import (
     TEMPLATE_REF_ANNOTATION,
     TEMPLATE_REF_HASH_LABEL,
     WARM_POOL_LABEL,
+    clipped_name,
     name_hash,
 )
 from lean_sandbox.model.refill import (
@@ -191,7 +192,7 @@ def view_of_pool(pool: SandboxWarmPool) -> PoolView:
         namespace=interned(meta.namespace),
         uid=meta.uid,
         generation=meta.generation,
-        template=interned(pool.spec.sandboxTemplateRef.name),
+        template=interned(clipped_name(pool.spec.sandboxTemplateRef.name)),
         replicas=pool.spec.desired,
         is_recreate=pool.spec.strategy == STRATEGY_RECREATE,
         pool_hash=name_hash(meta.name),

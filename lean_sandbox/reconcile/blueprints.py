@@ -20,6 +20,7 @@ from lean_sandbox.model.claim_status import (
     pool_not_found,
     template_not_found,
 )
+from lean_sandbox.model.names import is_object_name
 from lean_sandbox.model.template import SandboxTemplate, TemplateView, view_of_template
 from lean_sandbox.model.warmpool import (
     PoolView,
@@ -67,7 +68,7 @@ class Blueprints:
         view = self.known_pool(key)
         if view is not None:
             return view
-        if key.name:
+        if is_object_name(key.name):
             try:
                 found = await self._client.get(
                     SANDBOXWARMPOOLS, key.namespace, key.name, SandboxWarmPool, **self._options
@@ -85,7 +86,7 @@ class Blueprints:
             return view
         if fault := self.template_fault(key):
             raise ClaimError(ClaimFault.OTHER, fault)
-        if key.name:
+        if is_object_name(key.name):
             try:
                 found = await self._client.get(
                     SANDBOXTEMPLATES, key.namespace, key.name, SandboxTemplate, **self._options
