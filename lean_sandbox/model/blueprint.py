@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from hashlib import blake2b
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -180,6 +179,8 @@ def pod_template_hash(pod_template: Json) -> str:
 
 
 def _json_hash(value: Json) -> str:
+    from hashlib import blake2b  # noqa: PLC0415 -- with the first template only
+
     # A template may have a megabyte, and bytewise arithmetic would hold up everybody else.
     return blake2b(msgspec.json.encode(value, order="sorted"), digest_size=4).hexdigest()
 
