@@ -60,7 +60,7 @@ class Extensions:
         sandboxes.stand_back = StandBack(
             lambda: self.claims.is_busy, clock, longest_s=_LONGEST_STAND_BACK_S
         )
-        blueprints = Blueprints(client, self.caches, timeout_s=settings.request_timeout)
+        blueprints = Blueprints(client, self.caches, clock, timeout_s=settings.request_timeout)
         self.claims = ClaimController(
             client,
             caches,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from lean_sandbox.model.claim import EnvVar
@@ -43,9 +43,15 @@ def inject_env(pod_spec: Json, env: Sequence[EnvVar], policy: str) -> Json:
 
 
 def merge_claim_templates(
-    template: Sequence[VolumeClaimTemplate], claim: Sequence[VolumeClaimTemplate], policy: str
+    template: Sequence[VolumeClaimTemplate],
+    claim: Sequence[VolumeClaimTemplate],
+    policy: str,
+    volumes: Collection[str] = (),
 ) -> tuple[VolumeClaimTemplate, ...]:
     """Return the volumeClaimTemplates of the Sandbox; the template's order, then the claim's.
+
+    ``volumes`` are the names of the plain volumes of the template's Pod: an entry of that name
+    takes the place of the volume in the Pod.
 
     Raises:
         ClaimError: CLAIM_TEMPLATES for an invalid list or what the policy forbids, OTHER for a
@@ -71,6 +77,11 @@ def merge_claim_templates(
             raise _merge_failed(
                 "overriding volume claim templates is forbidden by the template: "
                 f'cannot override template volume "{entry.name}"'
+            )
+        if policy == INJECTION_ALLOWED and entry.name in volumes:
+            raise _merge_failed(
+                f'spec.volumeClaimTemplates: "{entry.name}" is a volume of the template\'s Pod, '
+                "which the template does not let claims replace: choose another name"
             )
         # A replaced entry keeps its place.
         merged[entry.name] = entry

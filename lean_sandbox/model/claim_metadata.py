@@ -166,8 +166,8 @@ def _merge(base: dict[str, str], wanted: Mapping[str, str] | None, what: str) ->
         if base.setdefault(key, value) != value:
             raise ClaimError(
                 ClaimFault.OTHER,
-                f'metadata override conflict: {what} "{key}" is defined in template with value '
-                f'"{base[key]}", but claim requests "{value}"',
+                f'metadata override conflict: {what} "{key}" is defined in template with '
+                f'another value, but claim requests "{value}"',
             )
 
 

@@ -96,7 +96,10 @@ def build_cold_sandbox(
     spec = spec or SandboxClaimSpec()
     body = blueprint_spec(template, PodTemplateMetadata())
     volumes = merge_claim_templates(
-        _claim_templates(body), spec.volumeClaimTemplates, template.claim_templates_policy
+        _claim_templates(body),
+        spec.volumeClaimTemplates,
+        template.claim_templates_policy,
+        _volumes(body) if spec.volumeClaimTemplates else (),
     )
     metadata = desired_pod_metadata(template, claim, ref_hash=template.ref_hash)
     body["podTemplate"]["metadata"] = msgspec.to_builtins(metadata)
@@ -252,6 +255,13 @@ def adoption_merge_patch(
 def _claim_templates(body: Json) -> tuple[VolumeClaimTemplate, ...]:
     raw = body.get("volumeClaimTemplates")
     return msgspec.json.decode(raw, type=tuple[VolumeClaimTemplate, ...]) if raw else ()
+
+
+def _volumes(body: Json) -> frozenset[str]:
+    """Return the names of the volumes of the Pod."""
+    volumes = msgspec.json.decode(body["podTemplate"]["spec"]).get("volumes")
+    held = volumes if isinstance(volumes, list) else ()
+    return frozenset(str(one.get("name")) for one in held if isinstance(one, dict))
 
 
 def _cold_labels(claim: ClaimFacts, template: TemplateView) -> dict[str, str]:

@@ -222,3 +222,27 @@ async def test_a_template_with_bad_volumes_serves_nobody_cold() -> None:
         text = 'invalid volume claim templates: duplicate name "data"'
         text = f"invalid volume claim templates in template: {text}"
         assert ready_of(world) == ("False", "VolumeClaimTemplatesError", text)
+
+
+@pytest.mark.parametrize("policy", ["Allowed", "Overrides"])
+async def test_a_plain_volume_is_replaced_only_where_overrides_are_allowed(policy: str) -> None:
+    """A volume of a claim takes the place of the Pod's volume of its name: that is an override."""
+    config = {"name": "cfg", "configMap": {"name": "rules"}}
+    made = template(pod_spec={"volumes": [config]}, volumeClaimTemplatesPolicy=policy)
+    async with open_claims(templates=(made,)) as world:
+        await world.create(claim(volumeClaimTemplates=[volume("cfg")]))
+        if policy == "Overrides":
+            assert bound_name(world) == "c"
+            return
+        assert ready_of(world) == (
+            "False",
+            "VolumeClaimTemplatesError",
+            (
+                "failed to merge volume claim templates: spec.volumeClaimTemplates:"
+                ' "cfg" is a volume of the template\'s Pod, which the template does not let claims'
+                " replace: choose another name"
+            ),
+        )
+        assert world.find("sandboxes", "c") is None
+        await world.advance(600.0)
+        assert not world.writes()["create sandboxes"]

@@ -70,6 +70,7 @@ class ClaimController:
         self._caches = caches
         self._tracing = tracing
         self._extensions = extensions
+        self._blueprints = blueprints
         self._pool_wake = wakes.pool
         self._waiting = WaitingClaims(self._member_available, self._members_to_take)
         self.warm = WarmQueue(
@@ -173,6 +174,8 @@ class ClaimController:
         if notice.is_new:
             self._client.ending.forget(notice.key.namespace)
         self.annotator.saw(notice.new)
+        if notice.new.view is not None:
+            self._blueprints.doubt(Key(notice.key.namespace, notice.new.view.pool))
         self.queue.add(
             notice.key,
             priority=LOW if notice.initial else CLIENT,

@@ -37,6 +37,7 @@ from lean_sandbox.model.claim_status import (
     sandbox_not_owned,
 )
 from lean_sandbox.model.conditions import find
+from lean_sandbox.reconcile.blueprints import LookedForLatelyError
 from lean_sandbox.reconcile.claim.act import ClaimAct
 from lean_sandbox.reconcile.claim.binder import Binder, StillWaitingError
 from lean_sandbox.reconcile.claim.metrics import ClaimMetrics
@@ -144,7 +145,7 @@ class ClaimReconciler:
     ) -> Result:
         try:
             sandbox, error = await self._serve(entry, whole)
-        except StillWaitingError as waiting:
+        except (StillWaitingError, LookedForLatelyError) as waiting:
             return Result(requeue_after_s=waiting.after_s)
         except Forbidden as forbidden:
             if forbidden.namespace_terminating:

@@ -1,0 +1,95 @@
+"""Pools and templates that are not there: how often they are looked for, and who is told what."""
+
+from __future__ import annotations
+
+from lean_sandbox.api.resources import SANDBOXWARMPOOLS
+from tests.support.claims import (
+    CLAIMS,
+    bound_name,
+    claim,
+    get_claim,
+    open_claims,
+    pool,
+    ready_of,
+    template,
+)
+from tests.support.world import CONTROLLER, NS, World, condition
+
+MISSING = ("False", "WarmPoolNotFound", 'SandboxWarmPool "nope" not found')
+
+
+def looks(world: World, resource: str = SANDBOXWARMPOOLS.plural) -> int:
+    """Return how often the controller fetched an object of a kind by its name."""
+    return len(world.requests("get", resource))
+
+
+async def test_many_claims_for_one_missing_pool_are_few_looks() -> None:
+    """300 claims, each told; the pool is not looked for again, and serves them when it comes."""
+    async with open_claims() as world:
+        for number in range(300):
+            world.plane.store.create(claim(f"c{number}", pool="nope"))
+        await world.settle()
+        await world.advance(5.0)
+        assert all(ready_of(world, f"c{number}") == MISSING for number in range(0, 300, 30))
+        assert looks(world) <= 5
+        world.forget_requests()
+        await world.advance(600.0)
+        assert looks(world) <= 2
+
+
+async def test_claims_are_served_when_the_pool_comes() -> None:
+    """However many were told that it is missing."""
+    async with open_claims() as world:
+        for number in range(30):
+            world.plane.store.create(claim(f"c{number}", pool="nope"))
+        await world.advance(5.0)
+        await world.create(pool("nope"))
+        assert all(bound_name(world, f"c{number}") for number in range(30))
+
+
+async def test_a_claim_is_told_only_what_was_looked_for_after_it_came() -> None:
+    """A pool that came before the claim, and that the watch does not show yet, is found."""
+    async with open_claims() as world:
+        await world.create(claim("first", pool="nope"))
+        assert ready_of(world, "first") == MISSING
+        world.plane.fail_next("watch", SANDBOXWARMPOOLS.plural, 500, times=1000)
+        await world.cut_watches()
+        world.plane.store.create(pool("nope"))
+        world.plane.store.create(claim("second", pool="nope"))
+        await world.pass_time(3.0)
+        assert bound_name(world, "second") == "second"
+
+
+async def test_names_are_looked_for_by_namespace() -> None:
+    """That one namespace has no pool of a name says nothing of another."""
+    async with open_claims() as world:
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
+        world.plane.store.create(body)
+        await world.create(claim(pool="nope"))
+        theirs = [template("tpl"), pool("nope"), claim(pool="nope"), claim("d", pool="gone")]
+        for one in theirs:
+            one["metadata"]["namespace"] = "other"
+            world.plane.store.create(one)
+        await world.settle()
+        await world.advance(3.0)
+        assert ready_of(world) == MISSING
+        served = world.plane.store.get(CLAIMS, "other", "c")
+        assert served["status"]["sandbox"]["name"] == "c"
+        told = condition(world.plane.store.get(CLAIMS, "other", "d"), "Ready")
+        assert told["reason"] == "WarmPoolNotFound"
+        asked = world.plane.audit.select(user=CONTROLLER, verb="get", namespace=NS)
+        assert [one.name for one in asked if one.resource == "sandboxwarmpools"] == ["nope"]
+
+
+async def test_many_claims_for_one_missing_template_are_few_looks() -> None:
+    """The template of a pool is looked for once as well, and wakes the claims when it comes."""
+    async with open_claims(templates=()) as world:
+        for number in range(60):
+            world.plane.store.create(claim(f"c{number}"))
+        await world.settle()
+        await world.advance(5.0)
+        reasons = {condition(get_claim(world, f"c{n}"), "Ready")["reason"] for n in range(60)}
+        assert reasons == {"TemplateNotFound"}
+        assert looks(world, "sandboxtemplates") <= 5
+        await world.create(template())
+        assert all(bound_name(world, f"c{number}") for number in range(60))
