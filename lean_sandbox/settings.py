@@ -85,7 +85,10 @@ class Settings:
         SHARD,
     )
     page_size: int = _option(
-        250, "objects a list page; larger pages need more memory at start", INTEGER, unit="objects"
+        250,
+        "objects a list page at most; large objects come in pages of about 2 MiB",
+        INTEGER,
+        unit="objects",
     )
     streams_initial_list: bool = _option(
         default=False,

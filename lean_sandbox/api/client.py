@@ -52,6 +52,8 @@ class Options(TypedDict, total=False):
     timeout_s: float
     #: The representation asked for (default JSON_ACCEPT).
     accept: str
+    #: The most that is read of an answer (None: the transport's); AnswerTooLarge above it.
+    max_body_bytes: int | None
 
 
 class WriteOptions(Options, total=False):
@@ -343,6 +345,7 @@ class Client:
             timeout_s=wanted.get("timeout_s", self._timeout_s),
             lane=wanted.get("lane", Lane.BACKGROUND),
             label=label,
+            max_body_bytes=wanted.get("max_body_bytes"),
         )
         if response.status >= 300:
             refusal = errors.from_response(

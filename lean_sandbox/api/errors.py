@@ -23,6 +23,7 @@
     |   |-- ConnectFailed         retryable  name, TCP or TLS; nothing was sent
     |   |-- RequestTimeout        retryable  the deadline passed; it may have been carried out
     |   `-- ProtocolFault         retryable  garbage, a truncated answer, or one above a size limit
+    |       |-- AnswerTooLarge    retryable  above the limit of the call: ask for less
     |       `-- DecodeFault       terminal   a whole answer that does not fit the asked type
     |-- CredentialFault           retryable  a token file or credential plugin failed just now
     |-- NotLeaderError            terminal   another process may lead: nothing may be written
@@ -47,6 +48,7 @@ from lean_sandbox.model.wire import ODD
 
 __all__ = [
     "AlreadyExists",
+    "AnswerTooLarge",
     "ApiError",
     "BadRequest",
     "Cause",
@@ -292,6 +294,10 @@ class RequestTimeout(TransportError):
 
 class ProtocolFault(TransportError):
     """The peer does not speak HTTP/1.1 as it should: garbage, truncation, an oversized answer."""
+
+
+class AnswerTooLarge(ProtocolFault):
+    """An answer is larger than the caller takes; the rest of it was not read."""
 
 
 class DecodeFault(ProtocolFault):

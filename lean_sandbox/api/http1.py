@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import anyio
 from anyio.abc import ByteStream, SocketAttribute
 
-from lean_sandbox.api.errors import ProtocolFault
+from lean_sandbox.api.errors import AnswerTooLarge, ProtocolFault
 
 __all__ = [
     "BodyReader",
@@ -257,11 +257,14 @@ class HttpConnection:
         return head
 
     async def body(self, head: Head, limit_bytes: int) -> bytes:
-        """Return the whole body. Raises ProtocolFault when it is truncated or above the limit."""
+        """Return the whole body.
+
+        Raises ProtocolFault when it is truncated, AnswerTooLarge as soon as it is above the limit.
+        """
         length = head.length
         if length is not None:
             if length > limit_bytes:
-                raise ProtocolFault(f"an answer of {length} bytes, above the limit {limit_bytes}")
+                raise AnswerTooLarge(f"an answer of {length} bytes, above the limit {limit_bytes}")
             if len(self._buffer) >= length:
                 whole = self._buffer[:length]
                 self._buffer = self._buffer[length:]
@@ -277,7 +280,7 @@ class HttpConnection:
             parts.append(part)
             size += len(part)
             if size > limit_bytes:
-                raise ProtocolFault(f"an answer above the limit of {limit_bytes} bytes")
+                raise AnswerTooLarge(f"an answer above the limit of {limit_bytes} bytes")
 
     def take(self) -> bytes:
         """Return what was received beyond the head, and forget it."""

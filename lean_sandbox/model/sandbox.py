@@ -108,6 +108,8 @@ class PodTemplate(Value, frozen=True):
         return spec
 
 
+# What an API server takes of annotations, all keys and values together.
+_POD_ANNOTATIONS = 256 * 1024
 _read_spec = msgspec.json.Decoder(dict[str, Any] | None)
 _EMPTY_TEMPLATE = PodTemplate()
 
@@ -217,13 +219,15 @@ def view_of(sandbox: Sandbox) -> SandboxView:
     """Return what decisions need of ``sandbox``, detached from the message it came in.
 
     Raises:
-        ValueError: ``spec.shutdownTime`` is not a date-time, or the Pod's spec cannot be read.
+        ValueError: ``spec.shutdownTime`` is not a date-time, the Pod's spec cannot be read, or its
+            annotations are larger than those of a Pod can be.
         msgspec.ValidationError: the containers of the template are not shaped as core/v1 says.
 
     """
     spec = sandbox.spec
     metadata = spec.podTemplate.metadata
     spec.podTemplate.read_spec()
+    _check_size(metadata.annotations)
     return SandboxView(
         generation=sandbox.metadata.generation,
         is_suspended=spec.is_suspended,
@@ -235,6 +239,16 @@ def view_of(sandbox: Sandbox) -> SandboxView:
         ports=shared_ports(derive_ports(spec.podTemplate.spec)),
         claim_templates=tuple(interned(t.name) for t in spec.volumeClaimTemplates or ()),
     )
+
+
+def _check_size(annotations: dict[str, str] | None) -> None:
+    """Raise ValueError for annotations that no Pod can have, instead of keeping them."""
+    size = sum(len(key) + len(value) for key, value in (annotations or {}).items())
+    if size > _POD_ANNOTATIONS:
+        raise ValueError(
+            f"spec.podTemplate.metadata.annotations: {size} characters;"
+            f" all annotations of a Pod together are at most {_POD_ANNOTATIONS} bytes"
+        )
 
 
 def shutdown_time_s(spec: SandboxSpec) -> float | None:

@@ -24,6 +24,7 @@ from anyio.abc import TaskGroup
 from filters import selectors
 from lean_sandbox.api.client import Client
 from lean_sandbox.api.errors import (
+    AnswerTooLarge,
     BadRequest,
     ControlPlaneError,
     Gone,
@@ -57,6 +58,11 @@ log = structlog.get_logger("watch")
 _TIMEOUT_SPREAD = 0.1
 # How much later than asked for the end of a watch may arrive.
 _END_SLACK_S = 30.0
+# Objects of the first page of a list: enough for most kinds, and little where each is large.
+_FIRST_PAGE = 25
+# What a page should have, and how much of one is read before fewer objects are asked for.
+_PAGE_BYTES = 2 * 1024 * 1024
+_MOST_PAGE_BYTES = 4 * 1024 * 1024
 # What is told of an error that no part of the program knows.
 _SHOWN_CHARACTERS = 200
 # How often to look for a kind that the server does not know: a person is waiting who applies it.
@@ -67,7 +73,7 @@ _LOOK_AGAIN_S = 5.0
 class WatchOptions:
     """Options of every informer.
 
-    ``page_size``: objects a list page; larger pages cost memory while decoding.
+    ``page_size``: the most objects a list page is asked for; large ones come in smaller pages.
     ``streams_initial_list``: ask for the initial list as a stream first. ``server_timeout_s``:
     after how long the server ends a watch. ``silence_s``: a watch that sent bookmarks (the server
     sends one about every minute) and then nothing for this long is taken for dead; it is noticed
@@ -328,26 +334,45 @@ class Informer(Generic[E]):
         self.synced.set()
 
     async def _list_by_pages(self, *, initial: bool) -> str:
+        """Return the version of the list.
+
+        The first page is small, the next ones have as many objects as fit the bytes that a page
+        should have, by what the page before took. One that is far too large is not read to its end
+        but asked for again with fewer objects; a single object is read whatever its size.
+        """
         continue_: str | None = None
+        limit = min(_FIRST_PAGE, self._options.page_size)
         while True:
-            body = await self._client.list_page(
-                self._kind.resource,
-                self._namespace,
-                bytes,
-                limit=self._options.page_size,
-                continue_=continue_,
-                label_selector=self._kind.label_selector,
-                field_selector=self._field_selector or None,
-                accept=self._kind.list_as.list_accept,
-                timeout_s=self._options.request_timeout_s,
-                lane=Lane.BACKGROUND,
-            )
+            try:
+                body = await self._page(limit, continue_)
+            except AnswerTooLarge:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 4)
+                continue
             self.statistics.pages += 1
             self.statistics.received_bytes += len(body)
             metadata = self._feed.page(body, initial=initial)
             if not metadata.continue_:
                 return metadata.resource_version
             continue_ = metadata.continue_
+            fitting = _PAGE_BYTES * limit // len(body)
+            limit = min(max(1, fitting), self._options.page_size)
+
+    async def _page(self, limit: int, continue_: str | None) -> bytes:
+        return await self._client.list_page(
+            self._kind.resource,
+            self._namespace,
+            bytes,
+            limit=limit,
+            continue_=continue_,
+            label_selector=self._kind.label_selector,
+            field_selector=self._field_selector or None,
+            accept=self._kind.list_as.list_accept,
+            timeout_s=self._options.request_timeout_s,
+            lane=Lane.BACKGROUND,
+            max_body_bytes=None if limit == 1 else _MOST_PAGE_BYTES,
+        )
 
     async def _list_by_stream(self, *, initial: bool) -> str:
         """Return the version of the list, "" when the server does not stream lists."""

@@ -262,6 +262,27 @@ async def test_sandboxes_outside_their_schema_leave_the_others_alone(form: str) 
         assert sum(world.asked().values()) <= 20 * 2 * len(specs)
 
 
+async def test_annotations_that_no_pod_can_have_are_told_and_not_kept() -> None:
+    """Above 256 KiB for the Pod: the condition names the field, the cache has none of it."""
+    body = sandbox(template={"metadata": {"annotations": {"x": "y" * 300_000}}})
+    async with open_world() as world:
+        await world.create(body)
+        ready = condition(world.get(), "Ready")
+        assert (ready["status"], ready["reason"]) == ("False", "InvalidConfiguration")
+        assert "spec.podTemplate.metadata.annotations: 300001 characters" in ready["message"]
+        (entry,) = world.controller.caches.sandboxes
+        assert len(repr(entry)) < 10_000
+        world.plane.store.patch(
+            "sandboxes.agents.x-k8s.io",
+            NS,
+            "sb-1",
+            {"spec": {"podTemplate": {"metadata": {"annotations": None}}}},
+        )
+        await world.settle()
+        await world.run_pod()
+        assert condition(world.get(), "Ready")["status"] == "True"
+
+
 async def test_an_odd_object_is_logged_once_for_each_version_and_never_whole() -> None:
     """Relists repeat nothing; the text of the object is cut."""
     odd = {**claim(), "spec": {"warmPoolRef": {"name": ["secret" * 1000]}}}

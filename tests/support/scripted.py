@@ -63,6 +63,10 @@ class Exchange:
         await self._stream.send(f"HTTP/1.1 {status} Said\r\n{head}\r\n".encode() + raw)
         self.is_done.set()
 
+    async def head(self, length: int) -> None:
+        """Send the head of an answer of so many bytes, and none of them."""
+        await self._stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length)
+
     async def refuse(
         self, status: int, reason: str, message: str = "", headers: Mapping[str, str] | None = None
     ) -> None:

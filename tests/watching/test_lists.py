@@ -309,3 +309,58 @@ async def test_a_list_without_a_version_is_refused() -> None:
         await (await rig.server.next()).reply(200, {"metadata": {}, "items": None})
         assert "no version" in await rig.failing()
         assert not rig.informer.synced.is_set()
+
+
+# -- pages bounded in bytes ------------------------------------------------------------------------
+
+
+async def test_the_first_page_is_small_and_the_next_ones_are_as_large_as_allowed() -> None:
+    """Ordinary objects: one page of 25, and from then on the pages that the option asks for."""
+    async with open_sandboxes(WatchOptions(page_size=250)) as rig:
+        limits = []
+        for number in range(3):
+            listing = await rig.server.next(watch=False)
+            limits.append(listing.query["limit"])
+            token = "" if number == 2 else "more"
+            await listing.reply(200, page([sandbox(f"{number}-a", 1)] * 25, 9, token))
+        await rig.server.next(watch=True)
+        assert limits == ["25", "250", "250"]
+
+
+async def test_large_objects_come_in_pages_of_some_mebibytes() -> None:
+    """The bytes of a page decide how many objects the next one is asked for, down to one."""
+    async with open_sandboxes(WatchOptions(page_size=250)) as rig:
+        sizes = {"25": 1_600_000, "32": 3_200_000, "20": 3_900_000, "10": 3_000_000, "6": 100}
+        asked: list[str] = []
+        while len(asked) < len(sizes):
+            listing = await rig.server.next(watch=False)
+            limit = listing.query["limit"]
+            asked.append(limit)
+            body = msgspec.json.encode(page([], 9, "" if limit == "6" else "more"))
+            await listing.reply(200, body + b" " * (sizes[limit] - len(body)))
+        await rig.server.next(watch=True)
+        assert asked == list(sizes)
+
+
+async def test_a_page_that_is_far_too_large_is_asked_for_again_with_fewer_objects() -> None:
+    """With the same token, and not read to its end; a single object is read whatever its size."""
+    huge = sandbox("huge", 3, annotations={"x": "y" * 5_000_000})
+    async with open_sandboxes() as rig:
+        listing = await rig.server.next(watch=False)
+        await listing.reply(200, page([sandbox("a", 1)], 9, "token"))
+        asked = []
+        while True:
+            listing = await rig.server.next(watch=False)
+            assert listing.query["continue"] == "token"
+            asked.append(listing.query["limit"])
+            if asked[-1] == "1":
+                break
+            # The head says more than will ever be sent: nobody waits for it.
+            await listing.head(100 << 20)
+            listing.cut()
+        assert asked == ["250", "62", "15", "3", "1"]
+        await listing.reply(200, page([huge], 9))
+        await rig.server.next(watch=True)
+        assert rig.names() == ["a", "huge"]
+        assert rig.informer.statistics.failures == 0
+        assert rig.informer.statistics.received_bytes < 6_000_000
