@@ -21,7 +21,15 @@ from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.target import Target
 
-__all__ = ["ChosenFailure", "Faults", "HeldEvents", "HeldRequests", "Loss", "Matcher"]
+__all__ = [
+    "AnswerLostError",
+    "ChosenFailure",
+    "Faults",
+    "HeldEvents",
+    "HeldRequests",
+    "Loss",
+    "Matcher",
+]
 
 Matcher = Callable[[Target], bool]
 
@@ -62,6 +70,10 @@ class ChosenFailure(Exception):  # noqa: N818 - carries an answer, not a defect
         self.status = status
         self.body = body
         self.retry_after_s = retry_after_s
+
+
+class AnswerLostError(Exception):
+    """The connection breaks instead of an answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -240,7 +252,7 @@ class Faults:
 
         Raises:
             ChosenFailure: it is answered with this instead.
-            ConnectionResetError: it is not answered.
+            AnswerLostError: it is not answered.
 
         """
         if self._requests or self._delays or self._faults:
@@ -283,7 +295,7 @@ class Faults:
         if how is Loss.SILENCE:
             with self._silence(entry):
                 await anyio.sleep_forever()
-        raise ConnectionResetError
+        raise AnswerLostError
 
     @contextmanager
     def _silence(self, entry: AuditEntry) -> Iterator[None]:

@@ -21,7 +21,7 @@ from lean_sandbox.local.errors import (
     unauthorized,
     unknown_resource,
 )
-from lean_sandbox.local.faults import ChosenFailure, Faults
+from lean_sandbox.local.faults import AnswerLostError, ChosenFailure, Faults
 from lean_sandbox.local.handlers import Handlers
 from lean_sandbox.local.rbac import Authorizer, refusal
 from lean_sandbox.local.registry import Registry
@@ -94,10 +94,10 @@ class ApiServer:
         self.pending[id(entry)] = entry
         try:
             return await self._handle(request, target, entry)
-        except ConnectionResetError:
+        except AnswerLostError:
             if request.transport is not None:
                 request.transport.abort()
-            raise
+            return web.Response()
         finally:
             del self.pending[id(entry)]
 
@@ -113,7 +113,7 @@ class ApiServer:
             answer = _chosen(failure)
         except PageNotFoundError:
             answer = _page_not_found()
-        except ConnectionError:
+        except (ConnectionError, AnswerLostError):
             raise
         except Exception as error:  # noqa: BLE001 - a defect must be an answer, not a dead connection
             _log.error("request failed", path=target.path, verb=target.verb, exc_info=True)

@@ -1,0 +1,175 @@
+"""What the specification asks of the objects that are stored, once everything has come to rest.
+
+A small model of the end, told from the specs that users left and the Pods that a kubelet runs; it
+knows nothing of how the controller gets there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lean_sandbox.local.controlplane import ControlPlane
+
+__all__ = ["CLAIMS", "POOLS", "SANDBOXES", "TEMPLATES", "violations"]
+
+Json = dict[str, Any]
+SANDBOXES = "sandboxes.agents.x-k8s.io"
+CLAIMS = "sandboxclaims.extensions.agents.x-k8s.io"
+POOLS = "sandboxwarmpools.extensions.agents.x-k8s.io"
+TEMPLATES = "sandboxtemplates.extensions.agents.x-k8s.io"
+_CANNOT_START = ("WarmPoolNotFound", "TemplateNotFound")
+
+
+def violations(plane: ControlPlane, namespaces: tuple[str, ...]) -> list[str]:
+    """Return in words everything that is not as the specification asks."""
+    return [found for name in namespaces for found in _Namespace(plane, name).violations()]
+
+
+class _Namespace:
+    def __init__(self, plane: ControlPlane, name: str) -> None:
+        self.name = name
+        self.pods = plane.store.list("pods", name)
+        self.services = plane.store.list("services", name)
+        self.sandboxes = plane.store.list(SANDBOXES, name)
+        self.claims = plane.store.list(CLAIMS, name)
+        self.pools = plane.store.list(POOLS, name)
+        self.templates = {one["metadata"]["name"]: one for one in plane.store.list(TEMPLATES, name)}
+
+    def violations(self) -> Iterator[str]:
+        for kind in (self.pods, self.sandboxes, self.claims, self.pools):
+            for one in kind:
+                if "deletionTimestamp" in one["metadata"]:
+                    yield f"{_title(one)} is still being deleted"
+        yield from self._strays()
+        for one in self.sandboxes:
+            yield from self._sandbox(one)
+        for one in self.claims:
+            yield from self._claim(one)
+        for one in self.pools:
+            yield from self._pool(one)
+        named = [_bound(one) for one in self.claims if _bound(one)]
+        for name in {name for name in named if named.count(name) > 1}:
+            yield f"{self.name}/{name} is bound to several claims"
+
+    def _strays(self) -> Iterator[str]:
+        uids = {
+            one["metadata"]["uid"]
+            for kind in (self.sandboxes, self.claims, self.pools)
+            for one in kind
+        }
+        for one in (*self.pods, *self.services, *self.sandboxes):
+            owners = [ref["uid"] for ref in _controllers(one)]
+            if len(owners) > 1:
+                yield f"{_title(one)} has several controllers"
+            if any(uid not in uids for uid in owners):
+                yield f"{_title(one)} has an owner that is gone, or of another namespace"
+            if one["kind"] == "Pod" and not owners:
+                yield f"{_title(one)} belongs to nobody"
+            if one["kind"] == "Sandbox" and not owners and not _is_users(one):
+                yield f"{_title(one)} belongs to nobody"
+
+    def _children(self, owner: Json, of: list[Json]) -> list[Json]:
+        uid = owner["metadata"]["uid"]
+        return [one for one in of if any(ref["uid"] == uid for ref in _controllers(one))]
+
+    def _sandbox(self, one: Json) -> Iterator[str]:
+        pods = self._children(one, self.pods)
+        title, ready = _title(one), _condition(one, "Ready")
+        if one["spec"].get("operatingMode") == "Suspended":
+            if pods:
+                yield f"{title} is suspended and has {_names(pods)}"
+            if _condition(one, "Suspended").get("status") != "True":
+                yield f"{title} is suspended and does not say so: {one.get('status')}"
+            if ready.get("status") != "False":
+                yield f"{title} is suspended and Ready"
+            return
+        services = self._children(one, self.services)
+        if bool(services) != bool(one["spec"].get("service")):
+            yield f"{title} has Services {_names(services)}"
+        if len(pods) != 1:
+            yield f"{title} has Pods {_names(pods)}"
+            return
+        (pod,) = pods
+        is_ready = _condition(pod, "Ready").get("status") == "True"
+        wanted = "True" if is_ready and pod["status"]["phase"] == "Running" else "False"
+        if ready.get("status") != wanted:
+            yield f"{title} is Ready={ready} with a Pod {pod['status']}"
+        addresses = [found["ip"] for found in pod["status"].get("podIPs", ())]
+        if one.get("status", {}).get("podIPs", []) != addresses:
+            yield f"{title} tells addresses {one.get('status')}, its Pod {addresses}"
+        if _condition(one, "Suspended").get("status") == "True":
+            yield f"{title} runs and says that it is suspended"
+
+    def _claim(self, one: Json) -> Iterator[str]:
+        owned = self._children(one, self.sandboxes)
+        title, ready, bound = _title(one), _condition(one, "Ready"), _bound(one)
+        if not owned:
+            if bound:
+                yield f"{title} names {bound}, which is not its own"
+            pool = next((p for p in self.pools if p["metadata"]["name"] == _pool_of(one)), None)
+            template = pool and self.templates.get(pool["spec"]["sandboxTemplateRef"]["name"])
+            if template is not None:
+                yield f"{title} has no Sandbox: {one.get('status')}"
+            elif ready.get("reason") not in _CANNOT_START:
+                yield f"{title} cannot start and says {one.get('status')}"
+            return
+        if [sandbox["metadata"]["name"] for sandbox in owned] != [bound]:
+            yield f"{title} names {bound!r} and owns {_names(owned)}"
+        mirrored = _condition(owned[0], "Ready")
+        if ready.get("status") != mirrored.get("status"):
+            yield f"{title} is Ready={ready}, its Sandbox {mirrored}"
+
+    def _pool(self, one: Json) -> Iterator[str]:
+        template = self.templates.get(one["spec"]["sandboxTemplateRef"]["name"])
+        if template is None:
+            return
+        owned, wanted = self._children(one, self.sandboxes), one["spec"].get("replicas", 0)
+        title = _title(one)
+        if len(owned) != wanted:
+            yield f"{title} wants {wanted} and owns {_names(owned)}"
+            return
+        status = one.get("status", {})
+        ready = sum(_condition(sandbox, "Ready").get("status") == "True" for sandbox in owned)
+        if ready != wanted:
+            yield f"{title} wants {wanted} and has {ready} Ready"
+        if (status.get("replicas", 0), status.get("readyReplicas", 0)) != (wanted, ready):
+            yield f"{title} has {wanted}, {ready} Ready, and says {status}"
+        if one["spec"].get("updateStrategy", {}).get("type") == "Recreate":
+            images = {_image(sandbox["spec"]) for sandbox in owned} - {_image(template["spec"])}
+            if images:
+                yield f"{title} has members of an older template: {images}"
+
+
+def _title(one: Json) -> str:
+    return f"{one['kind']} {one['metadata']['namespace']}/{one['metadata']['name']}"
+
+
+def _names(objects: list[Json]) -> list[str]:
+    return [one["metadata"]["name"] for one in objects]
+
+
+def _controllers(one: Json) -> list[Json]:
+    references: list[Json] = one["metadata"].get("ownerReferences", [])
+    return [ref for ref in references if ref.get("controller")]
+
+
+def _is_users(sandbox: Json) -> bool:
+    return "user" in (sandbox["metadata"].get("annotations") or {})
+
+
+def _condition(one: Json, type_: str) -> Json:
+    conditions = one.get("status", {}).get("conditions") or ()
+    return next((found for found in conditions if found["type"] == type_), {})
+
+
+def _bound(claim: Json) -> str:
+    return str(claim.get("status", {}).get("sandbox", {}).get("name", ""))
+
+
+def _pool_of(claim: Json) -> str:
+    return str(claim["spec"]["warmPoolRef"]["name"])
+
+
+def _image(spec: Json) -> str:
+    return str(spec["podTemplate"]["spec"]["containers"][0]["image"])

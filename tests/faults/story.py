@@ -1,0 +1,381 @@
+"""A world that is acted upon step by step from outside of its event loop, and a record of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.errors import StatusError
+from lean_sandbox.local.faults import HeldEvents, HeldRequests, Loss
+from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES, violations
+from tests.support.claims import settings
+from tests.support.clock import FakeClock
+from tests.support.world import CONTROLLER, NS, World, open_world, running_status
+
+__all__ = ["NAMESPACES", "Story"]
+
+Json = dict[str, Any]
+NAMESPACES = (NS, "other")
+_EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
+# Every window, pause and backoff that a story leads to is over by then.
+_LONG_S = 130.0
+_REST_S = 65.0
+
+
+def _pod_template(image: str) -> Json:
+    # On a node from the beginning: no scheduler is needed.
+    container = {"name": "main", "image": image}
+    return {"spec": {"containers": [container], "nodeName": "node-1"}}
+
+
+class Story:
+    """One example: what was done, and the world it was done to."""
+
+    def __init__(self) -> None:
+        """Start server and controller, with nothing stored."""
+        self.lines: list[str] = []
+        self.clock = FakeClock()
+        self.plane: ControlPlane
+        self.world: World
+        self.requests: list[HeldRequests] = []
+        self.events: list[HeldEvents] = []
+        self._addresses = 0
+        self._runner = asyncio.Runner()
+        self._is_over = False
+        self._up = asyncio.Event()
+        self._down = asyncio.Event()
+        self._run(self._begin())
+
+    # -- the loop --------------------------------------------------------------------------------
+
+    def _run(self, steps: Coroutine[Any, Any, Any]) -> Any:
+        return self._runner.run(steps)
+
+    async def _begin(self) -> None:
+        self._host = asyncio.ensure_future(self._serve())
+        await self._when_up()
+        await self.world.recover()
+
+    async def _when_up(self) -> None:
+        up = asyncio.ensure_future(self._up.wait())
+        await asyncio.wait({up, self._host}, return_when=asyncio.FIRST_COMPLETED)
+        if self._host.done():
+            await self._host
+
+    async def _serve(self) -> None:
+        chance = random.Random(1)  # noqa: S311 - the same names in every run
+        async with ControlPlane(clock=self.clock.elsewhere(), rng=chance) as plane:
+            self.plane = plane
+            for name in NAMESPACES[1:]:
+                made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+                plane.store.create(made)
+            while not self._is_over:
+                async with open_world(
+                    settings(), plane=plane, clock=self.clock, is_served=False
+                ) as world:
+                    self.world = world
+                    self._up.set()
+                    await self._down.wait()
+                    self._down.clear()
+
+    def close(self) -> None:
+        """Stop everything."""
+        self._is_over = True
+        with self._runner:
+            self._run(self._close())
+
+    async def _close(self) -> None:
+        self.plane.faults.clear()
+        self._down.set()
+        await self._host
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def moments(self, count: int) -> None:
+        """Let everything run a little."""
+        if count:
+            self.tell(f"{count} moments pass")
+            self._run(self.world.moments(count))
+
+    def time(self, seconds: float) -> None:
+        """Let time pass, timer by timer, whatever is held."""
+        self.tell(f"{seconds} s pass")
+        self._run(self._time(seconds))
+
+    async def _time(self, seconds: float) -> None:
+        until_s = self.clock.monotonic() + seconds
+        while (left_s := until_s - self.clock.monotonic()) > 0.0:
+            await self._answered()
+            next_s = self.clock.next_s
+            await self.clock.advance(left_s if next_s is None else min(left_s, max(next_s, 0.05)))
+        await self._answered()
+
+    async def _answered(self) -> None:
+        """Let every request be answered that is not held, for requests take no time."""
+        world = self.world
+        await world.moments(20)
+        for _ in range(200):
+            if world.controller.activity().in_flight <= len(self.plane.faults.waiting):
+                return
+            await world.moments(5)
+
+    def leap(self, seconds: float) -> None:
+        """Set the controller's wall clock."""
+        self.tell(f"the controller's wall clock is set by {seconds} s")
+        self.clock.set_wall(seconds)
+
+    # -- acts ------------------------------------------------------------------------------------
+
+    def tell(self, line: str) -> None:
+        """Note what happens."""
+        self.lines.append(f"{self.clock.monotonic():8.2f}  {line}")
+
+    def act(self, line: str, do: Callable[[], object]) -> None:
+        """Do something to the stored objects; what does not apply at the moment is nothing."""
+
+        async def doing() -> None:
+            try:
+                do()
+            except StatusError as error:
+                self.tell(f"{line}: {error.code}")
+            else:
+                self.tell(line)
+
+        self._run(doing())
+
+    def create(self, kind: str, namespace: str, name: str, spec: Json) -> None:
+        """Create an object as a user."""
+        group = "agents.x-k8s.io/v1beta1" if kind == "Sandbox" else _EXTENSIONS
+        metadata = {"name": name, "namespace": namespace, "annotations": {"user": "made this"}}
+        body = {"apiVersion": group, "kind": kind, "metadata": metadata, "spec": spec}
+        self.act(f"create {kind} {namespace}/{name}", lambda: self.plane.store.create(body))
+
+    def sandbox(self, namespace: str, name: str, *, service: bool) -> None:
+        """Create a Sandbox."""
+        spec: Json = {"podTemplate": _pod_template("busybox")}
+        self.create("Sandbox", namespace, name, spec | ({"service": True} if service else {}))
+
+    def template(self, namespace: str, image: str) -> None:
+        """Create the template ``t``."""
+        self.create("SandboxTemplate", namespace, "t", {"podTemplate": _pod_template(image)})
+
+    def pool(self, namespace: str, replicas: int, strategy: str) -> None:
+        """Create the pool ``p``."""
+        spec = {
+            "replicas": replicas,
+            "sandboxTemplateRef": {"name": "t"},
+            "updateStrategy": {"type": strategy},
+        }
+        self.create("SandboxWarmPool", namespace, "p", spec)
+
+    def claim(self, namespace: str, name: str) -> None:
+        """Create a claim."""
+        self.create("SandboxClaim", namespace, name, {"warmPoolRef": {"name": "p"}})
+
+    def patch(
+        self, resource: str, namespace: str, name: str, body: Json, subresource: str = ""
+    ) -> None:
+        """Change an object."""
+        line = f"patch {resource.split('.')[0]} {namespace}/{name} {subresource} {body}"
+        self.act(
+            line,
+            lambda: self.plane.store.patch(
+                resource, namespace, name, body, subresource=subresource
+            ),
+        )
+
+    def edit_image(self, namespace: str, image: str) -> None:
+        """Change the template ``t``."""
+        containers = [{"name": "main", "image": image}]
+        body = {"spec": {"podTemplate": {"spec": {"containers": containers}}}}
+        self.patch(TEMPLATES, namespace, "t", body)
+
+    def delete(
+        self,
+        resource: str,
+        namespace: str,
+        name: str,
+        *,
+        grace_s: int | None = None,
+        policy: str | None = None,
+    ) -> None:
+        """Delete an object."""
+        line = f"delete {resource.split('.')[0]} {namespace}/{name} grace {grace_s} {policy or ''}"
+        self.act(
+            line,
+            lambda: self.plane.store.delete(
+                resource, namespace, name, grace_s=grace_s, policy=policy
+            ),
+        )
+
+    def names(self, resource: str, namespace: str) -> list[str]:
+        """Return the names of what is stored, in order."""
+        found: list[str] = []
+
+        async def listing() -> None:
+            found.extend(
+                one["metadata"]["name"] for one in self.plane.store.list(resource, namespace)
+            )
+
+        self._run(listing())
+        return sorted(found)
+
+    # -- the kubelet -----------------------------------------------------------------------------
+
+    def run_pod(self, namespace: str, name: str, *, ready: bool, moves: bool = True) -> None:
+        """Run a Pod; with another address each time it ``moves``."""
+        self._addresses += moves
+        ips = (f"10.244.{self._addresses // 250}.{self._addresses % 250 + 1}",)
+        status = running_status(ready=ready, ips=ips)
+        self.act(
+            f"kubelet runs {namespace}/{name}, ready {ready}, at {ips[0]}",
+            lambda: self.plane.store.patch(
+                "pods", namespace, name, {"status": status}, subresource="status"
+            ),
+        )
+
+    def live_on(self) -> None:
+        """Let kubelets bring everything up, and let it come to rest."""
+        self.tell("kubelets run everything")
+        self._run(self._come_up())
+
+    async def _come_up(self) -> None:
+        for _ in range(4):
+            await self._time(1.5)
+            if not self._live_on():
+                break
+
+    def _live_on(self) -> bool:
+        """Do what every kubelet does in the end; return whether there was anything to do."""
+        did = False
+        for namespace in NAMESPACES:
+            for pod in self.plane.store.list("pods", namespace):
+                name, status = pod["metadata"]["name"], pod.get("status", {})
+                ready = any(
+                    one["type"] == "Ready" and one["status"] == "True"
+                    for one in status.get("conditions", ())
+                )
+                if "deletionTimestamp" in pod["metadata"]:
+                    self.plane.store.delete("pods", namespace, name, grace_s=0)
+                elif not ready and status.get("phase") not in ("Succeeded", "Failed"):
+                    self._addresses += 1
+                    ips = (f"10.245.{self._addresses // 250}.{self._addresses % 250 + 1}",)
+                    body = {"status": running_status(ips=ips)}
+                    self.plane.store.patch("pods", namespace, name, body, subresource="status")
+                else:
+                    continue
+                did = True
+        return did
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def fail(self, verb: str, resource: str, how: int | Loss, *, after: bool) -> None:
+        """Let the next such request fail."""
+        self.tell(f"the next {verb} {resource} fails: {how}{', carried out' if after else ''}")
+        retry = 1 if how == 429 else None
+        self.plane.fail_next(verb, resource, how, after=after, retry_after=retry)
+
+    def hold(self, verb: str, resource: str, *, answers: bool) -> None:
+        """Hold the next such request, or its answer."""
+        what = "answer to the next" if answers else "next"
+        self.tell(f"the {what} {verb} {resource} is held")
+        self.requests.append(self.plane.hold(verb, resource, answers=answers, times=1))
+
+    def let_go(self, which: int) -> None:
+        """Let a held request or answer go."""
+        if self.requests:
+            held = self.requests.pop(which % len(self.requests))
+            self.tell(f"{held.verb} {held.resource} may go on ({len(held.waiting)} waiting)")
+            self._run(self._release(held.release))
+
+    def hold_events(self, plural: str) -> None:
+        """Hold the events of a kind."""
+        self.tell(f"events of {plural} are held")
+        self.events = [one for one in self.events if not one.is_over]
+        held = self.plane.hold_events(plural)
+        if held not in self.events:
+            self.events.append(held)
+
+    def let_events_go(self, which: int, count: int | None) -> None:
+        """Let events of a kind go, some or all."""
+        if self.events:
+            held = self.events[which % len(self.events)]
+            self.tell(f"{count or 'all'} events of {held.plural} go on")
+            self._run(self._release(lambda: held.release(count)))
+            if count is None:
+                self.events.remove(held)
+
+    async def _release(self, release: Callable[[], None]) -> None:
+        release()
+
+    def cut(self) -> None:
+        """Cut all watches."""
+        self.tell("watches are cut")
+        self._run(self._release(lambda: (self.plane.drop_watches(), None)[1]))
+
+    def compact(self) -> None:
+        """Forget the history: who asks for an older version is answered with 410."""
+        self.tell("history is compacted")
+        self.plane.compact()
+
+    def restart(self) -> None:
+        """Kill the controller and start another."""
+        self.tell("the controller is killed, and another starts")
+        self._run(self._restart())
+
+    async def _restart(self) -> None:
+        self._up.clear()
+        self._down.set()
+        await self._when_up()
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def end(self) -> list[str]:
+        """End all faults, let time pass, and return what is not as it should be."""
+        self.tell("all faults end")
+        found: list[str] = self._run(self._end())
+        return found
+
+    async def _end(self) -> list[str]:
+        world = self.world
+        self.plane.faults.clear()
+        await world.recover()
+        for _ in range(20):
+            await self._time(4.0)
+            if not self._live_on():
+                break
+        await self._time(_LONG_S)
+        while self._live_on():
+            await self._time(_LONG_S)
+        await world.settle()
+        found = violations(self.plane, NAMESPACES)
+        world.forget_requests()
+        await self._time(_REST_S)
+        waits = any("cannot start" in one or "NotFound" in one for one in self._reasons())
+        asked = {what for what in world.asked() if not waits or not what.startswith("get ")}
+        if asked:
+            found.append(f"at rest the controller still asks: {dict(world.asked())}")
+        return found
+
+    def _reasons(self) -> list[str]:
+        return [
+            condition["reason"]
+            for namespace in NAMESPACES
+            for resource in (CLAIMS, POOLS)
+            for one in self.plane.store.list(resource, namespace)
+            for condition in one.get("status", {}).get("conditions") or ()
+        ]
+
+    def text(self) -> str:
+        """Return what happened, as a reader can follow it."""
+        last: list[str] = []
+        with suppress(Exception):
+            last = [
+                f"          {entry.code} {entry.what} {entry.namespace}/{entry.name}"
+                for entry in self.plane.audit.select(user=CONTROLLER)[-15:]
+            ]
+        return "\n".join(["", *self.lines, "  last requests:", *last])

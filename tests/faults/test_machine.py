@@ -1,0 +1,327 @@
+"""Users, kubelets, garbage collector and failing networks in any order: the end is as specified.
+
+By default a few dozen stories; with ``LEAN_SANDBOX_STORIES=5000`` as many as that.
+"""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from lean_sandbox.local.faults import Loss
+from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.faults.story import NAMESPACES, Story
+
+# Making a failing story shorter takes minutes: that is for runs that are meant to take long.
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+if "LEAN_SANDBOX_SHRINK" in os.environ:
+    PHASES += (Phase.shrink,)
+STORIES = int(os.environ.get("LEAN_SANDBOX_STORIES", "25"))
+
+WHERE = st.sampled_from((NAMESPACES[0],) * 3 + NAMESPACES[1:])
+WHICH = st.integers(0, 9)
+SANDBOX = st.sampled_from(("a", "b"))
+CLAIM = st.sampled_from(("c", "d"))
+IMAGE = st.sampled_from(("busybox", "alpine"))
+PAUSE = st.sampled_from((0, 0, 3, 12, 60))
+KINDS = ("pods", SANDBOXES, CLAIMS, POOLS, TEMPLATES, "services")
+PLURALS = ("pods", "sandboxes", "sandboxclaims", "sandboxwarmpools", "sandboxtemplates", "services")
+WRITES = (
+    ("create", "pods"),
+    ("delete", "pods"),
+    ("patch", "pods"),
+    ("create", "sandboxes"),
+    ("patch", "sandboxes"),
+    ("delete", "sandboxes"),
+    ("patch", "sandboxes/status"),
+    ("patch", "sandboxclaims"),
+    ("patch", "sandboxclaims/status"),
+    ("patch", "sandboxwarmpools/status"),
+    ("create", "services"),
+    ("delete", "services"),
+)
+READS = (
+    ("get", "pods"),
+    ("get", "sandboxes"),
+    ("get", "sandboxclaims"),
+    ("get", "sandboxwarmpools"),
+    ("get", "sandboxtemplates"),
+    ("list", "pods"),
+    ("list", "sandboxes"),
+    ("list", "sandboxclaims"),
+)
+REQUESTS = st.sampled_from((*WRITES, *READS, READS[0], READS[1]))
+
+
+class Interleavings(RuleBasedStateMachine):
+    """Anything that happens in a cluster, at any moment."""
+
+    def __init__(self) -> None:
+        """Start a world."""
+        super().__init__()
+        self.story = Story()
+        self.has_failed = False
+
+    @initialize(replicas=st.integers(0, 2), begun=st.sampled_from((0, 1, 2, 2)))
+    def furnish(self, replicas: int, begun: int) -> None:
+        """Begin with what most stories need: nothing yet, or objects, or all of them running."""
+        story = self.story
+        for namespace in NAMESPACES[: max(1, begun)]:
+            story.template(namespace, "busybox")
+            story.pool(namespace, replicas, "OnReplenish")
+        if begun:
+            story.sandbox(NAMESPACES[0], "a", service=replicas > 0)
+            story.claim(NAMESPACES[0], "c")
+        if begun == 2:
+            story.live_on()
+
+    # -- time ------------------------------------------------------------------------------------
+
+    @rule(count=st.sampled_from((1, 4, 10, 30, 100)))
+    def moments(self, count: int) -> None:
+        """Let a little happen."""
+        self.story.moments(count)
+
+    @rule(seconds=st.sampled_from((0.1, 1.0, 2.5, 12.0)))
+    def time(self, seconds: float) -> None:
+        """Let time pass."""
+        self.story.time(seconds)
+
+    @rule(seconds=st.sampled_from((-3600.0, -2.0, 2.0, 3600.0)))
+    def leap(self, seconds: float) -> None:
+        """Set the wall clock."""
+        self.story.leap(seconds)
+
+    # -- users -----------------------------------------------------------------------------------
+
+    @rule(where=WHERE, name=SANDBOX, service=st.booleans(), pause=PAUSE)
+    def create_sandbox(self, where: str, name: str, service: bool, pause: int) -> None:  # noqa: FBT001
+        """Create a Sandbox."""
+        self.story.sandbox(where, name, service=service)
+        self.story.moments(pause)
+
+    @rule(where=WHERE, name=CLAIM, pause=PAUSE)
+    def create_claim(self, where: str, name: str, pause: int) -> None:
+        """Create a claim."""
+        self.story.claim(where, name)
+        self.story.moments(pause)
+
+    @rule(where=WHERE, replicas=st.integers(0, 3), image=IMAGE, strategy=st.booleans(), pause=PAUSE)
+    def create_pool(
+        self,
+        where: str,
+        replicas: int,
+        image: str,
+        strategy: bool,
+        pause: int,  # noqa: FBT001
+    ) -> None:
+        """Create template and pool."""
+        self.story.template(where, image)
+        self.story.moments(pause)
+        self.story.pool(where, replicas, "Recreate" if strategy else "OnReplenish")
+        self.story.moments(pause)
+
+    @rule(where=WHERE, replicas=st.integers(0, 3), pause=PAUSE)
+    def scale(self, where: str, replicas: int, pause: int) -> None:
+        """Scale the pool."""
+        self.story.patch(POOLS, where, "p", {"spec": {"replicas": replicas}})
+        self.story.moments(pause)
+
+    @rule(where=WHERE, image=IMAGE, pause=PAUSE)
+    def edit_template(self, where: str, image: str, pause: int) -> None:
+        """Change the template."""
+        self.story.edit_image(where, image)
+        self.story.moments(pause)
+
+    @rule(
+        where=WHERE,
+        name=SANDBOX,
+        mode=st.sampled_from(("Running", "Suspended", "Suspended")),
+        pause=PAUSE,
+    )
+    def set_mode(self, where: str, name: str, mode: str, pause: int) -> None:
+        """Suspend or resume a Sandbox."""
+        self.story.patch(SANDBOXES, where, name, {"spec": {"operatingMode": mode}})
+        self.story.moments(pause)
+
+    @rule(where=WHERE, name=SANDBOX, service=st.booleans(), pause=PAUSE)
+    def set_service(self, where: str, name: str, service: bool, pause: int) -> None:  # noqa: FBT001
+        """Switch the Service of a Sandbox on or off."""
+        self.story.patch(SANDBOXES, where, name, {"spec": {"service": service}})
+        self.story.moments(pause)
+
+    @rule(
+        where=WHERE,
+        what=st.sampled_from(
+            ((SANDBOXES, "a"), (SANDBOXES, "b"), (CLAIMS, "c"), (CLAIMS, "d"), (POOLS, "p"))
+        ),
+        policy=st.sampled_from((None, "Background", "Foreground")),
+        pause=PAUSE,
+    )
+    def delete(self, where: str, what: tuple[str, str], policy: str | None, pause: int) -> None:
+        """Delete what a user made."""
+        self.story.delete(what[0], where, what[1], policy=policy)
+        self.story.moments(pause)
+
+    @rule(where=WHERE, pause=PAUSE)
+    def delete_template(self, where: str, pause: int) -> None:
+        """Delete the template."""
+        self.story.delete(TEMPLATES, where, "t")
+        self.story.moments(pause)
+
+    @rule(where=WHERE, which=WHICH, kind=st.sampled_from(KINDS), value=WHICH, pause=PAUSE)
+    def annotate(self, where: str, which: int, kind: str, value: int, pause: int) -> None:
+        """Change what concerns nobody."""
+        names = self.story.names(kind, where)
+        if names:
+            body = {"metadata": {"annotations": {"example.com/noise": str(value)}}}
+            self.story.patch(kind, where, names[which % len(names)], body)
+            self.story.moments(pause)
+
+    @rule(where=WHERE, which=WHICH, kind=st.sampled_from(("pods", "services")), pause=PAUSE)
+    def strip_labels(self, where: str, which: int, kind: str, pause: int) -> None:
+        """Take all labels from a child."""
+        names = self.story.names(kind, where)
+        if names:
+            body = {"metadata": {"labels": None}}
+            self.story.patch(kind, where, names[which % len(names)], body)
+            self.story.moments(pause)
+
+    @rule(where=WHERE, which=WHICH, pause=PAUSE)
+    def steal_status(self, where: str, which: int, pause: int) -> None:
+        """Write another Ready into the status of a Sandbox."""
+        names = self.story.names(SANDBOXES, where)
+        if names:
+            stolen = {
+                "type": "Ready",
+                "status": "Unknown",
+                "reason": "Stolen",
+                "message": "",
+                "lastTransitionTime": "2026-01-02T03:04:05Z",
+            }
+            body = {"status": {"conditions": [stolen]}}
+            self.story.patch(SANDBOXES, where, names[which % len(names)], body, "status")
+            self.story.moments(pause)
+
+    # -- kubelets --------------------------------------------------------------------------------
+
+    @rule(
+        where=WHERE, which=WHICH, ready=st.sampled_from((True, True, False)), moves=st.booleans(),
+        pause=PAUSE,
+    )  # fmt: skip
+    def run_pod(self, where: str, which: int, ready: bool, moves: bool, pause: int) -> None:  # noqa: FBT001
+        """Run a Pod, Ready or not."""
+        names = self.story.names("pods", where)
+        if names:
+            self.story.run_pod(where, names[which % len(names)], ready=ready, moves=moves)
+            self.story.moments(pause)
+
+    @rule(
+        where=WHERE,
+        which=WHICH,
+        kind=st.sampled_from(("pods", "pods", "sandboxes")),
+        ready=st.booleans(),
+        pause=st.sampled_from((12, 60)),
+    )
+    def overtake(self, where: str, which: int, kind: str, ready: bool, pause: int) -> None:  # noqa: FBT001
+        """Let an irrelevant change pass while an answer about an object is on its way."""
+        story = self.story
+        resource = "pods" if kind == "pods" else SANDBOXES
+        names = story.names(resource, where)
+        if names:
+            name = names[which % len(names)]
+            story.hold("get", kind, answers=True)
+            if kind == "pods":
+                story.run_pod(where, name, ready=ready)
+            else:
+                story.patch(resource, where, name, {"spec": {"service": ready}})
+            story.moments(pause)
+            story.patch(resource, where, name, {"metadata": {"annotations": {"noise": "1"}}})
+            story.moments(pause)
+            story.let_go(-1)
+
+    @rule(where=WHERE, which=WHICH, grace=st.sampled_from((0, 30)), pause=PAUSE)
+    def delete_pod(self, where: str, which: int, grace: int, pause: int) -> None:
+        """Delete a Pod, as a user, a drain, or the kubelet that has ended it."""
+        names = self.story.names("pods", where)
+        if names:
+            self.story.delete("pods", where, names[which % len(names)], grace_s=grace)
+            self.story.moments(pause)
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    @rule(request=REQUESTS, how=st.sampled_from((429, 500, 503, Loss.RESET, Loss.SILENCE)))
+    def fail(self, request: tuple[str, str], how: int | Loss) -> None:
+        """Let a request fail, nothing done."""
+        self.story.fail(*request, how, after=False)
+
+    @rule(request=st.sampled_from([one for one in WRITES if one[0] == "patch"]))
+    def conflict(self, request: tuple[str, str]) -> None:
+        """Let a patch meet a conflict."""
+        self.story.fail(*request, 409, after=False)
+
+    @rule(
+        request=st.sampled_from(WRITES), how=st.sampled_from((500, 504, Loss.RESET, Loss.SILENCE))
+    )
+    def lose(self, request: tuple[str, str], how: int | Loss) -> None:
+        """Let a write be carried out and its answer be lost."""
+        self.story.fail(*request, how, after=True)
+
+    @rule(request=REQUESTS, answers=st.sampled_from((True, True, False)))
+    def hold(self, request: tuple[str, str], answers: bool) -> None:  # noqa: FBT001
+        """Hold a request or its answer."""
+        self.story.hold(*request, answers=answers)
+
+    @rule(which=WHICH, pause=PAUSE)
+    def let_go(self, which: int, pause: int) -> None:
+        """Let a held request go."""
+        self.story.let_go(which)
+        self.story.moments(pause)
+
+    @rule(plural=st.sampled_from(PLURALS))
+    def hold_events(self, plural: str) -> None:
+        """Hold the events of a kind."""
+        self.story.hold_events(plural)
+
+    @rule(which=WHICH, count=st.sampled_from((None, None, 1, 2)), pause=PAUSE)
+    def let_events_go(self, which: int, count: int | None, pause: int) -> None:
+        """Let held events go."""
+        self.story.let_events_go(which, count)
+        self.story.moments(pause)
+
+    @rule(lost=st.booleans(), pause=PAUSE)
+    def cut(self, lost: bool, pause: int) -> None:  # noqa: FBT001
+        """Cut the watches, and perhaps forget the history."""
+        self.story.cut()
+        if lost:
+            self.story.compact()
+        self.story.moments(pause)
+
+    @rule()
+    def restart(self) -> None:
+        """Kill the controller and start another."""
+        self.story.restart()
+
+    def teardown(self) -> None:
+        """Let all faults end: what is stored has to be what the specification asks."""
+        try:
+            found = self.story.end()
+            assert not found, "\n".join(["", *found, self.story.text()])
+        finally:
+            self.story.close()
+
+
+Interleavings.TestCase.settings = settings(
+    max_examples=STORIES,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=PHASES,
+)
+
+
+class TestEveryStoryEndsAsItsSpecificationAsks(Interleavings.TestCase):  # type: ignore[misc]
+    """Whatever the order of events, answers, faults and acts."""
