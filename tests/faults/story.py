@@ -11,7 +11,7 @@ from typing import Any
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.faults import HeldEvents, HeldRequests, Loss
-from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES, violations
+from tests.faults.oracle import CLAIMS, POOLS, TEMPLATES, violations
 from tests.support.claims import settings
 from tests.support.clock import FakeClock
 from tests.support.world import CONTROLLER, NS, World, open_world, running_status
@@ -58,7 +58,7 @@ class Story:
     async def _begin(self) -> None:
         self._host = asyncio.ensure_future(self._serve())
         await self._when_up()
-        await self.world.recover()
+        await self.world.until(self.world.controller.synced.is_set)
 
     async def _when_up(self) -> None:
         up = asyncio.ensure_future(self._up.wait())
@@ -180,7 +180,7 @@ class Story:
         self, resource: str, namespace: str, name: str, body: Json, subresource: str = ""
     ) -> None:
         """Change an object."""
-        line = f"patch {resource.split('.')[0]} {namespace}/{name} {subresource} {body}"
+        line = f"patch {resource.partition('.')[0]} {namespace}/{name} {subresource} {body}"
         self.act(
             line,
             lambda: self.plane.store.patch(
@@ -204,7 +204,9 @@ class Story:
         policy: str | None = None,
     ) -> None:
         """Delete an object."""
-        line = f"delete {resource.split('.')[0]} {namespace}/{name} grace {grace_s} {policy or ''}"
+        line = (
+            f"delete {resource.partition('.')[0]} {namespace}/{name} grace {grace_s} {policy or ''}"
+        )
         self.act(
             line,
             lambda: self.plane.store.delete(
@@ -343,7 +345,8 @@ class Story:
     async def _end(self) -> list[str]:
         world = self.world
         self.plane.faults.clear()
-        await world.recover()
+        # Watches come back after a pause of up to half a minute.
+        await self._time(40.0)
         for _ in range(20):
             await self._time(4.0)
             if not self._live_on():
