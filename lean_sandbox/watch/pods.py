@@ -245,10 +245,13 @@ def _foreign_writes(row: MetaRow, old: PodEntry | None) -> int | None:
 def _shows_another_state(row: MetaRow, hint: str, old: PodEntry) -> bool:
     """Tell whether a row hints at a state other than the one of the last look.
 
-    Deletion, labels and owners are in the row itself; they are no reason to fetch the Pod.
+    Deletion, labels and owners are in the row itself; they are no reason to fetch the Pod. Of one
+    that is being deleted nobody is told phase or readiness any more, so their class counts no more.
     """
     state = old.state
-    if row.columns is None or state is None or hint != old.hint or row.is_unexplained:
+    if row.columns is None or state is None or row.is_unexplained:
+        return True
+    if hint != old.hint and row.deletion_timestamp is None:
         return True
     if _is_another_writer(row, old):
         return True

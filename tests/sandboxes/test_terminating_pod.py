@@ -161,6 +161,16 @@ async def test_a_restart_over_a_terminating_pod_writes_nothing() -> None:
             assert "deletionTimestamp" not in world.pod()["metadata"]
 
 
+async def test_an_address_that_comes_during_the_termination_is_told() -> None:
+    """What is told of a terminating Pod is where it is, for as long as it is there."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await world.delete("pods", "sb-1", grace_s=None)
+        await world.run_pod(ips=("10.244.0.9",))
+        assert told(world, "Ready") == TERMINATING
+        assert world.get()["status"]["podIPs"] == ["10.244.0.9"]
+
+
 async def test_a_pod_deleted_before_it_was_ready_is_told_of_too() -> None:
     """A launch that was interrupted says so at once and starts anew."""
     async with open_world() as world:

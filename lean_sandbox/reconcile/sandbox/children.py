@@ -389,7 +389,7 @@ class Children:
         assert work.entry.view is not None
         if pod is None or not work.pod_is_owned or not _is_worth_a_look(pod):
             return
-        if pod.state is not None and pod.is_terminating:
+        if work.entry.view.is_suspended and pod.state is not None and pod.is_terminating:
             # Only its end matters now, and the watch tells of that.
             return
         held_s = self._held_s(work.entry, pod)
