@@ -33,7 +33,7 @@ from lean_sandbox.watch import kinds
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.group import InformerGroup
 from lean_sandbox.watch.informer import WatchOptions, WatchStatistics
-from lean_sandbox.watch.intake import Intake, IntakeStatistics
+from lean_sandbox.watch.intake import Intake, IntakeStatistics, intake_timing
 from lean_sandbox.watch.representation import Representation
 from lean_sandbox.watch.store import Key, Store
 
@@ -200,11 +200,14 @@ class Controller:
         services = kinds.services(order, only_tracked=options.cache_label_selectors)
         handlers = self.sandboxes
         others = self.extensions.on_sandbox if self.extensions is not None else ()
+        timing = intake_timing(self._clock, options.request_timeout)
         return Intakes(
-            sandboxes=Intake(sandboxes, self.caches.sandboxes, handlers.on_sandbox, *others),
-            pods=Intake(kinds.pods(order), self.caches.pods, handlers.on_pod),
-            services=Intake(services, self.caches.services, handlers.on_service),
-            pvcs=Intake(kinds.pvcs(), self.caches.pvcs),
+            sandboxes=Intake(
+                sandboxes, self.caches.sandboxes, handlers.on_sandbox, *others, **timing
+            ),
+            pods=Intake(kinds.pods(order), self.caches.pods, handlers.on_pod, **timing),
+            services=Intake(services, self.caches.services, handlers.on_service, **timing),
+            pvcs=Intake(kinds.pvcs(), self.caches.pvcs, handlers.on_pvc, **timing),
         )
 
     @property

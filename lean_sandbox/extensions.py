@@ -28,7 +28,7 @@ from lean_sandbox.settings import Settings
 from lean_sandbox.watch import extension_kinds as kinds
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
-from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.intake import Intake, intake_timing
 from lean_sandbox.watch.kind import Notice
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.store import Key, Store
@@ -93,17 +93,27 @@ class Extensions:
             workers=max(1, settings.sandbox_template_concurrent_workers),
             timeout_s=settings.request_timeout,
         )
+        timing = intake_timing(clock, settings.request_timeout)
         self.intakes = ExtensionIntakes(
-            claims=Intake(kinds.claims(), self.caches.claims, self.claims.on_claim),
-            pools=Intake(kinds.pools(), self.caches.pools, self.pools.on_pool, self.claims.on_pool),
+            claims=Intake(kinds.claims(), self.caches.claims, self.claims.on_claim, **timing),
+            pools=Intake(
+                kinds.pools(),
+                self.caches.pools,
+                self.pools.on_pool,
+                self.claims.on_pool,
+                **timing,
+            ),
             templates=Intake(
                 kinds.templates(),
                 self.caches.templates,
                 self.templates.on_template,
                 self.pools.on_template,
                 self.claims.on_template,
+                **timing,
             ),
-            policies=Intake(kinds.policies(), self.caches.policies, self.templates.on_policy),
+            policies=Intake(
+                kinds.policies(), self.caches.policies, self.templates.on_policy, **timing
+            ),
         )
 
     def connect(self, sandboxes: Intake[SandboxEntry]) -> None:

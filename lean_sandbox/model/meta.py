@@ -14,6 +14,7 @@ from lean_sandbox.model.wire import OrNull, Value, fill
 __all__ = [
     "EMPTY_META",
     "NO_RECORD",
+    "FieldManager",
     "ObjectMeta",
     "OwnerReference",
     "Ownership",
@@ -47,6 +48,9 @@ class FieldManager(Value, frozen=True):
     """One entry of ``metadata.managedFields``; the fields themselves are skipped while decoding."""
 
     operation: str = ""
+    manager: str = ""
+    subresource: str = ""
+    time: str = ""
 
 
 class ObjectMeta(Value, frozen=True):
@@ -70,11 +74,6 @@ class ObjectMeta(Value, frozen=True):
         fill(self, "finalizers", ())
         fill(self, "ownerReferences", ())
         fill(self, "managedFields", ())
-
-    @property
-    def is_applied(self) -> bool:
-        """Whether somebody owns fields of the object by server-side apply."""
-        return any(manager.operation == "Apply" for manager in self.managedFields)
 
 
 EMPTY_META = ObjectMeta()

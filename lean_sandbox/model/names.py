@@ -52,6 +52,7 @@ __all__ = [
     "NETWORK_POLICY_KIND",
     "OPERATING_MODE_RUNNING",
     "OPERATING_MODE_SUSPENDED",
+    "PATCH_MANAGER",
     "POD_FAILED",
     "POD_NAME_ANNOTATION",
     "POD_PENDING",
@@ -268,6 +269,8 @@ POD_FAILED: Final = "Failed"
 
 DEFAULT_CLUSTER_DOMAIN: Final = "cluster.local"
 FIELD_MANAGER: Final = "sandbox-controller"
+# What the server calls the author of a patch: the user agent up to its first slash.
+PATCH_MANAGER: Final = "lean-sandbox"
 
 # --- rules -------------------------------------------------------------------------------------
 

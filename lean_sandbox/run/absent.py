@@ -125,6 +125,10 @@ class KnownAbsent:
         if len(self._sightings) > self._max_sightings:
             self._oldest_ticket = self._sightings.popitem(last=False)[1]
 
+    def drop(self, kind: str, ns: str, name: str) -> None:
+        """Drop what is known of a name that nobody will ask for any more."""
+        self._entries.pop((kind, ns, name), None)
+
     def new_epoch(self, kind: str) -> None:
         """Forget all of a kind at once, because its watch may have missed a creation. O(1)."""
         self._moment += 1

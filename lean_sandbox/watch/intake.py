@@ -10,22 +10,24 @@ and the answers to our own requests) never lead backwards, whichever of them is 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 import structlog
 
 from filters import Change, EventType, Examiner, Verdict
-from lean_sandbox.watch.ended import Ended
+from lean_sandbox.clock import Clock
+from lean_sandbox.watch.ended import KEPT_S, Ended
 from lean_sandbox.watch.kind import Kind, Notice
 from lean_sandbox.watch.rows import row_of
 from lean_sandbox.watch.store import Entry, Key, Store, key_of
 from lean_sandbox.watch.strangers import CellsRow, Strangers
 from lean_sandbox.watch.wire import MetaRow, as_version
 
-__all__ = ["Intake", "IntakeStatistics", "Told"]
+__all__ = ["Intake", "IntakeStatistics", "IntakeTiming", "Told", "intake_timing"]
 
 E = TypeVar("E", bound=Entry)
 
@@ -38,6 +40,18 @@ _NOTHING = Change(0)
 _KNOWN = Verdict(_NOTHING, "dropped: known already", passed=False)
 _ELSEWHERE = Verdict(_NOTHING, "dropped: in a namespace of another shard", passed=False)
 _CONTRADICTS = Verdict(Change.COLUMNS, "contradicts what is remembered", passed=True)
+
+
+class IntakeTiming(TypedDict):
+    """How an intake tells the time, and how long it keeps tombstones."""
+
+    monotonic: Callable[[], float]
+    tombstones_s: float
+
+
+def intake_timing(clock: Clock, request_timeout_s: float) -> IntakeTiming:
+    """Return the timing for requests that may take so long, and be sent again after a 401."""
+    return {"monotonic": clock.monotonic, "tombstones_s": max(KEPT_S, 2.0 * request_timeout_s)}
 
 
 class _Take(Protocol):
@@ -67,15 +81,21 @@ class Intake(Generic[E]):
     """
 
     def __init__(
-        self, kind: Kind[E], store: Store[E], *handlers: Callable[[Notice[E]], None]
+        self,
+        kind: Kind[E],
+        store: Store[E],
+        *handlers: Callable[[Notice[E]], None],
+        monotonic: Callable[[], float] = time.monotonic,
+        tombstones_s: float = KEPT_S,
     ) -> None:
+        """Feed ``store``; an answer may come up to ``tombstones_s`` after the end it missed."""
         self.kind = kind
         self.store = store
         self.handlers = handlers
         self._examiner = Examiner(kind.predicate, objects=store.__len__)
         # By namespace whose list is under way: what was known before and has not been listed yet.
         self._missing: dict[str | None, set[Key]] = {}
-        self._ended: Ended[str] = Ended()
+        self._ended: Ended[str] = Ended(monotonic, kept_s=tombstones_s)
         self.strangers = Strangers()
         # By key of an object that is being written: how to take what may be the echo of that.
         self._held: dict[Key, Callable[[], object]] = {}

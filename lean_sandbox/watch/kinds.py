@@ -164,7 +164,7 @@ def services(
 
 
 def pvcs() -> Kind[PvcEntry]:
-    """Claims are remembered by owner; none of their changes wakes anybody (spec, 6.1)."""
+    """Claims are remembered by owner; of what happens to them only their end wakes (spec, 6.1)."""
     return Kind(
         resource=PVCS,
         item_type=PartialObject,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 import msgspec
 
 from lean_sandbox.model import names
+from lean_sandbox.model.meta import FieldManager
 from lean_sandbox.model.sandbox import (
     EMPTY_STATUS,
     Condition,
@@ -19,7 +20,7 @@ from lean_sandbox.model.sharing import interned, shared_map, small_values
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.rows import chosen, shared_owner
 from lean_sandbox.watch.store import Key, key_of
-from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
+from lean_sandbox.watch.wire import MetaRow, OwnerRow, WriterRow, as_version
 
 __all__ = [
     "SANDBOX_ANNOTATIONS",
@@ -52,9 +53,9 @@ class SandboxEntry(msgspec.Struct, gc=False):
     ``view`` and ``status`` come from a full object or from our own writes; ``None`` means that the
     full object has to be fetched. ``generation`` is the newest seen, ``view.generation`` the one
     the view was made of. ``fault`` says in words why the spec cannot be acted upon. ``pod_name`` is
-    the annotation of that meaning, ``notes`` the other annotations that are read. ``is_applied``
-    says that ``managedFields`` hold what somebody owns by server-side apply. ``seen`` are the
-    fingerprints of the last event.
+    the annotation of that meaning, ``notes`` the other annotations that are read. ``writers`` is
+    what is kept of ``managedFields``, see :func:`_digest`. ``seen`` are the fingerprints of the
+    last event.
     """
 
     key: Key
@@ -62,7 +63,7 @@ class SandboxEntry(msgspec.Struct, gc=False):
     version: int
     generation: int
     is_deleting: bool
-    is_applied: bool = False
+    writers: int = 0
     owner: OwnerRow | None = None
     labels: dict[str, str] | None = None
     pod_name: str | None = None
@@ -79,6 +80,16 @@ class SandboxEntry(msgspec.Struct, gc=False):
         if self.pod_name is None:
             return self.notes
         return {names.POD_NAME_ANNOTATION: self.pod_name, **(self.notes or {})}
+
+    @property
+    def is_applied(self) -> bool:
+        """Whether somebody owns fields of the Sandbox by server-side apply."""
+        return bool(self.writers & 1)
+
+    @property
+    def pod_key(self) -> Key:
+        """The key under which the Pod is expected: the Sandbox's own, or what it is told to be."""
+        return Key(self.key.namespace, self.pod_name) if self.pod_name else self.key
 
     @property
     def needs_look(self) -> bool:
@@ -101,7 +112,7 @@ def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
         version=as_version(row.resource_version),
         generation=row.generation or 0,
         is_deleting=row.deletion_timestamp is not None,
-        is_applied=_is_applied(row, old),
+        writers=_digest(row.writers, old),
         owner=shared_owner(row.controller, key, old.owner if old is not None else None),
         labels=shared_map(chosen(row.labels, SANDBOX_LABELS)),
         pod_name=key.name if pod_name == key.name else pod_name,
@@ -115,16 +126,26 @@ def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
     return entry
 
 
-def _is_applied(row: MetaRow, old: SandboxEntry | None) -> bool:
-    if row.writers is None:
-        return old is not None and old.is_applied
-    return any(writer.operation == "Apply" for writer in row.writers)
+def _digest(writers: Iterable[WriterRow | FieldManager] | None, old: SandboxEntry | None) -> int:
+    """Return a number that is odd if fields are owned by server-side apply.
+
+    The rest of it tells who but this controller wrote the status, and when; 0 for nobody. Without
+    ``writers`` it is what was known before.
+    """
+    if writers is None:
+        return old.writers if old is not None else 0
+    is_applied, foreign = False, []
+    for writer in writers:
+        is_applied = is_applied or writer.operation == "Apply"
+        if writer.subresource == "status" and writer.manager != names.PATCH_MANAGER:
+            foreign.append((writer.manager, writer.time))
+    return (hash(tuple(foreign)) << 1 if foreign else 0) | is_applied
 
 
 def sandbox_from_full(item: Sandbox, row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
     """Build the entry from a whole Sandbox."""
     entry = sandbox_from_row(row, old)
-    entry.is_applied = item.metadata.is_applied
+    entry.writers = _digest(item.metadata.managedFields, None)
     try:
         entry.view = _shared_view(view_of(item))
     except ODD as error:
@@ -216,10 +237,12 @@ def sandbox_columns(status: SandboxStatus | None) -> dict[str, str]:
 
 
 def sandbox_row_contradicts(row: MetaRow, entry: SandboxEntry) -> bool:
-    """Tell whether the columns show another status than the one remembered.
+    """Tell whether the columns, or a new writer, show another status than the one remembered.
 
     It happens when somebody else wrote the status, which nobody should; the cure is a look.
     """
-    if row.columns is None or entry.status is None:
+    if entry.status is None:
         return False
-    return row.columns != sandbox_columns(entry.status)
+    if row.columns is not None and row.columns != sandbox_columns(entry.status):
+        return True
+    return _digest(row.writers, entry) >> 1 not in (0, entry.writers >> 1)

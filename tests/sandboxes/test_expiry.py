@@ -243,7 +243,7 @@ async def test_a_suspended_sandbox_expires_too() -> None:
 
 @pytest.mark.case(128)
 async def test_a_sandbox_born_expired_never_gets_a_pod() -> None:
-    """Case 128: one status write, Ready alone in it, and no request for a Pod."""
+    """Case 128: one status write, Ready alone in it, and one look for a Pod that has no label."""
     async with open_world() as world:
         world.forget_requests()
         await world.create(dying(-3600.0, service=True))
@@ -252,7 +252,7 @@ async def test_a_sandbox_born_expired_never_gets_a_pod() -> None:
         assert [one["type"] for one in stored["status"]["conditions"]] == ["Ready"]
         assert set(stored["status"]) == {"conditions"}
         assert condition(stored, "Ready")["observedGeneration"] == 1
-        assert world.asked() == {"get sandboxes": 1, "patch sandboxes/status": 1}
+        assert world.asked() == {"get sandboxes": 1, "get pods": 1, "patch sandboxes/status": 1}
 
 
 @pytest.mark.case(129)

@@ -115,11 +115,10 @@ async def test_many_pods_hide_other_errors_but_do_not_end_their_repetition() -> 
         await world.ready_sandbox(sandbox(spec={"volumeClaimTemplates": [CLAIM]}))
         await second_pod(world)
         await world.delete("persistentvolumeclaims", "data-sb-1")
-        # Its Pod holds it; somebody takes it away all the same.
-        await world.patch("persistentvolumeclaims", "data-sb-1", {"metadata": {"finalizers": None}})
         world.plane.fail_next("create", "persistentvolumeclaims", 500)
         world.forget_requests()
-        await world.poke()
+        # Its Pod holds it; somebody takes it away all the same.
+        await world.patch("persistentvolumeclaims", "data-sb-1", {"metadata": {"finalizers": None}})
         assert [report.outcome for report in world.reports] == [Outcome.ERROR]
         assert condition(world.get(), "Ready")["message"] == TEXT
         assert world.find("persistentvolumeclaims", "data-sb-1") is None

@@ -531,7 +531,6 @@ async def test_a_restart_over_a_suspended_sandbox_asks_nothing() -> None:
             plane.audit.reset()
         async with open_world(plane=plane) as world:
             await world.advance(60.0)
-            await world.poke()
             assert all(what.startswith("list") for what in world.asked())
             assert state(world) == IS_SUSPENDED
 

@@ -13,6 +13,7 @@ from lean_sandbox.watch.kind import Kind, Notice
 from lean_sandbox.watch.rows import row_of
 from lean_sandbox.watch.store import Entry, Key, Store
 from lean_sandbox.watch.wire import MetaRow
+from tests.support.clock import FakeClock
 
 E = TypeVar("E", bound=Entry)
 
@@ -25,7 +26,10 @@ class Hand(Generic[E]):
         self.kind = kind
         self.store: Store[E] = Store(kind.owner_of)
         self.notices: list[Notice[E]] = []
-        self.intake: Intake[E] = Intake(kind, self.store, self.notices.append)
+        self.clock = FakeClock()
+        self.intake: Intake[E] = Intake(
+            kind, self.store, self.notices.append, monotonic=self.clock.monotonic
+        )
         self.feed: Feed[E] = Feed(kind, self.intake, WatchStatistics(), namespace=namespace)
 
     def listed(self, *items: Any) -> None:

@@ -24,6 +24,7 @@ from lean_sandbox.model.conditions import Observation, ObservedPod
 from lean_sandbox.model.messages import Failure
 from lean_sandbox.model.meta import (
     ObjectMeta,
+    Ownership,
     controller_reference,
     owner_references_body,
     with_controller_reference,
@@ -31,7 +32,7 @@ from lean_sandbox.model.meta import (
 from lean_sandbox.model.pod import build_pod, metadata_patch
 from lean_sandbox.model.pvc import build_pvc, pvc_name
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.reconcile.ownership import reference_of, sandbox_meta
+from lean_sandbox.reconcile.ownership import ownership_of, reference_of, sandbox_meta
 from lean_sandbox.reconcile.sandbox.act import Act
 from lean_sandbox.reconcile.sandbox.failures import (
     OvertakenError,
@@ -83,6 +84,7 @@ class _Pass(msgspec.Struct):
     entry: SandboxEntry
     sandbox: Sandbox | None
     name_hash: str
+    is_start: bool = False
     errors: list[str] = []
     failures: list[Exception] = []
     invalid: str | None = None
@@ -98,6 +100,11 @@ class _Pass(msgspec.Struct):
     @property
     def key(self) -> Key:
         return self.entry.key
+
+    def repeat_in(self, seconds: float) -> None:
+        """Ask for another pass, at the latest in so many seconds; 0 for at once."""
+        waits = self.requeue_after_s
+        self.requeue_after_s = seconds if waits is None else min(seconds, waits)
 
 
 class Children:
@@ -127,26 +134,30 @@ class Children:
         self._write_behind_s = min(write_behind_s, _LONGEST_DEFERRAL_S)
         self._tracing = tracing
         self._drift_since: dict[Key, float] = {}
-        self._doubtful: set[Key] = set()
+        #: Pods of which the watch shows nothing, although they may exist.
+        self.doubtful: set[Key] = set()
 
     def forget(self, key: Key) -> None:
         """Drop what is remembered between the passes over a Sandbox."""
         self._drift_since.pop(key, None)
-        self._doubtful.discard(key)
+        self.doubtful.discard(key)
 
     def lost_sight_of_pod(self, key: Key) -> None:
         """Take note that the watch stopped showing a Pod which nobody had begun to delete.
 
         It may only have lost the tracking label; a look tells, a create would collide.
         """
-        self._doubtful.add(key)
+        self.doubtful.add(key)
 
-    async def run(self, entry: SandboxEntry, sandbox: Sandbox | None) -> ChildrenOutcome:
+    async def run(
+        self, entry: SandboxEntry, sandbox: Sandbox | None, *, is_start: bool = False
+    ) -> ChildrenOutcome:
         """Bring all children to the wanted state, as far as this pass can.
 
+        ``is_start``: believe a published status that says there is no Pod.
         Raises OvertakenError when the pass has to begin anew.
         """
-        work = _Pass(entry, sandbox, names.name_hash(entry.key.name))
+        work = _Pass(entry, sandbox, names.name_hash(entry.key.name), is_start=is_start)
         await self._guarded(work, traced(self._tracing, "reconcilePVCs", self._claims(work)))
         step = traced(self._tracing, "reconcilePod", self._pod(work))
         pod_failure = await self._guarded(work, step)
@@ -247,9 +258,13 @@ class Children:
         held = self._caches.pvcs.get(key)
         references = _references(work.entry, held.others if held is not None else ())
         try:
-            await self._act.patch_pvc(key, {"metadata": {"ownerReferences": references}}, work.key)
+            made = await self._act.patch_pvc(
+                key, {"metadata": {"ownerReferences": references}}, work.key
+            )
         except ControlPlaneError as error:
             raise StepError(Failure.PVC_PATCH, error) from error
+        if ownership_of(made.owner, work.entry.uid) is not Ownership.OWNED:
+            work.repeat_in(0.0)
 
     # -- the Pod ---------------------------------------------------------------------------------
 
@@ -292,13 +307,13 @@ class Children:
             named=named,
             is_absence_proven=(has_looked and looked is None)
             or (
-                key not in self._doubtful
+                key not in self.doubtful
                 and (
                     self._absent.is_absent("pods", key.namespace, key.name)
-                    or _was_seen_suspended(entry)
+                    or (work.is_start and _was_seen_suspended(entry))
                 )
             ),
-            is_doubtful=key in self._doubtful,
+            is_doubtful=key in self.doubtful,
         )
 
     async def _look(self, work: _Pass, name: str, *, collided: bool = False) -> PodEntry | None:
@@ -309,10 +324,10 @@ class Children:
             step = Failure.POD_GET_AFTER_CREATE if collided else Failure.POD_GET
             raise StepError(step, error) from error
         if pod is None or names.NAME_HASH_LABEL in (pod.labels or {}):
-            self._doubtful.discard(key)
+            self.doubtful.discard(key)
         else:
             # Out of the watch's sight: the next pass has to look again.
-            self._doubtful.add(key)
+            self.doubtful.add(key)
         return pod
 
     async def _create_pod(self, work: _Pass, step: CreatePod) -> bool:
@@ -394,7 +409,7 @@ class Children:
             return
         held_s = self._held_s(work.entry, pod)
         if held_s > 0.0:
-            work.requeue_after_s = min(held_s, work.requeue_after_s or held_s)
+            work.repeat_in(held_s)
             return
         await self._fetch(work, pod)
 
@@ -423,7 +438,7 @@ class Children:
             was_there = await self._act.delete_pod(pod)
         except Conflict as error:
             # The name has been taken by another Pod, which the watch may not show.
-            self._doubtful.add(pod.key)
+            self.doubtful.add(pod.key)
             raise StepError(Failure.POD_DELETE, error) from error
         except ControlPlaneError as error:
             raise StepError(Failure.POD_DELETE, error) from error
@@ -440,26 +455,16 @@ class Children:
             await self._act.patch_sandbox(work.entry, patch)
         except ControlPlaneError as error:
             raise StepError(Failure.POD_NAME_CLEAR, error) from error
+        if work.entry.pod_key != work.key:
+            # What was planned concerns the Pod that the annotation named; now another is expected.
+            work.repeat_in(0.0)
         fresh = self._caches.sandboxes.get(work.key)
         if fresh is not None and fresh.uid == work.entry.uid:
             work.entry = fresh
 
     async def _sync_pod(self, work: _Pass, pod: PodEntry, *, adopts: bool) -> None:
         """Bring the Pod's metadata to the wanted state, taking ownership when it is adopted."""
-        assert work.entry.view is not None
-        view = work.entry.view
-        patch = metadata_patch(
-            sandbox_meta(work.entry),
-            view.template_metadata,
-            ObjectMeta(
-                name=pod.key.name,
-                namespace=pod.key.namespace,
-                uid=pod.uid,
-                labels=pod.labels,
-                annotations=pod.annotations,
-            ),
-        )
-        metadata: dict[str, Any] = dict(patch or {})
+        metadata: dict[str, Any] = dict(self._metadata_patch(work, pod) or {})
         if adopts:
             metadata = {
                 **metadata,
@@ -477,6 +482,25 @@ class Children:
                 work.pod, work.pod_is_owned = None, False
             raise StepError(Failure.POD_PATCH, error) from error
         self._drift_since.pop(work.key, None)
+        if self._metadata_patch(work, work.pod):
+            # Somebody else wrote to it between the event that was planned for and this answer.
+            work.repeat_in(0.0)
+
+    @staticmethod
+    def _metadata_patch(work: _Pass, pod: PodEntry) -> dict[str, Any] | None:
+        """Return what is missing in the metadata of a Pod."""
+        assert work.entry.view is not None
+        return metadata_patch(
+            sandbox_meta(work.entry),
+            work.entry.view.template_metadata,
+            ObjectMeta(
+                name=pod.key.name,
+                namespace=pod.key.namespace,
+                uid=pod.uid,
+                labels=pod.labels,
+                annotations=pod.annotations,
+            ),
+        )
 
     def _is_deferred(self, work: _Pass) -> bool:
         """Tell whether a drift of the Pod's metadata may wait longer (spec, 3.12)."""
@@ -487,11 +511,16 @@ class Children:
         left_s = since + self._write_behind_s - now
         if left_s <= 0:
             return False
-        work.requeue_after_s = left_s
+        work.repeat_in(left_s)
         return True
 
     async def _service(self, work: _Pass) -> None:
+        before = self._caches.services.get(work.key)
         work.service_exists = await self._services.run(work.entry)
+        after = self._caches.services.get(work.key)
+        if after is not before and not self._services.is_as_wanted(work.entry):
+            # Somebody else wrote to it between the event that was planned for and our answer.
+            work.repeat_in(0.0)
 
     # -- what to report --------------------------------------------------------------------------
 

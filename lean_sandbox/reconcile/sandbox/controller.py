@@ -21,7 +21,7 @@ from lean_sandbox.reconcile.sandbox.metrics import SandboxMetrics
 from lean_sandbox.reconcile.sandbox.notes import Notes
 from lean_sandbox.reconcile.sandbox.reconciler import Options, SandboxReconciler
 from lean_sandbox.reconcile.sandbox.teardown import Teardown
-from lean_sandbox.reconcile.sandbox.wake import Wake, pod_wakes, service_wakes
+from lean_sandbox.reconcile.sandbox.wake import Wake, owner_key, pod_wakes, pvc_wakes, service_wakes
 from lean_sandbox.run.absent import AbsenceStatistics, KnownAbsent, Proof
 from lean_sandbox.run.queue import LOW, NORMAL, REFILL, Item, WorkQueue
 from lean_sandbox.run.standback import StandBack
@@ -30,16 +30,17 @@ from lean_sandbox.run.workers import Dispatcher, PassReport, Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.group import InformerGroup
 from lean_sandbox.watch.kind import Notice
-from lean_sandbox.watch.objects import PodEntry, SandboxEntry, ServiceEntry
+from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry
 from lean_sandbox.watch.store import Key
 
 __all__ = ["SandboxController", "SandboxOptions"]
 
-_ABSENT_ENTRIES = 100_000
+_ABSENT_ENTRIES = 4096
 # How soon a Sandbox that stands back for claims asks again.
 _STAND_BACK_S = 0.1
 _ABSENT_TTL_S = 600.0
 _PVC_LIST_PATIENCE_S = 5.0
+RESYNC = "resync"
 # How long a new Sandbox of an extension waits for the answer to the create that made it: usually it
 # is here a moment after the watch, and saves a GET.
 _ANSWER_S = 0.1
@@ -119,14 +120,14 @@ class SandboxController:
             self._caches,
             act,
             self._children,
-            Teardown(self._caches, act, self._absent),
+            Teardown(self._caches, act, self._absent, self._children.doubtful),
             self._notes,
             self._launches,
             clock=self._clock,
             options=Options(cluster_domain=options.cluster_domain),
             metrics=self.metrics,
             tracing=self._tracing,
-            on_gone=self._handed.forget,
+            on_gone=self._forget,
             on_status=self._status_written,
         )
         self.dispatcher = Dispatcher(
@@ -140,6 +141,10 @@ class SandboxController:
             retry_no_later_than_s=self._reconciler.due_in_s,
             name="sandbox",
         )
+
+    def _forget(self, key: Key) -> None:
+        self._handed.forget(key)
+        self._absent.drop("pods", key.namespace, key.name)
 
     def absence(self) -> AbsenceStatistics:
         """Return what is known to be absent, and what that has saved."""
@@ -165,7 +170,9 @@ class SandboxController:
     async def _pass(self, item: Item[Key]) -> Result:
         if self._must_wait(item.key):
             return Result(requeue_after_s=_STAND_BACK_S, priority=item.priority)
-        return await self._reconciler.reconcile(item.key)
+        # After a start the published status is believed where a look would only confirm it.
+        is_start = item.priority == LOW and RESYNC not in item.reasons
+        return await self._reconciler.reconcile(item.key, is_start=is_start)
 
     async def _pvcs_ready(self) -> str | None:
         """Start watching claims when the first Sandbox needs them: most clusters never do.
@@ -195,6 +202,8 @@ class SandboxController:
         """Wake a Sandbox that changed."""
         if notice.is_new:
             self._client.ending.forget(notice.key.namespace)
+        if notice.new is None and self.stand_back is not None:
+            self.stand_back.forget(notice.key)
         self.queue.add(
             notice.key,
             priority=LOW if notice.initial else NORMAL,
@@ -217,6 +226,9 @@ class SandboxController:
         key = notice.key
         if notice.new is not None:
             self._absent.forget("pods", key.namespace, key.name)
+        elif not self._is_expected(key, notice.old):
+            # No Sandbox would ask for a Pod of this name, nor forget what is noted of it.
+            pass
         elif notice.saw_deletion or (notice.old is not None and notice.old.is_deleting):
             self._absent.remember("pods", key.namespace, key.name, Proof.SYNCED_WATCH)
         else:
@@ -225,10 +237,20 @@ class SandboxController:
         if not notice.initial:
             self._wake(pod_wakes(notice), notice)
 
+    def _is_expected(self, key: Key, pod: PodEntry | None) -> bool:
+        """Tell whether there is a Sandbox that expects its Pod under this name."""
+        owner = owner_key(key.namespace, pod.owner) if pod is not None else None
+        candidates = (self._caches.sandboxes.get(one) for one in (key, owner) if one is not None)
+        return any(entry is not None and entry.pod_key == key for entry in candidates)
+
     def on_service(self, notice: Notice[ServiceEntry]) -> None:
         """Wake the Sandbox of a Service that changed."""
         if not notice.initial:
             self._wake(service_wakes(notice), notice)
+
+    def on_pvc(self, notice: Notice[PvcEntry]) -> None:
+        """Wake the Sandbox of a claim for a volume that went."""
+        self._wake(pvc_wakes(notice), notice)
 
     def _may_wait_s(self, wake: Wake) -> float:
         """Return how long a look may wait; the window of a step starts when it is first seen."""

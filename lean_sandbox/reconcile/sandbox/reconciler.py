@@ -86,9 +86,11 @@ class SandboxReconciler:
         self._on_gone = on_gone
         self._on_status = on_status
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: Key, *, is_start: bool = False) -> Result:
         """Make one pass over a Sandbox.
 
+        ``is_start`` says that this process has only just begun to look after it: what an earlier
+        one has published as found is then believed, so that a restart asks for nothing.
         Raises :class:`PassFailedError` or an error of the API tree when it has to be repeated.
         """
         entry = self._caches.sandboxes.get(key)
@@ -111,13 +113,15 @@ class SandboxReconciler:
             if was_unknown:
                 self._tell_what_was_found(entry)
         if self._tracing is None:
-            return await self._pass(entry, sandbox)
+            return await self._pass(entry, sandbox, is_start=is_start)
         parent = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION)
         with self._tracing.span("ReconcileSandbox", _attributes(entry), parent):
             await self._leave_trace(entry)
-            return await self._pass(entry, sandbox)
+            return await self._pass(entry, sandbox, is_start=is_start)
 
-    async def _pass(self, entry: SandboxEntry, sandbox: Sandbox | None) -> Result:
+    async def _pass(
+        self, entry: SandboxEntry, sandbox: Sandbox | None, *, is_start: bool
+    ) -> Result:
         assert entry.status is not None
         assert entry.view is not None
         old = entry.status
@@ -127,7 +131,7 @@ class SandboxReconciler:
             return await self._expire(entry, old)
         self._metrics.looked(entry, old)
         try:
-            outcome = await self._children.run(entry, sandbox)
+            outcome = await self._children.run(entry, sandbox, is_start=is_start)
         except OvertakenError:
             return Result(requeue_after_s=0.0)
         return await self._conclude(entry, old, outcome)
@@ -181,6 +185,10 @@ class SandboxReconciler:
     async def _expire(self, entry: SandboxEntry, old: SandboxStatus) -> Result:
         self._launches.settled(entry.key)
         if not conditions.is_marked_expired(old):
+            if not old.selector:
+                # A selector is published with the first Pod: without one nothing shows whether
+                # there is a Pod that lacks the tracking label.
+                self._children.lost_sight_of_pod(entry.pod_key)
             marked = conditions.expired_mark(old, entry.generation, self._clock.now())
             await self._write_status(entry, old, marked)
             return Result(requeue_after_s=expiry.MARK_REQUEUE_S)

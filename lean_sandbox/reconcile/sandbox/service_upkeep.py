@@ -17,6 +17,7 @@ from lean_sandbox.reconcile.sandbox.service_plan import (
     DeleteService,
     KeepService,
     LookAtService,
+    NoService,
     RefuseService,
     ServiceStep,
     plan_service,
@@ -47,13 +48,7 @@ class ServiceUpkeep:
         whole: dict[str, Any] | None = None
         # A look may follow a look only through a create that collided; nothing loops here.
         for _ in range(4):
-            step = plan_service(
-                service,
-                wanted=entry.view.service,
-                name=entry.key.name,
-                uid=entry.uid,
-                name_hash=names.name_hash(entry.key.name),
-            )
+            step = _plan(entry, service)
             if isinstance(step, LookAtService) or (isinstance(step, AdoptService) and not whole):
                 service, whole = await self._look(entry.key)
                 continue
@@ -64,6 +59,13 @@ class ServiceUpkeep:
         raise RefusedError(
             messages.failed(Failure.SERVICE_GET, "it came and went while it was looked at")
         )
+
+    def is_as_wanted(self, entry: SandboxEntry) -> bool:
+        """Tell whether the Service, as it is known, needs nothing. Makes no request."""
+        step = _plan(entry, self._caches.services.get(entry.key))
+        if isinstance(step, KeepService):
+            return _missing(entry, step) is None
+        return isinstance(step, NoService)
 
     async def _look(self, key: Key) -> tuple[ServiceEntry, dict[str, Any]] | tuple[None, None]:
         try:
@@ -86,7 +88,6 @@ class ServiceUpkeep:
         self, entry: SandboxEntry, step: ServiceStep, whole: dict[str, Any]
     ) -> bool:
         assert entry.view is not None
-        ports = entry.view.ports
         failure = Failure.SERVICE_DELETE
         try:
             match step:
@@ -96,15 +97,11 @@ class ServiceUpkeep:
                     await self._act.delete_service(service)
                 case AdoptService():
                     failure = Failure.SERVICE_UPDATE
-                    body = adopted_service(whole, sandbox_meta(entry), ports)
+                    body = adopted_service(whole, sandbox_meta(entry), entry.view.ports)
                     await self._act.replace_service(entry.key, body)
-                case KeepService(service, with_ports):
+                case KeepService():
                     failure = Failure.SERVICE_PATCH
-                    patch = owned_service_patch(
-                        service.as_service(),
-                        names.name_hash(entry.key.name),
-                        ports if with_ports else None,
-                    )
+                    patch = _missing(entry, step)
                     if patch is not None:
                         await self._act.patch_service(entry.key, patch)
                 case _:
@@ -112,3 +109,24 @@ class ServiceUpkeep:
         except ControlPlaneError as error:
             raise StepError(failure, error) from error
         return isinstance(step, CreateService | AdoptService | KeepService)
+
+
+def _plan(entry: SandboxEntry, service: ServiceEntry | None) -> ServiceStep:
+    assert entry.view is not None
+    return plan_service(
+        service,
+        wanted=entry.view.service,
+        name=entry.key.name,
+        uid=entry.uid,
+        name_hash=names.name_hash(entry.key.name),
+    )
+
+
+def _missing(entry: SandboxEntry, step: KeepService) -> dict[str, Any] | None:
+    """Return the merge patch that a Service of the Sandbox's needs, ``None`` for nothing."""
+    assert entry.view is not None
+    return owned_service_patch(
+        step.service.as_service(),
+        names.name_hash(entry.key.name),
+        entry.view.ports if step.with_ports else None,
+    )

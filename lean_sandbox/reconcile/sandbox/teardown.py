@@ -11,7 +11,7 @@ from lean_sandbox.reconcile.sandbox.act import Act
 from lean_sandbox.run.absent import KnownAbsent
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import PodEntry, SandboxEntry
-from lean_sandbox.watch.store import key_of
+from lean_sandbox.watch.store import Key, key_of
 
 __all__ = ["Teardown"]
 
@@ -19,8 +19,10 @@ __all__ = ["Teardown"]
 class Teardown:
     """Deletes the Pod and the Service of an expired Sandbox, those that it owns."""
 
-    def __init__(self, caches: Caches, act: Act, absent: KnownAbsent) -> None:
+    def __init__(self, caches: Caches, act: Act, absent: KnownAbsent, doubtful: set[Key]) -> None:
+        """Look also for the ``doubtful`` Pods, of which the watch shows nothing."""
         self._caches = caches
+        self._doubtful = doubtful
         self._act = act
         self._absent = absent
 
@@ -45,6 +47,7 @@ class Teardown:
             except ControlPlaneError as error:
                 failures.append(messages.failed(Failure.EXPIRY_POD_GET, said(error)))
                 return
+            self._doubtful.discard(key)
         if pod is None or self._is_going(pod):
             return
         if ownership_of(pod.owner, entry.uid) is not Ownership.OWNED:
@@ -55,10 +58,12 @@ class Teardown:
             failures.append(messages.failed(Failure.POD_DELETE, said(error)))
 
     def _is_absent(self, entry: SandboxEntry, name: str) -> bool:
+        if self._absent.is_absent("pods", entry.key.namespace, name):
+            return True
         # A selector is published with the first Pod and cleared by a complete teardown: without one
         # there never was a Pod, or it is gone.
         has_had_one = entry.status is not None and bool(entry.status.selector)
-        return not has_had_one or self._absent.is_absent("pods", entry.key.namespace, name)
+        return not has_had_one and Key(entry.key.namespace, name) not in self._doubtful
 
     @staticmethod
     def _is_going(pod: PodEntry) -> bool:

@@ -13,11 +13,11 @@ import msgspec
 from filters import Change
 from lean_sandbox.model import names
 from lean_sandbox.watch.kind import Notice
-from lean_sandbox.watch.objects import READY, RUNNING, WAITING, PodEntry, ServiceEntry
+from lean_sandbox.watch.objects import READY, RUNNING, WAITING, PodEntry, PvcEntry, ServiceEntry
 from lean_sandbox.watch.store import Key
 from lean_sandbox.watch.wire import OwnerRow
 
-__all__ = ["Wake", "owner_key", "pod_wakes", "service_wakes"]
+__all__ = ["Wake", "owner_key", "pod_wakes", "pvc_wakes", "service_wakes"]
 
 _AT_ONCE = (
     Change.GONE
@@ -81,6 +81,17 @@ def _is_a_step_up(notice: Notice[PodEntry]) -> bool:
         return False
     # A watch without columns gives no hint: any write may be the one that makes the Pod ready.
     return notice.new.hint in (RUNNING, WAITING)
+
+
+def pvc_wakes(notice: Notice[PvcEntry]) -> list[Wake]:
+    """Return the Sandbox that a claim for a volume belonged to, once the claim is gone.
+
+    Nothing else that happens to a claim changes what a Sandbox does or reports (spec, 6.1).
+    """
+    if notice.new is not None or notice.old is None:
+        return []
+    key = owner_key(notice.key.namespace, notice.old.owner)
+    return [] if key is None else [Wake(key, may_wait=False, reason="volume claim gone")]
 
 
 def service_wakes(notice: Notice[ServiceEntry]) -> list[Wake]:
