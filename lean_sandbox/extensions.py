@@ -88,6 +88,7 @@ class Extensions:
             client,
             self.caches.templates,
             self.caches.policies,
+            policy_there=self._policy_there,
             clock=clock,
             # The reference takes none for one here, and refuses it everywhere else.
             workers=max(1, settings.sandbox_template_concurrent_workers),
@@ -191,6 +192,11 @@ class Extensions:
         member = member_of(entry)
         if member is not None:
             self.claims.warm.offer(member)
+
+    def _policy_there(self, template: Key) -> None:
+        """Wake who has waited for the NetworkPolicy of a template."""
+        self.claims.on_policy_there(template)
+        self.pools.on_policy_there(template)
 
     def _wake_pool(self, pool: Key) -> None:
         self.pools.wake(pool)

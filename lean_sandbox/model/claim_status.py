@@ -80,6 +80,9 @@ class ClaimFault(Enum):
     CLAIM_TEMPLATES = (names.REASON_CLAIM_TEMPLATES_ERROR, Retry.SUPPRESSED)
     # At expiry only: the Sandbox that status names is somebody else's.
     SANDBOX_NOT_OWNED = (names.REASON_CLAIM_EXPIRED, Retry.SUPPRESSED)
+    # The template's NetworkPolicy is not there yet, or can never be.
+    POLICY_PENDING = (names.REASON_SANDBOX_NOT_READY, Retry.SUPPRESSED)
+    POLICY_IMPOSSIBLE = (names.REASON_INVALID_CONFIGURATION, Retry.SUPPRESSED)
     OTHER = (names.REASON_RECONCILER_ERROR, Retry.BACKOFF)
 
     @property

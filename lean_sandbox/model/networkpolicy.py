@@ -27,12 +27,15 @@ __all__ = [
     "PolicyAction",
     "build_policy",
     "desired_spec",
+    "has_too_long_a_name",
     "is_same_spec",
     "judge_policy",
+    "policy_awaited",
     "policy_name",
     "refusal",
     "replaced_policy",
     "template_of",
+    "too_long_a_name",
 ]
 
 Json = dict[str, Any]
@@ -41,6 +44,8 @@ Json = dict[str, Any]
 _PRIVATE_IPV4: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16")
 _PRIVATE_IPV6: Final = ("fc00::/7", "fe80::/10")
 _SUFFIX: Final = "-network-policy"
+# Of the name of an object.
+_MOST_CHARACTERS: Final = 253
 # Held by value in selectors: empty and absent are the same there, unlike selectors themselves.
 _SAME_WHEN_EMPTY: Final = frozenset({"matchLabels"})
 
@@ -59,6 +64,29 @@ class PolicyAction(Enum):
 def policy_name(template_name: str) -> str:
     """Return the name of the policy of a template."""
     return template_name + _SUFFIX
+
+
+def has_too_long_a_name(template_name: str) -> bool:
+    """Return whether no policy can bear the name that belongs to the template."""
+    return len(policy_name(template_name)) > _MOST_CHARACTERS
+
+
+def too_long_a_name(template_name: str) -> str:
+    """Return what is wrong with a template whose policy cannot have its name, and what helps."""
+    most = _MOST_CHARACTERS - len(_SUFFIX)
+    return (
+        f'SandboxTemplate "{template_name}": metadata.name has {len(template_name)} characters, '
+        f"and its NetworkPolicy would need a name longer than {_MOST_CHARACTERS}: use a template "
+        f"with a name of at most {most}, or set spec.networkPolicyManagement to Unmanaged"
+    )
+
+
+def policy_awaited(template_name: str) -> str:
+    """Return what a Sandbox waits for that would start before the policy of its template."""
+    return (
+        f'waiting for NetworkPolicy "{policy_name(template_name)}" of '
+        f'SandboxTemplate "{template_name}"'
+    )
 
 
 def template_of(name: str) -> str | None:

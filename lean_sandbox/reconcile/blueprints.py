@@ -13,11 +13,14 @@ from __future__ import annotations
 import math
 from typing import Any, TypeVar
 
+import msgspec
+
 from lean_sandbox.api.client import Client
 from lean_sandbox.api.errors import NotFound
 from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS, Resource
 from lean_sandbox.clock import Clock
+from lean_sandbox.model import networkpolicy
 from lean_sandbox.model.claim_status import (
     ClaimError,
     ClaimFault,
@@ -37,7 +40,7 @@ from lean_sandbox.run.absent import KnownAbsent, Proof
 from lean_sandbox.watch.extension_caches import ExtensionCaches
 from lean_sandbox.watch.store import Key
 
-__all__ = ["Blueprints", "LookedForLatelyError"]
+__all__ = ["Blueprints", "LookedForLatelyError", "Unprotected"]
 
 T = TypeVar("T")
 
@@ -54,6 +57,13 @@ class LookedForLatelyError(Exception):
     def __init__(self, after_s: float) -> None:
         super().__init__(f"looked for a moment ago; asking again in {after_s:g} s")
         self.after_s = after_s
+
+
+class Unprotected(msgspec.Struct, frozen=True):
+    """Why no Pod may be started from a template yet, or (``is_final``) as it is."""
+
+    text: str
+    is_final: bool
 
 
 class Blueprints:
@@ -89,6 +99,21 @@ class Blueprints:
         """Return the template of a pool if the caches have both."""
         view = self.known_pool(pool)
         return None if view is None else self.known_template(Key(pool.namespace, view.template))
+
+    def unprotected(self, template: TemplateView) -> Unprotected | None:
+        """Return what keeps Pods from being started: a policy that is managed and not there.
+
+        A policy of that name that is somebody else's counts as there: it is not ours to replace,
+        and would hold up the Pods for ever.
+        """
+        if not template.is_managed:
+            return None
+        if networkpolicy.has_too_long_a_name(template.name):
+            return Unprotected(networkpolicy.too_long_a_name(template.name), is_final=True)
+        key = Key(template.namespace, networkpolicy.policy_name(template.name))
+        if key in self._caches.policies:
+            return None
+        return Unprotected(networkpolicy.policy_awaited(template.name), is_final=False)
 
     def doubt(self, pool: Key) -> None:
         """Note that a claim has come or changed: its pool and template may have come before it."""

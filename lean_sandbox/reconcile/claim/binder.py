@@ -330,6 +330,10 @@ class Binder:
         assert entry.view is not None
         template = await self._template(entry)
         body = build_cold_sandbox(facts_of(entry), spec, template)
+        lack = self._blueprints.unprotected(template)
+        if lack is not None:
+            fault = ClaimFault.POLICY_IMPOSSIBLE if lack.is_final else ClaimFault.POLICY_PENDING
+            raise ClaimError(fault, lack.text)
         try:
             made, whole = await self._act.create_sandbox(entry.key.namespace, body)
         except AlreadyExists:

@@ -243,20 +243,35 @@ class ClaimController:
                 self.queue.add(claim.key, priority=CLIENT, reason="pool")
 
     def on_template(self, notice: Notice[TemplateEntry]) -> None:
-        """Wake the claims of the pools of a template that has come, or can be used by now."""
+        """Wake the claims of the pools of a template that has come, or can be used by now.
+
+        One that no longer asks for a NetworkPolicy can be used by claims without a Sandbox.
+        """
         if notice.initial or notice.new is None:
             return
-        if notice.old is not None and not notice.old.fault:
-            return
+        if notice.old is None or notice.old.fault:
+            self._wake_claims_of(notice.key)
+        elif _is_managed(notice.old) and not _is_managed(notice.new):
+            self.on_policy_there(notice.key)
+
+    def on_policy_there(self, template: Key) -> None:
+        """Wake the claims that may have waited for the NetworkPolicy of a template."""
+        self._wake_claims_of(template, unbound_only=True)
+
+    def _wake_claims_of(self, template: Key, *, unbound_only: bool = False) -> None:
         pools = {
             pool.key
             for pool in self._extensions.pools
-            if pool.key.namespace == notice.key.namespace
+            if pool.key.namespace == template.namespace
             and pool.view is not None
-            and pool.view.template == notice.key.name
+            and pool.view.template == template.name
         }
+        if not pools:
+            return
         for claim in self._extensions.claims:
             if claim.view is None or claim.is_deleting:
+                continue
+            if unbound_only and claim.status is not None and claim.status.bound.name:
                 continue
             if Key(claim.key.namespace, claim.view.pool) in pools:
                 self.queue.add(claim.key, priority=CLIENT, reason="template")
@@ -272,6 +287,10 @@ def _can_take(entry: ClaimEntry) -> bool:
     # Until its spec changes a claim that is refused waits for nothing, nor one that has expired.
     is_over = ready is not None and ready.reason in _WANT_NO_MEMBER
     return not entry.status.bound.name and not is_over
+
+
+def _is_managed(entry: TemplateEntry) -> bool:
+    return entry.view is not None and entry.view.is_managed
 
 
 def member_of(entry: SandboxEntry) -> Member | None:

@@ -7,6 +7,7 @@ and one POST, PUT (with the GET it needs) or DELETE of the policy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -44,7 +45,10 @@ class TemplateFailedError(Exception):
 
 
 class TemplateController:
-    """Keeps the label and the NetworkPolicy of templates."""
+    """Keeps the label and the NetworkPolicy of templates.
+
+    ``policy_there`` is told of templates whose policy has come into being.
+    """
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class TemplateController:
         templates: Store[TemplateEntry],
         policies: Store[PolicyEntry],
         *,
+        policy_there: Callable[[Key], None],
         clock: Clock,
         workers: int = 1,
         timeout_s: float = 15.0,
@@ -59,6 +64,7 @@ class TemplateController:
         self._client = client
         self._templates = templates
         self._policies = policies
+        self._policy_there = policy_there
         self._options: dict[str, Any] = {"lane": Lane.BACKGROUND, "timeout_s": timeout_s}
         self.queue: WorkQueue[Key] = WorkQueue(clock)
         self.dispatcher: Dispatcher[Key] = Dispatcher(
@@ -88,10 +94,13 @@ class TemplateController:
         """
         if notice.initial:
             return
-        if notice.new is None:
-            name = networkpolicy.template_of(notice.key.name)
-            if name is not None and Key(notice.key.namespace, name) in self._templates:
-                self.queue.add(Key(notice.key.namespace, name), reason="name is free")
+        name = networkpolicy.template_of(notice.key.name)
+        template = None if name is None else Key(notice.key.namespace, name)
+        if template is not None and template in self._templates:
+            if notice.new is None:
+                self.queue.add(template, reason="name is free")
+            elif notice.old is None:
+                self._policy_there(template)
         for entry in (notice.old, notice.new):
             owner = entry.owner if entry is not None else None
             if (
@@ -162,9 +171,13 @@ class TemplateController:
             stored_spec=stored,
         )
         match action:
+            case PolicyAction.CREATE if networkpolicy.has_too_long_a_name(entry.key.name):
+                # Its pools and claims say so; no request can help.
+                pass
             case PolicyAction.CREATE:
                 body = networkpolicy.build_policy(view)
                 await self._write(entry.key, self._client.create, key.namespace, body)
+                self._policy_there(entry.key)
             case PolicyAction.REPLACE:
                 await self._replace(entry.key, key, view)
             case PolicyAction.DELETE:

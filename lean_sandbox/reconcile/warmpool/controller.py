@@ -89,13 +89,16 @@ class PoolController:
 
     def on_template(self, notice: Notice[TemplateEntry]) -> None:
         """Wake the pools of a template that changed."""
-        if notice.initial:
-            return
+        if not notice.initial:
+            self.on_policy_there(notice.key)
+
+    def on_policy_there(self, template: Key) -> None:
+        """Wake the pools of a template that has changed or got its NetworkPolicy."""
         for pool in self._extensions.pools:
             if (
-                pool.key.namespace == notice.key.namespace
+                pool.key.namespace == template.namespace
                 and pool.view is not None
-                and pool.view.template == notice.key.name
+                and pool.view.template == template.name
             ):
                 self.queue.add(pool.key, priority=REFILL, reason="template")
 

@@ -56,6 +56,8 @@ _STAND_BACK_S = 0.05
 _LONGEST_STAND_BACK_S = 2.0
 # What a pass could not do within its batch or rate is tried again this soon.
 _NEXT_BATCH_S = 0.05
+# How long the NetworkPolicy of a new template may take before its pools say that they wait.
+_POLICY_UNDER_WAY_S = 5.0
 # Dates of objects are whole seconds, and an answer takes a while.
 _CLOCKS_AGREE_S = 5.0
 
@@ -225,7 +227,7 @@ class PoolReconciler:
         now = self._clock.monotonic()
         hold_s = state.hold.observe(len(census.active), view.replicas, now)
         wanted = creation_deficit(view.replicas, census.total, self._options.max_batch_size)
-        if visit.template is None:
+        if visit.template is None or self._blueprints.unprotected(visit.template) is not None:
             return
         if hold_s > 0:
             visit.requeues.append(hold_s)
@@ -300,6 +302,8 @@ class PoolReconciler:
             fault = self._blueprints.template_fault(Key(view.namespace, view.template))
             note = fault or template_missing_note(view.template)
             requeue_s = MISSING_TEMPLATE_REQUEUE_S
+        elif policy_note := self._policy_note(visit, census):
+            note = policy_note
         elif census.held:
             note = unschedulable_note(census.held, view.replicas, self._grace_s(view))
             requeue_s = self._options.unschedulable_recheck_s
@@ -310,6 +314,26 @@ class PoolReconciler:
         elif not note and state.is_stuck:
             self._notes.progressing(entry)
         state.is_stuck = bool(note)
+
+    def _policy_note(self, visit: Visit, census: Census) -> str:
+        """Return why members that are missing are not made: for want of a NetworkPolicy.
+
+        One that is under way is nothing to tell of.
+        """
+        state, template = visit.state, visit.template
+        is_short = census.total < visit.view.replicas
+        lack = self._blueprints.unprotected(template) if template is not None and is_short else None
+        if lack is None:
+            state.unprotected_since = None
+            return ""
+        now = self._clock.monotonic()
+        if state.unprotected_since is None:
+            state.unprotected_since = now
+        left_s = state.unprotected_since + _POLICY_UNDER_WAY_S - now
+        if lack.is_final or left_s <= 0:
+            return lack.text
+        visit.requeues.append(left_s)
+        return ""
 
     async def _report(self, visit: Visit, entry: PoolEntry, census: Census) -> None:
         """Write the counts if they changed, or come back when it is too early for that."""

@@ -31,6 +31,8 @@ class PoolState(msgspec.Struct):
     status_at: float | None = None
     differs_since: float | None = None
     is_stuck: bool = False
+    # Since when the pool has waited for the NetworkPolicy of its template.
+    unprotected_since: float | None = None
     _judge: tuple[TemplateView, Staleness] | None = None
 
     def judge(self, template: TemplateView) -> Staleness:
