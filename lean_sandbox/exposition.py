@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
+import anyio
 import anyio.lowlevel
 import structlog
 
@@ -22,6 +23,11 @@ from lean_sandbox.run.metrics_text import content_type, render
 __all__ = ["Scraper", "Source"]
 
 log = structlog.get_logger("metrics")
+
+# A page serves everybody who asks in this time: how often it is made is not up to its readers.
+_FRESH_S: Final = 1.0
+# A larger page is written as it is made, for each reader anew.
+_MOST_HELD_BYTES: Final = 1024 * 1024
 
 
 class Source(Protocol):
@@ -45,6 +51,8 @@ class Scraper:
         self._clock = clock
         self._sources = tuple(sources)
         self._incomplete = 0
+        self._rendering = anyio.Lock()
+        self._pages: dict[str, tuple[float, Answer]] = {}
 
     async def scrape(self) -> Exposition:
         """Read everything; lets other tasks run while it counts what the caches hold."""
@@ -103,11 +111,26 @@ class Scraper:
         async def handle(request: Request) -> Answer:
             if request.path != "/metrics":
                 return not_found(request)
-            form = content_type(request.accept)
-            blocks: list[bytes] = []
-            for block in render(await self.scrape(), form):
-                blocks.append(block.encode())
-                await anyio.lowlevel.checkpoint()
-            return Answer(200, b"".join(blocks), form)
+            return await self._page(content_type(request.accept))
 
         return handle
+
+    async def _page(self, form: str) -> Answer:
+        """Return the page: one made within the last second serves all who ask."""
+        async with self._rendering:
+            known = self._pages.get(form)
+            if known is not None and self._clock.monotonic() - known[0] < _FRESH_S:
+                return known[1]
+            self._pages.clear()
+            found = await self.scrape()
+            blocks: list[bytes] = []
+            size = 0
+            for block in render(found, form):
+                blocks.append(block.encode())
+                size += len(blocks[-1])
+                if size > _MOST_HELD_BYTES:
+                    return Answer(200, (block.encode() for block in render(found, form)), form)
+                await anyio.lowlevel.checkpoint()
+            answer = Answer(200, b"".join(blocks), form)
+            self._pages[form] = (self._clock.monotonic(), answer)
+            return answer

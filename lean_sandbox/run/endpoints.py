@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Final, TypeAlias
 from urllib.parse import parse_qsl
@@ -38,7 +38,7 @@ _IDLE_S: Final = 90.0
 # What an answer is given at least, however late in that time its request came.
 _ANSWER_S: Final = 30.0
 _MOST_CONNECTIONS: Final = 64
-_MOST_LINGERED: Final = 16
+_LINGER_S: Final = 1.0
 _BACKLOG: Final = 128
 _ACCEPT_PAUSE_S: Final = 1.0
 _PLAIN: Final = "text/plain; charset=utf-8"
@@ -64,10 +64,10 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """What to answer."""
+    """What to answer. A body in blocks is sent as they are made, and never held as a whole."""
 
     code: int
-    body: bytes
+    body: bytes | Iterator[bytes]
     content_type: str = _PLAIN
 
 
@@ -96,6 +96,7 @@ class _Head(msgspec.Struct, frozen=True, gc=False):
     method: str
     target: str
     accept: str
+    is_modern: bool
     keep_alive: bool
     has_body: bool
 
@@ -156,14 +157,17 @@ class Endpoint:
         tls: Callable[[], ssl.SSLContext] | None = None,
         most_connections: int = _MOST_CONNECTIONS,
     ) -> None:
-        """``tls`` gives the context for each new connection; ``None`` serves without TLS."""
+        """``tls`` gives the context for each new connection; ``None`` serves without TLS.
+
+        Every open connection counts towards the limit, whatever it is doing.
+        """
         self.name = name
         self._handler = handler
         self._clock = clock
         self._tls = tls
         self._most = most_connections
-        self._open = 0
-        # Connections that wait for a request, the one that waits longest first.
+        # By age; and those of them that wait for a request, the one that waits longest first.
+        self._open: dict[int, anyio.CancelScope] = {}
         self._idle: dict[int, anyio.CancelScope] = {}
         self._answers = Counters(families.ENDPOINT_ANSWERS)
         self._broken = Counters(families.ENDPOINT_BROKEN)
@@ -186,30 +190,39 @@ class Endpoint:
                     log.warning("accept_failed", listener=self.name, error=str(error))
                     await self._clock.sleep(_ACCEPT_PAUSE_S)
                     continue
-                if self._open >= self._most:
-                    await self._make_room()
-                group.start_soon(self._attend, stream)
+                if len(self._open) >= self._most:
+                    self._make_room()
+                scope = self._open[id(stream)] = anyio.CancelScope()
+                group.start_soon(self._attend, stream, scope)
 
-    async def _make_room(self) -> None:
-        """Turn away who has been silent for longest, for the newcomer has something to ask."""
+    def _make_room(self) -> None:
+        """Close a connection for a newcomer: the one silent for longest, else the oldest.
+
+        An honest peer is done in milliseconds; what is oldest under such a crowd is held on
+        purpose.
+        """
         self._broken.add(self.name, "crowded")
-        for scope in list(self._idle.values())[:1]:
-            scope.cancel()
+        oldest, scope = next(iter((self._idle or self._open).items()))
+        for held in (self._idle, self._open):
+            held.pop(oldest, None)
+        scope.cancel()
 
-    async def _attend(self, stream: ByteStream) -> None:
-        self._open += 1
+    async def _attend(self, stream: ByteStream, scope: anyio.CancelScope) -> None:
         deadline = _Deadline(self._clock)
         try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(deadline.watch, group.cancel_scope)
-                try:
-                    await self._converse(stream, deadline, group.cancel_scope)
-                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    self._broken.add(self.name, "reset")
-                group.cancel_scope.cancel()
+            with scope:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(deadline.watch, group.cancel_scope)
+                    try:
+                        await self._converse(stream, deadline, scope)
+                    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                        self._broken.add(self.name, "reset")
+                    group.cancel_scope.cancel()
         finally:
-            self._open -= 1
-            self._idle.pop(id(stream), None)
+            # One that made room is forgotten already, and its address may be another's by now.
+            for held in (self._open, self._idle):
+                if held.get(id(stream)) is scope:
+                    del held[id(stream)]
             if deadline.has_passed and deadline.matters:
                 self._broken.add(self.name, "timeout")
             with anyio.CancelScope(shield=True):
@@ -234,25 +247,32 @@ class Endpoint:
                 return
             except _RefusedError as refused:
                 await self._send(stream, text(refused.code, f"{refused}\n"), is_last=True)
-                await self._linger(raw)
+                await self._linger(raw, deadline)
                 return
             self._idle.pop(id(raw), None)
             deadline.set(_ANSWER_S, matters=True)
             answer = await self._answer(head)
             is_last = not head.keep_alive or head.has_body
-            await self._send(stream, answer, is_last=is_last, is_head=head.method == "HEAD")
+            await self._send(
+                stream,
+                answer,
+                is_last=is_last,
+                is_head=head.method == "HEAD",
+                is_modern=head.is_modern,
+            )
             if head.has_body:
-                await self._linger(raw)
+                await self._linger(raw, deadline)
             if is_last:
                 return
 
-    async def _linger(self, raw: ByteStream) -> None:
-        """Read on for a little, for closing over unread bytes would take the answer back."""
+    async def _linger(self, raw: ByteStream, deadline: _Deadline) -> None:
+        """Read on for a second, for closing over unread bytes would take the answer back."""
         if self._tls is not None:
             return
+        deadline.set(_LINGER_S, matters=False)
         await raw.send_eof()
         with suppress(anyio.EndOfStream):
-            for _ in range(_MOST_LINGERED):
+            while True:
                 await raw.receive(_CHUNK_BYTES)
 
     async def _wrap(self, raw: ByteStream, tls: Callable[[], ssl.SSLContext]) -> ByteStream | None:
@@ -282,48 +302,71 @@ class Endpoint:
             return text(500, "the answer could not be made; the log says why\n")
 
     async def _send(
-        self, stream: ByteStream, answer: Answer, *, is_last: bool, is_head: bool = False
+        self,
+        stream: ByteStream,
+        answer: Answer,
+        *,
+        is_last: bool,
+        is_head: bool = False,
+        is_modern: bool = True,
     ) -> None:
         self._answers.add(self.name, str(answer.code))
         lines = [
             f"HTTP/1.1 {answer.code} {_REASONS[answer.code]}",
             f"Content-Type: {answer.content_type}",
-            f"Content-Length: {len(answer.body)}",
             f"Date: {self._clock.now():%a, %d %b %Y %H:%M:%S} GMT",
             "X-Content-Type-Options: nosniff",
         ]
+        body = answer.body
+        if isinstance(body, bytes):
+            lines.append(f"Content-Length: {len(body)}")
+        elif is_modern:
+            lines.append("Transfer-Encoding: chunked")
         if answer.code == 405:
             lines.append("Allow: GET, HEAD")
         if is_last:
             lines.append("Connection: close")
         head = "\r\n".join((*lines, "", "")).encode("latin-1")
-        if is_head or len(answer.body) > _CHUNK_BYTES:
+        if is_head:
             await stream.send(head)
-        if not is_head:
-            body = answer.body
-            await stream.send(body if len(body) > _CHUNK_BYTES else head + body)
+        elif not isinstance(body, bytes):
+            await stream.send(head)
+            for block in filter(None, body):
+                await stream.send(b"%x\r\n%b\r\n" % (len(block), block) if is_modern else block)
+            if is_modern:
+                await stream.send(b"0\r\n\r\n")
+        elif len(body) > _CHUNK_BYTES:
+            await stream.send(head)
+            await stream.send(body)
+        else:
+            await stream.send(head + body)
 
 
 class _Deadline:
     """Ends a connection that takes too long. ``matters``: whether somebody waited for us then."""
 
-    __slots__ = ("_at", "_clock", "has_passed", "matters")
+    __slots__ = ("_at", "_clock", "_sooner", "has_passed", "matters")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._at = clock.monotonic() + _ANSWER_S
+        self._sooner = anyio.Event()
         self.has_passed = False
         # A handshake, and a request of which something has arrived, matter.
         self.matters = True
 
     def set(self, seconds: float, *, matters: bool) -> None:
-        """Start a new time. An earlier end than before is noticed when that one comes."""
-        self._at = self._clock.monotonic() + seconds
+        """Start a new time."""
+        at = self._clock.monotonic() + seconds
+        if at < self._at:
+            self._sooner.set()
+        self._at = at
         self.matters = matters
 
     async def watch(self, scope: anyio.CancelScope) -> None:
         while (left_s := self._at - self._clock.monotonic()) > 0.0:
-            await self._clock.sleep(left_s)
+            if await self._clock.wait(self._sooner, left_s):
+                self._sooner = anyio.Event()
         self.has_passed = True
         scope.cancel()
 
@@ -367,6 +410,7 @@ def _parse(head: bytes) -> _Head:
         method=asked[1].decode(),
         target=asked[2].decode(),
         accept=headers.get(b"accept", b"").decode("latin-1"),
+        is_modern=is_modern,
         keep_alive=is_modern and b"close" not in options,
         has_body=b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0",
     )

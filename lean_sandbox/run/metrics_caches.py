@@ -17,15 +17,26 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.run import metrics_families as families
-from lean_sandbox.run.metrics import Exposition, Labels
+from lean_sandbox.run.metrics import MOST_SERIES, Exposition, Labels, Living
 from lean_sandbox.watch.extension_objects import PoolEntry
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.store import Store
 
-__all__ = ["NO_OWNER", "UNKNOWN_TEMPLATE", "cache_size", "owned_by", "survey", "template_of"]
+__all__ = [
+    "NO_OWNER",
+    "UNKNOWN_TEMPLATE",
+    "UNKNOWN_TEMPLATE_OF_CLAIM",
+    "cache_size",
+    "owned_by",
+    "survey",
+    "template_of",
+]
 
 # What the labels say where there is nothing to tell.
 UNKNOWN_TEMPLATE: Final = "unknown"
+# On the metrics of claims, which cannot be joined with the others then (changes, v1.0.5).
+UNKNOWN_TEMPLATE_OF_CLAIM: Final = "__unknown__"
+_NO_TEMPLATE: Final = frozenset({UNKNOWN_TEMPLATE, UNKNOWN_TEMPLATE_OF_CLAIM})
 NO_OWNER: Final = "None"
 
 _PATIENCE_S = 5.0
@@ -52,8 +63,9 @@ def owned_by(entry: SandboxEntry) -> str:
 
 
 def template_of(entry: SandboxEntry) -> str:
-    """Return the template that a Sandbox was made from; empty when it does not say."""
-    return (entry.notes or {}).get(names.TEMPLATE_REF_ANNOTATION, "")
+    """Return the template that a Sandbox was made from; empty when it names none that can be."""
+    named = (entry.notes or {}).get(names.TEMPLATE_REF_ANNOTATION, "")
+    return named if names.is_object_name(named) else ""
 
 
 async def survey(
@@ -73,10 +85,12 @@ async def survey(
     }
     for pool in alive.values():
         assert pool.view is not None
-        where = (pool.key.namespace, pool.key.name, pool.view.template)
+        where = (pool.key.namespace, pool.key.name, _template_of_pool(pool))
         sizes |= {(*where, status): 0 for status in _STATUSES}
     for number, entry in enumerate(list(sandboxes), 1):
         labels = _labels(entry)
+        if labels not in counts and len(counts) >= MOST_SERIES:
+            labels = (*labels[:4], UNKNOWN_TEMPLATE, *labels[5:])
         counts[labels] = counts.get(labels, 0) + 1
         if alive and entry.owner is not None and not entry.is_deleting:
             held = alive.get((entry.key.namespace, entry.owner.uid))
@@ -87,6 +101,11 @@ async def survey(
             await anyio.lowlevel.checkpoint()
             if clock.monotonic() >= deadline:
                 return False
+    into.living = Living(
+        now_s=clock.monotonic(),
+        namespaces=frozenset(labels[0] for labels in counts),
+        templates=frozenset(labels[4] for labels in counts) | _NO_TEMPLATE,
+    )
     into.add(families.SANDBOXES, list(counts.items()))
     into.add(families.POOL_SIZE, list(sizes.items()))
     return True
@@ -109,9 +128,14 @@ def _labels(entry: SandboxEntry) -> Labels:
 
 
 def _member_labels(entry: SandboxEntry, pool: PoolEntry) -> Labels:
-    assert pool.view is not None
-    template = template_of(entry) or pool.view.template
+    template = template_of(entry) or _template_of_pool(pool)
     return (pool.key.namespace, pool.key.name, template, _member_status(entry.status))
+
+
+def _template_of_pool(pool: PoolEntry) -> str:
+    assert pool.view is not None
+    named = pool.view.template
+    return named if names.is_object_name(named) else UNKNOWN_TEMPLATE
 
 
 def _member_status(status: SandboxStatus | None) -> str:

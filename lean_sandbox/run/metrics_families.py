@@ -360,7 +360,7 @@ LOG_DROPPED: Final = _counter(
 SERIES_DROPPED: Final = _counter(
     "lean_sandbox_metric_values_dropped_total",
     (),
-    "Values not counted because their family has too many series.",
+    "Series dropped because their family had too many; the one counted longest ago goes first.",
 )
 SCRAPE_INCOMPLETE: Final = _counter(
     "lean_sandbox_scrapes_incomplete_total",

@@ -53,6 +53,13 @@ def with_ports(number: int) -> Json:
     return sandbox(f"one-{number}", spec={"operatingMode": "Suspended"}, pod_spec=pod_spec)
 
 
+def with_template_ref(number: int) -> Json:
+    """Return a suspended Sandbox whose annotations name no template that can exist."""
+    annotations = {"agents.x-k8s.io/sandbox-template-ref": f"{number}" + "x" * 200_000}
+    spec = {"operatingMode": "Suspended"}
+    return sandbox(f"one-{number}", spec=spec, metadata={"annotations": annotations})
+
+
 def with_additional_metadata(number: int) -> Json:
     """Return a claim that wants large annotations on its Pod."""
     spec = {"warmPoolRef": {"name": "p"}, "additionalPodMetadata": {"annotations": filler(number)}}
@@ -85,6 +92,7 @@ CASES: dict[Callable[[int], Json], str] = {
     with_template_annotations: "sandboxes",
     with_template_labels: "sandboxes",
     with_ports: "sandboxes",
+    with_template_ref: "sandboxes",
     with_additional_metadata: "sandboxclaims.extensions.agents.x-k8s.io",
     with_pool_name: "sandboxclaims.extensions.agents.x-k8s.io",
     with_template_name: "sandboxwarmpools.extensions.agents.x-k8s.io",

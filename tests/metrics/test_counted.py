@@ -9,7 +9,15 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_classic
 
 from lean_sandbox.api.telemetry import RequestRecord
-from lean_sandbox.run.metrics import Counters, Exposition, Family, Histograms, Kind, dropped_series
+from lean_sandbox.run.metrics import (
+    Counters,
+    Exposition,
+    Family,
+    Histograms,
+    Kind,
+    Living,
+    dropped_series,
+)
 from lean_sandbox.run.metrics_requests import RequestTimes
 from lean_sandbox.run.metrics_text import OPENMETRICS, TEXT, render
 from tests.metrics.scrape import Scraped, scraping
@@ -155,7 +163,7 @@ def test_a_histogram_reads_back_as_it_was_filled(values: list[int]) -> None:
 
 
 def test_too_many_series_are_dropped_and_counted() -> None:
-    """Known label values go on counting; new ones beyond the limit cost nothing and are told."""
+    """New label values always count; beyond the limit the one counted longest ago gives way."""
     counters, histograms = Counters(COUNTER, most=2), Histograms(HISTOGRAM, most=1)
     before = dropped_series()
     for name in ("a", "b", "c", "a", "d"):
@@ -164,9 +172,30 @@ def test_too_many_series_are_dropped_and_counted() -> None:
     found = Exposition()
     counters.collect(found)
     histograms.collect(found)
-    assert found.families["a_total"][1] == [(("a", ""), 2), (("b", ""), 1)]
-    assert [labels for labels, _ in found.families["h"][1]] == [("a",)]
-    assert dropped_series() - before == 2 + 3
+    assert found.families["a_total"][1] == [(("a", ""), 1), (("d", ""), 1)]
+    assert [labels for labels, _ in found.families["h"][1]] == [("d",)]
+    assert dropped_series() - before == 3 + 4
+
+
+@pytest.mark.parametrize("place", ["namespace", "sandbox_template"])
+def test_series_go_an_hour_after_the_last_sandbox(place: str) -> None:
+    """What still has Sandboxes, or has them again, keeps its series; others lose them in time."""
+    counters = Counters(Family("a_total", Kind.COUNTER, ("x", place), "Counts."))
+    for name in ("here", "away", "back"):
+        counters.add("x", name)
+
+    def shown(now_s: float, *names: str) -> list[str]:
+        found = Exposition()
+        alive = frozenset(names)
+        found.living = Living(now_s=now_s, namespaces=alive, templates=alive)
+        counters.collect(found)
+        return sorted(labels[1] for labels, _ in found.families["a_total"][1])
+
+    assert shown(0.0, "here") == ["away", "back", "here"]
+    assert shown(3000.0, "here", "back") == ["away", "back", "here"]
+    assert shown(3600.0, "here") == ["back", "here"]
+    assert shown(7000.0, "here") == ["back", "here"]
+    assert shown(7200.0, "here") == ["here"]
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,7 @@ async def test_a_silent_peer_is_given_up(sent: bytes, is_counted: bool) -> None:
             await stream.send(sent)
         await settle(served)
         await served.clock.advance(89.0)
-        assert served.endpoint._open == 1
+        assert len(served.endpoint._open) == 1
         await served.clock.advance(1.0)
         assert await rest_of(stream) == b""
         await served.until(lambda: not served.endpoint._open)
@@ -281,7 +281,7 @@ async def test_a_connection_that_is_used_lives_on() -> None:
             await stream.send(GET)
             assert await one_answer(buffered) == b"/a {}"
             await served.clock.advance(60.0)
-        assert served.endpoint._open == 1
+        assert len(served.endpoint._open) == 1
 
 
 async def test_a_crowd_of_idle_peers_keeps_nobody_out() -> None:
@@ -299,6 +299,57 @@ async def test_a_crowd_of_idle_peers_keeps_nobody_out() -> None:
         for stream in idle:
             await stream.aclose()
     assert served.counted()["metrics", "crowded"] == 1
+
+
+SILENT = b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+
+
+@pytest.mark.parametrize("data", [SILENT, GET * 3, b"GET /a HTT"], ids=["body", "unread", "head"])
+async def test_no_crowd_is_larger_than_the_limit(data: bytes) -> None:
+    """Connections in any state make room, the oldest first, and the next request is answered."""
+    large = b"x" * 8_000_000
+
+    async def much(request: Request) -> Answer:
+        return Answer(200, large) if request.path == "/a" else await echo(request)
+
+    async with serve(much, most=8) as served:
+        crowd = []
+        for number in range(40):
+            crowd.append(await served.connect())
+            await crowd[-1].send(data)
+            await served.until(lambda: len(served.endpoint._open) == min(len(crowd), 8))
+            assert len(served.endpoint._open) <= 8, number
+        assert (await served.say(b"GET /b HTTP/1.0\r\n\r\n")).endswith(b"/b {}")
+        for stream in crowd:
+            await anyio.aclose_forcefully(stream)
+    assert served.counted()["metrics", "crowded"] == 33
+
+
+async def test_a_body_that_is_not_sent_is_waited_for_one_second() -> None:
+    """A request with a body is answered at once; its connection ends a second later."""
+    async with serve() as served, await served.connect() as stream:
+        await stream.send(SILENT)
+        with anyio.fail_after(10):
+            assert (await stream.receive()).startswith(b"HTTP/1.1 405 ")
+        await settle(served)
+        assert len(served.endpoint._open) == 1
+        await served.clock.advance(1.0)
+        await served.until(lambda: not served.endpoint._open)
+
+
+@pytest.mark.parametrize(("version", "ending"), [(b"1.1", b"0\r\n\r\n"), (b"1.0", b"two")])
+async def test_a_body_in_blocks_is_sent_as_it_is_made(version: bytes, ending: bytes) -> None:
+    """In chunks, so that its end is certain; to older clients until the connection ends."""
+
+    async def blocks(_request: Request) -> Answer:
+        return Answer(200, iter([b"one", b"", b"two"]))
+
+    data = b"GET /a HTTP/" + version + b"\r\nHost: x\r\nConnection: close\r\n\r\n"
+    async with serve(blocks) as served:
+        answer = await served.say(data)
+    assert (b"Transfer-Encoding: chunked" in answer) == (version == b"1.1")
+    assert answer.endswith(ending)
+    assert (b"3\r\none\r\n3\r\ntwo\r\n" in answer) == (version == b"1.1")
 
 
 async def test_a_failing_accept_is_counted_and_tried_again(

@@ -16,14 +16,12 @@ from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.run import metrics_families as families
 from lean_sandbox.run.metrics import Counters, Exposition, Histograms
-from lean_sandbox.run.metrics_caches import template_of
+from lean_sandbox.run.metrics_caches import UNKNOWN_TEMPLATE_OF_CLAIM, template_of
 from lean_sandbox.watch.extension_objects import ClaimEntry
 from lean_sandbox.watch.objects import SandboxEntry
 
 __all__ = ["ClaimMetrics"]
 
-# Other than on the metrics of Sandboxes, with which these cannot be joined then (changes, v1.0.5).
-UNKNOWN_TEMPLATE: Final = "__unknown__"
 _MOST_NOTED: Final = 512
 
 
@@ -72,10 +70,10 @@ class ClaimMetrics:
             creator = (entry.labels or {}).get(names.CREATED_BY_LABEL)
             self._creations.add(
                 entry.key.namespace,
-                template_of(sandbox) or UNKNOWN_TEMPLATE,
+                template_of(sandbox) or UNKNOWN_TEMPLATE_OF_CLAIM,
                 launch,
                 # The pool a member came from is the one its claim asks for; no other is taken.
-                entry.view.pool if entry.view is not None else "",
+                _pool_of(entry),
                 "ready" if is_ready else "not_ready",
                 names.normalise_created_by(creator) or names.CREATED_BY_UNKNOWN,
             )
@@ -92,7 +90,7 @@ class ClaimMetrics:
         labels = sandbox.labels or {}
         is_warm = labels.get(names.LAUNCH_TYPE_LABEL) == names.LAUNCH_TYPE_WARM
         launch = names.LAUNCH_TYPE_WARM if is_warm else names.LAUNCH_TYPE_COLD
-        template = template_of(sandbox) or UNKNOWN_TEMPLATE
+        template = template_of(sandbox) or UNKNOWN_TEMPLATE_OF_CLAIM
         for histograms, began in (
             (self._startup, annotations.get(names.WEBHOOK_FIRST_OBSERVED_AT_ANNOTATION)),
             (self._controller_startup, first_observed),
@@ -104,6 +102,11 @@ class ClaimMetrics:
         took_ms = _creation_ms(sandbox)
         if took_ms is not None:
             self._creation.observe(took_ms, entry.key.namespace, launch, template)
+
+
+def _pool_of(entry: ClaimEntry) -> str:
+    named = entry.view.pool if entry.view is not None else ""
+    return named if not named or names.is_object_name(named) else UNKNOWN_TEMPLATE_OF_CLAIM
 
 
 def _between_ms(began: str | None, end: datetime) -> int | None:
