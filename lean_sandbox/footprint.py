@@ -15,20 +15,30 @@ from lean_sandbox.clock import Clock
 
 __all__ = ["release_free_memory", "trim_when_idle"]
 
+# Of mallopt(3). Blocks from this size on come from the system and go back to it when freed.
+# Left alone, the C library raises the size to that of the largest block freed, and what large
+# objects leave behind stays: 16 MiB after forty Sandboxes with 250 kB each.
+_M_MMAP_THRESHOLD = -3
+_LARGE_BYTES = 128 * 1024
 _LOOK_EVERY_S = 1.0
 _MOST_LOOKS = 120
 
 
 def release_free_memory() -> bool:
-    """Hand free memory back to the system; false where the C library cannot."""
+    """Hand free memory back to the system, and large blocks from now on whenever they are freed.
+
+    Returns false where the C library cannot.
+    """
     gc.collect()
     if sys.platform != "linux":
         return False
     import ctypes  # noqa: PLC0415 -- only wanted once, and not everywhere
 
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is None:
+    library = ctypes.CDLL(None)
+    trim, tune = getattr(library, "malloc_trim", None), getattr(library, "mallopt", None)
+    if trim is None or tune is None:
         return False
+    tune(_M_MMAP_THRESHOLD, _LARGE_BYTES)
     return bool(trim(0))
 
 

@@ -102,7 +102,12 @@ def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
     key = old.key if old is not None else key_of(row.namespace, row.name)
     annotations = row.annotations or {}
     pod_name = annotations.get(names.POD_NAME_ANNOTATION)
+    if pod_name is not None:
+        pod_name = names.clipped_name(pod_name)
     notes = chosen(annotations, _NOTES)
+    if notes is not None and names.TEMPLATE_REF_ANNOTATION in notes:
+        named = notes[names.TEMPLATE_REF_ANNOTATION]
+        notes[names.TEMPLATE_REF_ANNOTATION] = names.clipped_name(named)
     if notes is not None and names.TRACE_CONTEXT_ANNOTATION not in notes:
         # A trace belongs to one object; a template to many.
         notes = shared_map(notes)

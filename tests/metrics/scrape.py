@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lean_sandbox.serving import Listeners
 from lean_sandbox.settings import Settings
+from tests.support.clock import FakeClock
 from tests.support.world import World
 
 __all__ = ["ON_FREE_PORTS", "Scraped", "scraping", "serving"]
@@ -67,8 +68,9 @@ def _frozen(labels: Labels) -> str:
 class Scraper:
     """A client of the listeners of a world."""
 
-    def __init__(self, listeners: Listeners, client: httpx.AsyncClient) -> None:
+    def __init__(self, listeners: Listeners, client: httpx.AsyncClient, clock: FakeClock) -> None:
         self.listeners = listeners
+        self.clock = clock
         self.client = client
 
     def url(self, path: str, listener: str = "metrics") -> str:
@@ -93,7 +95,7 @@ async def serving(world: World, **settings: Any) -> AsyncIterator[Scraper]:
     listeners = Listeners(wanted, world.controller, world.clock)
     async with anyio.create_task_group() as group, httpx.AsyncClient() as client:
         group.start_soon(listeners.run)
-        yield Scraper(listeners, client)
+        yield Scraper(listeners, client, world.clock)
         group.cancel_scope.cancel()
 
 

@@ -67,6 +67,7 @@ async def test_metrics_are_served_over_tls_and_not_without(folders: tuple[Path, 
         with pytest.raises(httpx.HTTPError):
             await scraper.get("/metrics")
         probe = await scraper.get("/healthz", "health")
+        await scraper.clock.advance(1.0)
         counted = (await ask(scraper, first)).text
     assert "agent_sandbox_build_info" in answer.text
     assert probe.status_code == 200
