@@ -65,7 +65,7 @@ async def test_readiness_waits_for_every_list_and_says_which_is_missing() -> Non
         listeners = Listeners(Settings(**ON_FREE_PORTS), controller, clock)
         async with anyio.create_task_group() as group, httpx.AsyncClient() as client:
             group.start_soon(listeners.run)
-            scraper = Scraper(listeners, client)
+            scraper = Scraper(listeners, client, clock)
             before = await scraper.get("/readyz", "health")
             group.start_soon(controller.run)
             with anyio.fail_after(10):
