@@ -164,6 +164,10 @@ class WorkQueue(Generic[K]):
         """Whether a key runs or may run now; one that is due only later does not count."""
         return len(self._ready) > 0 or bool(self._running)
 
+    def is_busy_beside(self, key: K) -> bool:
+        """Return whether a key other than this one runs, or any may run now."""
+        return len(self._ready) > 0 or len(self._running) > (key in self._running)
+
     @property
     def is_closed(self) -> bool:
         """Whether :meth:`close` was called."""

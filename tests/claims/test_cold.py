@@ -107,6 +107,8 @@ async def test_a_missing_pool_is_told_after_a_live_look() -> None:
         )
         assert len(world.requests("get", "sandboxwarmpools")) == 1
         assert world.find("sandboxes", "c") is None
+        # By then it says, too, since when it is known.
+        await world.advance(2.0)
         world.forget_requests()
         await world.advance(300.0)
         assert not world.asked(events=True)

@@ -39,6 +39,8 @@ async def test_a_configuration_that_cannot_work_is_told_as_the_sandbox_tells_it(
         await world.advance(3.0)
         theirs = condition(world.get("a.b"), "Ready")
         assert ready_of(world, "a.b") == ("False", "InvalidConfiguration", theirs["message"])
+        # By then it says, too, since when it is known.
+        await world.advance(40.0)
         world.forget_requests()
         await world.advance(600.0)
         assert not world.asked()

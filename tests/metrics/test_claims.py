@@ -97,6 +97,18 @@ async def test_a_beginning_that_says_nothing_is_left_out(
     assert stamped == NOW
 
 
+async def test_a_claim_whose_status_fails_first_is_measured_once() -> None:
+    """Its annotations may be there before its status; one sample each follows the status."""
+    async with open_claims("m1") as world:
+        world.plane.fail_next("patch", "sandboxclaims/status", 500)
+        await world.create(claim())
+        await world.advance(2.0)
+        assert ready_of(world)[0] == "True"
+        found = await scraping(world)
+        assert ready_at(world) == NOW
+    assert samples(found) == {WEBHOOK: 0, CONTROLLER: 1, CLIENT: 0, CREATION: 1}
+
+
 async def test_the_controllers_own_time_counts_from_its_first_sight() -> None:
     """A claim that waits for its member is measured from when it was seen, not from the binding."""
     async with open_claims("m1", ready=False) as world:

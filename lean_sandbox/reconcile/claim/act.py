@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -63,6 +64,11 @@ class ClaimAct:
             SANDBOXCLAIMS, key.namespace, key.name, SandboxClaim, **self._options
         )
 
+    def learn_claim(self, claim: SandboxClaim) -> None:
+        """Remember what :meth:`peek_claim` has shown, and look at the claim again."""
+        entry, _ = self._claims.learn_full(claim)
+        self._queue.add(entry.key, reason="written by others")
+
     async def patch_status(
         self,
         entry: ClaimEntry,
@@ -78,8 +84,32 @@ class ClaimAct:
         body: dict[str, Any] = {"status": patch}
         if version:
             body["metadata"] = {"resourceVersion": version}
+        return await self._send_status(entry, body, status)
+
+    async def set_first_status(
+        self, entry: ClaimEntry, patch: dict[str, Any], status: SandboxClaimStatus
+    ) -> bool:
+        """Write the status of a claim that has none yet; false when the claim is gone. One PATCH.
+
+        Unlike a version, what is tested here holds whoever annotates the claim meanwhile. Raises
+        Invalid when the claim has a status by now, or is another one.
+        """
+        body: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": entry.uid},
+            {"op": "test", "path": "/status", "value": None},
+            {"op": "add", "path": "/status", "value": patch},
+        ]
+        return await self._send_status(entry, body, status)
+
+    async def _send_status(
+        self,
+        entry: ClaimEntry,
+        body: list[dict[str, Any]] | dict[str, Any],
+        status: SandboxClaimStatus,
+    ) -> bool:
+        send = self._client.json_patch if isinstance(body, list) else self._client.merge_patch
         with suppress(NotFound), self._claims.writing(entry.key):
-            answer = await self._client.merge_patch(
+            answer = await send(
                 SANDBOXCLAIMS,
                 entry.key.namespace,
                 entry.key.name,
@@ -89,11 +119,13 @@ class ClaimAct:
                 accept=METADATA_ACCEPT,
                 **self._options,
             )
-            self._learn_claim(entry.key, answer).status = status
+            learned = self._learn_claim(entry.key, answer)
+            if learned.uid == answer.metadata.uid:
+                learned.status = status
             return True
         return False
 
-    async def annotate(self, entry: ClaimEntry, changes: dict[str, str | None]) -> None:
+    async def annotate(self, entry: ClaimEntry, changes: Mapping[str, str | None]) -> None:
         """Set or remove annotations of the claim, behind everything else. One PATCH.
 
         The label of older days that named the Sandbox goes with the first of them.

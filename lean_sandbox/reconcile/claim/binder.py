@@ -99,6 +99,7 @@ class Binder:
         act: ClaimAct,
         notes: ClaimNotes,
         wakes: Wakes,
+        trace_of: Callable[[ClaimEntry], str],
         *,
         clock: Clock,
         grace_s: float,
@@ -109,6 +110,7 @@ class Binder:
         self._act = act
         self._notes = notes
         self._wakes = wakes
+        self._trace_of = trace_of
         self._clock = clock
         self._grace_s = grace_s
         self._freshness = Freshness(act)
@@ -291,10 +293,23 @@ class Binder:
             f"completing adoption of {held.key.name} for claim {entry.key.name}", str(refused)
         ) from refused
 
+    def _facts_of(self, entry: ClaimEntry) -> ClaimFacts:
+        """Return what of a claim goes into its Sandbox."""
+        view = entry.view
+        return ClaimFacts(
+            name=entry.key.name,
+            namespace=entry.key.namespace,
+            uid=entry.uid,
+            created_by=(entry.labels or {}).get(names.CREATED_BY_LABEL, ""),
+            trace_context=self._trace_of(entry),
+            additional_labels=view.additional_labels if view is not None else None,
+            additional_annotations=view.additional_annotations if view is not None else None,
+        )
+
     async def _patch_over(self, entry: ClaimEntry, held: SandboxEntry) -> SandboxEntry:
         assert held.owner is not None
         assert entry.view is not None
-        facts = facts_of(entry)
+        facts = self._facts_of(entry)
         template = self._blueprints.known_template_of(Key(entry.key.namespace, entry.view.pool))
         ref_hash = (held.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL, "")
         current = held.view.template_metadata if held.view is not None else None
@@ -329,7 +344,7 @@ class Binder:
         """
         assert entry.view is not None
         template = await self._template(entry)
-        body = build_cold_sandbox(facts_of(entry), spec, template)
+        body = build_cold_sandbox(self._facts_of(entry), spec, template)
         lack = self._blueprints.unprotected(template)
         if lack is not None:
             fault = ClaimFault.POLICY_IMPOSSIBLE if lack.is_final else ClaimFault.POLICY_PENDING
@@ -390,7 +405,7 @@ class Binder:
                 template = await self._template(entry)
             except ClaimError as error:
                 raise error.prefixed("failed to get template for metadata propagation") from error
-        facts = facts_of(entry)
+        facts = self._facts_of(entry)
         desired = desired_pod_metadata(template, facts, ref_hash=template.ref_hash)
         view = sandbox.view
         labels = sandbox.labels or {}
@@ -442,20 +457,6 @@ def _is_same_base(fresh: SandboxEntry, held: SandboxEntry) -> bool:
         held.owner,
         held.labels,
         held.annotations,
-    )
-
-
-def facts_of(entry: ClaimEntry) -> ClaimFacts:
-    """Return what of a claim goes into its Sandbox."""
-    view = entry.view
-    return ClaimFacts(
-        name=entry.key.name,
-        namespace=entry.key.namespace,
-        uid=entry.uid,
-        created_by=(entry.labels or {}).get(names.CREATED_BY_LABEL, ""),
-        trace_context=(entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION, ""),
-        additional_labels=view.additional_labels if view is not None else None,
-        additional_annotations=view.additional_annotations if view is not None else None,
     )
 
 

@@ -87,6 +87,7 @@ class ClaimController:
             clock=clock,
             observes=options.observes,
             stand_back=StandBack(lambda: self.is_busy, clock, longest_s=_LONGEST_ANNOTATION_WAIT_S),
+            others_are_served=self.queue.is_busy_beside,
         )
         self._binder = Binder(
             caches,
@@ -95,6 +96,7 @@ class ClaimController:
             self._act,
             notes,
             wakes,
+            self.annotator.trace_of,
             clock=clock,
             grace_s=options.candidate_grace_s,
         )
@@ -140,8 +142,11 @@ class ClaimController:
         entry = self._extensions.claims.get(key)
         if self._tracing is None or entry is None:
             return await self._reconciler.reconcile(key)
-        parent = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION)
-        with self._tracing.span("ReconcileSandboxClaim", _attributes(entry), parent):
+        parent = self.annotator.trace_of(entry)
+        with self._tracing.span("ReconcileSandboxClaim", _attributes(entry), parent or None):
+            carrier = None if parent else self._tracing.carrier()
+            if carrier is not None:
+                self.annotator.begin_trace(entry, carrier)
             return await self._reconciler.reconcile(key)
 
     def _note_waiting(self, key: Key, arrivals: int) -> None:

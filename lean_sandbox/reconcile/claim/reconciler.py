@@ -1,8 +1,8 @@
 """One pass over one claim (claims, section 3).
 
 What a waiting client needs comes first: the patch that takes a member over and the status that
-names it. Annotations and Events follow behind, coalesced. A pass over a bound claim whose Sandbox
-says nothing new makes no request.
+names it, with the annotations beside it. Events follow behind. A pass over a bound claim whose
+Sandbox says nothing new makes no request.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lean_sandbox.model.claim_status import (
     requeue_after_s,
     sandbox_not_owned,
 )
-from lean_sandbox.model.conditions import find
+from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.reconcile.blueprints import LookedForLatelyError
 from lean_sandbox.reconcile.claim.act import ClaimAct
 from lean_sandbox.reconcile.claim.binder import Binder, StillWaitingError
@@ -73,7 +73,7 @@ class ClaimFailedError(Exception):
 class Annotator(Protocol):
     """Takes annotations to be written when nothing more urgent is to be done."""
 
-    def bound(self, entry: ClaimEntry, sandbox: str) -> None:
+    def bound(self, entry: ClaimEntry, sandbox: str, *, is_ready: bool) -> None:
         """Note which Sandbox the claim has."""
 
     def ready(self, entry: ClaimEntry, *, is_known: bool) -> str | None:
@@ -82,8 +82,11 @@ class Annotator(Protocol):
         Returns when the claim was first seen ("": not known), ``None`` if this was noted before.
         """
 
+    def unready(self, entry: ClaimEntry, *, is_refused: bool) -> None:
+        """Note that the claim is not ready, because something is wrong or because it takes time."""
+
     def forget(self, uid: str) -> None:
-        """Forget when a claim was first seen, for it is gone or was ready before."""
+        """Forget a claim that is gone, or was ready before."""
 
 
 class ClaimReconciler:
@@ -115,6 +118,8 @@ class ClaimReconciler:
         self._status = StatusWriter(extensions.claims, caches, act)
         # By uid of the claim: how many creates in a row met a Sandbox that could not be read.
         self._collisions: dict[str, int] = {}
+        # By uid of a claim that becomes ready, until its status says so: when it was first seen.
+        self._unmeasured: dict[str, str] = {}
 
     async def reconcile(self, key: Key) -> Result:
         """Make one pass; raises :class:`ClaimFailedError` when it has to be repeated."""
@@ -244,12 +249,15 @@ class ClaimReconciler:
         expires_now = error is None and self._has_expired(entry, new)
         if expires_now:
             new = expired_claim_status(new, entry.generation, now)
+        if not expires_now:
+            # Before the status, so that the annotations go out beside it.
+            self._annotate(entry, old, new, sandbox, is_refused=error is not None)
         written = await self._status.write(entry, old, new)
         if expires_now:
             self._notes.expired(entry)
             return Result(requeue_after_s=_EXPIRED_REQUEUE_S)
-        if written and sandbox is not None:
-            self._record(entry, old, new, sandbox)
+        if written and sandbox is not None and entry.uid in self._unmeasured:
+            self._metrics.first_ready(entry, sandbox, self._unmeasured.pop(entry.uid))
         left_s = time_left_s(entry.view, find(new.conditions, names.FINISHED), now)
         collisions = self._count(entry, error)
         if error is not None and error.fault.retry is Retry.BACKOFF:
@@ -267,25 +275,34 @@ class ClaimReconciler:
     def forget(self, uid: str) -> None:
         """Forget a claim that is gone."""
         self._collisions.pop(uid, None)
+        self._unmeasured.pop(uid, None)
 
-    def _record(
+    def _annotate(
         self,
         entry: ClaimEntry,
         old: SandboxClaimStatus,
         new: SandboxClaimStatus,
-        sandbox: SandboxEntry,
+        sandbox: SandboxEntry | None,
+        *,
+        is_refused: bool,
     ) -> None:
+        """Have the annotations written that tell of what a status says."""
+        is_ready = is_true(new.conditions, names.READY)
+        if not is_ready:
+            self._annotator.unready(entry, is_refused=is_refused)
+        if sandbox is None:
+            return
         annotations, key = entry.annotations or {}, names.SANDBOX_NAME_ANNOTATION
         # The annotation marks a Sandbox that came from a pool; one of the claim's own has its name.
         is_noted = sandbox.key.name in (entry.key.name, annotations.get(key))
         if key in (entry.labels or {}) or not is_noted:
-            self._annotator.bound(entry, sandbox.key.name)
+            self._annotator.bound(entry, sandbox.key.name, is_ready=is_ready)
         is_stamped = bool(annotations.get(names.CLAIM_FIRST_READY_AT_ANNOTATION))
         match first_ready_recording(old, new, is_stamped=is_stamped):
             case Recording.OBSERVE:
                 first_seen = self._annotator.ready(entry, is_known=True)
                 if first_seen is not None:
-                    self._metrics.first_ready(entry, sandbox, first_seen)
+                    self._unmeasured[entry.uid] = first_seen
             case Recording.BACKFILL:
                 self._annotator.ready(entry, is_known=False)
             case Recording.DRAIN:

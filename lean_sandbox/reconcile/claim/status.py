@@ -1,13 +1,15 @@
 """Writing the status of claims, and never over the word of another process.
 
-The patch that binds carries the version of the claim it was decided on. A Sandbox can be taken by
-one adopter only, but two processes could each take one for the same claim; of those the first to
-write the status wins. Every later patch goes without a version: it only follows the Sandbox.
+The patch that binds is guarded. A Sandbox can be taken by one adopter only, but two processes could
+each take one for the same claim; of those the first to write the status wins. For a claim without
+a status, as nearly all are, the patch tests that it has none, so that annotations may be written
+beside it; for others it carries the version of the claim that it was decided on. Every later patch
+goes without a guard: it only follows the Sandbox.
 """
 
 from __future__ import annotations
 
-from lean_sandbox.api.errors import Conflict
+from lean_sandbox.api.errors import Conflict, Invalid
 from lean_sandbox.model.claim import SandboxClaimStatus
 from lean_sandbox.model.claim_status import claim_status_patch
 from lean_sandbox.model.meta import controller_of
@@ -19,6 +21,7 @@ from lean_sandbox.watch.store import Key, Store
 __all__ = ["StatusWriter"]
 
 _MOST_PATCHES = 5
+_NO_STATUS = SandboxClaimStatus()
 
 
 class StatusWriter:
@@ -44,12 +47,14 @@ class StatusWriter:
             return True
         if not new.bound.name or new.bound.name == old.bound.name:
             return await self._act.patch_status(entry, patch, new)
-        version = self._version_of(entry)
+        version = "" if old == _NO_STATUS else self._version_of(entry)
         for patches in range(1, _MOST_PATCHES + 1):
             try:
+                if not version:
+                    return await self._act.set_first_status(entry, patch, new)
                 return await self._act.patch_status(entry, patch, new, version=version)
-            except Conflict:
-                if patches == _MOST_PATCHES:
+            except (Conflict, Invalid) as refused:
+                if patches == _MOST_PATCHES or (version and isinstance(refused, Invalid)):
                     raise
             fresh = await self._act.peek_claim(entry.key)
             if fresh is None or fresh.metadata.uid != entry.uid:
@@ -57,6 +62,8 @@ class StatusWriter:
             if fresh.metadata.deletionTimestamp:
                 return False
             if await self._is_bound_elsewhere(entry, fresh.status.bound.name, new.bound.name):
+                # The answer to a write of ours that is under way may hide the event of that status.
+                self._act.learn_claim(fresh)
                 await self._give_up(entry, new.bound.name)
                 return False
             version = fresh.metadata.resourceVersion
