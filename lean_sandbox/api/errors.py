@@ -76,6 +76,7 @@ __all__ = [
     "UnsupportedMediaType",
     "from_response",
     "from_status",
+    "is_from_the_future",
     "said",
 ]
 
@@ -334,6 +335,13 @@ class ConfigError(ControlPlaneError):
         place = ": ".join(part for part in (source, field) if part)
         text = f"{place}: {problem}" if place else problem
         super().__init__(f"{text}. Way out: {way_out}" if way_out else text)
+
+
+def is_from_the_future(error: ControlPlaneError) -> bool:
+    """Tell whether a request was refused for a version that its server has not reached yet."""
+    return isinstance(error, ApiError) and any(
+        cause.reason == "ResourceVersionTooLarge" for cause in error.causes
+    )
 
 
 def said(error: BaseException) -> str:

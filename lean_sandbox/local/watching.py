@@ -222,7 +222,9 @@ class Watches:
             if watch.plan.bookmarks and (watch.is_bookmark_due or now >= next_bookmark):
                 watch.is_bookmark_due = False
                 next_bookmark = now + self._interval_s
-                await send(self._bookmark(watch))
+                # One that was opened at a version of the future gets none before that is reached.
+                if self._version() >= watch.plan.start:
+                    await send(self._bookmark(watch))
                 continue
             watch.wake = anyio.Event()
             until = min(end, next_bookmark) if watch.plan.bookmarks else end
@@ -230,8 +232,7 @@ class Watches:
 
     def _bookmark(self, watch: Watch) -> bytes:
         # Nothing waits to be sent, so the stream stands where the store does.
-        version = max(self._version(), watch.plan.start)
-        return self._renderer.bookmark(watch.plan.kind, version, watch.plan.form)
+        return self._renderer.bookmark(watch.plan.kind, self._version(), watch.plan.form)
 
     def _opening(self, watch: Watch) -> tuple[bytes, bool]:
         plan = watch.plan

@@ -85,7 +85,7 @@ def template_from_row(row: MetaRow, old: TemplateEntry | None) -> TemplateEntry:
         is_deleting=row.deletion_timestamp is not None,
         labels=chosen(row.labels, TEMPLATE_LABELS),
     )
-    if old is not None and old.generation == generation:
+    if old is not None and old.generation == generation and old.version:
         entry.view, entry.fault = old.view, old.fault
     return entry
 

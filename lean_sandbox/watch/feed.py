@@ -33,11 +33,12 @@ from lean_sandbox.watch.wire import (
     RawLine,
     TableRow,
     WatchLine,
+    as_version,
     column_positions,
     readable,
 )
 
-__all__ = ["Feed", "UnreadableForm", "WatchStatistics"]
+__all__ = ["Feed", "UnreadableForm", "WatchStatistics", "WentBackError"]
 
 E = TypeVar("E", bound=Entry)
 T = TypeVar("T")
@@ -53,6 +54,10 @@ _DOUBTS_IN = 4
 _RECENT_ROWS = 1024
 # msgspec decodes texts when it comes to them, and lets Python complain about bytes that are none.
 _ODD_OBJECT = (msgspec.ValidationError, UnicodeDecodeError)
+
+
+class WentBackError(ProtocolFault):
+    """A watch shows a version below the one it was opened at: its store is an older one."""
 
 
 class UnreadableForm(ProtocolFault):
@@ -118,13 +123,22 @@ class Feed(Generic[E]):
 
     def page(self, body: bytes, *, initial: bool) -> ListMeta:
         """Take one page of a list and return its head. Raises ProtocolFault."""
-        try:
-            page = _patiently(self._decode_page, body)
-        except ODD as error:
-            raise self._garbage("a list page", error) from error
+        page = self._split(body)
+        if self._intake.went_back(self._namespace, page.metadata.resource_version):
+            self._log.warning("store_restored", version=page.metadata.resource_version)
         for raw in page.items or ():
             self._whole(EventType.ADDED, bytes(raw), initial=initial)
         return page.metadata
+
+    def check_list(self, body: bytes) -> None:
+        """Raise WentBackError if a list is older than what has been taken in; take nothing in."""
+        self._check_advance(self._split(body).metadata.resource_version)
+
+    def _split(self, body: bytes) -> Page[msgspec.Raw]:
+        try:
+            return _patiently(self._decode_page, body)
+        except ODD as error:
+            raise self._garbage("a list page", error) from error
 
     def listed_line(self, line: bytes, *, initial: bool) -> str | None:
         """Take a line of a list that comes as a stream; return its version at the marked end.
@@ -193,7 +207,7 @@ class Feed(Generic[E]):
             meta = self._metadata(event.object)
             self._bookmark(meta.resource_version if meta is not None else "")
             return
-        self.version = self._event(event, line, initial=False) or self.version
+        self._advance(self._event(event, line, initial=False))
 
     def _event(self, event: RawLine, line: bytes, *, initial: bool) -> str:
         """Take an event of a whole object and return its version, "" when that is not readable."""
@@ -241,7 +255,7 @@ class Feed(Generic[E]):
 
     def _watched_row(self, event_type: EventType, meta: MetaRow) -> None:
         self._row(event_type, meta)
-        self.version = meta.resource_version or self.version
+        self._advance(meta.resource_version)
         if self._on_event is not None:
             self._on_event(meta.namespace)
 
@@ -261,7 +275,7 @@ class Feed(Generic[E]):
             is_doubt = False
             meta = MetaRow(name=key.name, namespace=namespace, resource_version=version)
             self._skip(b"", error, meta)
-        self.version = version
+        self._advance(version)
         if self._on_event is not None:
             self._on_event(namespace)
         self._weigh(doubts=int(is_doubt))
@@ -339,7 +353,21 @@ class Feed(Generic[E]):
 
     def _bookmark(self, version: str) -> None:
         self.statistics.bookmarks += 1
-        self.version = version or self.version
+        self._advance(version)
+
+    def _advance(self, version: str) -> None:
+        """Remember up to where everything has been taken in. Raises WentBackError."""
+        if version:
+            self._check_advance(version)
+            self.version = version
+
+    def _check_advance(self, version: str) -> None:
+        held = self.version
+        if held is not None and 0 < as_version(version) < as_version(held):
+            raise WentBackError(
+                f"the watch of {self._kind.resource.plural} has gone back from version {held} to"
+                f" {version}: was etcd restored from a backup?"
+            )
 
     # -- what goes wrong -------------------------------------------------------------------------
 

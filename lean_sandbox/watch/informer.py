@@ -5,6 +5,13 @@ initial list where the server offers one. With a version it watches, in the lean
 the server gives, until the stream ends; then it resumes from the last version it saw. A version
 that is too old sends it back to listing, and what disappeared in the gap is delivered as deleted.
 
+Versions go back where etcd was restored from a backup. A watch shows that by an event or a bookmark
+below the version it was opened at, is refused for a version "too large", or stays silent for all
+its life, after which the server is asked for its version: all lead to a list.
+No list names a version, so each is consistent with all that was written before it was asked for,
+also at an API server that lags behind another: a list below what was known before it began can
+only be one of a restored store, and replaces what is known. A lagging server costs a list at most.
+
 Requests: one LIST per page and (re)list, one WATCH per connection. Nothing else, but for a kind
 that the server does not know: then it is asked what it serves, so that the problem names the cure.
 """
@@ -33,6 +40,7 @@ from lean_sandbox.api.errors import (
     NotFound,
     ProtocolFault,
     RequestTimeout,
+    is_from_the_future,
 )
 from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import path
@@ -40,7 +48,7 @@ from lean_sandbox.api.telemetry import Label
 from lean_sandbox.clock import Clock
 from lean_sandbox.watch.acquaintance import Acquaintance
 from lean_sandbox.watch.backoff import Backoff
-from lean_sandbox.watch.feed import Feed, UnreadableForm, WatchStatistics
+from lean_sandbox.watch.feed import Feed, UnreadableForm, WatchStatistics, WentBackError
 from lean_sandbox.watch.intake import Intake
 from lean_sandbox.watch.kind import Kind
 from lean_sandbox.watch.lines import LineSplitter, LineTooLongError
@@ -126,12 +134,13 @@ class Informer(Generic[E]):
         self._backoff = Backoff(uniform)
         self._representations = list(kind.watch_order)
         self._may_use_cells = False
+        self._is_watching = False
         self._is_reopening = False
         self._streams_initial_list = self._options.streams_initial_list
         self._scope: anyio.CancelScope | None = None
         self._group: TaskGroup | None = None
         self._heard_at = 0.0
-        self._bookmarks_before = 0
+        self._bookmarks_before = self._received_before = 0
         self._listed_at: float | None = None
         self._label = Label("watch", kind.resource.qualified)
         self._log = log.bind(kind=kind.resource.plural, namespace=namespace or "*")
@@ -196,8 +205,8 @@ class Informer(Generic[E]):
         self._reopen()
 
     def _reopen(self) -> None:
-        """End the open watch, to go on with another where it stands."""
-        if self._scope is not None:
+        """End the open watch, to go on with another where it stands; a list is not disturbed."""
+        if self._scope is not None and self._is_watching:
             self._is_reopening = True
             self._scope.cancel()
 
@@ -237,22 +246,24 @@ class Informer(Generic[E]):
         """List if need be, watch until the stream ends, and pause as long as that deserves."""
         began = self._clock.monotonic()
         at_least_s, at_most_s = 0.0, math.inf
+        self._is_reopening = False
         try:
             if self._feed.version is None:
                 await self._list()
                 began = self._clock.monotonic()
-            self._is_reopening = False
             await self._watch()
             if self._is_reopening:
                 return
             if self._clock.monotonic() - began >= self._options.hasty_end_s:
+                if self.statistics.received_bytes == self._received_before:
+                    await self._check_version()
                 self._recovered()
                 self._backoff.reset()
                 await self._clock.sleep(0.1 * self._uniform())
                 return
             self._failed("the server ended the watch at once")
-        except Gone as error:
-            # The version is no longer served. A list is the cure, not a retry.
+        except (Gone, WentBackError) as error:
+            # The version is no longer served, or not yet again. A list is the cure, not a retry.
             self._feed.version = None
             self.statistics.relists += 1
             if self._listed_s_ago() >= self._options.hasty_end_s:
@@ -275,6 +286,9 @@ class Informer(Generic[E]):
             self._failed(why or str(error))
             at_most_s = _LOOK_AGAIN_S
         except ControlPlaneError as error:
+            if is_from_the_future(error):
+                self._feed.version = None
+                self.statistics.relists += 1
             self._failed(str(error))
             at_least_s = getattr(error, "retry_after_s", None) or 0.0
         except Exception as error:  # noqa: BLE001 -- a bug here must not end the other watches
@@ -325,6 +339,9 @@ class Informer(Generic[E]):
         version = ""
         if self._streams_initial_list:
             version = await self._list_by_stream(initial=initial)
+            if self._intake.went_back(self._namespace, version):
+                # Its items came before its version, and were taken for older than they are.
+                version = ""
         if not version:
             version = await self._list_by_pages(initial=initial)
         if not version:
@@ -408,7 +425,21 @@ class Informer(Generic[E]):
             return True
 
         query = {"resourceVersion": feed.version or "", **representation.watch_query}
-        await self._stream(query, representation.watch_accept, take)
+        self._is_watching = True
+        try:
+            await self._stream(query, representation.watch_accept, take)
+        finally:
+            self._is_watching = False
+
+    async def _check_version(self) -> None:
+        """Raise WentBackError if the server has not reached the version that was watched from.
+
+        From a version of the future a server sends nothing, not even bookmarks, and ends the watch
+        in time as any other. One LIST of one object; where bookmarks come nobody asks.
+        """
+        body = await self._page(1, None)
+        self.statistics.received_bytes += len(body)
+        self._feed.check_list(body)
 
     async def _stream(
         self, query: dict[str, str], accept: str, take: Callable[[bytes], bool]
@@ -418,6 +449,7 @@ class Informer(Generic[E]):
         self.statistics.watches += 1
         self._heard_at = self._clock.monotonic()
         self._bookmarks_before = self.statistics.bookmarks
+        self._received_before = self.statistics.received_bytes
         with anyio.CancelScope() as scope:
             self._scope = scope
             try:

@@ -95,6 +95,8 @@ class Intake(Generic[E]):
         self._examiner = Examiner(kind.predicate, objects=store.__len__)
         # By namespace whose list is under way: what was known before and has not been listed yet.
         self._missing: dict[str | None, set[Key]] = {}
+        # By the same: the newest version that was known when the list began.
+        self._newest: dict[str | None, int] = {}
         self._ended: Ended[str] = Ended(monotonic, kept_s=tombstones_s)
         self.strangers = Strangers()
         # By key of an object that is being written: how to take what may be the echo of that.
@@ -144,6 +146,21 @@ class Intake(Generic[E]):
         if without:
             known = {key for key in known if key.namespace not in without}
         self._missing[namespace] = known
+        versions = (entry.version for entry in map(self.store.get, known) if entry is not None)
+        self._newest[namespace] = max(versions, default=0)
+
+    def went_back(self, namespace: str | None, version: str) -> bool:
+        """Tell whether a list shows a restored store; then no version known so far counts.
+
+        The list was asked for after all that was known by then had been written.
+        """
+        if not 0 < as_version(version) < self._newest.get(namespace, 0):
+            return False
+        self._newest[namespace] = 0
+        for entry in map(self.store.get, self.store.keys(namespace)):
+            if entry is not None:
+                entry.version, entry.seen = 0, ()
+        return True
 
     def end_list(self, namespace: str | None, version: str = "") -> None:
         """Deliver as deleted what was known and is not in the complete list of this version.
@@ -152,6 +169,7 @@ class Intake(Generic[E]):
         cannot know of it.
         """
         listed_at = as_version(version)
+        self._newest.pop(namespace, None)
         for key in sorted(self._missing.pop(namespace, ())):
             entry = self.store.get(key)
             if entry is None or 0 < listed_at < entry.version:

@@ -1,0 +1,200 @@
+"""A store that is restored from a backup: versions go back, and what is known has to follow."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from filters import Change
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.watch import extension_kinds, kinds
+from lean_sandbox.watch.informer import WatchOptions
+from tests.support.clock import FakeClock
+from tests.support.odd import KINDS
+from tests.support.world import condition, open_world, sandbox
+from tests.watching.objects import (
+    SANDBOX_COLUMNS,
+    bookmark,
+    event,
+    page,
+    pod,
+    pod_cells,
+    problem,
+    sandbox_row,
+    table_bookmark,
+)
+from tests.watching.objects import sandbox as listed
+from tests.watching.rig import open_rig, open_sandboxes, until
+
+END = {"k8s.io/initial-events-end": "true"}
+TOO_LARGE = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large"}]}
+
+
+@pytest.mark.parametrize("how", ["event", "bookmark", "refused", "in stream", "silent"])
+async def test_a_watch_that_has_gone_back_leads_to_a_list_that_is_believed(how: str) -> None:
+    """What is older than the cache replaces it, what the older store does not have is deleted."""
+    async with open_sandboxes() as rig:
+        watch = await rig.listed(listed("a", 700, generation=7), listed("gone", 90), version=800)
+        rig.news()
+        if how == "event":
+            await rig.clock.advance(60)
+            await watch.lines(sandbox_row("MODIFIED", "a", 150, generation=2, first=True))
+        elif how == "bookmark":
+            await rig.clock.advance(60)
+            await watch.lines(table_bookmark(150, SANDBOX_COLUMNS))
+        elif how == "in stream":
+            await watch.lines(problem(504, "Timeout", **TOO_LARGE))
+        elif how == "refused":
+            refusal = problem(504, "Timeout", **TOO_LARGE)["object"]
+            await watch.reply(504, refusal)
+        else:
+            await watch.begin()
+            await rig.clock.advance(290)
+            await watch.end()
+            asked = await rig.server.next(watch=False)
+            assert asked.query == {"limit": "1"}
+            await asked.reply(200, page([listed("a", 100)], 150, "more"))
+        await rig.clock.advance(30)
+        rig.news()
+        await rig.listed(listed("a", 100, generation=1), version=150)
+        assert rig.get("a").generation == 1
+        assert rig.get("a").version == 100
+        assert rig.names() == ["a"]
+        assert rig.informer.version == "150"
+        assert {name for name, _ in rig.news()} == {"a", "gone"}
+
+
+async def test_a_silent_watch_of_a_server_that_has_not_gone_back_goes_on() -> None:
+    """One LIST of one object, and the watch resumes where it was."""
+    async with open_sandboxes() as rig:
+        watch = await rig.listed(listed("a", 1))
+        await watch.begin()
+        await rig.clock.advance(290)
+        await watch.end()
+        asked = await rig.server.next(watch=False)
+        await asked.reply(200, page([listed("a", 1)], 400))
+        watch = await rig.server.next(watch=True)
+        assert watch.query["resourceVersion"] == "100"
+        assert rig.informer.statistics.relists == 0
+        assert rig.informer.problem is None
+
+
+async def test_a_lagging_server_costs_a_list_and_brings_nothing_back() -> None:
+    """A bookmark of one that is behind: the list is consistent, so nothing changes by it."""
+    async with open_sandboxes() as rig:
+        watch = await rig.listed(listed("a", 700, generation=7), version=800)
+        rig.news()
+        await rig.clock.advance(60)
+        await watch.lines(table_bookmark(750, SANDBOX_COLUMNS))
+        # What our own request has shown while the list was under way is newer than it.
+        listing = await rig.server.next(watch=False)
+        rig.learn(listed("ours", 900))
+        await listing.reply(200, page([listed("a", 700, generation=7)], 810))
+        await rig.server.next(watch=True)
+        assert rig.news() == []
+        assert rig.names() == ["a", "ours"]
+        assert rig.get("a").generation == 7
+
+
+async def test_a_streamed_list_of_a_restored_store_is_repeated_by_pages() -> None:
+    """Its version comes last, when its items have been taken for old ones."""
+    async with open_sandboxes(WatchOptions(streams_initial_list=True)) as rig:
+        stream = await rig.server.next(watch=True)
+        await stream.lines(
+            event("ADDED", listed("a", 700, generation=7)), bookmark(800, annotations=END)
+        )
+        watch = await rig.server.next(watch=True)
+        await rig.clock.advance(60)
+        await watch.lines(table_bookmark(150, SANDBOX_COLUMNS))
+        stream = await rig.server.next(watch=True)
+        await stream.lines(
+            event("ADDED", listed("a", 100, generation=1)), bookmark(150, annotations=END)
+        )
+        await rig.listed(listed("a", 100, generation=1), version=150)
+        assert rig.get("a").generation == 1
+
+
+@pytest.mark.parametrize("name", ["claims", "templates", "pools", "policies"])
+async def test_the_same_generation_of_a_restored_store_is_read_afresh(name: str) -> None:
+    """After a restore another spec may bear the generation that is remembered."""
+    made: dict[str, Any] = {
+        "claims": extension_kinds.claims,
+        "templates": extension_kinds.templates,
+        "pools": extension_kinds.pools,
+        "policies": extension_kinds.policies,
+    }
+
+    def body(version: int, **spec: Any) -> dict[str, Any]:
+        held = KINDS[name]
+        metadata = {**held["metadata"], "resourceVersion": str(version)}
+        return {**held, "metadata": metadata, "spec": {**held["spec"], **spec}}
+
+    async with open_rig(made[name]()) as rig:
+        watch = await rig.listed(body(700), version=800)
+        rig.news()
+        await rig.clock.advance(60)
+        await watch.lines(problem(410, "Expired"))
+        await rig.listed(body(100), version=150)
+        assert [change for _, change in rig.news()] == [Change.FIRST_SEEN]
+        assert rig.get("odd").version == 100
+
+
+async def test_streamed_lists_go_on_after_a_list_that_a_crowd_made_necessary() -> None:
+    """Each list is streamed: to list anew is no refusal of the server."""
+    options = WatchOptions(streams_initial_list=True)
+    async with open_rig(kinds.pods(), options, namespaces=("ns",)) as rig:
+        rig.informer.use_cells()
+        for number in range(3):
+            stream = await rig.server.next(watch=True)
+            assert stream.query["sendInitialEvents"] == "true"
+            at = 1000 * (number + 1)
+            first = pod("p0", at)
+            await stream.lines(
+                event("ADDED", first),
+                event("ADDED", pod("p1", at)),
+                bookmark(at + 100, annotations=END),
+            )
+            watch = await rig.server.next(watch=True)
+            assert "sendInitialEvents" not in watch.query
+            await watch.begin()
+            for other in range(60):
+                row = pod_cells("ADDED", f"new-{number}-{other}", at + 101 + other, first=not other)
+                await watch.line(row)
+            while rig.server.waiting == 0 or not rig.server.exchanges[-1].is_watch:
+                await until(lambda: rig.server.waiting)
+                if rig.server.exchanges[-1].is_watch:
+                    break
+                look = await rig.server.next(watch=False)
+                await until(lambda: len(rig.intake.strangers) > 50)
+                await look.reply(200, page([], at + 200))
+        assert rig.informer.statistics.pages == 0
+
+
+async def test_the_controller_follows_a_restored_store(tmp_path: Path) -> None:
+    """Over the wire: Sandboxes made since the backup are forgotten, later ones are served."""
+    saved, backup = tmp_path / "saved.json", tmp_path / "backup.json"
+    clock = FakeClock()
+    async with AsyncExitStack() as stack:
+        first = ControlPlane(LocalSettings(state_file=saved, save_interval_s=5.0), clock=clock)
+        await first.__aenter__()
+        world = await stack.enter_async_context(open_world(plane=first, clock=clock))
+        await world.ready_sandbox(sandbox("kept"))
+        await world.advance(10.0)
+        backup.write_bytes(saved.read_bytes())
+        await world.ready_sandbox(sandbox("since"))
+        await world.delete("sandboxes", "kept")
+        await world.advance(60.0)
+        assert len(world.controller.caches.sandboxes) == 1
+        port = int(first.url.rpartition(":")[2])
+        await first.__aexit__(None, None, None)
+        settings = LocalSettings(state_file=backup, port=port)
+        world.plane = await stack.enter_async_context(ControlPlane(settings, clock=clock))
+        await world.recover()
+        await world.advance(900.0)
+        assert [str(entry.key) for entry in world.controller.caches.sandboxes] == ["ns/kept"]
+        await world.ready_sandbox(sandbox("later"))
+        assert condition(world.get("later"), "Ready")["status"] == "True"
+        assert condition(world.get("kept"), "Ready")["status"] == "True"
