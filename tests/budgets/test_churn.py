@@ -166,12 +166,12 @@ async def test_ten_thousand_deletes_of_what_is_not_there_cost_one_delete_at_most
         await world.patch("sandboxes", "sb-1", {"spec": {"service": False}})
         assert condition(world.get(), "Suspended")["status"] == "True"
         world.forget_requests()
-        key = next(iter(world.controller.caches.sandboxes.keys()))
+        key = next(iter(world.whole.caches.sandboxes.keys()))
         for _ in range(100):
             # A hundred passes, each merged from a hundred causes.
             for _ in range(100):
-                world.controller.queue.add(key, reason="again")
-            await world.until(lambda: not len(world.controller.queue))
+                world.whole.queue.add(key, reason="again")
+            await world.until(lambda: not len(world.whole.queue))
         await world.settle()
         assert len(world.reports) >= 100
         assert not world.asked(events=True)

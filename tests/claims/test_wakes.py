@@ -44,8 +44,8 @@ ENV: Json = {"env": [{"name": "A", "value": "1"}]}
 
 def controller_of(world: World) -> ClaimController:
     """Return the claim controller."""
-    assert world.controller.extensions is not None
-    return world.controller.extensions.claims
+    assert world.whole.extensions is not None
+    return world.whole.extensions.claims
 
 
 def counts(world: World, name: str = "pool") -> Counts:

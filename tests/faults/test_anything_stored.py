@@ -115,10 +115,10 @@ def test_anything_in_an_error_is_an_error_of_the_server(changes: list[Odd]) -> N
 async def _still_serves(world: World) -> None:
     await world.ready_sandbox(sandbox("good"))
     assert condition(world.get("good"), "Ready")["status"] == "True"
-    counted = world.controller.statistics()
+    counted = world.whole.statistics()
     for name, workers in counted.workers_by_controller.items():
         assert workers.panics == 0, name
-    for intake in world.controller.all_intakes:
+    for intake in world.whole.all_intakes:
         assert intake.statistics.handler_failures == 0
 
 

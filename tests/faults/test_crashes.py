@@ -239,10 +239,10 @@ async def test_a_pass_that_does_not_end_in_its_grace_is_cut_off() -> None:
     async with open_world(settings) as world:
         world.plane.delay("create", "pods", 1e9)
         world.plane.store.create(sandbox())
-        await world.until(lambda: world.controller.statistics().transport.in_flight)
+        await world.until(lambda: world.controller.activity().in_flight)
         world.controller.stop()
         await world.clock.advance(19.0)
-        assert world.controller.statistics().transport.in_flight
+        assert world.controller.activity().in_flight
         await world.clock.advance(2.0)
-        await world.until(lambda: not world.controller.statistics().transport.in_flight)
+        await world.until(lambda: not world.controller.activity().in_flight)
         assert [report.outcome.value for report in world.reports] == ["cancelled"]

@@ -1,7 +1,7 @@
 """Users, kubelets, garbage collector and failing networks in any order: the end is as specified.
 
-By default a few stories; with ``LEAN_SANDBOX_STORIES=5000`` as many as that, and a story that
-fails is made as short as it can be. The story is printed, with the last requests.
+By default a few stories; with ``LEAN_SANDBOX_STORIES=5000`` as many as that, and with
+``LEAN_SANDBOX_SHRINK`` a story that fails is made as short as it can be. It is printed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.faults.story import NAMESPACES, Story
 
 STORIES = int(os.environ.get("LEAN_SANDBOX_STORIES", "20"))
 # Making a failing story shorter takes minutes: that is for runs that are meant to take long.
-IS_LONG = "LEAN_SANDBOX_STORIES" in os.environ
+SHRINKS = "LEAN_SANDBOX_SHRINK" in os.environ
 
 WHERE = st.sampled_from((NAMESPACES[0],) * 3 + NAMESPACES[1:])
 WHICH = st.integers(0, 9)
@@ -228,24 +228,35 @@ class Interleavings(RuleBasedStateMachine):
         where=WHERE,
         which=WHICH,
         kind=st.sampled_from(("pods", "pods", "sandboxes")),
-        ready=st.booleans(),
+        turns=st.lists(st.booleans(), min_size=1, max_size=3),
+        noise=st.booleans(),
         pause=st.sampled_from((12, 60)),
     )
-    def overtake(self, where: str, which: int, kind: str, ready: bool, pause: int) -> None:  # noqa: FBT001
-        """Let an irrelevant change pass while an answer about an object is on its way."""
+    def overtake(
+        self,
+        where: str,
+        which: int,
+        kind: str,
+        turns: list[bool],
+        noise: bool,  # noqa: FBT001
+        pause: int,
+    ) -> None:
+        """Let changes pass, relevant or not, while an answer about an object is on its way."""
         story = self.story
         resource = "pods" if kind == "pods" else SANDBOXES
         names = story.names(resource, where)
         if names:
             name = names[which % len(names)]
             story.hold("get", kind, answers=True)
-            if kind == "pods":
-                story.run_pod(where, name, ready=ready)
-            else:
-                story.patch(resource, where, name, {"spec": {"service": ready}})
-            story.moments(pause)
-            story.patch(resource, where, name, {"metadata": {"annotations": {"noise": "1"}}})
-            story.moments(pause)
+            for turn in turns:
+                if kind == "pods":
+                    story.run_pod(where, name, ready=turn)
+                else:
+                    story.patch(resource, where, name, {"spec": {"service": turn}})
+                story.moments(pause)
+            if noise:
+                story.patch(resource, where, name, {"metadata": {"annotations": {"noise": "1"}}})
+                story.moments(pause)
             story.let_go(-1)
 
     @rule(where=WHERE, which=WHICH, grace=st.sampled_from((0, 30)), pause=PAUSE)
@@ -319,7 +330,7 @@ class Interleavings(RuleBasedStateMachine):
             self.story.close()
 
 
-@pytest.mark.timeout(0 if IS_LONG else 150)
+@pytest.mark.timeout(0 if STORIES > 20 else 150)
 def test_every_story_ends_as_its_specification_asks() -> None:
     """Whatever the order of events, answers, faults and acts; nothing is asked for at rest."""
     phases = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
@@ -330,6 +341,6 @@ def test_every_story_ends_as_its_specification_asks() -> None:
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),
-            phases=phases if IS_LONG else phases[:-1],
+            phases=phases if SHRINKS else phases[:-1],
         ),
     )

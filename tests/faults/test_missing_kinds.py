@@ -152,7 +152,7 @@ async def test_a_definition_deleted_and_recreated_under_the_controller_is_taken_
         problem = world.controller.problems["sandboxes"]
         assert f"the CustomResourceDefinition {SANDBOXES} is missing" in problem
         assert set(world.controller.problems) == {"sandboxes"}
-        assert len(world.controller.caches.sandboxes) == 0
+        assert world.controller.activity().cached["sandboxes"] == 0
         apply(world.plane, SANDBOXES)
         await world.pass_time(SOON_S)
         await serves_sandboxes(world, "sb-2")

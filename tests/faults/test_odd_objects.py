@@ -223,14 +223,12 @@ async def test_the_end_of_an_object_is_seen_even_if_it_cannot_be_read() -> None:
     """A claim that has become odd and is deleted is not remembered for ever."""
     async with open_claims() as world:
         await world.create(claim())
-        assert world.controller.extensions is not None
-        claims = world.controller.extensions.caches.claims
         world.plane.store.plant({**claim(), "spec": {"warmPoolRef": 7}})
         await world.settle()
-        assert len(claims) == 1
+        assert world.controller.activity().cached["sandboxclaims"] == 1
         world.plane.store.delete("sandboxclaims.extensions.agents.x-k8s.io", NS, "c")
         await world.settle()
-        assert not len(claims)
+        assert not world.controller.activity().cached["sandboxclaims"]
 
 
 @pytest.mark.parametrize("form", ["table", "metadata", "full"])
@@ -270,7 +268,7 @@ async def test_annotations_that_no_pod_can_have_are_told_and_not_kept() -> None:
         ready = condition(world.get(), "Ready")
         assert (ready["status"], ready["reason"]) == ("False", "InvalidConfiguration")
         assert "spec.podTemplate.metadata.annotations: 300001 characters" in ready["message"]
-        (entry,) = world.controller.caches.sandboxes
+        (entry,) = world.whole.caches.sandboxes
         assert len(repr(entry)) < 10_000
         world.plane.store.patch(
             "sandboxes.agents.x-k8s.io",
@@ -309,10 +307,8 @@ async def test_an_odd_object_is_logged_once_for_each_version_and_never_whole() -
 async def test_a_bug_in_a_handler_costs_one_notice() -> None:
     """The other handlers are called, the object is remembered, and the watch goes on."""
     async with open_claims() as world:
-        extensions = world.controller.extensions
-        assert extensions is not None
         fails = [True]
-        intake = world.controller.intakes.sandboxes
+        intake = world.whole.intakes.sandboxes
 
         def broken(_notice: object) -> None:
             if fails:

@@ -65,7 +65,7 @@ async def test_claims_that_cannot_be_listed_at_first_are_made_later(code: int) -
         await world.until(lambda: len(world.controller.seen_versions()) == 4)
         for _ in range(120):
             await world.clock.advance(0.5)
-            await world.until(lambda: not world.controller.statistics().transport.in_flight)
+            await world.until(lambda: not world.controller.activity().in_flight)
         await world.recover()
         await world.run_pod()
         await world.advance(2.0)

@@ -136,7 +136,7 @@ async def test_watches_that_are_refused_are_asked_for_less_and_less_often() -> N
         world.forget_requests()
         for _ in range(600):
             await world.clock.advance(1.0)
-            await world.until(lambda: not world.controller.statistics().transport.streams)
+            await world.until(lambda: not world.controller.activity().streams)
         watches = len(world.plane.audit.select(verb="watch"))
         assert watches <= 3 * 30
         assert set(world.controller.problems) == {"sandboxes", "pods", "services"}
@@ -162,9 +162,7 @@ async def test_a_quiet_watch_of_a_real_server_is_not_taken_for_dead() -> None:
         await clock.advance(10.0)
         world.forget_requests()
         while clock.monotonic() < began_s + 1200.0:
-            await world.until(
-                lambda: world.controller.statistics().transport.streams == plane.open_watches
-            )
+            await world.until(lambda: world.controller.activity().streams == plane.open_watches)
             assert not any("silent" in why for why in world.controller.problems.values())
             await clock.advance(10.0)
         watches = plane.audit.select(verb="watch")

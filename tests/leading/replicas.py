@@ -112,6 +112,10 @@ class Replicas:
         self.transports.append(transport)
         return transport
 
+    def asks(self, what: str) -> bool:
+        """Tell whether the server is answering such a request at present."""
+        return any(entry.what == what for entry in self.plane.pending)
+
     @property
     def alive(self) -> list[Replica]:
         """Those that have not ended."""

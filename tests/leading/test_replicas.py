@@ -51,8 +51,12 @@ async def test_a_standby_costs_its_watches_and_one_get_a_period() -> None:
         await one.world.delete(SANDBOXES, "sb-3")
         await replicas.settle()
         assert two.asked() == {"get leases": 30}
-        assert len(two.controller.caches.sandboxes) == 9
-        assert len(two.controller.caches.pods) == len(replicas.plane.store.list("pods", NS)) > 0
+        assert two.controller.activity().cached["sandboxes"] == 9
+        assert (
+            two.controller.activity().cached["pods"]
+            == len(replicas.plane.store.list("pods", NS))
+            > 0
+        )
 
 
 @pytest.mark.parametrize("extensions", [False, True])
@@ -66,10 +70,10 @@ async def test_the_queues_of_a_standby_stay_empty(extensions: bool) -> None:  # 
             await one.world.run_pod(f"sb-{number}")
             await one.world.delete("sandboxes", f"sb-{number}")
         await replicas.settle()
-        assert [len(queue) for queue in two.controller.queues.values()] == [0] * (
-            5 if extensions else 1
-        )
-        assert len(two.controller.sandboxes._launches) == 0
+        activity = two.controller.activity()
+        assert len(activity.busy) == (5 if extensions else 1)
+        assert not any((*activity.busy.values(), *activity.delayed.values()))
+        assert len(two.world.whole.sandboxes._launches) == 0
         assert two.controller.is_idle
         assert not two.controller.is_active
 
@@ -129,7 +133,7 @@ async def test_the_lease_is_released_after_the_last_write() -> None:
         one, two = replicas.all
         replicas.plane.delay("create", "pods", 5.0)
         replicas.plane.store.create(sandbox())
-        await one.world.until(lambda: one.controller.queue.statistics().running)
+        await one.world.until(lambda: replicas.asks("create pods"))
         one.controller.stop()
         for _ in range(5):
             await replicas.clock.advance(2.0)
@@ -152,13 +156,13 @@ async def test_when_the_lease_is_lost_passes_are_cut_off_and_nothing_is_written(
         (one,) = replicas.all
         replicas.plane.delay("create", "pods", 5.0)
         replicas.plane.store.create(sandbox())
-        await one.world.until(lambda: one.controller.queue.statistics().running)
+        await one.world.until(lambda: replicas.asks("create pods"))
         held = {"holderIdentity": "other", "renewTime": "2026-01-02T03:04:05.000001Z"}
         replicas.plane.store.patch(LEASES, ELECTION_NS, LEASE_NAME, {"spec": held})
         await replicas.clock.advance(2.0)
         await one.world.until(lambda: one.has_ended)
         assert "'other' holds the Lease" in str(one.elector.loss)
-        assert one.controller.sandboxes.dispatcher.statistics().cancelled == 1
+        assert one.world.whole.sandboxes.dispatcher.statistics().cancelled == 1
         written = len(one.writes())
         await replicas.server_clock.advance(60.0)
         await replicas.clock.advance(60.0)
@@ -173,7 +177,7 @@ async def test_a_process_that_was_stopped_writes_nothing_when_it_goes_on() -> No
         replicas.clock.leap(10.0)
         replicas.plane.store.create(sandbox())
         await one.world.until(
-            lambda: one.controller.sandboxes.dispatcher.statistics().terminal == 1
+            lambda: one.world.whole.sandboxes.dispatcher.statistics().terminal == 1
         )
         assert one.writes() == []
         await replicas.clock.advance(0.1)
@@ -185,7 +189,7 @@ async def test_a_write_that_was_waiting_for_a_connection_is_refused() -> None:
     """The fence is looked at again right before the bytes are sent."""
     async with open_replicas("one") as replicas:
         (one,) = replicas.all
-        transport = one.controller._client.transport
+        transport = one.world.whole._client.transport
         await transport.aclose()
         transport._closed = False
         connect = transport._connector
@@ -205,7 +209,7 @@ async def test_a_standby_cannot_write() -> None:
     """Not even by mistake, and it costs no connection; reads pass."""
     async with open_replicas("one", "two") as replicas:
         two = replicas.all[1]
-        transport = two.controller._client.transport
+        transport = two.world.whole._client.transport
         before = transport.statistics()
         with pytest.raises(Exception, match="does not hold the Lease; the request was not sent"):
             await transport.request("POST", "/api/v1/namespaces/ns/configmaps", body=b"{}")

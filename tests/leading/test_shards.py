@@ -168,7 +168,7 @@ async def test_each_object_is_handled_by_exactly_one(split: str) -> None:
         for leader, own, others in ((even, EVEN, ODD), (odd, ODD, EVEN)):
             assert {user for team in own for user in shards.writers(team)} == {leader.user}
             assert not shards.asked(leader, others)
-            for kept in (leader.controller.caches.sandboxes, leader.controller.caches.pods):
+            for kept in (leader.world.whole.caches.sandboxes, leader.world.whole.caches.pods):
                 assert {key.namespace for key in kept.keys()} == set(own)  # noqa: SIM118
         for team in TEAMS:
             assert len(shards.bound(team)) == 1
@@ -317,7 +317,7 @@ async def test_what_is_in_namespaces_of_others_is_counted_and_not_kept() -> None
         dropped = found.value(name, resource="sandboxes", outcome="dropped_elsewhere")
         # ADDED and the status of each, at least.
         assert dropped >= len(ODD)
-        assert {key.namespace for key in even.controller.caches.sandboxes.keys()} == set(EVEN)  # noqa: SIM118
+        assert {key.namespace for key in even.world.whole.caches.sandboxes.keys()} == set(EVEN)  # noqa: SIM118
 
 
 # -- which shard serves what -----------------------------------------------------------------------

@@ -42,7 +42,7 @@ async def test_requests_are_those_the_server_saw() -> None:
     assert counted == dict(asked)
     methods = found.find("rest_client_requests_total")
     assert sum(value for _, value in methods) == sum(asked.values())
-    assert {labels["host"] for labels, _ in methods} == {world.controller.host}
+    assert {labels["host"] for labels, _ in methods} == {world.whole.host}
     posts = found.find("rest_client_requests_total", method="POST", code="201")
     assert posts[0][1] == sum(n for what, n in asked.items() if what.startswith("create "))
 
@@ -102,7 +102,7 @@ async def test_what_absence_saves_is_counted() -> None:
         labels["answer"]: value
         for labels, value in found.find("lean_sandbox_absence_questions_total")
     }
-    statistics = world.controller.sandboxes.absence()
+    statistics = world.whole.sandboxes.absence()
     assert asked == {
         "saved": statistics.saved,
         "asked": statistics.asked - statistics.saved,

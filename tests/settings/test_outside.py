@@ -128,7 +128,7 @@ async def test_a_sandbox_that_leaves_the_selector_is_forgotten_and_nothing_delet
         await world.advance(60.0)
         assert not world.writes(events=True)
         assert world.get() == before
-        assert len(world.controller.caches.sandboxes) == 0
+        assert world.controller.activity().cached["sandboxes"] == 0
 
 
 async def test_a_sandbox_that_comes_back_into_the_selector_is_served_again() -> None:
@@ -161,4 +161,4 @@ async def test_a_sandbox_that_leaves_during_a_pass_is_forgotten_all_the_same() -
         await world.delete("pods", "sb-1")
         await world.advance(60.0)
         assert not world.writes(events=True)
-        assert len(world.controller.caches.sandboxes) == 0
+        assert world.controller.activity().cached["sandboxes"] == 0

@@ -256,17 +256,12 @@ def failed(world: World) -> list[str]:
 
 def passes(world: World) -> int:
     """Return how many passes over claims were made since the start."""
-    extensions = world.controller.extensions
-    assert extensions is not None
-    counted = extensions.claims.dispatcher.statistics()
-    return counted.success + counted.requeue + counted.requeue_after + counted.errors
+    return world.controller.activity().passes["sandboxclaim"]
 
 
 def pass_errors(world: World) -> int:
     """Return how many passes over claims failed since the start."""
-    extensions = world.controller.extensions
-    assert extensions is not None
-    return extensions.claims.dispatcher.statistics().errors
+    return world.controller.activity().errors["sandboxclaim"]
 
 
 def _requests(world: World) -> list[AuditEntry]:

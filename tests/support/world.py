@@ -93,8 +93,6 @@ def condition(obj: Json, type_: str) -> Json:
 class World(Rest):
     """Everything a case needs; see the module docstring."""
 
-    controller: Controller
-
     def __init__(
         self,
         plane: ControlPlane,
@@ -105,6 +103,8 @@ class World(Rest):
     ) -> None:
         """Hold the parts; ``admin`` may do everything over HTTP, as a user with kubectl."""
         super().__init__(plane, controller, clock, user)
+        # For what serves from a whole controller, as its listeners do, and for tests of its parts.
+        self.whole = controller
         self.admin = admin
         self.reports: list[PassReport[Key]] = []
         self.scope = anyio.CancelScope()

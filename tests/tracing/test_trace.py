@@ -167,7 +167,7 @@ async def test_a_refused_request_and_a_failed_pass_are_told() -> None:
 async def test_off_nothing_is_kept_and_the_way_to_switch_it_on_is_told() -> None:
     """The default keeps no entry, hooks in nowhere, and serves no path."""
     async with open_world() as world:
-        controller = world.controller
+        controller = world.whole
         await world.ready_sandbox(sandbox())
         assert controller.flight is None
         assert controller.intakes.pods._handle == controller.intakes.pods._take
@@ -303,9 +303,9 @@ async def test_what_is_of_another_shard_takes_no_room() -> None:
     other = next(one for one in ("0/2", "1/2") if not admits(one)(NS))
     async with open_world(Settings(**ON, shard=other)) as world:
         await world.create(sandbox())
-        assert world.controller.intakes.sandboxes.statistics.dropped_elsewhere == 1
-        assert world.controller.flight is not None
-        assert len(world.controller.flight) == 0
+        assert world.whole.intakes.sandboxes.statistics.dropped_elsewhere == 1
+        assert world.whole.flight is not None
+        assert len(world.whole.flight) == 0
 
 
 async def test_tracing_costs_no_request() -> None:

@@ -66,9 +66,7 @@ async def test_a_template_without_a_name_is_one_that_is_missing() -> None:
         await world.create(pool(template_name=""))
         await world.advance(300.0)
         assert not members(world)
-        extensions = world.controller.extensions
-        assert extensions is not None
-        assert extensions.pools.dispatcher.statistics().errors == 0
+        assert world.controller.activity().errors["sandboxwarmpool"] == 0
 
 
 @pytest.mark.pool_case(7)

@@ -274,10 +274,10 @@ async def test_an_own_delete_that_takes_long_is_sent_once() -> None:
 
 async def under_way(world: World) -> None:
     """Wait until a request is on its way, and for all that can happen meanwhile."""
-    await world.until(lambda: world.controller.statistics().transport.in_flight)
+    await world.until(lambda: world.controller.activity().in_flight)
     for _ in range(300):
         await anyio.lowlevel.checkpoint()
-    assert world.controller.statistics().transport.in_flight
+    assert world.controller.activity().in_flight
 
 
 @pytest.mark.pool_case(44)
@@ -319,6 +319,4 @@ async def test_a_delete_whose_event_comes_before_its_answer_is_done() -> None:
         assert [one.code for one in world.requests("delete", "sandboxes")] == [404]
         assert world.writes()["create sandboxes"] == 1
         assert len(members(world)) == 1
-        extensions = world.controller.extensions
-        assert extensions is not None
-        assert extensions.pools.dispatcher.statistics().errors == 0
+        assert world.controller.activity().errors["sandboxwarmpool"] == 0

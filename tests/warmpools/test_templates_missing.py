@@ -54,13 +54,11 @@ async def test_a_pool_of_none_needs_no_template() -> None:
         await world.create(pool(replicas=0))
         await rest(world)
         world.forget_requests()
-        extensions = world.controller.extensions
-        assert extensions is not None
-        passes = extensions.pools.dispatcher.statistics().success
+        passes = world.controller.activity().passes["sandboxwarmpool"]
         await world.advance(600.0)
         assert not pool_events(world)
         assert not world.asked(events=True)
-        assert extensions.pools.dispatcher.statistics().success == passes
+        assert world.controller.activity().passes["sandboxwarmpool"] == passes
 
 
 @pytest.mark.pool_case(92)

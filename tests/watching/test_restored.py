@@ -187,14 +187,14 @@ async def test_the_controller_follows_a_restored_store(tmp_path: Path) -> None:
         await world.ready_sandbox(sandbox("since"))
         await world.delete("sandboxes", "kept")
         await world.advance(60.0)
-        assert len(world.controller.caches.sandboxes) == 1
+        assert len(world.whole.caches.sandboxes) == 1
         port = int(first.url.rpartition(":")[2])
         await first.__aexit__(None, None, None)
         settings = LocalSettings(state_file=backup, port=port)
         world.plane = await stack.enter_async_context(ControlPlane(settings, clock=clock))
         await world.recover()
         await world.advance(900.0)
-        assert [str(entry.key) for entry in world.controller.caches.sandboxes] == ["ns/kept"]
+        assert [str(entry.key) for entry in world.whole.caches.sandboxes] == ["ns/kept"]
         await world.ready_sandbox(sandbox("later"))
         assert condition(world.get("later"), "Ready")["status"] == "True"
         assert condition(world.get("kept"), "Ready")["status"] == "True"
