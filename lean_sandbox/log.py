@@ -27,6 +27,25 @@ def _encode(event: dict[str, Any], **_: Any) -> str:
     return msgspec.json.encode(event, enc_hook=repr).decode()
 
 
+def _printable(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Escape what a terminal would act upon: names and messages of objects are anybody's text."""
+    return {
+        key: _escaped(value, kept="\n\t" if key == "exception" else "")
+        if isinstance(value, str)
+        else value
+        for key, value in event.items()
+    }
+
+
+def _escaped(text: str, kept: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in kept else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
 class _LineWriter:
     """Writes lines, one by one; one that cannot be written is counted.
 
@@ -78,7 +97,15 @@ def configure(level: str = "info", form: str = "auto", stream: TextIO | None = N
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
     ]
     if console:
-        processors.append(structlog.dev.ConsoleRenderer(colors=colours, timestamp_key="ts"))
+        processors += [
+            structlog.processors.format_exc_info,
+            _printable,
+            structlog.dev.ConsoleRenderer(
+                colors=colours,
+                timestamp_key="ts",
+                exception_formatter=structlog.dev.plain_traceback,
+            ),
+        ]
     else:
         processors += [
             structlog.processors.format_exc_info,

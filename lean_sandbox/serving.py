@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterable
@@ -41,6 +42,7 @@ log = structlog.get_logger("endpoints")
 
 _OFF = "0"
 _DEFAULT_METRICS = ":8080"
+_DEFAULT_HEALTH = ":8081"
 
 
 class Listeners:
@@ -68,13 +70,13 @@ class Listeners:
                 settings.metrics_cert_dir, settings.tls_min_version, settings.tls_cipher_suites
             ).context
         try:
-            address = settings.metrics_bind_address or _DEFAULT_METRICS
+            address = _metrics_address(settings)
             if address != _OFF:
                 self._sockets["metrics"] = bind("--metrics-bind-address", address)
                 scraper = Scraper(controller, clock, sources=(*sources, self))
                 handler = _with_debug(scraper.handler(), settings, controller, clock)
                 self._endpoints.append(Endpoint("metrics", handler, clock, tls=tls))
-            address = settings.health_probe_bind_address or _OFF
+            address = _health_address(settings)
             if address != _OFF:
                 self._sockets["health"] = bind("--health-probe-bind-address", address)
                 checks = {"healthz": lambda: None, "readyz": lambda: controller.not_ready}
@@ -104,6 +106,24 @@ class Listeners:
         async with anyio.create_task_group() as group:
             for endpoint, made in zip(self._endpoints, self._sockets.values(), strict=True):
                 group.start_soon(endpoint.serve, made)
+
+
+def _metrics_address(settings: Settings) -> str:
+    return _nearby(settings.metrics_bind_address or _DEFAULT_METRICS, _DEFAULT_METRICS)
+
+
+def _health_address(settings: Settings) -> str:
+    return _nearby(settings.health_probe_bind_address or _OFF, _DEFAULT_HEALTH)
+
+
+def _nearby(address: str, default: str) -> str:
+    """Return where to listen: outside of a Pod nobody but this machine has a reason to ask.
+
+    Settings do not tell a default from the same words written by somebody; who wants every address
+    of a machine names one, such as 0.0.0.0:8080.
+    """
+    is_in_a_pod = "KUBERNETES_SERVICE_HOST" in os.environ
+    return address if is_in_a_pod or address != default else f"127.0.0.1{address}"
 
 
 def _with_debug(
@@ -196,7 +216,7 @@ async def _tuned(
     from lean_sandbox.settings_configmap import read  # noqa: PLC0415 -- in a cluster only
 
     client = Client(Transport(connection, clock=clock), timeout_s=settings.request_timeout)
-    address = settings.health_probe_bind_address or _OFF
+    address = _health_address(settings)
     listening = bind("--health-probe-bind-address", address) if address != _OFF else None
     is_answered = False
     found: ConfigMap | None = None

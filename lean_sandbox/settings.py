@@ -233,12 +233,13 @@ class Settings:
     metrics_bind_address: str = _option(
         ":8080",
         "where /metrics is served, host:port; no host: every address, port 0: a free one; 0: not"
-        " at all",
+        " at all. Outside of a Pod the default is 127.0.0.1:8080",
         metavar="ADDRESS",
     )
     health_probe_bind_address: str = _option(
         ":8081",
-        "where /healthz and /readyz are served; empty or 0: not at all, and probes fail",
+        "where /healthz and /readyz are served; empty or 0: not at all, and probes fail. Outside"
+        " of a Pod the default is 127.0.0.1:8081",
         metavar="ADDRESS",
     )
     metrics_secure_serving: bool = _option(

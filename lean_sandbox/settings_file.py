@@ -22,7 +22,7 @@ __all__ = ["Entry", "read"]
 _HELP = "write one `flag: value` a line; lists as [a, b]"
 _ENTRY = re.compile(r"(?P<key>[A-Za-z0-9][\w.-]{0,200})[ ]*:(?:[ ]+(?P<value>.*))?", re.ASCII)
 _ITEM = re.compile(r"(?P<indent>[ ]*)-(?:[ ]+(?P<value>.*))?")
-_COMMENT = re.compile(r"(?:^|[ ]+)#.*$")
+_COMMENT = re.compile(r"(?:^|(?<=[ ]))#.*$")
 # The start of a plain value; what else stands there has a meaning in YAML.
 _PLAIN = re.compile(r"(?:[^-?:,\[\]{}#&*!|>'\"%@`\s]|[-?:](?=[^\s,\[\]{}])).*")
 _SINGLE = re.compile(r"'(?P<text>(?:[^']|'')*)'")
@@ -122,7 +122,7 @@ class _Document:
         self._entries[key] = Entry(key, text, f"{self._path} line {number}")
 
     def _flow(self, number: int, value: str) -> list[str]:
-        inner = _COMMENT.sub("", value).removeprefix("[")
+        inner = _COMMENT.sub("", value).rstrip(" ").removeprefix("[")
         if not inner.endswith("]"):
             raise self._error(number, "the list has no end on this line")
         items = [item.strip(" ") for item in inner.removesuffix("]").split(",")]

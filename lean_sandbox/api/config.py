@@ -145,6 +145,8 @@ class _Chosen:
         user_at = Place(choice.file, choice.user_field)
         server = choice.cluster.server
         address = parse_server(server, source=f"{choice.file}: {cluster_at.field}")
+        if not address.is_private:
+            self._refuse_credentials(choice, user_at)
         secured = self._tls(choice.cluster, cluster_at) if address.tls else None
         if secured is not None and choice.user is not None:
             self._client_certificate(secured, choice.user, user_at)
@@ -156,6 +158,22 @@ class _Chosen:
             tls_server_name=_text(choice.raw_cluster, "tls-server-name", cluster_at),
             source=f"kubeconfig {choice.file}, context {choice.context!r}",
         )
+
+    def _refuse_credentials(self, choice: Choice, place: Place) -> None:
+        """Refuse to send a credential where anybody on the way can read it."""
+        user = choice.user
+        for field, value in {
+            "tokenFile": user and user.token_file,
+            "token": user and user.token,
+            "password": user and (user.username or user.password),
+            "exec": user and user.exec,
+        }.items():
+            if value:
+                raise place.at(field).error(
+                    f"is not sent to {choice.cluster.server}, for http:// shows it to everybody on"
+                    " the way",
+                    "give the cluster's server an https:// URL",
+                )
 
     def _absolute(self, file: str) -> Path:
         return self._folder / Path(file).expanduser()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from urllib.parse import unquote, urlsplit
 
@@ -11,6 +12,9 @@ from lean_sandbox.api.auth import Auth, NoAuth
 from lean_sandbox.api.errors import ConfigError
 
 __all__ = ["Connection", "ServerAddress", "parse_server"]
+
+
+_LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}", re.ASCII)
 
 
 class ServerAddress(msgspec.Struct, frozen=True):
@@ -25,6 +29,11 @@ class ServerAddress(msgspec.Struct, frozen=True):
     tls: bool
     authority: str
     base_path: str
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody on the way can read along: TLS, or this very machine."""
+        return self.tls or self.host in ("localhost", "::1") or bool(_LOOPBACK.fullmatch(self.host))
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -57,7 +66,8 @@ def parse_server(server: str, *, source: str = "") -> ServerAddress:
 
     def wrong(problem: str) -> ConfigError:
         return ConfigError(
-            f"server {server!r} {problem}",
+            # What stands before an @ may be a password.
+            f"server {re.sub('//.*@', '//...@', server)!r} {problem}",
             source=source,
             field="cluster.server",
             way_out="give a URL such as https://host:6443",

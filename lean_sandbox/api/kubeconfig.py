@@ -312,6 +312,8 @@ def _read(file: Path) -> dict[str, Any]:
         line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         what = getattr(problem, "problem", None) or "unreadable"
         raise place.error(f"is not YAML: {line}{what}", "correct the file") from problem
+    except RecursionError as problem:
+        raise place.error("is nested too deeply", "correct the file") from problem
     if not isinstance(document, dict):
         raise place.error("is not a kubeconfig: its top level is no mapping", HELP)
     return document

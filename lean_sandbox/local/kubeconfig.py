@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,24 @@ def write_private(path: Path, content: dict[str, Any]) -> None:
 
     Raises OSError.
     """
+    replace_private(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+
+
+def replace_private(path: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, in one step; a crash leaves the old one.
+
+    The draft has a name that nobody can guess and must not exist: in a folder that others may write
+    to, a file or link prepared by them would keep their mode. Raises OSError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
-    draft.replace(path)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 
+from lean_sandbox.local.kubeconfig import replace_private
 from lean_sandbox.local.registry import Registry, kinds_of_definition
 from lean_sandbox.local.store import Entry, Store, field_cells
 
@@ -31,13 +31,7 @@ def save_state(path: Path, store: Store, key: bytes) -> None:
         for collection in store
     }
     data = _encode(_State(store.version, key, collections))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".new")
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    replace_private(path, data)
 
 
 def load_state(path: Path, store: Store, registry: Registry) -> bytes | None:

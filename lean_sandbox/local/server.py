@@ -20,6 +20,7 @@ from lean_sandbox.local.errors import (
     internal,
     unauthorized,
     unknown_resource,
+    unsupported_media_type,
 )
 from lean_sandbox.local.faults import AnswerLostError, ChosenFailure, Faults
 from lean_sandbox.local.handlers import Handlers
@@ -33,6 +34,7 @@ from lean_sandbox.local.watching import Watches
 __all__ = ["ApiServer"]
 
 _HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
+_OWN_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
 _REVIEWS: Final = frozenset(("authentication.k8s.io", "authorization.k8s.io"))
 _log = structlog.get_logger("local.server")
 
@@ -134,6 +136,8 @@ class ApiServer:
     async def _answer(
         self, request: web.BaseRequest, target: Target, entry: AuditEntry
     ) -> Answer | web.StreamResponse:
+        if not self._settings.tls:
+            self._refuse_browsers(request)
         user = self._authenticator.identify(request.headers.get("Authorization", ""))
         if user is None:
             entry.user = ""
@@ -141,6 +145,8 @@ class ApiServer:
         entry.user = user.name
         body = await self._read(request)
         entry.request_bytes = len(body)
+        if body and not entry.content_type:
+            raise unsupported_media_type(["application/json", "application/yaml"])
         await self._faults.arrive(target, entry, self._clock)
         if self._authorizer is not None and not self._authorizer.allows(user, target):
             raise refusal(user, target)
@@ -156,6 +162,22 @@ class ApiServer:
             self._audit.add(entry)
             return await self._watches.serve(request, plan, entry)
         return self._handlers.answer(ask)
+
+    def _refuse_browsers(self, request: web.BaseRequest) -> None:
+        """Refuse what a page of another site makes a browser send.
+
+        On plain HTTP a request without credentials is an administrator's. A name of the page's own
+        that leads to this machine shows in Host, the page itself in Origin or Sec-Fetch-Site.
+        """
+        name = request.headers.get("Host", "").removesuffix(f":{request.url.port}")
+        if name not in (*_OWN_NAMES, self._settings.host):
+            raise StatusError(
+                403, "Forbidden", f"the Host header names {name!r}, which is not this server"
+            )
+        site = request.headers.get("Sec-Fetch-Site", "none")
+        own = f"http://{request.headers.get('Host', '')}"
+        if request.headers.get("Origin", own) != own or site not in ("none", "same-origin"):
+            raise StatusError(403, "Forbidden", "pages of other sites are not served")
 
     async def _read(self, request: web.BaseRequest) -> bytes:
         if not request.body_exists:

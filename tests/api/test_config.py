@@ -134,12 +134,13 @@ async def test_each_kind_of_user_becomes_its_credential(home: Home) -> None:
     """Token file before token before password; none at all is allowed."""
     (home.folder / ".kube").mkdir()
     (home.folder / ".kube" / "tok").write_text("from-file")
-    home.write(user={"token": "t", "tokenFile": "tok"})
+    near = {"server": "http://127.0.0.1:8001"}
+    home.write(user={"token": "t", "tokenFile": "tok"}, cluster=near)
     assert await header(home.load()) == "Bearer from-file"
-    home.write(user={"token": "t"}, context={"namespace": "ns"})
+    home.write(user={"token": "t"}, context={"namespace": "ns"}, cluster=near)
     found = home.load()
     assert (await header(found), found.namespace) == ("Bearer t", "ns")
-    home.write(user={"username": "u", "password": "p"})
+    home.write(user={"username": "u", "password": "p"}, cluster=near)
     assert isinstance(home.load().auth, HeaderAuth)
     home.write()
     assert isinstance(home.load().auth, NoAuth)
@@ -287,11 +288,54 @@ def test_each_mistake_names_file_field_and_way_out(
     home: Home, changes: dict[str, Any], field: str
 ) -> None:
     """Whoever reads the message can correct the file without reading our code."""
-    file = home.write(**changes)
+    file = home.write(**{"cluster": {"server": "https://127.0.0.1"}, **changes})
     with pytest.raises(ConfigError, match=field) as caught:
         home.load()
     assert str(file) in str(caught.value)
     assert "Way out: " in str(caught.value)
+
+
+CREDENTIALS: list[tuple[str, dict[str, Any]]] = [
+    ("token", {"token": "SECRET"}),
+    ("tokenFile", {"tokenFile": "tok"}),
+    ("password", {"username": "u", "password": "SECRET"}),
+    ("exec", {"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "true"}}),
+]
+
+
+@pytest.mark.parametrize("server", ["http://10.0.0.1", "http://127.0.0.1.example", "http://[::2]"])
+@pytest.mark.parametrize(("field", "user"), CREDENTIALS)
+def test_no_credential_goes_where_others_can_read_it(
+    home: Home, server: str, field: str, user: dict[str, Any]
+) -> None:
+    """On plain HTTP only this very machine gets one; the message names the field alone."""
+    file = home.write(user=user, cluster={"server": server})
+    with pytest.raises(ConfigError, match=rf"user\.{field}: is not sent") as caught:
+        home.load()
+    assert str(file) in str(caught.value)
+    assert "SECRET" not in str(caught.value)
+    (file.parent / "tok").write_text("t")
+    for near in ("http://127.0.0.1:8001", "http://localhost", "http://[::1]:8001"):
+        home.write(user=user, cluster={"server": near})
+        assert home.load().server == near
+
+
+def test_a_password_in_a_url_is_not_shown(home: Home) -> None:
+    """It is refused, in words that do not hold it."""
+    home.write(cluster={"server": "https://me:SECRET@host:6443"})
+    with pytest.raises(ConfigError, match="server") as caught:
+        home.load()
+    assert "SECRET" not in str(caught.value)
+    assert "host:6443" in str(caught.value)
+
+
+def test_nesting_without_end_is_said_so(home: Home) -> None:
+    """Thousands of nested lists: an error that names the file."""
+    file = home.write()
+    file.write_text("a: " + "[" * 5000)
+    with pytest.raises(ConfigError, match="is nested too deeply") as caught:
+        home.load()
+    assert str(file) in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"a: [", b"\xff\xfe", b"- a", b"", b"a: b: c"])

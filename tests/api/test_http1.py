@@ -272,6 +272,9 @@ async def test_a_stream_hands_out_payload_as_soon_as_it_is_there() -> None:
         ("/", {"A": "b\r\nC: d"}),
         ("/", {"A": "b\nC: d"}),
         ("/", {"A": "\u20ac"}),
+        ("/", {"A": "b\0"}),
+        ("/", {"A:B": "c"}),
+        ("/", {"": "c"}),
     ],
 )
 async def test_a_request_cannot_be_made_to_say_more_than_one_line(
@@ -280,3 +283,10 @@ async def test_a_request_cannot_be_made_to_say_more_than_one_line(
     """Line breaks and other surprises in targets and headers are refused before sending."""
     with pytest.raises(ValueError, match=r"line break|target|ascii"):
         encode_request("GET", target, "", headers, b"")
+
+
+@pytest.mark.parametrize("method", ["", "GET /", "get", "GET\r\n", "G\0T"])
+async def test_a_method_is_one_word(method: str) -> None:
+    """Anything else would begin another line or another target."""
+    with pytest.raises(ValueError, match="method"):
+        encode_request(method, "/", "", {}, b"")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import ssl
 import urllib.request
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import httpx
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -305,6 +307,58 @@ async def test_bodies_and_objects_have_a_largest_size(api: Api) -> None:
     assert "request is too large" in (await api.post(LIVE, large)).message
     loud = widget("a", metadata={"annotations": {"k": "x" * (257 * 1024)}})
     (await api.post(LIVE, loud)).refused(422, "Invalid")
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({}, 200),
+        ({"Host": "localhost"}, 200),
+        ({"Host": "[::1]:80"}, 200),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "127.0.0.1.evil.example"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "none"}, 200),
+    ],
+)
+async def test_pages_of_others_are_not_served(headers: dict[str, str], code: int) -> None:
+    """On plain HTTP, where nobody has to say who asks, a browser is not to ask for a page."""
+    async with running() as (plane, _), httpx.AsyncClient() as client:
+        assert (await client.get(f"{plane.url}{MAPS}", headers=headers)).status_code == code
+
+
+@pytest.mark.parametrize("media", [None, "text/plain", "application/x-www-form-urlencoded"])
+async def test_a_body_has_to_say_what_it_is(media: str | None) -> None:
+    """What a browser sends without asking first is no object."""
+    headers = {} if media is None else {"Content-Type": media}
+    body = b'{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"made"}}'
+    async with running() as (plane, _), httpx.AsyncClient() as client:
+        where = f"{plane.url}/api/v1/namespaces"
+        assert (await client.post(where, content=body, headers=headers)).status_code == 415
+        assert (await client.get(f"{where}/made")).status_code == 404
+
+
+async def test_private_files_cannot_be_prepared(tmp_path: Path) -> None:
+    """Links and files that others put beside the state neither get it nor give it their mode."""
+    state, elsewhere = tmp_path / "state.json", tmp_path / "elsewhere"
+    for name in ("state.json.new", f".state.json.{os.getpid()}"):
+        (tmp_path / name).symlink_to(elsewhere)
+    elsewhere.write_text("")
+    elsewhere.chmod(0o666)
+    async with running(state_file=state):
+        pass
+    assert state.stat().st_mode & 0o077 == 0
+    assert not state.is_symlink()
+    assert elsewhere.read_text() == ""
+    assert files_of(tmp_path) == ["elsewhere", "state.json"]
+
+
+def files_of(folder: Path) -> list[str]:
+    """Return the names of what is no link."""
+    return sorted(path.name for path in folder.iterdir() if not path.is_symlink())
 
 
 async def test_state_survives_a_restart(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lean_sandbox.run import metrics_families as families
 from lean_sandbox.run.metrics import Exposition
+from lean_sandbox.serving import Listeners
+from lean_sandbox.settings import Settings
 from tests.metrics.scrape import scraping, serving
 from tests.support.world import NS, open_world, sandbox
 
@@ -65,3 +67,21 @@ async def test_a_large_page_is_written_as_it_is_made() -> None:
     assert answer.headers["transfer-encoding"] == "chunked"
     read = {one.name: one for one in text_string_to_metric_families(answer.text)}
     assert len(read[families.EXPIRED.name.removesuffix("_total")].samples) == 8_000
+
+
+@pytest.mark.parametrize(("is_in_a_pod", "host"), [(True, ""), (False, "127.0.0.1")])
+async def test_a_laptop_listens_for_itself_alone(
+    monkeypatch: pytest.MonkeyPatch, *, is_in_a_pod: bool, host: str
+) -> None:
+    """Defaults mean every address in a Pod, where the kubelet probes, and loopback elsewhere."""
+    bound: list[str] = []
+    monkeypatch.setattr("lean_sandbox.serving.bind", lambda _flag, address: bound.append(address))
+    if is_in_a_pod:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    else:
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    async with open_world() as world:
+        Listeners(Settings(), world.whole, world.clock)
+        given = Settings(metrics_bind_address="0.0.0.0:1", health_probe_bind_address=":2")
+        Listeners(given, world.whole, world.clock)
+    assert bound == [f"{host}:8080", f"{host}:8081", "0.0.0.0:1", ":2"]

@@ -62,3 +62,21 @@ def test_a_logger_that_has_written_follows_a_later_setup() -> None:
         "after",
     )
     assert [line["event"] for line in seen] == ["captured"]
+
+
+def test_a_terminal_is_told_nothing_by_what_is_logged() -> None:
+    """Escape sequences, line breaks and their like in values and exceptions are shown escaped."""
+    odd = "\x1b]0;title\x07\x1b[2J\r\n\x9b1m\u202etxt"
+    stream = io.StringIO()
+    log.configure("info", "console", stream)
+    logger = structlog.get_logger()
+    logger.info("seen", name=odd, error=odd.replace("\n", ""))
+    try:
+        int(odd)
+    except ValueError as error:
+        logger.exception("failed", exc_info=ValueError(odd).with_traceback(error.__traceback__))
+    shown = stream.getvalue()
+    assert not set(shown) & set(odd) - set("\n]0;title[2J1mx")
+    assert shown.count("\\x1b]0;title") == 3
+    assert "Traceback" in shown
+    assert "\n" in shown
