@@ -81,7 +81,7 @@ class Wakes(msgspec.Struct, frozen=True):
     """Whom a binding concerns besides the claim."""
 
     sandbox: Callable[[Key], None]
-    launch: Callable[[Key, Sandbox], None]
+    launch: Callable[[Key, Sandbox | None], None]
     pool: Callable[[Key], None]
 
 
@@ -236,6 +236,10 @@ class Binder:
         self._wakes.sandbox(adopted.key)
         self._notes.adopted(entry, adopted)
         self._wakes.pool(pool)
+
+    def hurry(self, sandbox: SandboxEntry) -> None:
+        """Have the Pod of a Sandbox follow at once, for the claim waits for that."""
+        self._wakes.launch(sandbox.key, None)
 
     def _wait(self, entry: ClaimEntry) -> None:
         if not entry.created_at:

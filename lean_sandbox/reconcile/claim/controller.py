@@ -7,7 +7,7 @@ import msgspec
 from lean_sandbox.api.client import Client
 from lean_sandbox.clock import Clock
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import find
+from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import Condition, SandboxStatus
 from lean_sandbox.reconcile.blueprints import Blueprints
 from lean_sandbox.reconcile.claim.act import ClaimAct
@@ -200,25 +200,22 @@ class ClaimController:
         if notice.initial:
             return
         for entry in (notice.old, notice.new):
-            if entry is not None:
-                self._wake_owner(entry)
+            claim = self._owner_of(entry) if entry is not None else None
+            if claim is not None:
+                self.queue.add(claim.key, priority=CLIENT, reason="sandbox")
 
     def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
         """Follow a status that our own Sandbox controller wrote, which comes as no event."""
         self._feed(None, entry)
-        if _concerns_claims(old, new):
-            self._wake_owner(entry)
+        claim = self._owner_of(entry)
+        if claim is not None and (_concerns_claims(old, new) or _waits_for_metadata(claim)):
+            self.queue.add(claim.key, priority=CLIENT, reason="sandbox")
 
-    def _wake_owner(self, entry: SandboxEntry) -> None:
+    def _owner_of(self, entry: SandboxEntry) -> ClaimEntry | None:
         owner = entry.owner
-        if (
-            owner is not None
-            and owner.kind == names.SANDBOX_CLAIM_KIND
-            and owner.group == names.EXTENSIONS_GROUP
-        ):
-            key = Key(entry.key.namespace, owner.name)
-            if key in self._extensions.claims:
-                self.queue.add(key, priority=CLIENT, reason="sandbox")
+        if owner is None or not owner.is_a(names.SANDBOX_CLAIM_KIND, names.EXTENSIONS_GROUP):
+            return None
+        return self._extensions.claims.get(Key(entry.key.namespace, owner.name))
 
     def _feed(self, old: SandboxEntry | None, new: SandboxEntry | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
@@ -334,6 +331,13 @@ def _concerns_claims(old: SandboxStatus, new: SandboxStatus) -> bool:
         _shown(find(old.conditions, kind)) != _shown(find(new.conditions, kind))
         for kind in (names.READY, names.FINISHED)
     )
+
+
+def _waits_for_metadata(claim: ClaimEntry) -> bool:
+    """Tell whether a claim may wait for its Pod to have the metadata that it asks for."""
+    if claim.view is None or not claim.view.has_additional_metadata or claim.status is None:
+        return False
+    return not is_true(claim.status.conditions, names.READY)
 
 
 def _shown(condition: Condition | None) -> tuple[str, str, str] | None:

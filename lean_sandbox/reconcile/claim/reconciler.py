@@ -246,6 +246,9 @@ class ClaimReconciler:
             error=error,
         )
         new = next_claim_status(old, seen, now)
+        if error is None and sandbox is not None and _awaits_pod(entry, old, new, sandbox):
+            self._binder.hurry(sandbox)
+            return Result(requeue_after_s=_LOOK_AGAIN_S)
         expires_now = error is None and self._has_expired(entry, new)
         if expires_now:
             new = expired_claim_status(new, entry.generation, now)
@@ -367,6 +370,23 @@ def _has_yet_to_be_looked_at(sandbox: SandboxEntry, old: SandboxClaimStatus) -> 
     """
     is_bound = sandbox.key.name == old.bound.name
     return is_bound and sandbox.status is None and not sandbox.is_deleting
+
+
+def _awaits_pod(
+    entry: ClaimEntry, old: SandboxClaimStatus, new: SandboxClaimStatus, sandbox: SandboxEntry
+) -> bool:
+    """Tell whether a claim would be ready before its Pod has the labels that it asks for.
+
+    Labels decide which policies select the Pod, so a client must not use it without them. A status
+    of the Sandbox that is of its present generation was written after the Pod had followed. Claims
+    that ask for nothing do not wait: of what their adoption changes nothing is for their clients.
+    """
+    if entry.view is None or not entry.view.has_additional_metadata:
+        return False
+    if is_true(old.conditions, names.READY) or not is_true(new.conditions, names.READY):
+        return False
+    ready = find(sandbox.status.conditions, names.READY) if sandbox.status is not None else None
+    return ready is None or (ready.observedGeneration or 0) < sandbox.generation
 
 
 def _other(error: ControlPlaneError) -> ClaimError:
