@@ -24,11 +24,13 @@ from lean_sandbox.watch.store import Key
 __all__ = ["Launches", "is_before_ready", "is_news", "is_on_the_way_up"]
 
 # The window grows with the number of launches under way: when a thousand Pods start at once each
-# takes longer, and a status in between is as useless as in a quick launch.
-_WINDOW_PER_LAUNCH_S = 0.05
+# takes longer, and a status in between is as useless as in a quick launch. As long as all can be
+# told in one turn it grows little, for somebody may look at each of so few.
+_WINDOW_PER_LAUNCH_S = 0.005
+_WINDOW_PER_LATER_LAUNCH_S = 0.05
 _LONGEST_WINDOW_S = 60.0
 _LONGEST_STEP_WINDOW_S = 300.0
-_TURNS_AT_ONCE = 50
+_TURNS_AT_ONCE = 100
 _TURNS_PER_S = 5.0
 
 _BEFORE = frozenset(
@@ -108,8 +110,10 @@ class Launches:
         """The first window at the present number of launches."""
         if self._window_s <= 0:
             return 0.0
-        grown_s = self._window_s + _WINDOW_PER_LAUNCH_S * max(0, len(self._steps) - 1)
-        return max(self._window_s, min(grown_s, _LONGEST_WINDOW_S))
+        others = max(0, len(self._steps) - 1)
+        grown_s = _WINDOW_PER_LAUNCH_S * min(others, _TURNS_AT_ONCE)
+        grown_s += _WINDOW_PER_LATER_LAUNCH_S * max(0, others - _TURNS_AT_ONCE)
+        return max(self._window_s, min(self._window_s + grown_s, _LONGEST_WINDOW_S))
 
     def remaining_s(self, key: Key, now: float, *, is_news: bool = False) -> float:
         """Return for how long the step may still wait, starting its window when it is new.

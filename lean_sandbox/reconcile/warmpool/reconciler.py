@@ -345,7 +345,8 @@ class PoolReconciler:
         if patch is None:
             state.differs_since = None
             return
-        is_settled = bool(visit.errors) or _is_settled(visit.view, new)
+        is_new = not (entry.status or EMPTY_POOL_STATUS).selector
+        is_settled = is_new or bool(visit.errors) or _is_settled(visit.view, new)
         early_s = self._too_early_s(state, now, is_settled=is_settled)
         if early_s > 0:
             visit.requeues.append(early_s)
@@ -360,7 +361,8 @@ class PoolReconciler:
         """Return for how long the counts are not to be written yet.
 
         A pool that is being refilled differs from what it told for a moment only: when it is full
-        again within the window, nothing has to be told at all.
+        again within the window, nothing has to be told at all. A new pool is told at once: who
+        scales it or waits for it reads the selector.
         """
         due = now if state.status_at is None else state.status_at + self._options.status_interval_s
         if state.differs_since is None:
