@@ -331,13 +331,13 @@ async def test_pages_of_others_are_not_served(headers: dict[str, str], code: int
 
 
 @pytest.mark.parametrize("media", [None, "text/plain", "application/x-www-form-urlencoded"])
-async def test_a_body_has_to_say_what_it_is(media: str | None) -> None:
-    """What a browser sends without asking first is no object."""
-    headers = {} if media is None else {"Content-Type": media}
+async def test_a_page_of_another_site_writes_nothing(media: str | None) -> None:
+    """What a browser sends without asking first is refused, with whichever type or none."""
+    headers = {"Origin": "http://evil.example"} | ({"Content-Type": media} if media else {})
     body = b'{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"made"}}'
     async with running() as (plane, _), httpx.AsyncClient() as client:
         where = f"{plane.url}/api/v1/namespaces"
-        assert (await client.post(where, content=body, headers=headers)).status_code == 415
+        assert (await client.post(where, content=body, headers=headers)).status_code == 403
         assert (await client.get(f"{where}/made")).status_code == 404
 
 
