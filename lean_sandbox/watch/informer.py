@@ -498,6 +498,16 @@ class Informer(Generic[E]):
     async def _confirm(self, scope: anyio.CancelScope) -> None:
         """Take the problem for solved once a watch has lasted a little."""
         await self._clock.sleep(self._options.hasty_end_s)
+        if self._scope is scope and self.statistics.received_bytes == self._received_before:
+            # Servers restart for a restore: asked now, its version has not caught up yet.
+            try:
+                await self._check_version()
+            except WentBackError:
+                if self._scope is scope:
+                    self._list_anew()
+                return
+            except ControlPlaneError:
+                return
         if self._scope is scope:
             self._recovered()
 

@@ -12,7 +12,7 @@ from filters import Change
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.watch import extension_kinds, kinds
 from lean_sandbox.watch.informer import WatchOptions
-from tests.support.clock import FakeClock
+from tests.support.clock import FakeClock, settle
 from tests.support.odd import KINDS
 from tests.support.world import condition, open_world, sandbox
 from tests.watching.objects import (
@@ -65,6 +65,24 @@ async def test_a_watch_that_has_gone_back_leads_to_a_list_that_is_believed(how: 
         assert rig.names() == ["a"]
         assert rig.informer.version == "150"
         assert {name for name, _ in rig.news()} == {"a", "gone"}
+
+
+async def test_a_silent_watch_after_a_failure_is_asked_about_at_once() -> None:
+    """A server that restarts may be restored, and on a busy one the version soon catches up."""
+    async with open_sandboxes() as rig:
+        watch = await rig.listed(listed("a", 700, generation=7), version=800)
+        watch.cut()
+        await rig.failing()
+        await rig.clock.advance(1)
+        watch = await rig.server.next(watch=True)
+        await watch.begin()
+        await settle()
+        await rig.clock.advance(5)
+        asked = await rig.server.next(watch=False)
+        assert asked.query == {"limit": "1"}
+        await asked.reply(200, page([listed("a", 100)], 150))
+        await rig.listed(listed("a", 100, generation=1), version=150)
+        assert rig.get("a").generation == 1
 
 
 async def test_a_silent_watch_of_a_server_that_has_not_gone_back_goes_on() -> None:

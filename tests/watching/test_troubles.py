@@ -159,7 +159,8 @@ async def test_the_backoff_grows_with_each_failure_and_resets_after_a_healthy_wh
             assert rig.server.waiting == 0
             await rig.clock.advance(0.1)
             watch = await rig.server.next(watch=True)
-        await watch.begin()
+        await watch.lines(table_bookmark(100, SANDBOX_COLUMNS))
+        await until(lambda: rig.informer.statistics.bookmarks == 1)
         for minute in range(3):
             await rig.clock.advance(60)
             await watch.line(table_bookmark(100 + minute, SANDBOX_COLUMNS))
