@@ -16,7 +16,7 @@ from lean_sandbox.api import errors
 from lean_sandbox.api.ending import EndingNamespaces
 from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import Resource, path
-from lean_sandbox.api.telemetry import Label
+from lean_sandbox.api.telemetry import WRITES, Label
 from lean_sandbox.api.transport import Response, Transport
 from lean_sandbox.api.wire import JSON_ACCEPT, LIST_METADATA_ACCEPT, METADATA_ACCEPT
 from lean_sandbox.model.wire import ODD
@@ -337,6 +337,9 @@ class Client:
         label = self._label(call.verb, call.resource, subresource)
         if call.verb == "create" and call.namespace:
             self.ending.enter(call.namespace)
+        writes = WRITES.get()
+        if writes is not None and call.method != "GET":
+            writes.append(f"{call.verb} {call.resource.plural}")
         response = await self.transport.request(
             call.method,
             self._target(call, plain, wanted),

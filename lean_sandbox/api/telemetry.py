@@ -7,11 +7,12 @@ names of objects.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from urllib.parse import urlsplit
 
 import msgspec
 
-__all__ = ["Label", "Observer", "RequestRecord", "RequestTotals", "label_of"]
+__all__ = ["WRITES", "Label", "Observer", "RequestRecord", "RequestTotals", "label_of"]
 
 
 class Label(msgspec.Struct, frozen=True, gc=False):
@@ -19,6 +20,10 @@ class Label(msgspec.Struct, frozen=True, gc=False):
 
     verb: str
     resource: str
+
+
+WRITES: ContextVar[list[str] | None] = ContextVar("writes", default=None)
+"""Where a task that wants to know notes the writes it sends, as ``verb resource``."""
 
 
 class RequestRecord(msgspec.Struct, frozen=True, gc=False):

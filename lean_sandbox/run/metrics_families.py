@@ -333,6 +333,11 @@ QUEUE_WAITING: Final = _gauge(
 CALLBACK_ERRORS: Final = _counter(
     "lean_sandbox_pass_callback_errors_total", _CONTROLLER, "Observers of passes that failed."
 )
+SAFETY_NET: Final = _counter(
+    "lean_sandbox_safety_net_total",
+    _CONTROLLER,
+    "Objects that only the periodic second look brought on: each shows a wake-up that was lost.",
+)
 CANCELLED: Final = _counter(
     "lean_sandbox_passes_cancelled_total", _CONTROLLER, "Passes cut off by the end of the process."
 )

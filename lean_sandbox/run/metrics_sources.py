@@ -68,6 +68,7 @@ def workers(into: Exposition, controller: str, counted: WorkerStatistics) -> Non
     into.one(families.ACTIVE_WORKERS, counted.active, controller)
     into.one(families.CANCELLED, counted.cancelled, controller)
     into.one(families.CALLBACK_ERRORS, counted.callback_errors, controller)
+    into.one(families.SAFETY_NET, counted.caught_by_net, controller)
 
 
 def watches(

@@ -44,6 +44,8 @@ __all__ = [
     "MAX_TOKENS",
     "NORMAL",
     "REFILL",
+    "REQUEUE",
+    "SAFETY_NET",
     "Item",
     "QueueClosedError",
     "QueueStatistics",
@@ -57,6 +59,11 @@ NORMAL: Final = 20
 REFILL: Final = 10
 # The initial list and whatever can wait.
 LOW: Final = 0
+
+# Why a key is reconciled although nothing has happened to it: it asked for it, or just in case.
+REQUEUE: Final = "requeue"
+SAFETY_NET: Final = "safety net"
+_WITHOUT_EVENT: Final = frozenset({REQUEUE, SAFETY_NET})
 
 # Reasons are for the log; more than a few distinct ones say nothing more.
 MAX_REASONS: Final = 4
@@ -81,6 +88,11 @@ class Item(msgspec.Struct, Generic[K], frozen=True, gc=False):
     attempts: int
     # Monotonic time since when the key could have run (its first add, or the end of its delay).
     enqueued_at: float
+
+    @property
+    def is_safety_net(self) -> bool:
+        """Whether no event and no due time led to this pass, but the safety net alone."""
+        return SAFETY_NET in self.reasons and _WITHOUT_EVENT.issuperset(self.reasons)
 
 
 class QueueStatistics(msgspec.Struct, frozen=True):
@@ -252,6 +264,16 @@ class WorkQueue(Generic[K]):
             self._slots[key] = later
             self._place(later, self._clock.monotonic())
         return True
+
+    def comes_within(self, key: K, seconds: float) -> bool:
+        """Tell whether a key is being worked on, will be within so many seconds, or is failing.
+
+        One that failed is tried again, however late: its backoff is as long as it is on purpose.
+        """
+        if key in self._running or self._backoff.failures(key):
+            return True
+        entry = self._slots.get(key)
+        return entry is not None and entry.due <= self._clock.monotonic() + seconds
 
     def forget_delayed(self, key: K) -> bool:
         """Drop what was asked for a later time; return whether there was anything.

@@ -17,10 +17,12 @@ import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
+from lean_sandbox.api.telemetry import WRITES
 from lean_sandbox.clock import Clock
 from lean_sandbox.run.failures import Failure, FailureKind, classify
 from lean_sandbox.run.histogram import RECONCILE_BUCKETS_S, Histogram, HistogramSnapshot
-from lean_sandbox.run.queue import Item, QueueClosedError, WorkQueue
+from lean_sandbox.run.queue import REQUEUE, Item, QueueClosedError, WorkQueue
+from lean_sandbox.run.safetynet import SafetyNet
 
 __all__ = [
     "DEADLINE_S",
@@ -101,6 +103,8 @@ class WorkerStatistics(msgspec.Struct, frozen=True):
     cancelled: int
     # Calls of on_result or retry_no_later_than_s that raised.
     callback_errors: int
+    # Passes that only the safety net led to, and that had to write something.
+    caught_by_net: int
     pass_time_s: HistogramSnapshot
 
 
@@ -129,6 +133,7 @@ class Dispatcher(Generic[K]):
         grace_s: float = GRACE_S,
         on_result: Callable[[PassReport[K]], None] | None = None,
         retry_no_later_than_s: Callable[[K], float | None] | None = None,
+        net: SafetyNet[K] | None = None,
         name: str = "",
     ) -> None:
         """Prepare to run; nothing happens before :meth:`run`.
@@ -138,6 +143,7 @@ class Dispatcher(Generic[K]):
         ``on_result``: called after each pass; must not block.
         ``retry_no_later_than_s``: asked after a failed pass; the seconds until something falls due
         for the key (its expiry), which a long backoff must not delay. None: nothing does.
+        ``net``: is told of the passes that went well, and runs as long as they do.
         ``name``: of the controller, for the log.
         """
         if count < 1:
@@ -150,6 +156,7 @@ class Dispatcher(Generic[K]):
         self._grace_s = grace_s
         self._on_result = on_result
         self._no_later_than_s = retry_no_later_than_s
+        self.net = net
         self._log = _log.bind(controller=name) if name else _log
         # In the order they were started, which is the order of their deadlines.
         self._passes: dict[K, _Pass] = {}
@@ -187,6 +194,8 @@ class Dispatcher(Generic[K]):
         """
         async with anyio.create_task_group() as attendants:
             attendants.start_soon(self._watch_deadlines)
+            if self.net is not None:
+                attendants.start_soon(self.net.run)
             async with anyio.create_task_group() as passes:
                 attendants.start_soon(self._end_grace, passes.cancel_scope)
                 await self._dispatch(passes)
@@ -207,6 +216,7 @@ class Dispatcher(Generic[K]):
             timeouts=outcomes[Outcome.TIMEOUT],
             cancelled=outcomes[Outcome.CANCELLED],
             callback_errors=self._callback_errors,
+            caught_by_net=self.net.caught if self.net is not None else 0,
             pass_time_s=self._pass_time.snapshot(),
         )
 
@@ -250,6 +260,9 @@ class Dispatcher(Generic[K]):
         report = PassReport(item, Outcome.CANCELLED, 0.0)
         result: Result | None = None
         failure: Failure | None = None
+        writes: list[str] = []
+        if item.is_safety_net:
+            WRITES.set(writes)
         try:
             try:
                 with running.scope:
@@ -257,8 +270,19 @@ class Dispatcher(Generic[K]):
             except Exception as error:  # noqa: BLE001 -- one pass must never end the others
                 failure = classify(error)
             report = self._settle(item, running, result, failure)
+            if self.net is not None and result is not None:
+                self._tell_net(self.net, item, writes)
         finally:
             self._finish(item, running, report)
+
+    def _tell_net(self, net: SafetyNet[K], item: Item[K], writes: list[str]) -> None:
+        before = net.caught
+        try:
+            net.passed(item, writes=len(writes))
+        except Exception as error:  # noqa: BLE001 -- a bug in a judgement must never end the passes
+            self._callback_failed("safety net", item.key, error)
+        if net.caught > before:
+            self._log.error("safety_net_caught", key=str(item.key), writes=writes)
 
     def _settle(
         self, item: Item[K], running: _Pass, result: Result | None, failure: Failure | None
@@ -284,7 +308,7 @@ class Dispatcher(Generic[K]):
         priority = item.priority if result.priority is None else result.priority
         if after_s > 0.0:
             self._queue.forget(key)
-            self._queue.add(key, priority=priority, after_s=after_s, reason="requeue")
+            self._queue.add(key, priority=priority, after_s=after_s, reason=REQUEUE)
             return Outcome.REQUEUE_AFTER, after_s
         return Outcome.REQUEUE, self._queue.retry(key)
 

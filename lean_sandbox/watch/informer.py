@@ -89,7 +89,8 @@ class WatchOptions:
     dead when the server has not ended it in time. ``hasty_end_s``: a watch that ends cleanly
     before this age, or a version that expires this soon after a list, is treated as a failure, so
     that a server that closes at once is not asked in a loop. ``request_timeout_s``: for a page of
-    a list, and for a watch to begin.
+    a list, and for a watch to begin. ``resync_s``: how long after a list everything is listed
+    again and compared with what is remembered, each kind up to a tenth later than this.
     """
 
     page_size: int = 250
@@ -98,6 +99,7 @@ class WatchOptions:
     silence_s: float = 90.0
     hasty_end_s: float = 5.0
     request_timeout_s: float = 30.0
+    resync_s: float = 36_000.0
 
 
 class Informer(Generic[E]):
@@ -136,6 +138,8 @@ class Informer(Generic[E]):
         self._may_use_cells = False
         self._is_watching = False
         self._is_reopening = False
+        self._resyncs = False
+        self._resync_at = math.inf
         self._streams_initial_list = self._options.streams_initial_list
         self._scope: anyio.CancelScope | None = None
         self._group: TaskGroup | None = None
@@ -248,6 +252,9 @@ class Informer(Generic[E]):
         at_least_s, at_most_s = 0.0, math.inf
         self._is_reopening = False
         try:
+            if self._feed.version is not None and self._is_resync_due:
+                self._resyncs = True
+                self._feed.version = None
             if self._feed.version is None:
                 await self._list()
                 began = self._clock.monotonic()
@@ -299,6 +306,11 @@ class Informer(Generic[E]):
             self._backoff.after(lived_s, at_least_s=at_least_s, at_most_s=at_most_s)
         )
 
+    @property
+    def _is_resync_due(self) -> bool:
+        """Whether the last list is so old that everything is to be compared with a new one."""
+        return self._clock.monotonic() >= self._resync_at
+
     def _listed_s_ago(self) -> float:
         if self._listed_at is None:
             return 0.0
@@ -335,7 +347,7 @@ class Informer(Generic[E]):
         self.statistics.lists += 1
         self._listed_at = self._clock.monotonic()
         initial = not self.synced.is_set()
-        self._intake.begin_list(self._namespace, without=self._left_out)
+        self._intake.begin_list(self._namespace, without=self._left_out, resync=self._resyncs)
         version = ""
         if self._streams_initial_list:
             version = await self._list_by_stream(initial=initial)
@@ -348,6 +360,9 @@ class Informer(Generic[E]):
             raise ProtocolFault(f"the list of {self._kind.resource.plural} has no version")
         self._intake.end_list(self._namespace, version)
         self._feed.version = version
+        self._resyncs = False
+        spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
+        self._resync_at = self._clock.monotonic() + spread * self._options.resync_s
         self.synced.set()
 
     async def _list_by_pages(self, *, initial: bool) -> str:
@@ -527,12 +542,14 @@ class Informer(Generic[E]):
         return f"{path(self._kind.resource, self._namespace)}?{urlencode(parameters)}"
 
     async def _guard(self) -> None:
-        """Cancel a watch from which nothing has been heard for too long."""
+        """Cancel a watch from which nothing was heard for too long, or that gives way to a list."""
         while True:
             await self._clock.sleep(self._options.silence_s / 3)
             silent_s = self._clock.monotonic() - self._heard_at
             if self._scope is not None and silent_s >= self._longest_silence_s:
                 self._scope.cancel()
+            elif self._is_resync_due:
+                self._reopen()
 
     @property
     def _longest_silence_s(self) -> float:

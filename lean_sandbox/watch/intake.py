@@ -101,6 +101,8 @@ class Intake(Generic[E]):
         self.strangers = Strangers()
         # By key of an object that is being written: how to take what may be the echo of that.
         self._held: dict[Key, Callable[[], object]] = {}
+        # The lists under way that are compared with what is remembered.
+        self._resyncing: set[str | None] = set()
         self._handle: _Take = self._take
         self._told: Told | None = None
         self.admits_namespace: Callable[[str], bool] = lambda _namespace: True
@@ -137,15 +139,21 @@ class Intake(Generic[E]):
 
         self._handle = narrowed
 
-    def begin_list(self, namespace: str | None, *, without: Collection[str] = ()) -> None:
+    def begin_list(
+        self, namespace: str | None, *, without: Collection[str] = (), resync: bool = False
+    ) -> None:
         """Note what is known, to find out what a list no longer holds.
 
+        With ``resync`` every object is taken in anew, also at the version that is known.
         ``without`` are the namespaces that a list of all leaves to others.
         """
         known = set(self.store.keys(namespace))
         if without:
             known = {key for key in known if key.namespace not in without}
         self._missing[namespace] = known
+        self._resyncing.discard(namespace)
+        if resync:
+            self._resyncing.add(namespace)
         versions = (entry.version for entry in map(self.store.get, known) if entry is not None)
         self._newest[namespace] = max(versions, default=0)
 
@@ -168,6 +176,7 @@ class Intake(Generic[E]):
         What an answer to our own request has shown at a later version is left alone: the list
         cannot know of it.
         """
+        self._resyncing.discard(namespace)
         listed_at = as_version(version)
         self._newest.pop(namespace, None)
         for key in sorted(self._missing.pop(namespace, ())):
@@ -370,6 +379,8 @@ class Intake(Generic[E]):
         if old is not None and 0 < version <= old.version:
             # Known from an answer, or the state of a predecessor of what an answer has shown.
             statistics.dropped_known += 1
+            if item is not None and version == old.version and self._is_resyncing(key):
+                self._compare(row, item, old)
             return _KNOWN
         kept = old if old is not None and old.uid == row.uid else None
         verdict, seen = self._judge(row, old, kept)
@@ -392,6 +403,18 @@ class Intake(Generic[E]):
             )
         )
         return verdict if verdict.passed else _CONTRADICTS
+
+    def _is_resyncing(self, key: Key) -> bool:
+        return bool(self._resyncing) and not self._resyncing.isdisjoint((None, key.namespace))
+
+    def _compare(self, row: MetaRow, item: Any, old: E) -> None:
+        """Remember a listed object anew, and tell of it whether or not it is as remembered."""
+        new = self._build(row, item, old)
+        new.seen = old.seen
+        self.store.put(new)
+        is_same = bool(new == old)
+        change = _NOTHING if is_same else Change.COLUMNS
+        self._tell(Notice(new.key, change, old, new, initial=is_same))
 
     def _tell(self, notice: Notice[E]) -> None:
         """Call the handlers. The object is in the store by now, where every later look finds it."""

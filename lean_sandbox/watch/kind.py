@@ -22,8 +22,9 @@ class Notice(msgspec.Struct, Generic[E], frozen=True):
     """A change that passed the predicates.
 
     ``old`` is what was known before (``None`` at first sight), ``new`` what is known now (``None``
-    when the object is gone). ``initial`` marks the objects of the first list, ``token`` identifies
-    the event so that it can be withdrawn when it turns out to be the echo of our own write.
+    when the object is gone). ``initial`` marks the objects of the first list, and those that a
+    later one shows as they are known. ``token`` identifies the event so that it can be withdrawn
+    when it turns out to be the echo of our own write.
     ``saw_deletion`` says that the last sight of an object that is gone showed its deletion: else
     it may only have stopped matching the watch's selector.
     """

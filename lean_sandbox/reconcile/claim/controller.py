@@ -19,6 +19,7 @@ from lean_sandbox.reconcile.claim.reconciler import ClaimReconciler
 from lean_sandbox.reconcile.claim.waiting import WaitingClaims
 from lean_sandbox.reconcile.recording import Recorder
 from lean_sandbox.run.queue import CLIENT, LOW, Item, WorkQueue
+from lean_sandbox.run.safetynet import SafetyNet
 from lean_sandbox.run.standback import StandBack
 from lean_sandbox.run.tracing import Tracing
 from lean_sandbox.run.warm import WarmQueue
@@ -36,6 +37,23 @@ __all__ = ["ClaimController", "ClaimOptions"]
 
 _LONGEST_ANNOTATION_WAIT_S = 10.0
 _WANT_NO_MEMBER = frozenset({names.REASON_INVALID_METADATA, names.REASON_CLAIM_EXPIRED})
+
+
+# Reasons of a claim that is not ready and stays so until somebody changes something.
+_SETTLED = frozenset(
+    {
+        names.REASON_INVALID_METADATA,
+        names.REASON_ENV_VARS_REJECTED,
+        names.REASON_CLAIM_TEMPLATES_ERROR,
+        names.REASON_TEMPLATE_NOT_FOUND,
+        names.REASON_WARM_POOL_NOT_FOUND,
+        names.REASON_INVALID_CONFIGURATION,
+        names.REASON_POD_SUCCEEDED,
+        names.REASON_POD_FAILED,
+        names.REASON_SANDBOX_SUSPENDED,
+        names.REASON_SANDBOX_EXPIRED,
+    }
+)
 
 
 class ClaimOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +137,7 @@ class ClaimController:
             deadline_s=options.pass_deadline_s,
             grace_s=options.shutdown_grace_s,
             retry_no_later_than_s=self._reconciler.due_in_s,
+            net=SafetyNet(self.queue, clock, is_final=self._is_final),
             name="sandboxclaim",
         )
 
@@ -164,6 +183,29 @@ class ClaimController:
 
     def _member_available(self, claim: Key) -> None:
         self.queue.add(claim, priority=CLIENT, reason="member available")
+
+    def _is_final(self, key: Key) -> bool:
+        """Tell whether nothing is to be expected of a claim until something else changes."""
+        entry = self._extensions.claims.get(key)
+        if entry is None or entry.is_deleting:
+            return True
+        if entry.needs_look:
+            return False
+        assert entry.status is not None
+        ready = find(entry.status.conditions, names.READY)
+        if ready is None or ready.observedGeneration != entry.generation:
+            return False
+        if ready.reason == names.REASON_CLAIM_EXPIRED:
+            return not self._caches.sandboxes.owned_by(key.namespace, entry.uid)
+        if ready.status != names.TRUE:
+            return ready.reason in _SETTLED
+        bound = self._caches.sandboxes.get(Key(key.namespace, entry.status.bound.name))
+        return (
+            bound is not None
+            and bound.status is not None
+            and is_true(bound.status.conditions, names.READY)
+            and bound.status.podIPs == entry.status.bound.podIPs
+        )
 
     # -- what wakes ------------------------------------------------------------------------------
 

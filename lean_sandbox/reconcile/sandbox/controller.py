@@ -24,6 +24,7 @@ from lean_sandbox.reconcile.sandbox.teardown import Teardown
 from lean_sandbox.reconcile.sandbox.wake import Wake, owner_key, pod_wakes, pvc_wakes, service_wakes
 from lean_sandbox.run.absent import AbsenceStatistics, KnownAbsent, Proof
 from lean_sandbox.run.queue import LOW, NORMAL, REFILL, Item, WorkQueue
+from lean_sandbox.run.safetynet import SafetyNet
 from lean_sandbox.run.standback import StandBack
 from lean_sandbox.run.tracing import Tracing
 from lean_sandbox.run.workers import Dispatcher, PassReport, Result
@@ -40,7 +41,6 @@ _ABSENT_ENTRIES = 4096
 _STAND_BACK_S = 0.1
 _ABSENT_TTL_S = 600.0
 _PVC_LIST_PATIENCE_S = 5.0
-RESYNC = "resync"
 # How long a new Sandbox of an extension waits for the answer to the create that made it: usually it
 # is here a moment after the watch, and saves a GET.
 _ANSWER_S = 0.1
@@ -139,6 +139,9 @@ class SandboxController:
             grace_s=options.shutdown_grace_s,
             on_result=self._on_pass,
             retry_no_later_than_s=self._reconciler.due_in_s,
+            net=SafetyNet(
+                self.queue, self._clock, is_final=self._reconciler.is_final, doubt=self._doubt
+            ),
             name="sandbox",
         )
 
@@ -170,9 +173,16 @@ class SandboxController:
     async def _pass(self, item: Item[Key]) -> Result:
         if self._must_wait(item.key):
             return Result(requeue_after_s=_STAND_BACK_S, priority=item.priority)
-        # After a start the published status is believed where a look would only confirm it.
-        is_start = item.priority == LOW and RESYNC not in item.reasons
+        # After a list the published status is believed where a look would only confirm it.
+        is_start = item.priority == LOW and not item.is_safety_net
         return await self._reconciler.reconcile(item.key, is_start=is_start)
+
+    def _doubt(self, key: Key) -> None:
+        """Have the next pass fetch the Pod: the watch may hide what has happened to it."""
+        entry = self._caches.sandboxes.get(key)
+        if entry is not None:
+            for pod in self._caches.pods.owned_by(key.namespace, entry.uid):
+                pod.is_stale = True
 
     async def _pvcs_ready(self) -> str | None:
         """Start watching claims when the first Sandbox needs them: most clusters never do.

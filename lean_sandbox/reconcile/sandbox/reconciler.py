@@ -155,6 +155,35 @@ class SandboxReconciler:
             return None
         return self._remaining_s(entry)
 
+    def is_final(self, key: Key) -> bool:
+        """Tell whether nothing is to be expected of a Sandbox until somebody changes something."""
+        entry = self._caches.sandboxes.get(key)
+        if entry is None or entry.is_deleting:
+            return True
+        if entry.needs_look:
+            return False
+        assert entry.status is not None
+        assert entry.view is not None
+        status, view = entry.status, entry.view
+        ready = conditions.find(status.conditions, names.READY)
+        if ready is None or ready.observedGeneration != entry.generation:
+            return False
+        if ready.reason == names.REASON_INVALID_CONFIGURATION:
+            return True
+        if self._expired(entry):
+            cleared = conditions.expired_cleared(status, entry.generation, self._clock.now())
+            return (
+                conditions.is_marked_expired(status)
+                and view.shutdown_policy != names.SHUTDOWN_POLICY_DELETE
+                and conditions.status_patch(status, cleared) is None
+            )
+        if view.is_suspended:
+            return conditions.is_true(status.conditions, names.SUSPENDED)
+        if conditions.is_true(status.conditions, names.FINISHED):
+            return True
+        pods = self._caches.pods.owned_by(key.namespace, entry.uid)
+        return ready.status == names.TRUE and len(pods) == 1 and not pods[0].is_stale
+
     async def _leave_trace(self, entry: SandboxEntry) -> None:
         if self._tracing is None or (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION):
             return

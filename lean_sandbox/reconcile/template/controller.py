@@ -24,6 +24,7 @@ from lean_sandbox.model import names, networkpolicy
 from lean_sandbox.model.networkpolicy import PolicyAction
 from lean_sandbox.model.template import TemplateView, ref_hash_patch
 from lean_sandbox.run.queue import LOW, NORMAL, Item, WorkQueue
+from lean_sandbox.run.safetynet import SafetyNet
 from lean_sandbox.run.workers import Dispatcher, Result
 from lean_sandbox.watch.extension_objects import PolicyEntry, PolicyItem, TemplateEntry
 from lean_sandbox.watch.intake import Intake
@@ -68,7 +69,12 @@ class TemplateController:
         self._options: dict[str, Any] = {"lane": Lane.BACKGROUND, "timeout_s": timeout_s}
         self.queue: WorkQueue[Key] = WorkQueue(clock)
         self.dispatcher: Dispatcher[Key] = Dispatcher(
-            self.queue, self._pass, count=workers, clock=clock, name="sandboxtemplate"
+            self.queue,
+            self._pass,
+            count=workers,
+            clock=clock,
+            net=SafetyNet(self.queue, clock, is_final=self._is_final),
+            name="sandboxtemplate",
         )
         self._template_intake: Intake[TemplateEntry]
         self._policy_intake: Intake[PolicyEntry]
@@ -109,6 +115,15 @@ class TemplateController:
                 and owner.group == names.EXTENSIONS_GROUP
             ):
                 self.queue.add(Key(notice.key.namespace, owner.name), token=notice.token)
+
+    def _is_final(self, key: Key) -> bool:
+        """Tell whether a template has its label, and its policy if it is to have one."""
+        entry = self._templates.get(key)
+        if entry is None or entry.is_deleting or entry.view is None:
+            return True
+        policy = Key(key.namespace, networkpolicy.policy_name(key.name))
+        is_settled = policy in self._policies or not entry.view.is_managed
+        return is_settled and ref_hash_patch(key.name, entry.labels) is None
 
     # -- a pass ----------------------------------------------------------------------------------
 

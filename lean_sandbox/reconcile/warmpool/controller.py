@@ -15,6 +15,7 @@ from lean_sandbox.reconcile.warmpool.orphans import Orphans
 from lean_sandbox.reconcile.warmpool.reconciler import PoolOptions, PoolReconciler
 from lean_sandbox.reconcile.warmpool.upkeep import Neighbours, Upkeep
 from lean_sandbox.run.queue import REFILL, Item, WorkQueue
+from lean_sandbox.run.safetynet import SafetyNet
 from lean_sandbox.run.workers import Dispatcher, Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
@@ -64,7 +65,12 @@ class PoolController:
             claims_are_waiting=claims_are_waiting,
         )
         self.dispatcher: Dispatcher[Key] = Dispatcher(
-            self.queue, self._pass, count=options.workers, clock=clock, name="sandboxwarmpool"
+            self.queue,
+            self._pass,
+            count=options.workers,
+            clock=clock,
+            net=SafetyNet(self.queue, clock, is_final=self._is_final),
+            name="sandboxwarmpool",
         )
 
     def connect(self, intakes: ExtensionIntakes, sandboxes: Intake[SandboxEntry]) -> None:
@@ -73,6 +79,18 @@ class PoolController:
 
     async def _pass(self, item: Item[Key]) -> Result:
         return await self._reconciler.reconcile(item.key)
+
+    def _is_final(self, key: Key) -> bool:
+        """Tell whether a pool is full and says so."""
+        entry = self._extensions.pools.get(key)
+        if entry is None or entry.is_deleting or entry.view is None:
+            return True
+        status, wanted = entry.status, entry.view.replicas
+        return (
+            status is not None
+            and status.observedGeneration == entry.generation
+            and status.replicas == wanted == status.readyReplicas
+        )
 
     # -- what wakes ------------------------------------------------------------------------------
 

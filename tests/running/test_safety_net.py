@@ -1,0 +1,121 @@
+"""A wake-up that is lost does not stay lost, and what the net catches is counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_sandbox.settings import Settings
+from tests.support.claims import claim, open_claims
+from tests.support.world import NS, World, condition, open_world, running_status, sandbox
+
+AT_ONCE = Settings(sandbox_status_window=0.0, sandbox_status_step_window=0.0)
+
+
+def caught(world: World) -> dict[str, int]:
+    """Return what the nets have caught, by controller."""
+    counted = world.controller.statistics().workers_by_controller
+    return {name: workers.caught_by_net for name, workers in counted.items()}
+
+
+def lose_wakes(world: World, kind: str) -> None:
+    """Break the controller: nothing hears of this kind any more."""
+    intakes = [one for one in world.controller.all_intakes if one.kind.resource.plural == kind]
+    assert intakes
+    for intake in intakes:
+        intake.handlers = ()
+
+
+async def test_a_lost_readiness_is_found_within_ten_seconds() -> None:
+    """The event of a Pod reaches nobody; the look that finds it is counted."""
+    async with open_world(AT_ONCE) as world:
+        await world.create(sandbox())
+        await world.bind()
+        lose_wakes(world, "pods")
+        await world.pod_status(**running_status())
+        assert condition(world.get(), "Ready")["status"] == "False"
+        await world.advance(10.5)
+        assert condition(world.get(), "Ready")["status"] == "True"
+        assert caught(world) == {"sandbox": 1}
+
+
+async def test_what_is_final_is_not_looked_at() -> None:
+    """Ready, suspended, finished and expired Sandboxes cost nothing for a day."""
+    async with open_world(AT_ONCE) as world:
+        await world.ready_sandbox()
+        await world.create(sandbox("asleep", spec={"operatingMode": "Suspended"}))
+        await world.ready_sandbox(sandbox("done"))
+        await world.pod_status("done", phase="Succeeded")
+        over = {"shutdownTime": "2020-01-01T00:00:00Z", "shutdownPolicy": "Retain"}
+        await world.create(sandbox("over", spec=over))
+        await world.advance(60.0)
+        world.forget_requests()
+        await world.advance(3600.0)
+        assert not world.asked()
+        assert not world.reports
+
+
+async def test_looks_become_rare() -> None:
+    """A Pod that stays pending is fetched after 10, 20, 40, ... and then each 300 seconds."""
+    async with open_world(AT_ONCE) as world:
+        await world.create(sandbox())
+        world.forget_requests()
+        await world.advance(3600.0)
+        looks = world.asked()["get pods"]
+        assert world.asked() == {"get pods": looks}
+        assert 10 <= looks <= 17
+        assert caught(world) == {"sandbox": 0}
+
+
+async def test_a_claim_that_missed_its_sandbox_is_found() -> None:
+    """Readiness of the bound Sandbox reaches the claim without its wake-up."""
+    async with open_claims("m1", ready=False) as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        controller = world.controller.extensions
+        assert controller is not None
+        name = world.plane.store.get("sandboxclaims.extensions.agents.x-k8s.io", NS, "c")["status"][
+            "sandbox"
+        ]["name"]
+        # A bug: whatever becomes of the Sandbox, nobody tells the claim.
+        world.controller.sandboxes.on_status = None
+        await world.run_pod(name)
+        await world.advance(15.0)
+        stored = world.plane.store.get("sandboxclaims.extensions.agents.x-k8s.io", NS, "c")
+        assert condition(stored, "Ready")["status"] == "True"
+        assert caught(world)["sandboxclaim"] == 1
+
+
+@pytest.mark.parametrize("forged", [{"podIPs": ["6.6.6.6"]}, {"nodeName": "elsewhere"}])
+async def test_everything_is_compared_every_ten_hours(forged: dict[str, Any]) -> None:
+    """What the cache has wrong, although its version is right, is mended by the next list."""
+    async with open_world(AT_ONCE) as world:
+        await world.ready_sandbox()
+        (entry,) = world.controller.caches.sandboxes
+        assert entry.status is not None
+        before = world.get()["status"]
+        # As a bug would leave it: remembered otherwise than it is stored.
+        world.plane.store.patch(
+            "sandboxes.agents.x-k8s.io", NS, "sb-1", {"status": forged}, subresource="status",
+            manager="lean-sandbox",
+        )  # fmt: skip
+        await world.settle()
+        await world.advance(3600.0)
+        assert world.get()["status"] != before
+        await world.advance(11.0 * 3600.0)
+        assert world.get()["status"] == before
+
+
+async def test_the_comparison_costs_lists_alone() -> None:
+    """Half a day over healthy objects: a list for each kind, no GET, no write."""
+    async with open_world(AT_ONCE) as world:
+        await world.ready_sandbox(sandbox(spec={"service": True}))
+        await world.create(sandbox("asleep", spec={"operatingMode": "Suspended"}))
+        world.forget_requests()
+        await world.advance(12.0 * 3600.0)
+        assert world.asked() == {
+            "list sandboxes": 1,
+            "list pods": 1,
+            "list services": 1,
+        }
