@@ -337,9 +337,6 @@ class Client:
         label = self._label(call.verb, call.resource, subresource)
         if call.verb == "create" and call.namespace:
             self.ending.enter(call.namespace)
-        writes = WRITES.get()
-        if writes is not None and call.method != "GET":
-            writes.append(f"{call.verb} {call.resource.plural}")
         response = await self.transport.request(
             call.method,
             self._target(call, plain, wanted),
@@ -366,6 +363,8 @@ class Client:
             raise refusal
         if call.verb == "create":
             self.ending.forget(call.namespace or "")
+        if (writes := WRITES.get()) is not None and call.method != "GET":
+            writes.append(f"{call.verb} {call.resource.plural}")
         return self._decode(response, type_, label)
 
     def _target(self, call: _Call, plain: str, wanted: WriteOptions) -> str:

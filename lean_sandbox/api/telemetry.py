@@ -23,7 +23,7 @@ class Label(msgspec.Struct, frozen=True, gc=False):
 
 
 WRITES: ContextVar[list[str] | None] = ContextVar("writes", default=None)
-"""Where a task that wants to know notes the writes it sends, as ``verb resource``."""
+"""Where a task notes the writes that the server has carried out, as ``verb resource``."""
 
 
 class RequestRecord(msgspec.Struct, frozen=True, gc=False):

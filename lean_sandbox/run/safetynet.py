@@ -2,8 +2,9 @@
 
 Every change that matters is announced, so a key is reconciled because of an event or of something
 it asked for itself. If that ever fails, a lost wake-up would last for good. So whatever is not
-final is looked at after 10 s, then after twice as long each time, at most every 5 minutes. A look
-that had to write something is counted: it shows a bug elsewhere.
+final is looked at after 10 s, then after twice as long each time, at most every 5 minutes, unless
+it has asked to be reconciled sooner than that. A look that had to write something is counted: it
+shows a bug elsewhere.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class _Watched(msgspec.Struct, gc=False):
 class SafetyNet(Generic[K]):
     """Looks again at the keys of one queue.
 
-    ``is_final`` says of a key whether anything is still to be expected of it; ``doubt`` is called
-    before a look, to have it ask the server where the cache alone cannot tell.
+    ``is_final`` says of a key whether anything is still to be expected of it. ``doubt`` is called
+    before a look at a key that has not been final for minutes: the cache may be wrong about it, so
+    the look is to ask the server.
     """
 
     def __init__(
@@ -109,8 +111,9 @@ class SafetyNet(Generic[K]):
             self._push(key, watched.due)
             if self._is_final(key):
                 del self._watched[key]
-            elif not self._queue.comes_within(key, watched.interval_s):
-                self._doubt(key)
+            elif not self._queue.comes_within(key, _LONGEST_S):
+                if watched.interval_s >= _LONGEST_S:
+                    self._doubt(key)
                 self._queue.add(key, priority=LOW, reason=SAFETY_NET)
                 await self._clock.sleep(1.0 / _LOOKS_PER_S)
 

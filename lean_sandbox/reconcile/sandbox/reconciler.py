@@ -35,6 +35,9 @@ __all__ = ["PassFailedError", "SandboxReconciler"]
 log = structlog.get_logger("sandbox")
 
 
+_SUSPENDED_FOR_GOOD = frozenset({names.REASON_POD_TERMINATED, names.REASON_POD_NOT_OWNED})
+
+
 class PassFailedError(Exception):
     """A pass that could not bring the Sandbox to the state it should have; it is repeated.
 
@@ -85,6 +88,8 @@ class SandboxReconciler:
         self._tracing = tracing
         self._on_gone = on_gone
         self._on_status = on_status
+        # Sandboxes of which the server refuses any update, whatever it says, at this generation.
+        self._refused: dict[Key, tuple[str, int]] = {}
 
     async def reconcile(self, key: Key, *, is_start: bool = False) -> Result:
         """Make one pass over a Sandbox.
@@ -146,6 +151,7 @@ class SandboxReconciler:
         self._launches.settled(key)
         self._children.forget(key)
         self._metrics.forget(key)
+        self._refused.pop(key, None)
         self._on_gone(key)
 
     def due_in_s(self, key: Key) -> float | None:
@@ -165,6 +171,8 @@ class SandboxReconciler:
         assert entry.status is not None
         assert entry.view is not None
         status, view = entry.status, entry.view
+        if self._refused.get(key) == (entry.uid, entry.generation):
+            return True
         ready = conditions.find(status.conditions, names.READY)
         if ready is None or ready.observedGeneration != entry.generation:
             return False
@@ -178,7 +186,8 @@ class SandboxReconciler:
                 and conditions.status_patch(status, cleared) is None
             )
         if view.is_suspended:
-            return conditions.is_true(status.conditions, names.SUSPENDED)
+            suspended = conditions.find(status.conditions, names.SUSPENDED)
+            return suspended is not None and suspended.reason in _SUSPENDED_FOR_GOOD
         if conditions.is_true(status.conditions, names.FINISHED):
             return True
         pods = self._caches.pods.owned_by(key.namespace, entry.uid)
@@ -294,6 +303,7 @@ class SandboxReconciler:
             # An object that its own schema refuses to update, whatever the change: repeating the
             # write cannot help until somebody changes the object (changes, v1.0.6).
             log.warning("status_refused", key=str(entry.key), reason=error.message)
+            self._refused[entry.key] = (entry.uid, entry.generation)
             return
         self._notes.status_written(entry, old, new)
         self._metrics.status_written(entry, old, new)
