@@ -52,6 +52,8 @@ class Options(TypedDict, total=False):
     timeout_s: float
     #: The representation asked for (default JSON_ACCEPT).
     accept: str
+    #: ``status``, ``binding`` and the like.
+    subresource: str | None
     #: The most that is read of an answer (None: the transport's); AnswerTooLarge above it.
     max_body_bytes: int | None
 
@@ -59,8 +61,6 @@ class Options(TypedDict, total=False):
 class WriteOptions(Options, total=False):
     """Options of the calls that write."""
 
-    #: ``status``, ``binding`` and the like.
-    subresource: str | None
     #: Who writes, for managedFields (default: the client's).
     field_manager: str | None
     #: The server validates and answers, but stores nothing.

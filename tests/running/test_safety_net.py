@@ -15,13 +15,13 @@ AT_ONCE = Settings(sandbox_status_window=0.0, sandbox_status_step_window=0.0)
 
 def caught(world: World) -> dict[str, int]:
     """Return what the nets have caught, by controller."""
-    counted = world.controller.statistics().workers_by_controller
+    counted = world.whole.statistics().workers_by_controller
     return {name: workers.caught_by_net for name, workers in counted.items()}
 
 
 def lose_wakes(world: World, kind: str) -> None:
     """Break the controller: nothing hears of this kind any more."""
-    intakes = [one for one in world.controller.all_intakes if one.kind.resource.plural == kind]
+    intakes = [one for one in world.whole.all_intakes if one.kind.resource.plural == kind]
     assert intakes
     for intake in intakes:
         intake.handlers = ()
@@ -74,13 +74,13 @@ async def test_a_claim_that_missed_its_sandbox_is_found() -> None:
     async with open_claims("m1", ready=False) as world:
         await world.create(claim())
         await world.advance(3.0)
-        controller = world.controller.extensions
+        controller = world.whole.extensions
         assert controller is not None
         name = world.plane.store.get("sandboxclaims.extensions.agents.x-k8s.io", NS, "c")["status"][
             "sandbox"
         ]["name"]
         # A bug: whatever becomes of the Sandbox, nobody tells the claim.
-        world.controller.sandboxes.on_status = None
+        world.whole.sandboxes.on_status = None
         await world.run_pod(name)
         await world.advance(15.0)
         stored = world.plane.store.get("sandboxclaims.extensions.agents.x-k8s.io", NS, "c")
@@ -93,7 +93,7 @@ async def test_everything_is_compared_every_ten_hours(forged: dict[str, Any]) ->
     """What the cache has wrong, although its version is right, is mended by the next list."""
     async with open_world(AT_ONCE) as world:
         await world.ready_sandbox()
-        (entry,) = world.controller.caches.sandboxes
+        (entry,) = world.whole.caches.sandboxes
         assert entry.status is not None
         before = world.get()["status"]
         # As a bug would leave it: remembered otherwise than it is stored.

@@ -94,7 +94,7 @@ async def test_a_pool_is_scaled_by_its_subresource() -> None:
         stored = world.plane.store.get(POOLS, NS, "p")
         assert stored["metadata"]["generation"] == 2
         assert len(members(world)) == 3
-        scale = await world.admin.get(SANDBOXWARMPOOLS, NS, "p/scale", dict)
+        scale = await world.admin.get(SANDBOXWARMPOOLS, NS, "p", dict, subresource="scale")
         assert scale["status"] == {
             "replicas": 3,
             "selector": f"{WARM_POOL}={name_hash('p')}",
