@@ -263,7 +263,8 @@ def unschedulable_note(unschedulable: int, desired: int, grace_s: float) -> str:
     """Return the note of the event for a pool that waits for room in the cluster."""
     return (
         f"{unschedulable}/{desired} sandboxes are unschedulable past the "
-        f"{format_duration(grace_s)} readiness grace period"
+        f"{format_duration(grace_s)} readiness grace period; holding them instead of replacing "
+        "(replacements would be equally unschedulable)"
     )
 
 

@@ -239,7 +239,10 @@ def test_a_patch_leads_from_any_status_to_any_other(
 @pytest.mark.pool_case(65, 69, 90)
 def test_notes_of_events() -> None:
     """Pool cases 65, 69, 90: the grace as a Go duration, the missing template by its words."""
-    expected = "2/3 sandboxes are unschedulable past the 10m0s readiness grace period"
+    expected = (
+        "2/3 sandboxes are unschedulable past the 10m0s readiness grace period; holding them"
+        " instead of replacing (replacements would be equally unschedulable)"
+    )
     assert unschedulable_note(2, 3, 600) == expected
     assert "5m0s" in unschedulable_note(1, 1, 300)
     assert "SandboxTemplate not found" in template_missing_note("tpl")

@@ -408,6 +408,8 @@ class Binder:
             try:
                 template = await self._template(entry)
             except ClaimError as error:
+                if error.fault is ClaimFault.WARM_POOL_NOT_FOUND:
+                    raise
                 raise error.prefixed("failed to get template for metadata propagation") from error
         facts = self._facts_of(entry)
         desired = desired_pod_metadata(template, facts, ref_hash=template.ref_hash)

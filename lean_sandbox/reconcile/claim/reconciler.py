@@ -295,6 +295,9 @@ class ClaimReconciler:
             self._annotator.unready(entry, is_refused=is_refused)
         if sandbox is None:
             return
+        # As they are now: this pass may have removed a reference to somebody else's Sandbox.
+        held = self._claims.get(entry.key)
+        entry = held if held is not None and held.uid == entry.uid else entry
         annotations, key = entry.annotations or {}, names.SANDBOX_NAME_ANNOTATION
         # The annotation marks a Sandbox that came from a pool; one of the claim's own has its name.
         is_noted = sandbox.key.name in (entry.key.name, annotations.get(key))
@@ -338,7 +341,7 @@ class ClaimReconciler:
             held = self._caches.sandboxes.get(Key(entry.key.namespace, named))
         error: ClaimError | None = None
         if held is not None and not is_controlled(held, entry):
-            error = sandbox_not_owned(held.key.name, entry.key.name) if old.bound.name else None
+            error = sandbox_not_owned(held.key.name, entry.key.name)
             held = None
         if held is not None and not held.is_deleting:
             try:

@@ -24,7 +24,7 @@ class PoolNotes:
 
     def progressing(self, entry: PoolEntry) -> None:
         """Note that what stood in the way is gone."""
-        self._emit(entry, "Normal", "WarmPoolProgressing", "The pool makes progress again")
+        self._emit(entry, "Normal", "WarmPoolProgressing", "Warm pool is progressing again")
 
     def _emit(self, entry: PoolEntry, type_: EventType, reason: str, note: str) -> None:
         self._events.emit(entry, type_, reason, "Reconciling", note)
