@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 Matcher = Callable[[Target], bool]
+_SILENCE_S = 30.0
 
 
 class Loss(Enum):
@@ -40,7 +41,7 @@ class Loss(Enum):
     RESET = "reset"
     """The connection breaks."""
     SILENCE = "silence"
-    """Nothing comes, until the client gives up."""
+    """Nothing comes, until the client gives up or, after half a minute, the connection breaks."""
 
 
 @dataclass(slots=True)
@@ -172,6 +173,7 @@ class Faults:
         self._requests: list[HeldRequests] = []
         self._events: dict[str, HeldEvents] = {}
         self._silenced: list[AuditEntry] = []
+        self._speak = anyio.Event()
         self.wake: Callable[[str], None] = lambda _plural: None
         """Is called when events of a kind may go on; set by what sends them."""
 
@@ -237,7 +239,7 @@ class Faults:
         return {plural for plural, held in self._events.items() if not held.is_over}
 
     def clear(self) -> None:
-        """Forget all failures and delays, and let go whatever is held."""
+        """Forget all failures and delays, let go what is held, and break what is silent."""
         self._faults.clear()
         self._delays.clear()
         for requests in self._requests:
@@ -246,6 +248,8 @@ class Faults:
             events.release()
         self._requests.clear()
         self._events.clear()
+        self._speak.set()
+        self._speak = anyio.Event()
 
     async def arrive(self, target: Target, entry: AuditEntry, clock: Clock) -> None:
         """Do to a request what waits for it before it is carried out.
@@ -260,23 +264,23 @@ class Faults:
             seconds = sum(d.seconds for d in self._delays if _fits(d.verb, d.resource, target))
             if seconds:
                 await clock.sleep(seconds)
-            await self._check(target, entry, after=False)
+            await self._check(target, entry, clock, after=False)
 
-    async def leave(self, target: Target, entry: AuditEntry) -> None:
+    async def leave(self, target: Target, entry: AuditEntry, clock: Clock) -> None:
         """Do to an answer what waits for it, now that the request has been carried out.
 
         Raises as :meth:`arrive` does.
         """
         if self._requests or self._faults:
             await self._hold(target, entry, answers=True)
-            await self._check(target, entry, after=True)
+            await self._check(target, entry, clock, after=True)
 
     async def _hold(self, target: Target, entry: AuditEntry, *, answers: bool) -> None:
         for held in list(self._requests):
             if held.takes(target, answers=answers):
                 await held.wait(entry)
 
-    async def _check(self, target: Target, entry: AuditEntry, *, after: bool) -> None:
+    async def _check(self, target: Target, entry: AuditEntry, clock: Clock, *, after: bool) -> None:
         for fault in self._faults:
             if (
                 fault.after is after
@@ -287,14 +291,14 @@ class Faults:
                 if fault.left <= 0:
                     self._faults.remove(fault)
                 if isinstance(fault.status, Loss):
-                    await self._lose(fault.status, entry)
+                    await self._lose(fault.status, entry, clock)
                 else:
                     raise ChosenFailure(fault.status, _body(fault), fault.retry_after_s)
 
-    async def _lose(self, how: Loss, entry: AuditEntry) -> None:
+    async def _lose(self, how: Loss, entry: AuditEntry, clock: Clock) -> None:
         if how is Loss.SILENCE:
             with self._silence(entry):
-                await anyio.sleep_forever()
+                await clock.wait(self._speak, _SILENCE_S)
         raise AnswerLostError
 
     @contextmanager

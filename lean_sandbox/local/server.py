@@ -124,7 +124,7 @@ class ApiServer:
         # Entered before anything can happen to the answer: the request has been carried out.
         self._audit.add(entry)
         try:
-            await self._faults.leave(target, entry)
+            await self._faults.leave(target, entry, self._clock)
         except ChosenFailure as failure:
             answer = _chosen(failure)
         entry.code = answer.code

@@ -50,6 +50,7 @@ __all__ = [
     "EMPTY_POOL_STATUS",
     "LEAST_GRACE_S",
     "MISSING_TEMPLATE_REQUEUE_S",
+    "UNKNOWN_POOL_STATUS",
     "Grant",
     "PoolView",
     "ReplenishHold",
@@ -135,6 +136,8 @@ class SandboxWarmPoolStatus(Value, frozen=True):
 
 
 EMPTY_POOL_STATUS: Final = SandboxWarmPoolStatus()
+UNKNOWN_POOL_STATUS: Final = SandboxWarmPoolStatus(-1, -1, "?", -1)
+"""Differs from every status in every field, so that all of them are written."""
 _EMPTY_SPEC: Final = SandboxWarmPoolSpec()
 
 

@@ -16,6 +16,7 @@ from lean_sandbox.api.wire import PartialObject
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import SandboxClaim, SandboxClaimStatus
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
+from lean_sandbox.reconcile.doubt import doubting
 from lean_sandbox.run.queue import WorkQueue
 from lean_sandbox.watch.extension_caches import ExtensionIntakes
 from lean_sandbox.watch.extension_objects import ClaimEntry, PolicyEntry
@@ -108,7 +109,13 @@ class ClaimAct:
         status: SandboxClaimStatus,
     ) -> bool:
         send = self._client.json_patch if isinstance(body, list) else self._client.merge_patch
-        with suppress(NotFound), self._claims.writing(entry.key):
+
+        def forget() -> None:
+            held = self._claims.store.get(entry.key)
+            if held is not None and held.uid == entry.uid:
+                held.status = None
+
+        with suppress(NotFound), doubting(forget), self._claims.writing(entry.key):
             answer = await send(
                 SANDBOXCLAIMS,
                 entry.key.namespace,

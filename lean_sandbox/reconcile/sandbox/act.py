@@ -23,6 +23,7 @@ from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.service import Service
+from lean_sandbox.reconcile.doubt import doubting
 from lean_sandbox.reconcile.sandbox.handed import Handed
 from lean_sandbox.run.absent import KnownAbsent, Proof
 from lean_sandbox.run.queue import WorkQueue
@@ -133,7 +134,17 @@ class Act:
         self, entry: SandboxEntry, patch: dict[str, Any], status: SandboxStatus
     ) -> None:
         """Apply a merge patch to the status; an object that is gone is no error. One PATCH."""
-        with suppress(NotFound), self._intakes.sandboxes.writing(entry.key):
+
+        def forget() -> None:
+            held = self._intakes.sandboxes.store.get(entry.key)
+            if held is not None and held.uid == entry.uid:
+                held.status = None
+
+        with (
+            suppress(NotFound),
+            doubting(forget),
+            self._intakes.sandboxes.writing(entry.key),
+        ):
             answer = await self._client.merge_patch(
                 SANDBOXES,
                 entry.key.namespace,

@@ -10,7 +10,8 @@ from lean_sandbox.api.limits import Lane
 from lean_sandbox.api.resources import SANDBOXES, SANDBOXWARMPOOLS
 from lean_sandbox.api.wire import PartialObject
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.model.warmpool import SandboxWarmPoolStatus
+from lean_sandbox.model.warmpool import UNKNOWN_POOL_STATUS, SandboxWarmPoolStatus
+from lean_sandbox.reconcile.doubt import doubting
 from lean_sandbox.watch.extension_objects import PoolEntry
 from lean_sandbox.watch.intake import Intake
 from lean_sandbox.watch.objects import SandboxEntry, row_of
@@ -101,18 +102,26 @@ class PoolAct:
 
         An answer that shows another spec is not learnt: the watch has yet to tell of it.
         """
-        answer = await self._client.merge_patch(
-            SANDBOXWARMPOOLS,
-            entry.key.namespace,
-            entry.key.name,
-            {"status": patch},
-            PartialObject,
-            subresource="status",
-            accept=METADATA_ACCEPT,
-            **self._options,
-        )
+
+        def forget() -> None:
+            held = self._pools.store.get(entry.key)
+            if held is not None and held.uid == entry.uid:
+                held.status = UNKNOWN_POOL_STATUS
+
+        with doubting(forget):
+            answer = await self._client.merge_patch(
+                SANDBOXWARMPOOLS,
+                entry.key.namespace,
+                entry.key.name,
+                {"status": patch},
+                PartialObject,
+                subresource="status",
+                accept=METADATA_ACCEPT,
+                **self._options,
+            )
         row = row_of(answer.metadata)
         if row.generation != entry.generation:
+            forget()
             return
         learned, _ = self._pools.learn_row(row)
         if learned.uid == row.uid:

@@ -1,0 +1,81 @@
+"""A status that was written without an answer: what is stored is doubted, not remembered as before.
+
+Before the controller knows how its write ended everything turns back, so that what it would write
+next is what it believes to be stored already.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_sandbox.local.faults import Loss
+from tests.support.claims import claim as claim_body
+from tests.support.claims import get_claim, members, open_claims, run_members
+from tests.support.world import NS, World, condition, open_world, running_status
+
+Json = dict[str, Any]
+POOLS = "sandboxwarmpools.extensions.agents.x-k8s.io"
+# A request without an answer is given up within this time, and everything repeated.
+_LONG_S = 60.0
+LOSSES = pytest.mark.parametrize("loss", [Loss.SILENCE, Loss.RESET, 500, 504])
+
+
+def set_pod(world: World, name: str, *, ready: bool, ip: str = "10.244.0.5") -> None:
+    """Write what a kubelet writes."""
+    body = {"status": running_status(ready=ready, ips=(ip,))}
+    world.plane.store.patch("pods", NS, name, body, subresource="status")
+
+
+async def turn_back(world: World, resource: str, loss: int | Loss, name: str, ip: str) -> None:
+    """Lose the answer to a status, and let the Pod become what it was before it is known."""
+    world.plane.fail_next("patch", f"{resource}/status", loss, after=True)
+    written = len(world.requests("patch", resource))
+    set_pod(world, name, ready=ip != "10.244.0.5", ip=ip)
+    for _ in range(40):
+        await world.moments(20)
+        if len(world.requests("patch", resource)) > written:
+            break
+        await world.clock.advance(0.1)
+    assert len(world.requests("patch", resource)) > written
+    set_pod(world, name, ready=True)
+    if world.plane.faults.waiting:
+        await world.server_clock.advance(_LONG_S)
+    await world.advance(_LONG_S)
+
+
+@LOSSES
+@pytest.mark.parametrize("ip", ["10.244.0.5", "10.244.0.6"])
+async def test_a_sandbox_tells_what_its_pod_is(loss: int | Loss, ip: str) -> None:
+    """Ready and address of the last state are stored, whatever an unanswered write had stored."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await world.advance(3.0)
+        await turn_back(world, "sandboxes", loss, "sb-1", ip)
+        assert condition(world.get(), "Ready")["status"] == "True"
+        assert world.get()["status"]["podIPs"] == ["10.244.0.5"]
+
+
+@LOSSES
+@pytest.mark.parametrize("ip", ["10.244.0.5", "10.244.0.6"])
+async def test_a_claim_tells_what_its_sandbox_is(loss: int | Loss, ip: str) -> None:
+    """Ready is that of the Sandbox in the end."""
+    async with open_claims("m1") as world:
+        await world.create(claim_body())
+        await world.advance(3.0)
+        await run_members(world, *members(world))
+        await world.advance(3.0)
+        await turn_back(world, "sandboxclaims", loss, "m1", ip)
+        assert condition(get_claim(world), "Ready")["status"] == "True"
+        told = get_claim(world)["status"]["sandbox"]
+        assert (told["name"], told["podIPs"]) == ("m1", ["10.244.0.5"])
+
+
+@LOSSES
+async def test_a_pool_tells_how_many_are_ready(loss: int | Loss) -> None:
+    """The number of Ready members is right in the end."""
+    async with open_claims("m1", "m2") as world:
+        await turn_back(world, "sandboxwarmpools", loss, "m1", "10.244.0.5")
+        status = world.plane.store.get(POOLS, NS, "pool")["status"]
+        assert (status["replicas"], status.get("readyReplicas")) == (2, 2)
