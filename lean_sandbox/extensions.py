@@ -72,6 +72,7 @@ class Extensions:
             recorder=claim_recorder,
             tracing=tracing,
         )
+        sandboxes.is_awaited = self.claims.waits_for
         self.pools = PoolController(
             client,
             caches,

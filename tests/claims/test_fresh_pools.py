@@ -34,10 +34,10 @@ def launches(world: World, claims: list[str]) -> list[str]:
 
 
 async def run_members(world: World) -> None:
-    """Take the Pods of all members to Ready, all at one moment; what yields to claims follows."""
+    """Take the Pods of all members to Ready; members that claims wait for yield to no claim."""
     for name in names_of(members(world)):
         start(world, name)
-    await world.advance(0.2)
+    await world.settle()
 
 
 async def create_claims(world: World, names: list[str]) -> None:

@@ -150,6 +150,10 @@ class ClaimController:
         """Whether claims are due or being served: refilling then stands back."""
         return self.queue.is_busy
 
+    def waits_for(self, pool: Key) -> bool:
+        """Tell whether claims wait for members of a pool."""
+        return self._waiting.waits_for(pool)
+
     async def _pass(self, item: Item[Key]) -> Result:
         arrivals = self._waiting.arrivals
         try:

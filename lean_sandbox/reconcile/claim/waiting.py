@@ -64,6 +64,10 @@ class WaitingClaims:
         """Return how many claims wait or are awake."""
         return len(self._pools)
 
+    def waits_for(self, pool: Key) -> bool:
+        """Tell whether claims wait for members of a pool."""
+        return pool in self._lines
+
     def available(self, pool: Key) -> None:
         """Take note that one more member of a pool can be taken."""
         self.arrivals += 1

@@ -83,6 +83,8 @@ class SandboxController:
         self._on_pass = on_pass
         self.on_status: Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None] | None = None
         self.stand_back: StandBack[Key] | None = None
+        #: Tells whether claims wait for members of a pool.
+        self.is_awaited: Callable[[Key], bool] = lambda _pool: False
         self._notes = Notes(recorder)
         self.metrics = SandboxMetrics(clock)
         self._absent = KnownAbsent(_ABSENT_ENTRIES, _ABSENT_TTL_S, clock)
@@ -166,7 +168,11 @@ class SandboxController:
             return False
         # A claim's Sandbox that is ready already has only its housekeeping left.
         is_ready = entry.status is not None and is_true(entry.status.conditions, names.READY)
-        if entry.owner.kind != names.SANDBOX_WARM_POOL_KIND and not is_ready:
+        is_member = entry.owner.kind == names.SANDBOX_WARM_POOL_KIND
+        if not is_member and not is_ready:
+            return False
+        if is_member and self.is_awaited(Key(key.namespace, entry.owner.name)):
+            # What the claims wait for is this very member to come up.
             return False
         return self.stand_back.must_wait(key)
 
