@@ -54,7 +54,7 @@ class Admission:
         found = self._schemas.get(kind)
         if found is None:
             if kind.is_custom:
-                found = dict(kind.schema or {"x-kubernetes-preserve-unknown-fields": True})
+                found = kind.schema or {"x-kubernetes-preserve-unknown-fields": True}
             else:
                 try:
                     found = builtin_schema(kind.kind, kind.api_version)

@@ -45,7 +45,8 @@ class Kind:
     selectable: tuple[str, ...] = ()
     storage: str = ""
     """Collection the objects live in; versions and synonyms of a kind share one."""
-    schema: Mapping[str, Any] | None = None
+    schema: dict[str, Any] | None = None
+    """Schema of a custom kind; control planes of one process share it, so nobody changes it."""
     columns: tuple[PrinterColumn, ...] = ()
     scale: Mapping[str, str] | None = None
     head: bytes = field(default=b"", repr=False)

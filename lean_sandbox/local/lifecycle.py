@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+import msgspec
+
 from lean_sandbox.local.builtin import ClusterIPs
 from lean_sandbox.local.deletion import Deletion
 from lean_sandbox.local.errors import StatusError
-from lean_sandbox.local.registry import Registry, kinds_of_definition
-from lean_sandbox.local.store import Collection, Event, Store
+from lean_sandbox.local.registry import Definition, Registry, read_definition
+from lean_sandbox.local.store import Collection, Entry, Event, Store
 from lean_sandbox.local.verbs import Verbs, WriteOptions
 
 __all__ = ["Lifecycle"]
@@ -33,7 +35,7 @@ class Lifecycle:
         self._verbs = verbs
         self._addresses = addresses
         self._ending: set[str] = set()
-        self._removing: dict[str, Json] = {}
+        self._removing: dict[str, Definition] = {}
         self._wake = asyncio.Event()
         self._new: list[str] = []
         self.ca_pem = ""
@@ -43,7 +45,7 @@ class Lifecycle:
     def rebuild(self) -> None:
         """Take in everything that is already stored, as after a restart."""
         for entry in self._store.collection(_DEFINITIONS).scan():
-            self._registry.define(entry.load())
+            self._registry.define(entry.name, _definition(entry))
         for entry in self._store.collection("services").scan():
             address = (entry.load().get("spec") or {}).get("clusterIP")
             if address and address != "None":
@@ -123,60 +125,65 @@ class Lifecycle:
     # ------------------------------------------------------------------ definitions
 
     def _follow_definition(self, event: Event) -> None:
-        definition = event.entry.load()
-        name = event.entry.name
+        entry, name = event.entry, event.entry.name
         if event.type == "DELETED":
             self._store.collection(name).close(event.version)
-            self._registry.withdraw(definition)
+            self._registry.withdraw(name)
             self._removing.pop(name, None)
             return
-        if definition["metadata"].get("deletionTimestamp"):
+        definition = _definition(entry)
+        metadata: Json = msgspec.json.decode(entry.metadata_raw())
+        if metadata.get("deletionTimestamp"):
             self._removing[name] = definition
             self._wake.set()
             return
-        before = event.prev.load() if event.prev is not None else None
-        if before is None or before["spec"] != definition["spec"]:
-            self._registry.define(definition)
+        if event.prev is None or _definition(event.prev).spec != definition.spec:
+            self._registry.define(name, definition)
             # Who watched what was served before comes back to what is now.
             self._store.collection(name).end_watches()
-            self._establish(name, definition)
+            self._establish(entry, metadata, definition.spec)
 
-    def _establish(self, name: str, definition: Json) -> None:
-        """Accept the names of a definition and say so in its status, at once."""
-        kind = self._registry.by_resource(_DEFINITIONS)
+    def _establish(self, entry: Entry, metadata: Json, spec: Json) -> None:
+        """Accept the names of a definition and say so in its status, at once.
+
+        Only the status is decoded and changed; the spec is written again as the bytes it has.
+        """
+        members = entry.members()
+        before: Json = msgspec.json.decode(members["status"])
         now = self._verbs.now()
-        names = definition["spec"]["names"]
         words = (
             ("NamesAccepted", "NoConflicts", "no conflicts found"),
             ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
         )
 
-        def change(obj: Json) -> Json:
-            status = obj.setdefault("status", {})
-            known = {item["type"]: item for item in status.get("conditions") or ()}
-            status["conditions"] = [
-                known.get(type_)
-                or {
-                    "type": type_,
-                    "status": "True",
-                    "lastTransitionTime": now,
-                    "reason": reason,
-                    "message": message,
-                }
-                for type_, reason, message in words
-            ]
-            status["acceptedNames"] = names
-            storage = [v["name"] for v in obj["spec"]["versions"] if v.get("storage")]
-            stored = status.get("storedVersions") or []
-            status["storedVersions"] = stored + [v for v in storage if v not in stored]
-            return obj
+        known = {item["type"]: item for item in before.get("conditions") or ()}
+        conditions = [
+            known.get(type_)
+            or {
+                "type": type_,
+                "status": "True",
+                "lastTransitionTime": now,
+                "reason": reason,
+                "message": message,
+            }
+            for type_, reason, message in words
+        ]
+        storage = [version["name"] for version in spec["versions"] if version.get("storage")]
+        stored = before.get("storedVersions") or []
+        status = {
+            **before,
+            "conditions": conditions,
+            "acceptedNames": spec["names"],
+            "storedVersions": stored + [name for name in storage if name not in stored],
+        }
+        if status != before:
+            changed = {**members, "metadata": metadata, "status": status}
+            collection = self._store.collection(_DEFINITIONS)
+            self._store.put(collection, entry.key, changed, entry.fields)
 
-        self._verbs.update(kind, "", name, change, _TRUSTED)
-
-    def _remove_instances(self, name: str, definition: Json) -> None:
+    def _remove_instances(self, name: str, definition: Definition) -> None:
         """Delete the objects of a definition that ends, then let it go."""
-        kinds = kinds_of_definition(definition)
-        for kind in kinds[:1]:
+        for kind in definition.kinds[:1]:
             collection = self._verbs.collection(kind)
             for entry in collection.scan():
                 if b'"deletionTimestamp"' not in entry.tail:
@@ -209,3 +216,7 @@ class Lifecycle:
                 except StatusError:
                     self._removing.pop(name, None)
             await asyncio.sleep(0)
+
+
+def _definition(entry: Entry) -> Definition:
+    return read_definition(bytes(entry.members()["spec"]))

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from lean_sandbox.local.kubeconfig import replace_private
-from lean_sandbox.local.registry import Registry, kinds_of_definition
+from lean_sandbox.local.registry import Registry, read_definition
 from lean_sandbox.local.store import Entry, Store, field_cells
 
 __all__ = ["load_state", "save_state"]
@@ -45,9 +45,8 @@ def load_state(path: Path, store: Store, registry: Registry) -> bytes | None:
     store.version = store.floor = state.version
     for raw in state.collections.pop(_DEFINITIONS, []):
         _restore(store, registry, _DEFINITIONS, [raw])
-        definition = msgspec.json.decode(raw)
-        if kinds_of_definition(definition):
-            registry.define(definition)
+    for entry in store.collection(_DEFINITIONS).scan():
+        registry.define(entry.name, read_definition(bytes(entry.members()["spec"])))
     for storage, raws in state.collections.items():
         _restore(store, registry, storage, raws)
     return state.key

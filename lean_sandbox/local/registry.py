@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from lean_sandbox.local.kinds import REVIEWS, Kind, PrinterColumn, builtin_kinds, make_kind
 
-__all__ = ["REVIEWS", "Kind", "PrinterColumn", "Registry", "kinds_of_definition"]
+__all__ = ["REVIEWS", "Definition", "Kind", "PrinterColumn", "Registry", "read_definition"]
+
+Json = dict[str, Any]
 
 
 def _columns(version: Mapping[str, Any]) -> tuple[PrinterColumn, ...]:
@@ -27,9 +33,27 @@ def _columns(version: Mapping[str, Any]) -> tuple[PrinterColumn, ...]:
     )
 
 
-def kinds_of_definition(definition: Mapping[str, Any]) -> list[Kind]:
-    """Return one kind for each served version of a CustomResourceDefinition."""
-    spec = definition["spec"]
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The spec of a CustomResourceDefinition; shared by its readers, who do not change it."""
+
+    spec: Json
+    kinds: tuple[Kind, ...]
+    """One for each served version."""
+
+
+@lru_cache(maxsize=32)
+def read_definition(spec: bytes) -> Definition:
+    """Decode the spec of a CustomResourceDefinition.
+
+    Cached by content, because schemas are large and the control planes of one process, as tests
+    start them by the hundred, serve the same kinds.
+    """
+    decoded: Json = msgspec.json.decode(spec)
+    return Definition(decoded, tuple(_kinds_of(decoded)))
+
+
+def _kinds_of(spec: Json) -> list[Kind]:
     names = spec["names"]
     kinds = []
     for version in spec["versions"]:
@@ -72,7 +96,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._by_path: dict[tuple[str, str, str], Kind] = {}
-        self._custom: dict[str, list[Kind]] = {}
+        self._custom: dict[str, tuple[Kind, ...]] = {}
         self._by_storage: dict[str, Kind] = {}
         self.revision = 0
         """Grows with every change, so that answers derived from the kinds can be cached."""
@@ -84,16 +108,15 @@ class Registry:
             self._by_storage.setdefault(kind.storage, kind)
         self.revision += 1
 
-    def define(self, definition: Mapping[str, Any]) -> None:
-        """Serve (or serve anew) the kinds of a CustomResourceDefinition."""
-        self.withdraw(definition)
-        kinds = kinds_of_definition(definition)
-        self._custom[definition["metadata"]["name"]] = kinds
-        self._add(kinds)
+    def define(self, name: str, definition: Definition) -> None:
+        """Serve (or serve anew) the kinds of the CustomResourceDefinition of that name."""
+        self.withdraw(name)
+        self._custom[name] = definition.kinds
+        self._add(definition.kinds)
 
-    def withdraw(self, definition: Mapping[str, Any]) -> None:
-        """Stop serving the kinds of a CustomResourceDefinition."""
-        for kind in self._custom.pop(definition["metadata"]["name"], []):
+    def withdraw(self, name: str) -> None:
+        """Stop serving the kinds of the CustomResourceDefinition of that name."""
+        for kind in self._custom.pop(name, ()):
             self._by_path.pop((kind.group, kind.version, kind.plural), None)
             self._by_storage.pop(kind.storage, None)
         self.revision += 1

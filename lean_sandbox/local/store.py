@@ -28,6 +28,7 @@ class _MetadataOnly(msgspec.Struct):
 
 
 _decode_metadata: Final = msgspec.json.Decoder(_MetadataOnly).decode
+_decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Entry:
@@ -69,6 +70,10 @@ class Entry:
         """Return the object, without kind and apiVersion, as a fresh dict of the caller's own."""
         loaded: Json = _decode(b"{" + self.tail)
         return loaded
+
+    def members(self) -> dict[str, msgspec.Raw]:
+        """Return the members of the object, each still encoded."""
+        return _decode_members(b"{" + self.tail)
 
     def metadata_raw(self) -> bytes:
         """Return the encoded `metadata`, cut out of the object without building it."""

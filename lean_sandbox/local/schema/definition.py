@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from lean_sandbox.local.schema import errors, names, paths, rules
 from lean_sandbox.local.schema.errors import FieldError
@@ -213,8 +216,13 @@ def _shown_versions(versions: list[Json]) -> list[Json]:
     ]
 
 
-def _check_versions(spec: Json) -> Iterator[FieldError]:
-    versions: list[Json] = spec.get("versions") or []
+@lru_cache(maxsize=32)
+def _errors_of_versions(encoded: bytes) -> tuple[FieldError, ...]:
+    """Return what is wrong with the versions of a spec; remembered, because schemas are large."""
+    return tuple(_check_versions(msgspec.json.decode(encoded)))
+
+
+def _check_versions(versions: list[Json]) -> Iterator[FieldError]:
     if sum(bool(version.get("storage")) for version in versions) != 1:
         text = "must have exactly one version marked as storage version"
         yield errors.invalid("spec.versions", _shown_versions(versions), text)
@@ -254,7 +262,7 @@ def validate_definition(crd: Json, old: Json | None = None) -> list[FieldError]:
             else errors.required("spec.scope")
         )
     found += _check_names(spec)
-    found += _check_versions(spec)
+    found += _errors_of_versions(msgspec.json.encode(spec.get("versions") or []))
     stored = (crd.get("status") or {}).get("storedVersions") or []
     if not stored:
         text = "must have at least one stored version"

@@ -1,0 +1,100 @@
+"""Laws of CustomResourceDefinitions that several control planes of one process have in common."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from lean_sandbox.local.controlplane import ControlPlane
+from tests.conformance.api import GROUP, WIDGET_DEFINITION, WIDGETS, Api, answers, widget
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Json = dict[str, Any]
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+LIVE = f"{WIDGETS}/namespaces/default/widgets"
+
+
+@asynccontextmanager
+async def two_planes() -> AsyncIterator[tuple[Api, Api]]:
+    """Start two control planes with the same definition."""
+    async with (
+        ControlPlane(crds=[WIDGET_DEFINITION]) as one,
+        ControlPlane(crds=[WIDGET_DEFINITION]) as other,
+        Api(one.url, one.create_token()) as first,
+        Api(other.url, other.create_token()) as second,
+    ):
+        yield first, second
+
+
+def definition(plural: str, **fields: Json) -> Json:
+    """Return a definition of another kind, whose spec has these fields too."""
+    made = copy.deepcopy(WIDGET_DEFINITION)
+    made["metadata"]["name"] = f"{plural}.{GROUP}"
+    made["spec"]["names"] = {"plural": plural, "singular": plural[:-1], "kind": plural.capitalize()}
+    for version in made["spec"]["versions"]:
+        properties = version["schema"]["openAPIV3Schema"]["properties"]
+        properties["spec"].setdefault("properties", {}).update(fields)
+    return made
+
+
+async def test_a_definition_changed_in_one_plane_stays_as_it_was_in_another() -> None:
+    """A default added in the first plane reaches no object of the second."""
+    async with two_planes() as (first, second):
+        path = f"{CRDS}/widgets.{GROUP}"
+        changed = (await first.get(path)).ok()
+        for version in changed["spec"]["versions"]:
+            properties = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+            properties["fresh"] = {"type": "string", "default": "new"}
+        (await first.put(path, changed)).ok()
+        made = [(await api.post(LIVE, widget("w"))).ok() for api in (first, second)]
+        assert [obj["spec"].get("fresh") for obj in made] == ["new", None]
+        assert (await second.get(path)).ok()["metadata"]["generation"] == 1
+
+
+async def test_an_object_changed_in_one_plane_leaves_the_defaults_of_the_other() -> None:
+    """What a default gives to an object belongs to this object alone."""
+    field = {
+        "type": "object",
+        "default": {"list": []},
+        "properties": {"list": {"type": "array", "items": {"type": "string"}}},
+    }
+    path = LIVE.replace("widgets", "gadgets")
+    gadget = {**widget("g"), "kind": "Gadgets"}
+    async with two_planes() as (first, second):
+        for api in (first, second):
+            (await api.post(CRDS, definition("gadgets", given=field))).ok()
+            await answers(api, path)
+        (await first.post(path, gadget)).ok()
+        (await first.patch(f"{path}/g", {"spec": {"given": {"list": ["mine"]}}})).ok()
+        made = (await second.post(path, gadget)).ok()
+        assert made["spec"]["given"] == {"list": []}
+
+
+async def test_a_bad_definition_is_refused_in_the_same_words_everywhere() -> None:
+    """A verdict that is remembered is the verdict; the mended definition passes."""
+    bad = definition("gadgets", broken={"type": "text"})
+    async with two_planes() as (first, second):
+        refused = [
+            (await api.post(CRDS, bad)).refused(422, "Invalid") for api in (first, second, first)
+        ]
+        assert refused[0] == refused[1] == refused[2]
+        assert "broken" in refused[0]["message"]
+        (await first.post(CRDS, definition("gadgets", broken={"type": "string"}))).ok()
+
+
+async def test_more_definitions_than_are_remembered_are_all_served() -> None:
+    """Forty kinds, each with a default of its own, and each object gets the right one."""
+    async with two_planes() as (api, _):
+        names = [f"kind{index}s" for index in range(40)]
+        for name in names:
+            field = {"type": "string", "default": name}
+            (await api.post(CRDS, definition(name, given=field))).ok()
+        for name in names:
+            body = {**widget("w"), "kind": name.capitalize()}
+            made = (await api.post(LIVE.replace("widgets", name), body)).ok()
+            assert made["spec"]["given"] == name
