@@ -80,7 +80,8 @@ class Activity(msgspec.Struct, frozen=True):
     """What a controller is at and has done: enough to tell whether it is at rest.
 
     ``busy`` counts, by queue, the keys that are worked on or may be now, ``delayed`` those that
-    wait for their time; ``passes`` and ``errors`` count by controller, ``cached`` by resource.
+    wait for their time; ``passes``, ``errors`` and what the safety net has ``caught`` count by
+    controller, ``cached`` by resource.
     """
 
     in_flight: int
@@ -89,6 +90,7 @@ class Activity(msgspec.Struct, frozen=True):
     delayed: dict[str, int]
     passes: dict[str, int]
     errors: dict[str, int]
+    caught: dict[str, int]
     cached: dict[str, int]
 
 
@@ -381,6 +383,7 @@ class Controller:
                 for name, one in workers.items()
             },
             errors={name: one.errors for name, one in workers.items()},
+            caught={name: one.caught_by_net for name, one in workers.items()},
             cached={one.kind.resource.plural: len(one.store) for one in self.all_intakes},
         )
 

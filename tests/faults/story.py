@@ -345,8 +345,14 @@ class Story:
     async def _end(self) -> list[str]:
         world = self.world
         self.plane.faults.clear()
-        # Watches come back after a pause of up to half a minute.
-        await self._time(40.0)
+        # Watches come back after a pause of up to half a minute, and bring what was missed. From
+        # then on nothing may be left to the safety net.
+        for _ in range(80):
+            await self._time(0.5)
+            if self._is_up():
+                break
+        await self._time(1.0)
+        before = world.controller.activity().caught
         for _ in range(20):
             await self._time(4.0)
             if not self._live_on():
@@ -356,6 +362,9 @@ class Story:
             await self._time(_LONG_S)
         await world.settle()
         found = violations(self.plane, NAMESPACES)
+        for name, number in world.controller.activity().caught.items():
+            if number > before[name]:
+                found.append(f"the safety net caught {number - before[name]} of {name}")
         world.forget_requests()
         await self._time(_REST_S)
         waits = any("cannot start" in one or "NotFound" in one for one in self._reasons())
@@ -363,6 +372,12 @@ class Story:
         if asked:
             found.append(f"at rest the controller still asks: {dict(world.asked())}")
         return found
+
+    def _is_up(self) -> bool:
+        controller = self.world.controller
+        watches = sum(len(seen) for seen in controller.seen_versions().values())
+        is_complete = controller.activity().streams == watches == self.plane.open_watches
+        return is_complete and controller.synced.is_set()
 
     def _reasons(self) -> list[str]:
         return [

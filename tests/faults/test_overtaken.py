@@ -297,3 +297,59 @@ async def test_a_late_404_does_not_hide_what_has_appeared_since() -> None:
         await world.settle()
         pod = world.find("pods")
         assert pod is None or pod["metadata"].get("deletionTimestamp")
+
+
+@pytest.mark.parametrize("ready", [True, False])
+async def test_the_last_state_of_a_pod_wins(*, ready: bool) -> None:
+    """An answer of before a relevant event does not undo what the event has shown."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        if ready:
+            await world.run_pod(ready=False)
+        await world.advance(3.0)
+        held = world.plane.hold("get", "pods", times=1)
+        patch("pods", "sb-1", {"status": running_status(ready=ready)}, "status")(world)
+        await asked(world, held)
+        last = running_status(ready=not ready, ips=("10.244.0.9",))
+        patch("pods", "sb-1", {"status": last}, "status")(world)
+        await world.settle()
+        held.release()
+        await world.settle()
+        await world.advance(SOON_S)
+        assert is_ready(status=str(not ready))(world)
+        assert world.get()["status"]["podIPs"] == ["10.244.0.9"]
+
+
+@pytest.mark.parametrize("wants", [True, False])
+async def test_the_last_spec_of_a_sandbox_wins(*, wants: bool) -> None:
+    """An answer that shows the spec before the last is followed by another look."""
+    async with open_world() as world:
+        await world.ready_sandbox(sandbox(spec={"service": not wants}))
+        held = world.plane.hold("get", "sandboxes", times=1)
+        patch(SANDBOXES, "sb-1", {"spec": {"service": wants}})(world)
+        await asked(world, held)
+        patch(SANDBOXES, "sb-1", {"spec": {"service": not wants}})(world)
+        await world.settle()
+        held.release()
+        await world.settle()
+        await world.advance(SOON_S)
+        assert bool(world.find("services")) is not wants
+
+
+async def test_an_answer_does_not_bring_back_a_pod_that_is_gone() -> None:
+    """The Pod is replaced, and the Sandbox tells of the new one alone."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await world.advance(3.0)
+        held = world.plane.hold("get", "pods", times=1)
+        patch("pods", "sb-1", {"status": running_status(ready=False)}, "status")(world)
+        await asked(world, held)
+        await world.delete("pods", "sb-1")
+        held.release()
+        await world.settle()
+        await world.advance(SOON_S)
+        assert world.find("pods") is not None
+        await world.run_pod(ips=("10.244.0.9",))
+        await world.advance(SOON_S)
+        assert is_ready()(world)
+        assert world.get()["status"]["podIPs"] == ["10.244.0.9"]

@@ -1,0 +1,261 @@
+"""Proof that the stories bite: the controller with one guard, wake or recheck less has to fail.
+
+``python -m tests.faults.mutants [NAME ...]`` changes one place in a copy of the package and runs
+the laws of answers and the stories against it. A mutant that nothing notices is printed last and
+makes the run fail; so does one whose place is no longer found: mend the list with the code.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+__all__ = ["MUTANTS", "Mutant"]
+
+_ROOT = Path(__file__).resolve().parents[2]
+_LAWS = ("tests/faults/test_machine.py", "tests/faults/test_overtaken.py")
+_STORIES = "80"
+_LONGEST_S = 400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change of the product."""
+
+    name: str
+    path: str
+    old: str
+    new: str
+
+    def apply(self, root: Path) -> None:
+        """Change a copy; fails when the place is not there exactly once."""
+        path = root / "lean_sandbox" / self.path
+        text = path.read_text()
+        if text.count(self.old) != 1:
+            raise LookupError(f"{self.name}: found {text.count(self.old)} times in {self.path}")
+        path.write_text(text.replace(self.old, self.new))
+
+
+_INTAKE = "watch/intake.py"
+_SANDBOX = "reconcile/sandbox/controller.py"
+_CLAIM = "reconcile/claim/controller.py"
+_POOL = "reconcile/warmpool/controller.py"
+_QUEUE = "run/queue.py"
+_WORKERS = "run/workers.py"
+
+MUTANTS = (
+    Mutant(
+        "no look after an overtaken answer",
+        _INTAKE,
+        "            self._tell(Notice(entry.key, Change.COLUMNS, before, entry))",
+        "            pass",
+    ),
+    Mutant(
+        "an old answer replaces a newer event",
+        _INTAKE,
+        "if old is not None and 0 < as_version(row.resource_version) < old.version:",
+        "if False:",
+    ),
+    Mutant(
+        "no tombstones",
+        _INTAKE,
+        "        return self._ended.covers(entry.uid, entry.version) or",
+        "        return False and",
+    ),
+    Mutant(
+        "a list removes nothing",
+        _INTAKE,
+        "        for key in sorted(self._missing.pop(namespace, ())):",
+        "        for key in sorted(self._missing.pop(namespace, ()))[:0]:",
+    ),
+    Mutant(
+        "an event that waited for an answer is dropped",
+        _INTAKE,
+        "            if take is not None:\n                take()",
+        "            if take is not None:\n                pass",
+    ),
+    Mutant(
+        "a deletion is known already",
+        _INTAKE,
+        "        if old is not None and (old.uid != row.uid or 0 < version < old.version):",
+        "        if old is not None and old.uid == row.uid:",
+    ),
+    Mutant(
+        "no wake by Pods",
+        _SANDBOX,
+        "            self._wake(pod_wakes(notice), notice)",
+        "            pass",
+    ),
+    Mutant(
+        "no wake by the end of a Pod",
+        _SANDBOX,
+        "            self._wake(pod_wakes(notice), notice)",
+        "            self._wake([] if notice.new is None else pod_wakes(notice), notice)",
+    ),
+    Mutant(
+        "no wake by Services",
+        _SANDBOX,
+        "            self._wake(service_wakes(notice), notice)",
+        "            pass",
+    ),
+    Mutant(
+        "a known absence is not forgotten when a Pod comes",
+        _SANDBOX,
+        '            self._absent.forget("pods", key.namespace, key.name)',
+        "            pass",
+    ),
+    Mutant(
+        "a Pod out of sight is taken for gone",
+        _SANDBOX,
+        "            self._children.lost_sight_of_pod(key)",
+        '            self._absent.remember("pods", key.namespace, key.name, Proof.SYNCED_WATCH)',
+    ),
+    Mutant(
+        "a status that was overtaken is believed",
+        "reconcile/sandbox/act.py",
+        "            entry.status = None\n",
+        "            entry.status = status\n",
+    ),
+    Mutant(
+        "no wake of a claim by the status of its Sandbox",
+        _CLAIM,
+        "        if claim is not None and (_concerns_claims(old, new)",
+        "        if False and (_concerns_claims(old, new)",
+    ),
+    Mutant(
+        "no wake of a claim by events of its Sandbox",
+        _CLAIM,
+        "            if claim is not None:\n                self.queue.add(claim.key",
+        "            if False:\n                self.queue.add(claim.key",
+    ),
+    Mutant(
+        "no wake of claims by their pool",
+        _CLAIM,
+        '                self.queue.add(claim.key, priority=CLIENT, reason="pool")',
+        "                pass",
+    ),
+    Mutant(
+        "no wake of claims by their template",
+        _CLAIM,
+        '                self.queue.add(claim.key, priority=CLIENT, reason="template")',
+        "                pass",
+    ),
+    Mutant(
+        "a pool is not told of a member that was taken, nor of any other change",
+        _POOL,
+        "        if pool in self._extensions.pools:",
+        "        if False:",
+    ),
+    Mutant(
+        "no wake of pools by their template",
+        _POOL,
+        '                self.queue.add(pool.key, priority=REFILL, reason="template")',
+        "                pass",
+    ),
+    Mutant(
+        "what comes while a key is worked on is lost",
+        _QUEUE,
+        "        if self._is_closed or self._is_held:\n            return",
+        "        if self._is_closed or self._is_held or wanted.key in self._running:\n"
+        "            return",
+    ),
+    Mutant(
+        "a failed pass is not repeated",
+        _WORKERS,
+        "        next_s = self._retry(key, failure.retry_after_s)",
+        "        next_s = 0.0",
+    ),
+    Mutant(
+        "a pass that asks for another is not heard",
+        _WORKERS,
+        "            self._queue.add(key, priority=priority, after_s=after_s, reason=REQUEUE)",
+        "            pass",
+    ),
+    Mutant(
+        "a Sandbox is never reconciled",
+        "reconcile/sandbox/reconciler.py",
+        "        if entry is None or entry.is_deleting:\n            # Children go",
+        "        if True:\n            # Children go",
+    ),
+    Mutant(
+        "a claim is never reconciled",
+        "reconcile/claim/reconciler.py",
+        "        if entry is None:\n            return Result()\n        await self._drop_policy",
+        "        if True:\n            return Result()\n        await self._drop_policy",
+    ),
+    Mutant(
+        "a pool is never reconciled",
+        "reconcile/warmpool/reconciler.py",
+        "        if entry is None or entry.is_deleting or entry.view is None:\n"
+        "            self._states.pop(key, None)",
+        "        if True:\n            self._states.pop(key, None)",
+    ),
+    Mutant(
+        "a create that collides is taken for done",
+        "reconcile/sandbox/children.py",
+        "        except AlreadyExists:\n            return False",
+        "        except AlreadyExists:\n            return True",
+    ),
+    Mutant(
+        "a pool never has too many",
+        "reconcile/warmpool/reconciler.py",
+        "        await self._shrink(visit, census)\n",
+        "",
+    ),
+)
+
+
+def _judge(mutant: Mutant) -> tuple[bool, float]:
+    """Return whether a mutant was noticed, and how long that took."""
+    began = time.monotonic()
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name in ("lean_sandbox", "filters", "tests", "manifests"):
+            shutil.copytree(_ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "README.md"):
+            shutil.copy(_ROOT / name, root / name)
+        mutant.apply(root)
+        environment = {**os.environ, "PYTHONPATH": folder, "LEAN_SANDBOX_STORIES": _STORIES}
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *_LAWS]
+        try:
+            done = subprocess.run(  # noqa: S603 - our own tests
+                command,
+                cwd=root,
+                env=environment,
+                capture_output=True,
+                timeout=_LONGEST_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return True, time.monotonic() - began
+    if done.returncode not in (0, 1):
+        raise RuntimeError(done.stdout.decode() + done.stderr.decode())
+    return done.returncode == 1, time.monotonic() - began
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main(names: list[str]) -> int:
+    """Judge the mutants, or those named; return the exit code."""
+    chosen = [one for one in MUTANTS if not names or one.name in names]
+    survivors = []
+    for mutant in chosen:
+        is_caught, took_s = _judge(mutant)
+        _say(f"{'caught' if is_caught else 'MISSED':7} {took_s:6.1f} s  {mutant.name}")
+        if not is_caught:
+            survivors.append(mutant.name)
+    _say(f"{len(chosen) - len(survivors)}/{len(chosen)} mutants caught")
+    return 1 if survivors or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
