@@ -35,7 +35,9 @@ LIBRARIES: dict[str, set[str] | None] = {
 def modules(room: str) -> Iterator[Path]:
     """Yield the modules of a room."""
     base = ROOT / "filters" if room == "filters" else ROOT / "lean_sandbox" / room
-    yield from sorted(base.rglob("*.py"))
+    paths = sorted(base.rglob("*.py"))
+    assert paths, f"{room}: no modules; renamed?"
+    yield from paths
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -91,6 +93,7 @@ def test_reconcilers_do_not_import_each_other() -> None:
     """What reconcilers share goes through the cache and the queues."""
     base = ROOT / "lean_sandbox" / "reconcile"
     kinds = {path.name for path in base.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert len(kinds) > 1
     for kind in kinds:
         for path in sorted((base / kind).rglob("*.py")):
             for name in imported(path):

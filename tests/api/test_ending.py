@@ -70,8 +70,11 @@ def test_what_is_forgotten_may_be_tried() -> None:
     ending = EndingNamespaces(FakeClock())
     ending.forget("a")
     ending.remember("a", refusal("a"))
+    with pytest.raises(Forbidden):
+        ending.check("a")
     ending.forget("a")
     ending.check("a")
+    assert len(ending) == 0
 
 
 @given(st.lists(st.integers(0, 400), max_size=1000))

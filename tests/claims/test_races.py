@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.local.faults import Loss
 from tests.support.claims import (
     ANNOTATION,
     CLAIM_UID,
@@ -137,18 +138,24 @@ async def test_a_server_error_frees_the_member_for_the_next_pass() -> None:
         assert sorted(owners) == ["SandboxClaim/c", "SandboxWarmPool/pool"]
 
 
-async def test_an_adoption_whose_answer_was_lost_is_found_again() -> None:
+@pytest.mark.parametrize("are_events_late", [False, True])
+@pytest.mark.parametrize("loss", [500, 504, Loss.RESET])
+async def test_an_adoption_whose_answer_was_lost_is_found_again(
+    loss: int | Loss,
+    are_events_late: bool,  # noqa: FBT001
+) -> None:
     """Law: after an error in place of an answer the claim keeps the member, and takes no second."""
     async with open_claims("m1", "m2") as world:
-
-        def applied_but_unanswered(_target: Any) -> bool:
-            give(world, "m1", get_claim(world))
-            return True
-
-        world.plane.fail_next("patch", "sandboxes", 500, match=applied_but_unanswered)
+        held = world.plane.hold_events("sandboxes") if are_events_late else None
+        world.plane.fail_next("patch", "sandboxes", loss, after=True)
         await world.create(claim())
+        assert owner_of(world, "m1") == "SandboxClaim/c"
         await world.advance(1.0)
+        if held is not None:
+            held.release()
+        await world.settle()
         assert bound_name(world) == "m1"
+        assert ready_of(world)[0] == "True"
         assert adoptions(world, "m2") == 0
         assert owner_of(world, "m2") == "SandboxWarmPool/pool"
 

@@ -14,6 +14,7 @@ import time
 import urllib.error
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -77,6 +78,12 @@ async def ask(server: RealServer, method: str, path: str, body: Json | None = No
     except urllib.error.HTTPError as error:
         with error:
             raise RefusedError(error.code) from None
+
+
+def refused(made: Controller) -> bool:
+    """Tell whether the server did not know the controller in a request."""
+    asked = made.statistics().transport.requests
+    return any(code == HTTPStatus.UNAUTHORIZED for *_, code in asked)
 
 
 async def until(check: Callable[[], Awaitable[object]] | Callable[[], object]) -> None:
@@ -312,7 +319,7 @@ async def test_a_refused_token_is_named_and_the_renewed_file_is_read(
         fresh = await anyio.to_thread.run_sync(account, server, "renewed")
         await anyio.sleep(11.0)
         await create(server, place, "one")
-        await anyio.sleep(1.0)
+        await until(lambda: refused(made))
         assert await pods(server, place) == set()
         token.write_text(fresh)
         await has_pod(server, place, "one")

@@ -1,4 +1,4 @@
-"""Two versions of the program during a rolling upgrade: one after the other, never both."""
+"""Two processes during a rolling upgrade: one works after the other, never both at once."""
 
 from __future__ import annotations
 

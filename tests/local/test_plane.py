@@ -392,6 +392,10 @@ async def test_state_is_saved_now_and_then(tmp_path: Path) -> None:
             return state.exists() and b'"kept"' in state.read_bytes()
 
         await until(is_saved)
+        saved = tmp_path / "as-a-crash-leaves-it.json"
+        saved.write_bytes(state.read_bytes())
+    async with running(state_file=saved) as (_, api):
+        assert (await api.get(f"{LIVE}/kept")).status == 200
 
 
 async def test_owners_are_remembered_over_a_restart(tmp_path: Path) -> None:

@@ -117,6 +117,7 @@ def test_aggregated_discovery_says_the_same_as_the_single_lists() -> None:
     """Both styles name the same resources, subresources and verbs."""
     for is_core in (True, False):
         items = discovery.aggregated_discovery(KINDS, is_core=is_core)["items"]
+        assert items
         for item in items:
             group = item["metadata"].get("name", "")
             for version in item["versions"]:

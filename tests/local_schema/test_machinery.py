@@ -61,7 +61,9 @@ def test_decoding_a_pod_never_fails_in_later_steps(spec: Any) -> None:
     machinery.prune(pod, schema)
     if machinery.decode_errors(pod, schema, "Pod", "v1") is None:
         machinery.core_defaults("Pod", pod)
-        machinery.core_validate("Pod", pod)
+        found = machinery.core_validate("Pod", pod)
+        # Without containers there is always something to refuse.
+        assert found or (isinstance(spec, dict) and spec.get("containers"))
 
 
 def test_unknown_fields_are_named_with_their_path() -> None:

@@ -68,6 +68,7 @@ def argument_lists() -> Iterator[tuple[Path, list[str]]]:
 def test_every_kustomization_lists_what_exists() -> None:
     """Resources are files or folders with a kustomization; components are components."""
     found = kustomizations()
+    assert found
     for folder, body in found.items():
         for name in body.get("resources", []):
             path = (folder / name).resolve()
@@ -86,12 +87,15 @@ def test_every_file_is_listed_by_a_kustomization() -> None:
         for name in (*body.get("resources", []), *(one["path"] for one in body.get("patches", [])))
     }
     files = {path for path in ROOT.rglob("*.yaml") if path.name not in KUSTOMIZATIONS}
+    assert files
     assert files <= listed
 
 
 def test_every_patch_names_a_target() -> None:
     """A patch goes to the Deployment of the base by name, or, beside a host, to each Deployment."""
-    for path, patch in all_patches():
+    patches = list(all_patches())
+    assert patches
+    for path, patch in patches:
         name = None if "sidecar" in path.parent.name else DEPLOYMENT["metadata"]["name"]
         assert patch["target"].get("name") == name, path
         assert patch["target"]["kind"] == "Deployment"
@@ -180,9 +184,9 @@ def test_the_extensions_mount_the_config_map_of_the_reference() -> None:
 def test_bindings_join_roles_and_accounts_that_exist() -> None:
     """Each binding names a role of its folder and the account of the Pod."""
     for folder in ("base", "components/extensions"):
-        for one in objects(folder):
-            if one["kind"] not in ("RoleBinding", "ClusterRoleBinding"):
-                continue
+        bindings = [one for one in objects(folder) if one["kind"].endswith("RoleBinding")]
+        assert bindings, folder
+        for one in bindings:
             role = named(objects(folder), one["roleRef"]["kind"], one["roleRef"]["name"])
             assert role["metadata"].get("namespace") == one["metadata"].get("namespace")
             account = named(objects("base"), "ServiceAccount")["metadata"]

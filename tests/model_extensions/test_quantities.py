@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from math import isnan
 
 import pytest
 from hypothesis import given
@@ -79,4 +80,6 @@ def test_an_exponent_shifts(number: int, power: int) -> None:
 @given(st.floats(allow_nan=True, allow_infinity=True))
 def test_no_number_of_json_breaks_the_comparison(value: float) -> None:
     """Whatever the wire holds, canonical values can be compared."""
-    canonical_quantity(value)
+    found = canonical_quantity(value)
+    assert isinstance(found, float | Fraction)
+    assert found == canonical_quantity(value) or isnan(value)

@@ -222,16 +222,30 @@ async def test_twenty_more_passes_over_a_ready_sandbox_write_nothing() -> None:
 async def test_a_pod_that_an_unanswered_create_had_made_is_used() -> None:
     """Case 25: the server made the Pod and failed to say so; the next create collides, no error."""
     async with open_world() as world:
-        world.plane.fail_next("create", "pods", 500)
-        made = await world.create(sandbox())
+        events = world.plane.hold_events("pods")
+        world.plane.fail_next("create", "pods", 500, after=True)
+        await world.create(sandbox())
         assert condition(world.get(), "Ready")["reason"] == "ReconcilerError"
-        # Made by us, and not yet seen by the watch: it has lost its tracking label.
-        world.plane.store.create(pod_body(owners=(controlled_by(made),)))
+        first = world.pod()["metadata"]["uid"]
         await world.advance(0.005)
+        assert [request.code for request in world.requests("create", "pods")] == [500, 409]
+        events.release()
         await world.run_pod()
         ready = condition(world.get(), "Ready")
         assert (ready["status"], ready["message"]) == ("True", "Pod is Ready")
-        assert world.pod()["spec"]["containers"][0]["name"] == "theirs"
+        assert world.pod()["metadata"]["uid"] == first
+        assert world.pod()["metadata"]["labels"] == tracking()
+
+
+async def test_a_pod_that_lost_its_label_before_it_was_seen_is_used() -> None:
+    """The create collides with our own Pod, which the watch does not show; it is labelled again."""
+    async with open_world() as world:
+        world.plane.fail_next("create", "pods", 500)
+        made = await world.create(sandbox())
+        world.plane.store.create(pod_body(owners=(controlled_by(made),)))
+        await world.advance(0.005)
+        await world.run_pod()
+        assert condition(world.get(), "Ready")["status"] == "True"
         assert world.pod()["metadata"]["labels"] == tracking()
         assert [request.code for request in world.requests("create", "pods")] == [500, 409]
 
