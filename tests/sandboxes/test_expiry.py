@@ -314,12 +314,11 @@ async def test_expiry_of_a_sandbox_without_children_costs_one_write() -> None:
         assert not world.find("pods")
 
 
-async def test_the_pod_of_a_predecessor_survives_expiry() -> None:
-    """A Pod that an earlier Sandbox of the name controls is not this one's to delete."""
+async def test_the_pod_of_another_sandbox_survives_expiry() -> None:
+    """A Pod of this name that another Sandbox controls is not this one's to delete."""
     async with open_world() as world:
-        earlier = await world.create(sandbox("earlier"))
-        owner = {**controlled_by(earlier), "name": "sb-1"}
-        world.plane.store.create(pod_body(labels=tracking(), owners=(owner,)))
+        other = await world.create(sandbox("other"))
+        world.plane.store.create(pod_body(labels=tracking(), owners=(controlled_by(other),)))
         await world.create(dying(30.0))
         await world.advance(30.0)
         await world.advance(MARKED_S)
