@@ -84,11 +84,19 @@ async def live_of_claims(world: World) -> None:
     await world.create(claims.pool(replicas=2))
     await world.advance(3.0)
     await claims.run_members(world, *claims.members(world))
-    edit = {"metadata": {"annotations": {"note": "changed while it is bound"}}}
+    seen = {
+        "type": "Seen",
+        "status": "True",
+        "reason": "WrittenByOthers",
+        "message": "",
+        "lastTransitionTime": _PAST,
+    }
     world.meanwhile(
         "patch",
         "sandboxclaims/status",
-        lambda: world.plane.store.patch(claims.CLAIMS, NS, "warm", edit),
+        lambda: world.plane.store.patch(
+            claims.CLAIMS, NS, "warm", {"status": {"conditions": [seen]}}, subresource="status"
+        ),
     )
     await world.create(claims.claim("warm"))
     await world.advance(3.0)
