@@ -185,9 +185,11 @@ async def test_a_restart_after_adoption_completes_the_binding() -> None:
 async def test_a_restart_after_the_status_stamps_the_time_as_unknown() -> None:
     """Claim case 117: the claim was Ready before this process began: nobody knows since when."""
     async with open_claims("m1") as world:
-        await world.create(claim())
         plane = world.plane
+        plane.fail_next("patch", "sandboxclaims", 500, times=9)
+        await world.create(claim())
         world.controller.stop()
+        plane.faults.clear()
         assert not get_claim(world)["metadata"].get("annotations")
         async with open_claims(plane=plane, clock=world.clock, ready=False) as second:
             await second.advance(12.0)

@@ -217,10 +217,10 @@ async def test_a_stuck_member_that_cannot_be_deleted_still_counts() -> None:
     async with open_pools() as world:
         (name,) = await unready(world)
         world.plane.fail_next("delete", "sandboxes", 500, times=4)
-        await world.advance(370.0)
+        await world.advance(360.0)
         assert world.writes()["create sandboxes"] == 0
         assert names_of(members(world)) == [name]
-        await world.advance(110.0)
+        await world.advance(120.0)
         assert world.writes()["create sandboxes"] == 1
         assert len(members(world)) == 1
 

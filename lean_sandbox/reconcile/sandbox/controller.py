@@ -89,7 +89,9 @@ class SandboxController:
         self.metrics = SandboxMetrics(clock)
         self._absent = KnownAbsent(_ABSENT_ENTRIES, _ABSENT_TTL_S, clock)
         self._handed = Handed()
-        self._launches = Launches(options.status_window_s, options.step_window_s)
+        self._launches = Launches(
+            options.status_window_s, options.step_window_s, is_spare=self._is_spare
+        )
         self.queue: WorkQueue[Key] = WorkQueue(clock)
         self.dispatcher: Dispatcher[Key]
         self._children: Children
@@ -182,6 +184,14 @@ class SandboxController:
         # After a list the published status is believed where a look would only confirm it.
         is_start = item.priority == LOW and not item.is_safety_net
         return await self._reconciler.reconcile(item.key, is_start=is_start)
+
+    def _is_spare(self, key: Key) -> bool:
+        """Tell whether a Sandbox is a pool's, so that nobody waits for it."""
+        entry = self._caches.sandboxes.get(key)
+        owner = entry.owner if entry is not None else None
+        return owner is not None and owner.is_a(
+            names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP
+        )
 
     def _doubt(self, key: Key) -> None:
         """Have the next pass fetch the Pod: the watch may hide what has happened to it."""

@@ -13,6 +13,7 @@ and a Sandbox whose turn has not come is not even looked at.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import msgspec
 
@@ -25,7 +26,8 @@ __all__ = ["Launches", "is_before_ready", "is_news", "is_on_the_way_up"]
 
 # The window grows with the number of launches under way: when a thousand Pods start at once each
 # takes longer, and a status in between is as useless as in a quick launch. As long as all can be
-# told in one turn it grows little, for somebody may look at each of so few.
+# told in one turn it grows little, for somebody may look at each of so few; but nobody waits for a
+# member of a pool.
 _WINDOW_PER_LAUNCH_S = 0.005
 _WINDOW_PER_LATER_LAUNCH_S = 0.05
 _LONGEST_WINDOW_S = 60.0
@@ -93,10 +95,17 @@ class Launches:
 
     The first unready status waits for ``window_s`` from the first step, each later one for
     ``step_window_s`` from the one before, doubling. A window of 0 publishes at once. Steps whose
-    window has passed take turns.
+    window has passed take turns. ``is_spare`` says of which Sandboxes nobody waits for.
     """
 
-    def __init__(self, window_s: float, step_window_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        window_s: float,
+        step_window_s: float = 30.0,
+        *,
+        is_spare: Callable[[Key], bool] = lambda _key: False,
+    ) -> None:
+        self._is_spare = is_spare
         self._window_s = window_s
         self._step_window_s = step_window_s
         self._steps: dict[Key, _Step] = {}
@@ -105,14 +114,13 @@ class Launches:
     def __len__(self) -> int:
         return len(self._steps)
 
-    @property
-    def window_s(self) -> float:
-        """The first window at the present number of launches."""
+    def _first_window_s(self, key: Key) -> float:
+        """Return the first window at the present number of launches."""
         if self._window_s <= 0:
             return 0.0
         others = max(0, len(self._steps) - 1)
-        grown_s = _WINDOW_PER_LAUNCH_S * min(others, _TURNS_AT_ONCE)
-        grown_s += _WINDOW_PER_LATER_LAUNCH_S * max(0, others - _TURNS_AT_ONCE)
+        few = 0 if self._is_spare(key) else min(others, _TURNS_AT_ONCE)
+        grown_s = _WINDOW_PER_LAUNCH_S * few + _WINDOW_PER_LATER_LAUNCH_S * (others - few)
         return max(self._window_s, min(self._window_s + grown_s, _LONGEST_WINDOW_S))
 
     def remaining_s(self, key: Key, now: float, *, is_news: bool = False) -> float:
@@ -124,7 +132,7 @@ class Launches:
         step = self._steps.setdefault(key, _Step())
         if step.since is None:
             step.since = now
-        due = step.since + self.window_s
+        due = step.since + self._first_window_s(key)
         if step.published and not is_news:
             hold_s = min(self._step_window_s * 2.0 ** (step.published - 1), _LONGEST_STEP_WINDOW_S)
             due = step.published_at + hold_s
