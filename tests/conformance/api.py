@@ -268,12 +268,14 @@ class Api:
         ) as response:
             yield Stream(response)
 
-    async def events(self, path: str, count: int | None = None, **query: Any) -> list[Json]:
-        """Return the first ``count`` events of a watch, or all that a second brings."""
-        if count is not None:
-            async with self.watch(path, **query) as stream:
-                return await stream.take(count)
-        async with self.watch(path, **{"timeoutSeconds": "1", **query}) as stream:
+    async def events(self, path: str, count: int, **query: Any) -> list[Json]:
+        """Return the first ``count`` events of a watch."""
+        async with self.watch(path, **query) as stream:
+            return await stream.take(count)
+
+    async def events_to_the_end(self, path: str, **query: Any) -> list[Json]:
+        """Return all events of a watch that the server ends."""
+        async with self.watch(path, **query) as stream:
             return await stream.rest()
 
 
@@ -307,6 +309,19 @@ class Room:
     async def widget(self, name: str, **spec: Any) -> Json:
         """Create a Widget; ``metadata`` goes there, everything else into its spec."""
         return dict((await self.api.post(self.widgets, widget(name, **spec))).ok())
+
+    async def widget_events(self, labels: Json | None = None, **query: Any) -> list[Json]:
+        """Return what a watch of Widgets shows before a Widget that is created after its start.
+
+        Events come in order, so what has not come before this marker does not come: no test has to
+        wait for silence. ``labels`` are those that a selector of the watch demands of the marker.
+        """
+        found = []
+        async with self.api.watch(self.widgets, **query) as stream:
+            await self.widget("marker", metadata={"labels": labels or {}})
+            while (event := (await stream.take(1))[0])["object"]["metadata"]["name"] != "marker":
+                found.append(event)
+        return found
 
     async def config(self, name: str, **data: str) -> Json:
         """Create a ConfigMap."""

@@ -51,7 +51,7 @@ async def test_a_watch_of_a_forgotten_version_ends_with_an_error(
     """An ERROR event with a Status 410 in every representation, then the end."""
     await room.widget("a")
     server.forget()
-    events = await room.api.events(room.widgets, resourceVersion="1", accept=accept)
+    events = await room.api.events_to_the_end(room.widgets, resourceVersion="1", accept=accept)
     assert [event["type"] for event in events] == ["ERROR"]
     status = events[0]["object"]
     assert (status["kind"], status["code"], status["reason"]) == ("Status", 410, "Expired")

@@ -40,7 +40,7 @@ async def test_a_watch_from_a_version_shows_what_came_after(room: Room) -> None:
     start = await version(room)
     await room.widget("b")
     (await room.api.patch(f"{room.widgets}/a", {"spec": {"size": 2}})).ok()
-    events = await room.api.events(room.widgets, resourceVersion=start)
+    events = await room.widget_events(resourceVersion=start)
     assert seen(events) == [("ADDED", "b"), ("MODIFIED", "a")]
     versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
     assert versions == sorted(versions)
@@ -69,7 +69,8 @@ async def test_a_deletion_carries_the_last_state_at_a_new_version(room: Room) ->
 
 async def test_a_watch_ends_cleanly_at_its_timeout(room: Room) -> None:
     """TimeoutSeconds ends the stream without an error."""
-    assert await room.api.events(room.widgets, resourceVersion=await version(room)) == []
+    query = {"resourceVersion": await version(room), "timeoutSeconds": "1"}
+    assert await room.api.events_to_the_end(room.widgets, **query) == []
 
 
 async def test_a_selected_watch_sees_objects_come_and_go(room: Room) -> None:
@@ -109,7 +110,8 @@ async def test_deleting_what_does_not_match_is_not_seen(room: Room) -> None:
     await room.widget("a")
     start = await version(room)
     await room.api.delete(f"{room.widgets}/a")
-    assert await room.api.events(room.widgets, resourceVersion=start, labelSelector="k=v") == []
+    query = {"resourceVersion": start, "labelSelector": "k=v"}
+    assert await room.widget_events({"k": "v"}, **query) == []
 
 
 async def test_one_object_can_be_watched(room: Room) -> None:
@@ -224,9 +226,11 @@ async def test_a_metadata_watch_carries_metadata_alone(room: Room) -> None:
 
 
 async def test_a_watch_of_the_future_waits_for_it(room: Room) -> None:
-    """A version still to come is no error: the stream is silent."""
+    """A version still to come is no error: the stream is silent, whatever is written before it."""
     far = str(int(await version(room)) + 1_000_000)
-    assert await room.api.events(room.widgets, resourceVersion=far) == []
+    async with room.api.watch(room.widgets, resourceVersion=far, timeoutSeconds="1") as stream:
+        await room.widget("a")
+        assert await stream.rest() == []
 
 
 async def test_a_finalizer_holds_the_deleted_event_back(room: Room) -> None:

@@ -61,7 +61,7 @@ async def test_compaction_forgets_older_versions(plane: ControlPlane, room: Room
     old = page["metadata"]["resourceVersion"]
     await room.widget("d")
     plane.compact()
-    (event,) = await room.api.events(room.widgets, resourceVersion=old)
+    (event,) = await room.api.events_to_the_end(room.widgets, resourceVersion=old)
     assert event["type"] == "ERROR"
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
     exact = {"resourceVersion": old, "resourceVersionMatch": "Exact"}
@@ -72,7 +72,7 @@ async def test_compaction_forgets_older_versions(plane: ControlPlane, room: Room
     rest = (await room.api.get(room.widgets, continue_=hint)).ok()
     assert [item["metadata"]["name"] for item in rest["items"]] == ["b", "c", "d"]
     now = (await room.api.get(room.widgets)).version
-    assert await room.api.events(room.widgets, resourceVersion=now) == []
+    assert await room.widget_events(resourceVersion=now) == []
 
 
 async def test_a_short_history_forgets_by_itself(room: Room) -> None:
@@ -82,7 +82,7 @@ async def test_a_short_history_forgets_by_itself(room: Room) -> None:
         start = (await api.get(LIVE)).version
         for index in range(5):
             (await api.post(LIVE, widget(f"w{index}"))).ok()
-        (event,) = await api.events(LIVE, resourceVersion=start)
+        (event,) = await api.events_to_the_end(LIVE, resourceVersion=start)
         assert event["object"]["code"] == 410
 
 
@@ -186,7 +186,7 @@ async def test_the_audit_has_every_request(plane: ControlPlane, room: Room) -> N
     (await room.api.patch(f"{room.maps}/a", patch, agent="someone/1")).ok()
     await room.api.get(f"{room.maps}/none")
     await room.api.patch(f"{room.pods}/none/status", {})
-    assert await room.api.events(room.maps, resourceVersion="0", timeoutSeconds="1")
+    assert await room.api.events(room.maps, 1, resourceVersion="0")
     entries = plane.audit.entries
     assert [(entry.what, entry.code) for entry in entries] == [
         ("create configmaps", 201),
@@ -376,7 +376,7 @@ async def test_state_survives_a_restart(tmp_path: Path) -> None:
         assert int(again.version) > version
         assert (await api.as_user(token).get(LIVE)).status == 403
         assert (await api.get(f"{MAPS}/kube-root-ca.crt")).status == 404
-        (event,) = await api.events(LIVE, resourceVersion=str(version - 1))
+        (event,) = await api.events_to_the_end(LIVE, resourceVersion=str(version - 1))
         assert event["object"]["code"] == 410
         changed = await api.patch(f"{LIVE}/a", {"spec": {"size": 5}})
         assert changed.ok()["metadata"]["generation"] == 2
