@@ -315,11 +315,16 @@ class Intake(Generic[E]):
         return held if held is not None and held.uid == new.uid else new
 
     def forget(self, key: Key, uid: str) -> None:
-        """Drop an object that a request has shown to be gone, unless another took its name."""
+        """Drop an object that a request has shown to be gone, unless another took its name.
+
+        Its end is notified: no event may tell of it any more, for a list that follows a gap misses
+        only what is remembered.
+        """
         entry = self.store.get(key)
         if entry is not None and entry.uid == uid:
             self.store.remove(key)
             self._ended.add(uid, 0)
+            self._tell(Notice(key, Change.GONE, entry, None, saw_deletion=True))
 
     def _row_of_full(self, item: Any) -> MetaRow:
         row = row_of(item.metadata)

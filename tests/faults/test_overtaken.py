@@ -353,3 +353,44 @@ async def test_an_answer_does_not_bring_back_a_pod_that_is_gone() -> None:
         await world.advance(SOON_S)
         assert is_ready()(world)
         assert world.get()["status"]["podIPs"] == ["10.244.0.9"]
+
+
+def delete_unseen(world: World, resource: str, name: str) -> None:
+    """Delete an object so that no event tells of it: it is only missing from the next list."""
+    world.plane.drop_watches()
+    world.plane.store.delete(resource, NS, name, grace_s=0)
+    world.plane.store.create(sandbox("later"))
+    world.plane.compact()
+
+
+async def test_a_pod_that_a_look_finds_gone_is_replaced_although_no_event_tells() -> None:
+    """The look forgets it, so the next list cannot miss it."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await world.advance(3.0)
+        held = world.plane.hold("get", "pods", times=1, answers=False)
+        patch("pods", "sb-1", {"status": running_status(ready=False)}, "status")(world)
+        await asked(world, held)
+        delete_unseen(world, "pods", "sb-1")
+        held.release()
+        await world.recover()
+        await world.advance(SOON_S)
+        assert world.find("pods") is not None
+        assert not any(world.controller.activity().caught.values())
+
+
+async def test_a_sandbox_that_a_look_finds_gone_is_made_anew_for_its_claim() -> None:
+    """The look of the one controller tells the other."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        assert bound_name(world) == "m1"
+        held = world.plane.hold("get", "sandboxes", times=1, answers=False)
+        patch(SANDBOXES, "m1", {"spec": {"service": True}})(world)
+        await asked(world, held)
+        delete_unseen(world, SANDBOXES, "m1")
+        held.release()
+        await world.recover()
+        await world.advance(SOON_S)
+        assert bound_name(world) not in ("", "m1")
+        assert not any(world.controller.activity().caught.values())
