@@ -394,3 +394,38 @@ async def test_a_sandbox_that_a_look_finds_gone_is_made_anew_for_its_claim() -> 
         await world.advance(SOON_S)
         assert bound_name(world) not in ("", "m1")
         assert not any(world.controller.activity().caught.values())
+
+
+async def test_a_spec_that_changes_while_a_status_is_written_is_followed() -> None:
+    """The event comes before the answer to our own write, and is taken after it."""
+    async with open_world() as world:
+        await world.create(sandbox())
+        held = world.plane.hold("patch", "sandboxes/status", times=1)
+        await world.run_pod()
+        await asked(world, held)
+        patch(SANDBOXES, "sb-1", {"spec": {"operatingMode": "Suspended"}})(world)
+        await world.settle()
+        held.release()
+        await world.settle()
+        await world.advance(SOON_S)
+        found = world.find("pods")
+        assert found is None or "deletionTimestamp" in found["metadata"]
+        assert not any(world.controller.activity().caught.values())
+
+
+async def test_a_status_written_by_others_while_ours_is_written_is_repaired() -> None:
+    """Whoever was last, what is stored in the end is what the Pod is."""
+    async with open_world() as world:
+        await world.create(sandbox())
+        held = world.plane.hold("patch", "sandboxes/status", times=1)
+        await world.run_pod()
+        await asked(world, held)
+        stolen = {"status": {"podIPs": ["10.9.9.9"]}}
+        patch(SANDBOXES, "sb-1", stolen, "status")(world)
+        await world.settle()
+        held.release()
+        await world.settle()
+        await world.advance(SOON_S)
+        assert is_ready()(world)
+        assert world.get()["status"]["podIPs"] == ["10.244.0.5"]
+        assert not any(world.controller.activity().caught.values())
