@@ -236,7 +236,8 @@ def _judge(mutant: Mutant) -> tuple[bool, float]:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return True, time.monotonic() - began
+            # No verdict, so nothing was noticed.
+            return False, time.monotonic() - began
     if done.returncode not in (0, 1):
         raise RuntimeError(done.stdout.decode() + done.stderr.decode())
     return done.returncode == 1, time.monotonic() - began

@@ -358,7 +358,9 @@ class Story:
             if not self._live_on():
                 break
         await self._time(_LONG_S)
-        while self._live_on():
+        for _ in range(5):
+            if not self._live_on():
+                break
             await self._time(_LONG_S)
         await world.settle()
         found = violations(self.plane, NAMESPACES)

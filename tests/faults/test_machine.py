@@ -76,7 +76,7 @@ class Interleavings(RuleBasedStateMachine):
         story = self.story
         for namespace in NAMESPACES[: max(1, begun)]:
             story.template(namespace, "busybox")
-            story.pool(namespace, replicas, "OnReplenish")
+            story.pool(namespace, replicas, "Recreate" if replicas == 2 else "OnReplenish")
         if begun:
             story.sandbox(NAMESPACES[0], "a", service=replicas > 0)
             story.claim(NAMESPACES[0], "c")
