@@ -34,6 +34,7 @@ class Rest:
         self.controller = controller
         self.clock = clock
         self.user = user
+        self._bookmark_due_s = 0.0
 
     async def settle(self) -> None:
         """Wait until the controller has seen everything and is idle at this moment of the clock."""
@@ -41,14 +42,17 @@ class Rest:
             quiet = 0
             while quiet < 3:
                 await self.plane.settled()
-                version = self.plane.bookmark_now()
+                version = self.plane.store.version
+                # Bookmarks go to all watches of the control plane: none without need.
+                if not self._has_seen(version) or self.clock.monotonic() >= self._bookmark_due_s:
+                    version = self._bookmark()
                 for turn in count(1):
                     if self._has_seen(version):
                         break
                     await anyio.lowlevel.checkpoint()
                     # A watch that opened after the bookmark was sent has to be sent another one.
                     if self.plane.store.version != version or turn % 100 == 0:
-                        version = self.plane.bookmark_now()
+                        version = self._bookmark()
                 before = self._progress()
                 for _ in range(30 if self._held() else 10):
                     await anyio.lowlevel.checkpoint()
@@ -64,8 +68,13 @@ class Rest:
         until_s = self.clock.monotonic() + seconds
         while (left_s := until_s - self.clock.monotonic()) > 0.0:
             next_s = self.clock.next_s
-            await self.clock.advance(min(left_s, _BOOKMARK_S, left_s if next_s is None else next_s))
+            due_s = self._bookmark_due_s - self.clock.monotonic()
+            await self.clock.advance(min(left_s, due_s, left_s if next_s is None else next_s))
             await self.settle()
+
+    def _bookmark(self) -> int:
+        self._bookmark_due_s = self.clock.monotonic() + _BOOKMARK_S
+        return self.plane.bookmark_now()
 
     async def pass_time(self, seconds: float) -> None:
         """Move the clock in small steps while some watches cannot be opened, so none settles."""
