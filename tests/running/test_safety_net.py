@@ -23,6 +23,7 @@ def lose_wakes(world: World, kind: str) -> None:
     """Break the controller: nothing hears of this kind any more."""
     intakes = [one for one in world.whole.all_intakes if one.kind.resource.plural == kind]
     assert intakes
+    world.net_may_catch = True
     for intake in intakes:
         intake.handlers = ()
 
@@ -81,6 +82,7 @@ async def test_a_claim_that_missed_its_sandbox_is_found() -> None:
         ]["name"]
         # A bug: whatever becomes of the Sandbox, nobody tells the claim.
         world.whole.sandboxes.on_status = None
+        world.net_may_catch = True
         await world.run_pod(name)
         await world.advance(15.0)
         stored = world.plane.store.get("sandboxclaims.extensions.agents.x-k8s.io", NS, "c")

@@ -105,6 +105,8 @@ class World(Rest):
         super().__init__(plane, controller, clock, user)
         # For what serves from a whole controller, as its listeners do, and for tests of its parts.
         self.whole = controller
+        #: Set by tests that lose a wake-up on purpose.
+        self.net_may_catch = False
         self.admin = admin
         self.reports: list[PassReport[Key]] = []
         self.scope = anyio.CancelScope()
@@ -436,6 +438,9 @@ async def open_world(
                 group.start_soon(controller.run)
             yield world
             group.cancel_scope.cancel()
+        if not world.net_may_catch:
+            caught = controller.activity().caught
+            assert not any(caught.values()), f"wake-ups were lost, the net caught {caught}"
     finally:
         with anyio.CancelScope(shield=True):
             await transport.aclose()
