@@ -388,7 +388,7 @@ async def test_a_deleted_pool_is_told_where_metadata_has_to_be_propagated() -> N
         assert ready_of(world) == (
             "False",
             "WarmPoolNotFound",
-            'failed to get template for metadata propagation: SandboxWarmPool "pool" not found',
+            'SandboxWarmPool "pool" not found',
         )
         assert bound_name(world) == "m1"
 
