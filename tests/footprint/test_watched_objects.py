@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,6 +23,7 @@ from lean_sandbox.watch.intake import Intake
 WARM = 50
 STRETCH = 1_000
 PAIRS = WARM + 3 * STRETCH
+_ROOM_FOR_TEXTS = 100_000
 
 #: KiB of heap for a ready Sandbox and its Pod: both entries, their fingerprints, keys and indices.
 BOUND_KIB = 2.2
@@ -181,7 +183,13 @@ class Watched:
 
 @pytest.fixture
 def traced() -> Iterator[None]:
-    """Count the heap for the length of a test."""
+    """Count the heap for the length of a test.
+
+    The interpreter's own table of interned texts doubles when it is full, in one step that has
+    nothing to do with the pair that happened to come: it is made large enough before.
+    """
+    texts = [sys.intern(f"room for texts {number}") for number in range(_ROOM_FOR_TEXTS)]
+    del texts
     gc.collect()
     tracemalloc.start()
     yield
@@ -189,11 +197,7 @@ def traced() -> Iterator[None]:
 
 
 def kib_per_pair(take: Callable[[int], None]) -> float:
-    """Return the growth of the heap for each pair: the middle one of three stretches.
-
-    The interpreter's own table of interned texts doubles once in a while, in one step that has
-    nothing to do with the pair that happened to come.
-    """
+    """Return the growth of the heap for each pair: the middle one of three stretches."""
     for number in range(WARM):
         take(number)
     grown = []
