@@ -18,6 +18,7 @@ __all__ = ["Cost", "Snapshot", "read_metrics", "shown_kind"]
 
 _OURS: Final = "lean_sandbox_requests_total"
 _ANY: Final = "rest_client_requests_total"
+_CAUGHT: Final = "lean_sandbox_safety_net_total"
 _RECEIVED: Final = "lean_sandbox_client_bytes_total"
 _LINE: Final = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)(?: \d+)?$")
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -35,13 +36,15 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Counters of a controller at one moment; None for what could not be read.
 
     ``requests`` counts by (verb, kind, code), without watches and Leases. ``received_bytes`` is
-    what came from the API server, ``cpu_s`` and ``rss_kib`` are of the process.
+    what came from the API server, ``cpu_s`` and ``rss_kib`` are of the process, ``caught`` counts
+    the wake-ups that its safety net made good.
     """
 
     requests: Requests | None = None
     received_bytes: float | None = None
     cpu_s: float | None = None
     rss_kib: float | None = None
+    caught: float | None = None
 
     def since(self, before: Snapshot) -> Cost:
         """Return what was counted after ``before``."""
@@ -53,6 +56,7 @@ class Snapshot(msgspec.Struct, frozen=True):
             received_kib=_less(self.received_bytes, before.received_bytes, 1 / 1024),
             cpu_ms=_less(self.cpu_s, before.cpu_s, 1000),
             rss_mib=None if self.rss_kib is None else round(self.rss_kib / 1024, 1),
+            caught=_less(self.caught, before.caught, 1),
         )
 
 
@@ -63,6 +67,7 @@ class Cost(msgspec.Struct, frozen=True):
     received_kib: float | None
     cpu_ms: float | None
     rss_mib: float | None
+    caught: float | None = None
 
     def by_kind(self) -> dict[str, int]:
         """Return the requests by ``verb kind``, the most frequent first."""
@@ -131,6 +136,7 @@ def read_metrics(text: str) -> Snapshot:
     other: Requests = Counter()
     has_ours = has_other = False
     received: float | None = None
+    caught: float | None = None
     process: dict[str, float] = {}
     for name, labels, value in _samples(text):
         if name == _OURS:
@@ -144,6 +150,8 @@ def read_metrics(text: str) -> Snapshot:
             other[verb, _UNKNOWN, labels["code"]] += int(value)
         elif name == _RECEIVED and labels.get("direction") == "received":
             received = value
+        elif name == _CAUGHT:
+            caught = (caught or 0.0) + value
         elif name.startswith("process_"):
             process[name] = value
     memory = process.get("process_resident_memory_bytes")
@@ -152,6 +160,7 @@ def read_metrics(text: str) -> Snapshot:
         received_bytes=received,
         cpu_s=process.get("process_cpu_seconds_total"),
         rss_kib=None if memory is None else memory / 1024,
+        caught=caught,
     )
 
 

@@ -170,6 +170,7 @@ def charge(report: ScenarioReport, cost: Cost, items: int, audit_differs: int | 
         "requests_each_without_events": per_item(cost.without_events, items),
         "writes_each": per_item(cost.writes, items),
         "conflicts": cost.conflicts,
+        "caught_by_net": cost.caught,
         "cpu_ms_each": per_item(cost.cpu_ms, items),
         "received_kib_each": per_item(cost.received_kib, items),
         "rss_mib": cost.rss_mib,

@@ -21,6 +21,8 @@ lean_sandbox_requests_total{verb="watch",resource="pods",code="200"} 9
 lean_sandbox_requests_total{verb="update",resource="leases.coordination.k8s.io",code="200"} 99
 lean_sandbox_client_bytes_total{direction="received"} 2048
 lean_sandbox_client_bytes_total{direction="sent"} 77
+lean_sandbox_safety_net_total{controller="sandbox"} 1
+lean_sandbox_safety_net_total{controller="sandboxclaim"} 2
 process_cpu_seconds_total 1.5
 process_resident_memory_bytes 4.194304e+07
 rest_client_requests_total{code="200",method="GET",host="h"} 15
@@ -34,7 +36,7 @@ rest_client_requests_total{code="200",host="10.96.0.1:443",method="GET"} 6
 
 def test_our_metrics_tell_requests_by_verb_and_kind() -> None:
     """Watches and Leases are not counted; writes leave Events out; a 409 is a conflict."""
-    cost = read_metrics(_OURS).since(Snapshot(Counter(), 0.0, 0.0))
+    cost = read_metrics(_OURS).since(Snapshot(Counter(), 0.0, 0.0, caught=1.0))
     assert cost.by_kind() == {
         "patch sandboxes/status": 7,
         "get pods": 5,
@@ -47,6 +49,7 @@ def test_our_metrics_tell_requests_by_verb_and_kind() -> None:
     assert cost.count("create", "pods") == 2
     assert cost.failures() == {"409 create pods": 2}
     assert (cost.received_kib, cost.cpu_ms, cost.rss_mib) == (2.0, 1500.0, 40.0)
+    assert cost.caught == 2
 
 
 def test_metrics_of_another_controller_tell_methods_only() -> None:
