@@ -290,6 +290,14 @@ class Intake(Generic[E]):
             self._tell(Notice(entry.key, change, before, entry))
         return entry
 
+    def looked_in_vain(self, held: E | None) -> None:
+        """Forget what was ``held`` of an object when the GET was sent that has found none.
+
+        What has been learned since then is newer than the answer and stays.
+        """
+        if held is not None:
+            self.forget(held.key, held.uid)
+
     def learn_full(self, item: Any) -> tuple[E, Change]:
         """Remember a whole object as the answer to a write of ours shows it, without notifying.
 

@@ -254,8 +254,7 @@ class ClaimAct:
         )
         if found is not None:
             return self._sandboxes.looked_full(found)
-        if held is not None:
-            self._sandboxes.forget(key, held.uid)
+        self._sandboxes.looked_in_vain(held)
         return None
 
     async def peek_sandbox(self, key: Key) -> Sandbox | None:

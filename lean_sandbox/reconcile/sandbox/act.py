@@ -110,7 +110,7 @@ class Act:
             SANDBOXES, key.namespace, key.name, Sandbox, **self._options
         )
         if sandbox is None:
-            _gone(intake, held)
+            intake.looked_in_vain(held)
             return None
         intake.looked_full(sandbox)
         return sandbox
@@ -202,7 +202,7 @@ class Act:
         try:
             pod = await self._client.get(PODS, key.namespace, key.name, Pod, **self._options)
         except NotFound:
-            _gone(self._intakes.pods, held)
+            self._intakes.pods.looked_in_vain(held)
             self._absent.remember(
                 PODS.plural, key.namespace, key.name, Proof.NOT_FOUND, since=asked
             )
@@ -291,7 +291,7 @@ class Act:
                 SERVICES, sandbox.namespace, sandbox.name, dict, **self._options
             )
         except NotFound:
-            _gone(intake, held)
+            intake.looked_in_vain(held)
             return None
         service = msgspec.convert(whole, Service)
         if not self._watches_service(service):
@@ -355,7 +355,7 @@ class Act:
             **self._options,
         )
         if claim is None:
-            _gone(self._intakes.pvcs, held)
+            self._intakes.pvcs.looked_in_vain(held)
             return None
         return self._intakes.pvcs.looked_row(row_of(claim.metadata))
 
@@ -401,15 +401,6 @@ class Act:
         """Take the event of our own write back, unless a newer one has come since."""
         if entry.version == as_version(meta.resourceVersion):
             self._queue.withdraw(sandbox, f"{meta.uid}@{meta.resourceVersion}")
-
-
-def _gone(intake: Intake[E], held: E | None) -> None:
-    """Forget what was known of an object before a GET found none.
-
-    What has been learned since the GET was sent is newer than its answer and stays.
-    """
-    if held is not None:
-        intake.forget(held.key, held.uid)
 
 
 def _is_watched(pod: Pod) -> bool:

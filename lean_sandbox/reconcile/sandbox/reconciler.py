@@ -94,8 +94,8 @@ class SandboxReconciler:
     async def reconcile(self, key: Key, *, is_start: bool = False) -> Result:
         """Make one pass over a Sandbox.
 
-        ``is_start`` says that this process has only just begun to look after it: what an earlier
-        one has published as found is then believed, so that a restart asks for nothing.
+        ``is_start`` says that only a list has led to it, at the start or the periodic one: what the
+        status says was found is then believed, so that neither asks for anything.
         Raises :class:`PassFailedError` or an error of the API tree when it has to be repeated.
         """
         entry = self._caches.sandboxes.get(key)
