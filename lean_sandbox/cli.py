@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lean_sandbox.exits import (
+from lean_sandbox.manager.exits import (
     EXIT_CONFIG,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -40,7 +40,7 @@ Start with `lean-sandbox demo`: it needs no cluster.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code of the process."""
-    from lean_sandbox.api.errors import ConfigError  # noqa: PLC0415
+    from lean_sandbox.kube.errors import ConfigError  # noqa: PLC0415
 
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
@@ -62,14 +62,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_flagged(command: str, *arguments: str) -> int:
     """Run a command whose flags are the controller's, which argparse would read otherwise."""
-    from lean_sandbox import cli_flags  # noqa: PLC0415
+    from lean_sandbox.manager import commands as cli_flags  # noqa: PLC0415
 
     return (cli_flags.run if command == "run" else cli_flags.config)(arguments)
 
 
 def _run_bench(arguments: Sequence[str]) -> int:
     """Run the bench, whose many flags no other command pays for."""
-    from lean_sandbox.api.errors import ConfigError  # noqa: PLC0415
+    from lean_sandbox.kube.errors import ConfigError  # noqa: PLC0415
 
     try:
         from lean_sandbox.bench import command  # noqa: PLC0415
@@ -242,8 +242,8 @@ def _run_local_up(given: argparse.Namespace) -> int:
     log.configure(given.log_level, "auto")
 
     async def start_controller(kubeconfig: Path) -> None:
-        from lean_sandbox.app import run_controller  # noqa: PLC0415
-        from lean_sandbox.settings import Settings as ControllerSettings  # noqa: PLC0415
+        from lean_sandbox.config.options import Settings as ControllerSettings  # noqa: PLC0415
+        from lean_sandbox.manager.manager import run_controller  # noqa: PLC0415
 
         await run_controller(
             ControllerSettings(kubeconfig=str(kubeconfig), extensions=given.extensions)
@@ -277,7 +277,7 @@ def _add_crds(commands: _Commands) -> None:
 
 
 def _run_crds(given: argparse.Namespace) -> int:
-    from lean_sandbox.model.crds import generate  # noqa: PLC0415
+    from lean_sandbox.local.crds.definitions import generate  # noqa: PLC0415
 
     files = generate()
     if given.output is None:
@@ -312,7 +312,7 @@ def _add_explain(commands: _Commands) -> None:
 
 def _run_explain(given: argparse.Namespace) -> int:
     from filters.explaining import default_predicate_for, explain  # noqa: PLC0415
-    from lean_sandbox.api.errors import ConfigError  # noqa: PLC0415
+    from lean_sandbox.kube.errors import ConfigError  # noqa: PLC0415
 
     predicate = default_predicate_for(given.kind)
     if given.file == "-":
@@ -361,7 +361,7 @@ def _add_trace(commands: _Commands) -> None:
 
 
 def _run_trace(given: argparse.Namespace) -> int:
-    from lean_sandbox.trace_command import ask, show  # noqa: PLC0415
+    from lean_sandbox.manager.trace_command import ask, show  # noqa: PLC0415
     from lean_sandbox.watch.store import Key  # noqa: PLC0415
 
     key = Key(given.namespace, given.name)
@@ -383,7 +383,7 @@ def _add_metrics(commands: _Commands) -> None:
 
 
 def _run_metrics(_given: argparse.Namespace) -> int:
-    from lean_sandbox.run.metrics_families import FAMILIES  # noqa: PLC0415
+    from lean_sandbox.metrics.families import FAMILIES  # noqa: PLC0415
 
     rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
     for family in FAMILIES.values():

@@ -6,7 +6,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from lean_sandbox.settings import Settings, flag_of, shown_default
+from lean_sandbox.config.options import Settings, flag_of, shown_default
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lean_sandbox.api.resources import SANDBOXCLAIMS, SANDBOXES
 from lean_sandbox.bench import bodies
 from lean_sandbox.bench.figures import in_ms, per_item
 from lean_sandbox.bench.floor import Done
@@ -22,6 +21,7 @@ from lean_sandbox.bench.process import BenchError, Worker, process
 from lean_sandbox.bench.report import ScenarioReport
 from lean_sandbox.bench.stage import Stage
 from lean_sandbox.bench.subject import process_usage
+from lean_sandbox.kube.resources import SANDBOXCLAIMS, SANDBOXES
 
 __all__ = ["run_floor"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lean_sandbox.api.resources import (
+from lean_sandbox.kube.resources import (
     PODS,
     SANDBOXCLAIMS,
     SANDBOXES,

@@ -7,8 +7,6 @@ from typing import Any
 
 import anyio
 
-from lean_sandbox.api.resources import PODS, SANDBOXCLAIMS, SANDBOXES, Resource
-from lean_sandbox.api.wire import Page, PartialObject
 from lean_sandbox.bench import bodies
 from lean_sandbox.bench.figures import arrivals, flatness, next_rate, windows
 from lean_sandbox.bench.load import (
@@ -29,6 +27,8 @@ from lean_sandbox.bench.report import ScenarioReport
 from lean_sandbox.bench.seen import Readiness
 from lean_sandbox.bench.stage import Stage
 from lean_sandbox.bench.subject import Subject
+from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, SANDBOXES, Resource
+from lean_sandbox.kube.wire import Page, PartialObject
 
 __all__ = ["is_flat", "run_burst", "run_fill", "run_one", "run_search", "run_sustained"]
 

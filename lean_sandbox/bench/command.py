@@ -10,7 +10,6 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from lean_sandbox.api.errors import ControlPlaneError
 from lean_sandbox.bench.arguments import parse
 from lean_sandbox.bench.charts import write_plots
 from lean_sandbox.bench.charts_memory import chart_of
@@ -22,7 +21,8 @@ from lean_sandbox.bench.run import measure
 from lean_sandbox.bench.tables import print_report
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.demo.tables import Screen
-from lean_sandbox.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+from lean_sandbox.kube.errors import ControlPlaneError
+from lean_sandbox.manager.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 
 __all__ = ["encoded", "exit_code", "main", "run_bench"]
 

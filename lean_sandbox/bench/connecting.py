@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import load
-from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.limits import Limits
-from lean_sandbox.api.transport import Transport
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.limits import Limits
+from lean_sandbox.kube.transport import Transport
 
 __all__ = ["connected", "flags", "open_client"]
 

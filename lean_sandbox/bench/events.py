@@ -17,10 +17,10 @@ from filters import EventType, Filter
 from lean_sandbox.bench.holder import POD_FIELDS, pick
 from lean_sandbox.bench.lines import pod_lines
 from lean_sandbox.clock import Clock
-from lean_sandbox.watch.kinds import pods
 from lean_sandbox.watch.lines import LineSplitter
 from lean_sandbox.watch.objects import PodEntry, row_of
 from lean_sandbox.watch.representation import Representation
+from lean_sandbox.watch.resources.kinds import pods
 from lean_sandbox.watch.store import Store, key_of
 from lean_sandbox.watch.wire import MetaRow, WatchLine, column_positions
 

@@ -17,12 +17,12 @@ import anyio
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from lean_sandbox.api.client import METADATA_ACCEPT, Client
-from lean_sandbox.api.limits import Lane
-from lean_sandbox.api.resources import SANDBOXCLAIMS, SANDBOXES, path
-from lean_sandbox.api.wire import Page
 from lean_sandbox.bench.connecting import open_client
 from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.kube.client import METADATA_ACCEPT, Client
+from lean_sandbox.kube.limits import Lane
+from lean_sandbox.kube.resources import SANDBOXCLAIMS, SANDBOXES, path
+from lean_sandbox.kube.wire import Page
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.watch.lines import LineSplitter

@@ -17,12 +17,12 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from lean_sandbox.api.resources import path
-from lean_sandbox.api.wire import Page
 from lean_sandbox.bench.process import Memory, memory_of
+from lean_sandbox.kube.resources import path
+from lean_sandbox.kube.wire import Page
 from lean_sandbox.watch.kind import Kind
-from lean_sandbox.watch.kinds import pods, sandboxes
 from lean_sandbox.watch.objects import row_of
+from lean_sandbox.watch.resources.kinds import pods, sandboxes
 
 __all__ = ["POD_FIELDS", "SANDBOX_FIELDS", "WAYS", "Held", "hold", "main", "pick"]
 

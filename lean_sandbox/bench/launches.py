@@ -8,17 +8,6 @@ from collections.abc import Mapping
 import anyio
 import msgspec
 
-from lean_sandbox.api.config import load
-from lean_sandbox.api.resources import (
-    NETWORKPOLICIES,
-    PODS,
-    SANDBOXCLAIMS,
-    SANDBOXES,
-    SANDBOXTEMPLATES,
-    SANDBOXWARMPOOLS,
-    SERVICES,
-)
-from lean_sandbox.api.wire import ListMeta
 from lean_sandbox.bench import bodies
 from lean_sandbox.bench.connecting import connected
 from lean_sandbox.bench.counts import Snapshot
@@ -41,6 +30,17 @@ from lean_sandbox.bench.subject import (
     open_subject,
     process_usage,
 )
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.resources import (
+    NETWORKPOLICIES,
+    PODS,
+    SANDBOXCLAIMS,
+    SANDBOXES,
+    SANDBOXTEMPLATES,
+    SANDBOXWARMPOOLS,
+    SERVICES,
+)
+from lean_sandbox.kube.wire import ListMeta
 from lean_sandbox.model.times import parse_rfc3339
 
 __all__ = ["launch", "run_cold", "run_idle", "run_pods", "run_restart"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from lean_sandbox.api.resources import PODS
 from lean_sandbox.bench.objects import CREATED, pair
+from lean_sandbox.kube.resources import PODS
 from lean_sandbox.local.registry import Registry
 from lean_sandbox.local.represent import JSON, Accepted, Renderer
 from lean_sandbox.local.store import Entry

@@ -13,8 +13,6 @@ from typing import Any
 import anyio
 import msgspec
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS, Resource
 from lean_sandbox.bench import bodies
 from lean_sandbox.bench.counts import Cost
 from lean_sandbox.bench.figures import in_ms, milliseconds, per_item
@@ -22,6 +20,8 @@ from lean_sandbox.bench.process import BenchError
 from lean_sandbox.bench.report import ScenarioReport
 from lean_sandbox.bench.seen import Readiness
 from lean_sandbox.bench.stage import Stage
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS, Resource
 
 __all__ = [
     "Sent",

@@ -14,8 +14,8 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from lean_sandbox.api.resources import PODS, SANDBOXES
 from lean_sandbox.bench.objects import NAMESPACES, namespace, pair
+from lean_sandbox.kube.resources import PODS, SANDBOXES
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.persistence import load_state, save_state
 from lean_sandbox.local.registry import Registry

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.errors import ControlPlaneError, NotFound
-from lean_sandbox.api.resources import SANDBOXCLAIMS, SANDBOXES
-from lean_sandbox.api.wire import Page, PartialObject
 from lean_sandbox.bench.options import UsageError
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import ControlPlaneError, NotFound
+from lean_sandbox.kube.resources import SANDBOXCLAIMS, SANDBOXES
+from lean_sandbox.kube.wire import Page, PartialObject
 
 __all__ = ["require_kinds", "version_of"]
 

@@ -10,12 +10,12 @@ import anyio
 import msgspec
 from anyio.abc import TaskStatus
 
-from lean_sandbox.api.client import JSON_ACCEPT, Client
-from lean_sandbox.api.errors import ControlPlaneError
-from lean_sandbox.api.resources import Resource, path
-from lean_sandbox.api.wire import Page
 from lean_sandbox.bench.process import BenchError
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import JSON_ACCEPT, Client
+from lean_sandbox.kube.errors import ControlPlaneError
+from lean_sandbox.kube.resources import Resource, path
+from lean_sandbox.kube.wire import Page
 from lean_sandbox.watch.lines import LineSplitter
 
 __all__ = ["Readiness"]

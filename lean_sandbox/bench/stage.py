@@ -15,21 +15,6 @@ from tempfile import TemporaryDirectory
 
 import anyio
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.errors import (
-    ConfigError,
-    ControlPlaneError,
-    NotFound,
-)
-from lean_sandbox.api.resources import (
-    NAMESPACES,
-    NODES,
-    SANDBOXES,
-    SANDBOXTEMPLATES,
-    SANDBOXWARMPOOLS,
-    Resource,
-)
-from lean_sandbox.api.wire import Page, PartialObject
 from lean_sandbox.bench import bodies
 from lean_sandbox.bench.connecting import flags, open_client
 from lean_sandbox.bench.nodes import NODE_PREFIX, Serving
@@ -40,6 +25,21 @@ from lean_sandbox.bench.process import BenchError, Worker, process
 from lean_sandbox.bench.report import Server
 from lean_sandbox.bench.subject import Subject, open_subject, process_usage
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import (
+    ConfigError,
+    ControlPlaneError,
+    NotFound,
+)
+from lean_sandbox.kube.resources import (
+    NAMESPACES,
+    NODES,
+    SANDBOXES,
+    SANDBOXTEMPLATES,
+    SANDBOXWARMPOOLS,
+    Resource,
+)
+from lean_sandbox.kube.wire import Page, PartialObject
 
 __all__ = ["Stage", "open_stage"]
 

@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.errors import ControlPlaneError
-from lean_sandbox.api.transport import Transport
 from lean_sandbox.bench.counts import Cost, Snapshot, read_metrics
 from lean_sandbox.bench.plane import Asked
 from lean_sandbox.bench.process import BenchError, Worker, cpu_ticks, memory_of
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.errors import ControlPlaneError
+from lean_sandbox.kube.transport import Transport
 
 __all__ = ["QUIET_LIMIT_S", "Mark", "Subject", "Usage", "open_subject", "process_usage"]
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import anyio
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.resources import (
-    SANDBOXCLAIMS,
-    SANDBOXTEMPLATES,
-    SANDBOXWARMPOOLS,
-    Resource,
-)
 from lean_sandbox.clock import Clock
 from lean_sandbox.demo.burst_bill import BurstBill
 from lean_sandbox.demo.ledger import Ledger
 from lean_sandbox.demo.person import NAMESPACE, NotReachedError, Person
 from lean_sandbox.demo.tables import Screen
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.resources import (
+    SANDBOXCLAIMS,
+    SANDBOXTEMPLATES,
+    SANDBOXWARMPOOLS,
+    Resource,
+)
 from lean_sandbox.local.follow import Follower
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import SandboxClaim

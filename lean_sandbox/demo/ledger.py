@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from lean_sandbox.api.telemetry import RequestRecord
-from lean_sandbox.app import Controller
+from lean_sandbox.kube.telemetry import RequestRecord
+from lean_sandbox.manager.manager import Controller
 
 __all__ = ["Cost", "EventCount", "Ledger"]
 

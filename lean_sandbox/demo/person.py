@@ -7,9 +7,9 @@ from typing import Any
 
 import anyio
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.resources import PODS, SANDBOXES
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.resources import PODS, SANDBOXES
 from lean_sandbox.local.follow import Follower
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find

@@ -12,23 +12,23 @@ from tempfile import TemporaryDirectory
 import anyio
 import msgspec
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import load
-from lean_sandbox.api.telemetry import Observer
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.app import Controller
 from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.config.options import Settings
 from lean_sandbox.demo.bill import EventRow, LaunchBill, StepRow, print_bill
 from lean_sandbox.demo.burst import Burst, Claimant
 from lean_sandbox.demo.ledger import Cost, Ledger
 from lean_sandbox.demo.person import NotReachedError, Person, manifest, reason_of
 from lean_sandbox.demo.tables import Screen
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.telemetry import Observer
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet
 from lean_sandbox.local.kubelet_settings import KubeletSettings
+from lean_sandbox.manager.manager import Controller
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_rfc3339
-from lean_sandbox.settings import Settings
 
 __all__ = ["Story", "run_demo"]
 

@@ -398,6 +398,6 @@ class ControlPlane:
 
 
 def _project_definitions() -> Iterable[Mapping[str, Any]]:
-    from lean_sandbox.model.crds import definitions  # noqa: PLC0415 - not needed with other kinds
+    from lean_sandbox.local.crds.definitions import definitions  # noqa: PLC0415 - not needed with other kinds
 
     return definitions().values()

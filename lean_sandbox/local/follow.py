@@ -15,10 +15,10 @@ from urllib.parse import urlencode
 import anyio
 import msgspec
 
-from lean_sandbox.api.client import JSON_ACCEPT, Client
-from lean_sandbox.api.errors import ControlPlaneError, Gone, from_status
-from lean_sandbox.api.resources import Resource, path
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import JSON_ACCEPT, Client
+from lean_sandbox.kube.errors import ControlPlaneError, Gone, from_status
+from lean_sandbox.kube.resources import Resource, path
 
 __all__ = ["FollowStatistics", "Followed", "Follower"]
 

@@ -26,10 +26,10 @@ import structlog
 from anyio.abc import TaskStatus
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.errors import Conflict, ControlPlaneError, NotFound
-from lean_sandbox.api.resources import NODES, PODS
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import Conflict, ControlPlaneError, NotFound
+from lean_sandbox.kube.resources import NODES, PODS
 from lean_sandbox.local.addresses import AddressesUsedUpError, AddressPool
 from lean_sandbox.local.follow import Follower, FollowStatistics
 from lean_sandbox.local.kubelet_settings import Delay, KubeletSettings, WritesPerStart

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.errors import AlreadyExists, ControlPlaneError
-from lean_sandbox.api.resources import NODES
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError
+from lean_sandbox.kube.resources import NODES
 from lean_sandbox.local.kubelet_settings import KubeletSettings
 from lean_sandbox.local.nodes import node_object, node_status
 from lean_sandbox.local.podview import NodeView

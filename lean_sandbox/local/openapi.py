@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from lean_sandbox.local.crds.schema import component_name, components, model
 from lean_sandbox.local.discovery import RELEASE, ServedKind
 from lean_sandbox.local.schema.builtin import BUILTIN_KINDS, builtin_model
-from lean_sandbox.model.schema import component_name, components, model
 
 __all__ = ["OpenApiDocuments"]
 

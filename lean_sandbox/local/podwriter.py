@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.resources import NODES, PODS
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.resources import NODES, PODS
 from lean_sandbox.local.addresses import AddressPool
 from lean_sandbox.local.kubelet_settings import KubeletSettings
 from lean_sandbox.local.pods import Step, perform

@@ -19,10 +19,10 @@ from pathlib import Path
 import anyio
 from anyio.abc import TaskStatus
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import load
-from lean_sandbox.api.transport import Transport
 from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
 from lean_sandbox.version import __version__

@@ -11,13 +11,13 @@ from typing import Any
 
 import structlog
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.errors import ControlPlaneError
-from lean_sandbox.api.limits import Lane
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import ControlPlaneError
+from lean_sandbox.kube.limits import Lane
 from lean_sandbox.watch.backoff import Backoff
-from lean_sandbox.watch.feed import Feed
-from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.decode import Feed
 from lean_sandbox.watch.store import Key
 
 __all__ = ["Acquaintance"]

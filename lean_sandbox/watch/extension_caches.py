@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from lean_sandbox.watch.extension_objects import ClaimEntry, PolicyEntry, PoolEntry, TemplateEntry
-from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.resources.extension_objects import (
+    ClaimEntry,
+    PolicyEntry,
+    PoolEntry,
+    TemplateEntry,
+)
 from lean_sandbox.watch.store import Store
 
 __all__ = ["ExtensionCaches", "ExtensionIntakes"]

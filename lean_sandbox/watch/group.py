@@ -7,10 +7,10 @@ from typing import Any
 
 from anyio.abc import TaskGroup
 
-from lean_sandbox.api.client import Client
 from lean_sandbox.clock import Clock
-from lean_sandbox.watch.informer import Informer, WatchOptions, WatchStatistics
-from lean_sandbox.watch.intake import Intake
+from lean_sandbox.kube.client import Client
+from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.reflector import Informer, WatchOptions, WatchStatistics
 from lean_sandbox.watch.spread import Spread
 
 __all__ = ["InformerGroup"]

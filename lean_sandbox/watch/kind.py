@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from filters import Change, EventType, Predicate
-from lean_sandbox.api.resources import Resource
+from lean_sandbox.kube.resources import Resource
 from lean_sandbox.watch.representation import FALLBACK_ORDER, Representation
 from lean_sandbox.watch.store import Entry, Key
 from lean_sandbox.watch.wire import MetaRow

@@ -7,7 +7,7 @@ collector never looks at it.
 """
 
 from lean_sandbox.watch.pod_cells import pod_row_of_cells
-from lean_sandbox.watch.pods import (
+from lean_sandbox.watch.resources.pod import (
     GATED,
     NEW_POD_COLUMNS,
     NO_NODE,
@@ -25,8 +25,7 @@ from lean_sandbox.watch.pods import (
     pod_row_contradicts,
     pod_state,
 )
-from lean_sandbox.watch.rows import ADOPTION_LABELS, chosen, row_of
-from lean_sandbox.watch.sandboxes import (
+from lean_sandbox.watch.resources.sandbox import (
     SANDBOX_ANNOTATIONS,
     SANDBOX_LABELS,
     SandboxEntry,
@@ -36,7 +35,7 @@ from lean_sandbox.watch.sandboxes import (
     sandbox_from_row,
     sandbox_row_contradicts,
 )
-from lean_sandbox.watch.services import (
+from lean_sandbox.watch.resources.service import (
     PvcEntry,
     ServiceEntry,
     pvc_from_full,
@@ -45,6 +44,7 @@ from lean_sandbox.watch.services import (
     service_from_row,
     service_spec_version,
 )
+from lean_sandbox.watch.rows import ADOPTION_LABELS, chosen, row_of
 
 __all__ = [
     "ADOPTION_LABELS",

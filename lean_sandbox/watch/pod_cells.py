@@ -9,7 +9,7 @@ until somebody looks.
 from __future__ import annotations
 
 from filters import EventType
-from lean_sandbox.watch.pods import NO_NODE, PodEntry, pod_hint
+from lean_sandbox.watch.resources.pod import NO_NODE, PodEntry, pod_hint
 from lean_sandbox.watch.wire import MetaRow, as_version
 
 __all__ = ["pod_row_of_cells"]

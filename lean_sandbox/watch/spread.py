@@ -18,7 +18,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.watch.informer import Informer, WatchStatistics
+from lean_sandbox.watch.reflector import Informer, WatchStatistics
 
 __all__ = ["Spread"]
 

@@ -14,8 +14,8 @@ import anyio
 import msgspec
 
 from filters import EventType
-from lean_sandbox.watch.ended import Ended
 from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.tombstones import Ended
 from lean_sandbox.watch.wire import as_version
 
 __all__ = ["CellsRow", "Strangers"]

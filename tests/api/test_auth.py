@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lean_sandbox.api.auth import NoAuth, TokenFileAuth, basic, bearer
-from lean_sandbox.api.errors import CredentialFault
+from lean_sandbox.kube.auth import NoAuth, TokenFileAuth, basic, bearer
+from lean_sandbox.kube.errors import CredentialFault
 from tests.support.clock import FakeClock
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from lean_sandbox.api import errors
-from lean_sandbox.api.client import METADATA_ACCEPT, Client
-from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.limits import Lane
-from lean_sandbox.api.resources import PODS, SANDBOXES
-from lean_sandbox.api.telemetry import RequestRecord
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.api.wire import LIST_METADATA_ACCEPT, Page, PartialObject, Status
+from lean_sandbox.kube import errors
+from lean_sandbox.kube.client import METADATA_ACCEPT, Client
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.limits import Lane
+from lean_sandbox.kube.resources import PODS, SANDBOXES
+from lean_sandbox.kube.telemetry import RequestRecord
+from lean_sandbox.kube.transport import Transport
+from lean_sandbox.kube.wire import LIST_METADATA_ACCEPT, Page, PartialObject, Status
 from tests.api.server import Script, Server, in_turn, reply, serve
 
 POD = {

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from lean_sandbox.api.auth import HeaderAuth, NoAuth, TokenFileAuth
-from lean_sandbox.api.config import load
-from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.errors import ConfigError
-from lean_sandbox.api.exec_plugin import ExecAuth
-from lean_sandbox.api.transport import Transport
+from lean_sandbox.kube.auth import HeaderAuth, NoAuth, TokenFileAuth
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.kube.exec_plugin import ExecAuth
+from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates
 from tests.api.server import in_turn, reply, serve
 
@@ -371,7 +371,7 @@ def test_an_unknown_context_lists_those_there_are(home: Home) -> None:
 def test_the_client_side_imports_without_lightkube() -> None:
     """A process in a cluster never pays for lightkube's package and its HTTP library."""
     code = (
-        "import sys, lean_sandbox.api.client, lean_sandbox.api.config, lean_sandbox.api.events\n"
+        "import sys, lean_sandbox.kube.client, lean_sandbox.kube.config, lean_sandbox.kube.events\n"
         "assert not {'lightkube', 'httpx2', 'yaml'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 -- our own interpreter

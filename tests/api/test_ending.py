@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.api.ending import ENDING_S, EndingNamespaces
-from lean_sandbox.api.errors import Cause, Forbidden
+from lean_sandbox.kube.errors import Cause, Forbidden
+from lean_sandbox.kube.terminating import ENDING_S, EndingNamespaces
 from tests.support.clock import FakeClock
 
 ENDS = (Cause(reason="NamespaceTerminating"),)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.api import errors
+from lean_sandbox.kube import errors
 
 # Bodies as kube-apiserver sends them.
 NOT_FOUND = b"""{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",

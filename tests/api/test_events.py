@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.events import EventRecorder, Pace
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.api.wire import ObjectReference
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.events import EventRecorder, Pace
+from lean_sandbox.kube.transport import Transport
+from lean_sandbox.kube.wire import ObjectReference
 from tests.api.server import Answer, Request, Script, Server, in_turn, reply, serve
 from tests.support.clock import FakeClock
 

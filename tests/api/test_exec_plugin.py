@@ -11,11 +11,11 @@ import anyio
 import msgspec
 import pytest
 
-from lean_sandbox.api import tls
-from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.errors import CredentialFault
-from lean_sandbox.api.exec_plugin import ExecAuth, ExecSettings
-from lean_sandbox.api.transport import Transport
+from lean_sandbox.kube import tls
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.errors import CredentialFault
+from lean_sandbox.kube.exec_plugin import ExecAuth, ExecSettings
+from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates
 from tests.api.server import Request, in_turn, reply, serve
 from tests.support.clock import FakeClock

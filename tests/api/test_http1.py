@@ -13,8 +13,8 @@ from anyio.abc import ByteStream
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.api.errors import ProtocolFault
-from lean_sandbox.api.http1 import (
+from lean_sandbox.kube.errors import ProtocolFault
+from lean_sandbox.kube.http1 import (
     BodyReader,
     ChunkedDecoder,
     Disconnected,

@@ -12,8 +12,8 @@ import pytest
 import structlog.testing
 import yaml
 
-from lean_sandbox.api.errors import ConfigError
-from lean_sandbox.api.kubeconfig import Reading, apart, choose, files_of
+from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.kube.kubeconfig import Reading, apart, choose, files_of
 
 
 def written(folder: Path, **changes: Any) -> Path:
@@ -147,8 +147,8 @@ def test_the_parsers_do_not_stay(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from lean_sandbox import serving\n"
-        "from lean_sandbox.api.config import load\n"
-        "from lean_sandbox.api.kubeconfig import apart\n"
+        "from lean_sandbox.kube.config import load\n"
+        "from lean_sandbox.kube.kubeconfig import apart\n"
         f"load({str(written(tmp_path))!r}, read=apart)\n"
         "dear = {'lightkube', 'yaml', 'httpx', 'httpx2', 'httpcore', 'email'}\n"
         "print(sorted(dear & {name.split('.')[0] for name in sys.modules}))\n"

@@ -14,10 +14,10 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap
 from lightkube.types import PatchType
 
-from lean_sandbox.api.auth import bearer
-from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.lightkube_transport import LightkubeTransport
-from lean_sandbox.api.transport import Transport
+from lean_sandbox.kube.auth import bearer
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.lightkube_transport import LightkubeTransport
+from lean_sandbox.kube.transport import Transport
 from tests.api.server import Answer, Script, Server, chunked, in_turn, reply, serve
 
 ONE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "resourceVersion": "3"}}

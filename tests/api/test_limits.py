@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.api.limits import Lane, Limiter, Limits
+from lean_sandbox.kube.limits import Lane, Limiter, Limits
 from tests.support.clock import FakeClock, settle
 
 

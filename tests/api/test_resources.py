@@ -17,9 +17,9 @@ from lightkube.resources import (
     networking_v1,
 )
 
-from lean_sandbox.api import resources
-from lean_sandbox.api.errors import NotFound
-from lean_sandbox.api.resources import Resource, path
+from lean_sandbox.kube import resources
+from lean_sandbox.kube.errors import NotFound
+from lean_sandbox.kube.resources import Resource, path
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lean_sandbox.api.telemetry import Label, label_of
+from lean_sandbox.kube.telemetry import Label, label_of
 
 
 @pytest.mark.parametrize(

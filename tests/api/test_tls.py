@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from lean_sandbox.api import tls
-from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.errors import ConnectFailed
-from lean_sandbox.api.transport import Transport
+from lean_sandbox.kube import tls
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.errors import ConnectFailed
+from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates, make_plain
 from tests.api.server import Answer, chunked, in_turn, reply, serve
 

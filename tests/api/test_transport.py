@@ -13,12 +13,12 @@ import anyio.lowlevel
 import pytest
 from anyio.abc import ByteStream
 
-from lean_sandbox.api.auth import basic, bearer
-from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.errors import ConfigError, ConnectFailed, ProtocolFault, RequestTimeout
-from lean_sandbox.api.limits import Lane, Limits
-from lean_sandbox.api.telemetry import Label, RequestRecord
-from lean_sandbox.api.transport import Transport
+from lean_sandbox.kube.auth import basic, bearer
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.errors import ConfigError, ConnectFailed, ProtocolFault, RequestTimeout
+from lean_sandbox.kube.limits import Lane, Limits
+from lean_sandbox.kube.telemetry import Label, RequestRecord
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.version import __version__
 from tests.api.server import Answer, Request, Script, Server, chunked, in_turn, reply, serve
 from tests.support.clock import FakeClock, settle

@@ -49,11 +49,11 @@ import msgspec
 from filters import EventType, Examiner
 from lean_sandbox.model import names
 from lean_sandbox.model.pod import Pod
-from lean_sandbox.watch import kinds
-from lean_sandbox.watch.feed import Feed, WatchStatistics
-from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.decode import Feed, WatchStatistics
 from lean_sandbox.watch.lines import LineSplitter
 from lean_sandbox.watch.objects import PodEntry, pod_columns, row_of
+from lean_sandbox.watch.resources import kinds
 from lean_sandbox.watch.store import Store
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, WatchLine
 

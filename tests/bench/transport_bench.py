@@ -29,14 +29,14 @@ from lightkube.core.resource import NamespacedResourceG
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.types import PatchType
 
-from lean_sandbox.api import tls
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.lightkube_transport import LightkubeTransport
-from lean_sandbox.api.limits import Limits
-from lean_sandbox.api.resources import SANDBOXES
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.api.wire import PartialObject
+from lean_sandbox.kube import tls
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.lightkube_transport import LightkubeTransport
+from lean_sandbox.kube.limits import Limits
+from lean_sandbox.kube.resources import SANDBOXES
+from lean_sandbox.kube.transport import Transport
+from lean_sandbox.kube.wire import PartialObject
 from tests.api.certificates import Certificates, make
 
 REQUESTS_A_ROUND = 160

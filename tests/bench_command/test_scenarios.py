@@ -12,7 +12,6 @@ from typing import Any
 import anyio
 import pytest
 
-from lean_sandbox.api.resources import NODES
 from lean_sandbox.bench import bodies
 from lean_sandbox.bench.bars import FIGURES
 from lean_sandbox.bench.claims import is_flat
@@ -22,6 +21,7 @@ from lean_sandbox.bench.report import Report, ScenarioReport
 from lean_sandbox.bench.run import measure
 from lean_sandbox.bench.stage import open_stage
 from lean_sandbox.clock import SystemClock
+from lean_sandbox.kube.resources import NODES
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 
 _SMALL: dict[str, Any] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.settings import Settings
+from lean_sandbox.config.options import Settings
 from tests.support.world import (
     NS,
     World,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.local.target import Target
-from lean_sandbox.settings import Settings
 from tests.support.pools import start
 from tests.support.world import World, condition, open_world, sandbox
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
-from lean_sandbox.settings import Settings
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.world import (
     CONTROLLER,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.model.sharing import MOST_BYTES, interned, is_small, shared_map
-from lean_sandbox.settings import Settings
 from tests.support.world import NS, open_world, sandbox
 
 Json = dict[str, Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lean_sandbox.api.resources import SANDBOXWARMPOOLS
+from lean_sandbox.kube.resources import SANDBOXWARMPOOLS
 from tests.support.claims import (
     CLAIMS,
     bound_name,

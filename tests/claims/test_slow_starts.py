@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lean_sandbox.settings import Settings
+from lean_sandbox.config.options import Settings
 from tests.support.claims import claim, get_claim, get_object, pool, template
 from tests.support.world import World, condition, open_world
 

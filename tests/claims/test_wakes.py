@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.controllers.claim.controller import ClaimController
+from lean_sandbox.controllers.warm import Counts
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.times import format_rfc3339
-from lean_sandbox.reconcile.claim.controller import ClaimController
-from lean_sandbox.run.warm import Counts
 from lean_sandbox.watch.store import Key
 from tests.support.claims import (
     CLAIMS,

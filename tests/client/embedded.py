@@ -12,14 +12,14 @@ from typing import Any
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import load
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.app import Controller
 from lean_sandbox.clock import SystemClock
+from lean_sandbox.config.options import Settings
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet
-from lean_sandbox.settings import Settings
+from lean_sandbox.manager.manager import Controller
 from tests.client.cluster import CONTROLLER, Cluster, Room
 from tests.controlplane.scene import SWIFT
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from anyio.from_thread import start_blocking_portal
 
-from lean_sandbox.settings import Settings
+from lean_sandbox.config.options import Settings
 from tests.client.cluster import Cluster, Room
 from tests.controlplane.scene import SWIFT, open_scene
 from tests.controlplane.server import OBSERVER, RealServer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from lean_sandbox.settings import Settings
+from lean_sandbox.config.options import Settings
 from tests.conformance.api import open_room
 from tests.controlplane.scene import Scene, open_scene
 from tests.controlplane.server import RealServer

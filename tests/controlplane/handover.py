@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from lean_sandbox.settings import Settings
+from lean_sandbox.config.options import Settings
 from tests.conformance.api import open_room
 from tests.controlplane.scene import SWIFT, Scene, Spent, controlling, open_stage
 from tests.controlplane.server import RealServer

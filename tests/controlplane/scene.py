@@ -17,13 +17,13 @@ from typing import Any
 import anyio
 import yaml
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import load
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.app import Controller
 from lean_sandbox.clock import SystemClock
+from lean_sandbox.config.options import Settings
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.kubelet import Delay, Kubelet, KubeletSettings, WritesPerStart
-from lean_sandbox.settings import Settings
+from lean_sandbox.manager.manager import Controller
 from tests.conformance.api import Api, Room
 from tests.controlplane.server import KUBELET, RealServer
 

@@ -24,16 +24,16 @@ import anyio.to_thread
 import pytest
 from anyio.abc import Process
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import load
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.app import Controller
 from lean_sandbox.clock import SystemClock
-from lean_sandbox.exits import EXIT_CONFIG, EXIT_OK
-from lean_sandbox.model.crds import definitions
+from lean_sandbox.config.options import Settings
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.transport import Transport
+from lean_sandbox.local.crds.definitions import definitions
+from lean_sandbox.manager.exits import EXIT_CONFIG, EXIT_OK
+from lean_sandbox.manager.lease import LEASE_NAME
+from lean_sandbox.manager.manager import Controller
 from lean_sandbox.model.times import format_micro_time
-from lean_sandbox.run.lease import LEASE_NAME
-from lean_sandbox.settings import Settings
 from tests.controlplane.binaries import provide
 from tests.controlplane.plugin import REAL
 from tests.controlplane.server import RealServer, _start_server, started

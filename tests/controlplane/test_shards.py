@@ -19,15 +19,15 @@ import anyio
 import pytest
 import yaml
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import load
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.app import Controller
 from lean_sandbox.clock import SystemClock
-from lean_sandbox.run.leader import Elector
-from lean_sandbox.run.lease import LeaseTimes
-from lean_sandbox.settings import Settings
-from lean_sandbox.shards import admits, lease_of, scope_of
+from lean_sandbox.config.options import Settings
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.transport import Transport
+from lean_sandbox.manager.leader import Elector
+from lean_sandbox.manager.lease import LeaseTimes
+from lean_sandbox.manager.manager import Controller
+from lean_sandbox.manager.sharding import admits, lease_of, scope_of
 from tests.conformance.api import Room, answers
 from tests.controlplane.objects import all_ready, extension, fill, sandbox
 from tests.controlplane.plugin import REAL

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from lean_sandbox.local.crds.definitions import definitions, generate, write
 from lean_sandbox.local.schema import definition_defaults, validate_definition
-from lean_sandbox.model.crds import definitions, generate, write
 
 Json = dict[str, Any]
 FOLDER = Path(__file__).parents[2] / "manifests" / "crds"

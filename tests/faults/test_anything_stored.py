@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from lean_sandbox.api.errors import ApiError
-from lean_sandbox.watch import extension_kinds, kinds
+from lean_sandbox.kube.errors import ApiError
 from lean_sandbox.watch.kind import Kind
+from lean_sandbox.watch.resources import extension_kinds, kinds
 from lean_sandbox.watch.store import Key
 from tests.support.claims import settings as with_extensions
 from tests.support.odd import KINDS, Odd, change, odd_bytes, odd_objects

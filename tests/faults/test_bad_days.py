@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.settings import Settings
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.pools import pool, template
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox

@@ -10,10 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
-from lean_sandbox.api.telemetry import RequestRecord
+from lean_sandbox.config.options import Settings
+from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.times import format_rfc3339
-from lean_sandbox.settings import Settings
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.world import NS, World, condition, open_world, sandbox
 

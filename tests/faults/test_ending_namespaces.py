@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.settings import Settings
+from lean_sandbox.config.options import Settings
 from tests.support.pools import claim, open_pools, pool, template
 from tests.support.world import NS, World, condition, open_world, sandbox
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.model.crds import definitions
-from lean_sandbox.settings import Settings
+from lean_sandbox.local.crds.definitions import definitions
 from tests.support.clock import FakeClock
 from tests.support.pools import pool, template
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from lean_sandbox.api.resources import SANDBOXES
+from lean_sandbox.config.options import Settings
+from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.settings import Settings
 from tests.support.claims import TEMPLATES, claim, get_claim, open_claims, pool, settings, template
 from tests.support.clock import FakeClock
 from tests.support.world import NS, World, condition, open_world, sandbox

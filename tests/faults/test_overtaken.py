@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.local.faults import HeldRequests
-from lean_sandbox.settings import Settings
 from tests.sandboxes.test_claims_for_volumes import ADOPTABLE, claim_body, claim_template
 from tests.support.claims import (
     CLAIMS,

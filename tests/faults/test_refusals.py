@@ -7,8 +7,8 @@ from typing import Any
 import anyio.lowlevel
 import pytest
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.local.target import Target
-from lean_sandbox.settings import Settings
 from tests.support.world import NS, World, condition, controlled_by, open_world, sandbox, tracking
 
 Json = dict[str, Any]

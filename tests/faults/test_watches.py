@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.settings import Settings
 from tests.support.clock import FakeClock
 from tests.support.world import NS, World, condition, open_world, sandbox
 

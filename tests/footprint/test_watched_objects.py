@@ -15,10 +15,10 @@ from filters import EventType
 from lean_sandbox.model import names
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.watch import kinds
+from lean_sandbox.watch.cache import Intake
 from lean_sandbox.watch.caches import Caches
-from lean_sandbox.watch.feed import Feed, WatchStatistics
-from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.decode import Feed, WatchStatistics
+from lean_sandbox.watch.resources import kinds
 
 WARM = 50
 STRETCH = 1_000

@@ -11,13 +11,13 @@ from typing import Any
 import anyio
 import pytest
 
-from lean_sandbox.api.auth import bearer
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.errors import NotFound
-from lean_sandbox.api.resources import NODES, PODS
-from lean_sandbox.api.transport import Transport
 from lean_sandbox.clock import SystemClock
+from lean_sandbox.kube.auth import bearer
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.errors import NotFound
+from lean_sandbox.kube.resources import NODES, PODS
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Delay, Kubelet, KubeletSettings, WritesPerStart
 from lean_sandbox.local.script import PREFIX

@@ -11,10 +11,10 @@ import anyio
 import anyio.abc
 import pytest
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import load
-from lean_sandbox.api.resources import NODES, PODS
-from lean_sandbox.api.transport import Transport
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.resources import NODES, PODS
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.up import StartController, UpSettings, up
 from tests.kubelet.test_over_the_wire import SWIFT, is_ready

@@ -10,9 +10,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.errors import ApiError, NotFound, TransportError
-from lean_sandbox.api.resources import LEASES
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import ApiError, NotFound, TransportError
+from lean_sandbox.kube.resources import LEASES
 from tests.leading.rig import NS, Contender
 from tests.support.clock import FakeClock
 

@@ -12,8 +12,8 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.errors import (
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import (
     AlreadyExists,
     ApiError,
     Conflict,

@@ -12,17 +12,17 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import load
-from lean_sandbox.api.events import EventRecorder
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.app import Controller
+from lean_sandbox.config.options import Settings
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.events import EventRecorder
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.run.leader import Elector
-from lean_sandbox.run.lease import LEASE_NAME
-from lean_sandbox.settings import Settings
-from lean_sandbox.shards import lease_of, scope_of
+from lean_sandbox.manager.leader import Elector
+from lean_sandbox.manager.lease import LEASE_NAME
+from lean_sandbox.manager.manager import Controller
+from lean_sandbox.manager.sharding import lease_of, scope_of
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.world import NS, World
 

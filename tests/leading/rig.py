@@ -12,14 +12,14 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import load
-from lean_sandbox.api.events import EventRecorder
-from lean_sandbox.api.transport import Transport
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.events import EventRecorder
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.run.leader import Elector
-from lean_sandbox.run.lease import LEASE_NAME
+from lean_sandbox.manager.leader import Elector
+from lean_sandbox.manager.lease import LEASE_NAME
 from tests.support.clock import EPOCH, FakeClock
 
 __all__ = ["LEASES", "NS", "Contender", "Rig", "allow", "open_rig"]

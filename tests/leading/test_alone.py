@@ -14,15 +14,15 @@ import pytest
 from anyio.abc import Process
 from structlog.testing import capture_logs
 
-from lean_sandbox.alone import DEPLOYMENT, FLAG, HOME, refusal
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import load
-from lean_sandbox.api.transport import Transport
 from lean_sandbox.clock import SystemClock
-from lean_sandbox.exits import EXIT_CONFIG, EXIT_OK
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.manager.exits import EXIT_CONFIG, EXIT_OK
+from lean_sandbox.manager.lease import LEASE_NAME
+from lean_sandbox.manager.preflight import DEPLOYMENT, FLAG, HOME, refusal
 from lean_sandbox.model.times import format_micro_time
-from lean_sandbox.run.lease import LEASE_NAME
 from tests.support.clock import FakeClock
 from tests.support.process import controller_process
 from tests.support.world import NS, sandbox

@@ -16,15 +16,15 @@ import anyio
 import pytest
 from anyio.abc import Process
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.errors import ConfigError
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.electing import AwakeClock, open_elector
+from lean_sandbox.config.options import Settings
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.run.lease import LEASE_NAME
-from lean_sandbox.serving import _open_elector
-from lean_sandbox.settings import Settings
+from lean_sandbox.manager.electing import AwakeClock, open_elector
+from lean_sandbox.manager.lease import LEASE_NAME
+from lean_sandbox.manager.serving import _open_elector
 from tests.support.process import controller_process
 from tests.support.world import sandbox
 

@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 from anyio.abc import Process
 
-from lean_sandbox.exits import EXIT_OK
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.run.lease import LEASE_NAME
+from lean_sandbox.manager.exits import EXIT_OK
+from lean_sandbox.manager.lease import LEASE_NAME
 from tests.support.process import controller_process
 from tests.support.world import sandbox
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from lean_sandbox.settings import Settings
+from lean_sandbox.config.options import Settings
 from tests.leading.replicas import Replica, Replicas, open_replicas
 from tests.support.claims import CLAIMS, POOLS, claim, pool, template
 from tests.support.world import NS, condition

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local import schema as machinery
-from lean_sandbox.model.crds import definitions
+from lean_sandbox.local.crds.definitions import definitions
 
 Json = dict[str, Any]
 ANSWERS: dict[str, list[Json]] = json.loads(

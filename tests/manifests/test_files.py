@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.config.flags import UsageError
+from lean_sandbox.config.options import Settings
+from lean_sandbox.config.sources import resolve
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.settings import Settings
-from lean_sandbox.settings_flags import UsageError
-from lean_sandbox.settings_sources import resolve
-from lean_sandbox.shards import lease_of
+from lean_sandbox.manager.sharding import lease_of
 from lean_sandbox.version import __version__
 from tests.manifests.files import (
     KUSTOMIZATIONS,

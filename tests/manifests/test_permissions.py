@@ -9,11 +9,11 @@ from typing import Any
 import anyio
 import pytest
 
+from lean_sandbox.config.configmap import CONFIG_MAP, read
+from lean_sandbox.config.options import Settings
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.run.leader import LEASE_NAME, Elector
-from lean_sandbox.settings import Settings
-from lean_sandbox.settings_configmap import CONFIG_MAP, read
+from lean_sandbox.manager.leader import LEASE_NAME, Elector
 from tests.leading.rig import Rig, open_rig
 from tests.manifests.files import ROOT, Grant, grants, named, objects
 from tests.manifests.flows import live_of_claims, live_of_sandboxes

@@ -12,8 +12,8 @@ import httpx
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from lean_sandbox.serving import Listeners
-from lean_sandbox.settings import Settings
+from lean_sandbox.config.options import Settings
+from lean_sandbox.manager.serving import Listeners
 from tests.support.clock import FakeClock
 from tests.support.world import World
 

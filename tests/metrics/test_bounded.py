@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lean_sandbox.run import metrics_families as families
-from lean_sandbox.run.metrics import Exposition
-from lean_sandbox.serving import Listeners
-from lean_sandbox.settings import Settings
+from lean_sandbox.config.options import Settings
+from lean_sandbox.manager.serving import Listeners
+from lean_sandbox.metrics import families
+from lean_sandbox.metrics.registry import Exposition
 from tests.metrics.scrape import scraping, serving
 from tests.support.world import NS, open_world, sandbox
 
@@ -75,7 +75,9 @@ async def test_a_laptop_listens_for_itself_alone(
 ) -> None:
     """Defaults mean every address in a Pod, where the kubelet probes, and loopback elsewhere."""
     bound: list[str] = []
-    monkeypatch.setattr("lean_sandbox.serving.bind", lambda _flag, address: bound.append(address))
+    monkeypatch.setattr(
+        "lean_sandbox.manager.serving.bind", lambda _flag, address: bound.append(address)
+    )
     if is_in_a_pod:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     else:

@@ -8,8 +8,9 @@ from hypothesis import given
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open
 from prometheus_client.parser import text_string_to_metric_families as read_classic
 
-from lean_sandbox.api.telemetry import RequestRecord
-from lean_sandbox.run.metrics import (
+from lean_sandbox.kube.telemetry import RequestRecord
+from lean_sandbox.manager.metrics_requests import RequestTimes
+from lean_sandbox.metrics.registry import (
     Counters,
     Exposition,
     Family,
@@ -18,8 +19,7 @@ from lean_sandbox.run.metrics import (
     Living,
     dropped_series,
 )
-from lean_sandbox.run.metrics_requests import RequestTimes
-from lean_sandbox.run.metrics_text import OPENMETRICS, TEXT, render
+from lean_sandbox.metrics.text import OPENMETRICS, TEXT, render
 from tests.metrics.scrape import Scraped, scraping
 from tests.support.world import open_world, sandbox
 

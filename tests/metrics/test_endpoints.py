@@ -14,9 +14,9 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.api.errors import ConfigError
-from lean_sandbox.run.endpoints import Answer, Endpoint, Handler, Request, bind, text
-from lean_sandbox.run.metrics import Exposition
+from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, bind, text
+from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.metrics.registry import Exposition
 from tests.support.clock import FakeClock
 
 FLAG = "--metrics-bind-address"

@@ -10,8 +10,8 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from lean_sandbox.cli import EXIT_OK, main
-from lean_sandbox.run.metrics import Family, Kind
-from lean_sandbox.run.metrics_families import FAMILIES
+from lean_sandbox.metrics.families import FAMILIES
+from lean_sandbox.metrics.registry import Family, Kind
 from tests.metrics.scrape import Scraped, scraping, serving
 from tests.support.claims import claim, open_claims
 from tests.support.world import open_world, sandbox
@@ -212,18 +212,18 @@ def test_the_command_prints_every_family(capsys: pytest.CaptureFixture[str]) -> 
 def test_metrics_cost_no_library() -> None:
     """What the listeners import: nothing of the ready-made client, of HTTP servers or of mail."""
     program = (
-        "import sys; sys.modules['rich'] = None; import lean_sandbox.serving;"
+        "import sys; sys.modules['rich'] = None; import lean_sandbox.manager.serving;"
         " print(' '.join(sys.modules))"
     )
     ended = subprocess.run(  # noqa: S603 -- our own program
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     loaded = set(ended.stdout.split())
-    assert "lean_sandbox.run.endpoints" in loaded
+    assert "lean_sandbox.http.server" in loaded
     heavy = {
         *("prometheus_client", "http.server", "wsgiref", "socketserver", "email.message"),
         *("encodings.idna", "stringprep", "h11", "gzip"),
         # Only for those who ask for them.
-        *("lean_sandbox.run.endpoints_tls", "lean_sandbox.run.endpoints_pprof"),
+        *("lean_sandbox.http.tls", "lean_sandbox.http.pprof"),
     }
     assert loaded & heavy == set()

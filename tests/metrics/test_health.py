@@ -9,13 +9,13 @@ import anyio
 import httpx
 import pytest
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import load
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.app import Controller
+from lean_sandbox.config.options import Settings
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.serving import Listeners
-from lean_sandbox.settings import Settings
+from lean_sandbox.manager.manager import Controller
+from lean_sandbox.manager.serving import Listeners
 from tests.metrics.scrape import ON_FREE_PORTS, Scraper, serving
 from tests.support.clock import FakeClock
 from tests.support.world import open_world

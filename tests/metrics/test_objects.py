@@ -8,8 +8,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from lean_sandbox.run.metrics import Exposition
-from lean_sandbox.run.metrics_caches import survey
+from lean_sandbox.manager.metrics_caches import survey
+from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.store import Key

@@ -17,8 +17,8 @@ import structlog
 from lean_sandbox import log
 from lean_sandbox.bench.process import memory_of
 from lean_sandbox.cli import EXIT_CONFIG, main
-from lean_sandbox.run.metrics import Exposition
-from lean_sandbox.run.metrics_process import process
+from lean_sandbox.metrics.process import process
+from lean_sandbox.metrics.registry import Exposition
 from tests.metrics.scrape import scraping, serving
 from tests.support.world import open_world, sandbox
 
@@ -105,8 +105,8 @@ def test_a_cpu_profile_shows_where_time_goes() -> None:
     program = """
 import anyio, time
 from lean_sandbox.clock import SystemClock
-from lean_sandbox.run.endpoints import Request
-from lean_sandbox.run.endpoints_pprof import profiles
+from lean_sandbox.http.server import Request
+from lean_sandbox.http.pprof import profiles
 
 def burn():
     until = time.process_time() + 0.02

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from lean_sandbox.cli import EXIT_CONFIG, main
-from lean_sandbox.run.endpoints_tls import Certificates
+from lean_sandbox.http.tls import Certificates
 from tests.api import certificates as authority
 from tests.metrics.scrape import Scraper, serving
 from tests.support.world import open_world

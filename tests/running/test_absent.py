@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lean_sandbox.run.absent import KnownAbsent, Proof
+from lean_sandbox.runtime.absent import KnownAbsent, Proof
 from tests.running.hand_clock import HandClock
 
 X = ("NetworkPolicy", "default", "x")

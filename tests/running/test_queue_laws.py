@@ -7,7 +7,7 @@ from enum import IntFlag
 
 import pytest
 
-from lean_sandbox.run.queue import (
+from lean_sandbox.runtime.queue import (
     CLIENT,
     LOW,
     MAX_REASONS,

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lean_sandbox.run.queue import CLIENT, LOW, NORMAL, REFILL, Item, WorkQueue
+from lean_sandbox.runtime.queue import CLIENT, LOW, NORMAL, REFILL, Item, WorkQueue
 from tests.running.hand_clock import HandClock
 
 KEYS = st.sampled_from("abc")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from lean_sandbox.run.queue import Item, QueueClosedError, WorkQueue
+from lean_sandbox.runtime.queue import Item, QueueClosedError, WorkQueue
 from tests.support.clock import FakeClock, settle
 
 

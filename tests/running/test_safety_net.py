@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.settings import Settings
+from lean_sandbox.config.options import Settings
 from tests.support.claims import claim, open_claims
 from tests.support.world import NS, World, condition, open_world, running_status, sandbox
 

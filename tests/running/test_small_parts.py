@@ -6,9 +6,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from lean_sandbox.run.backoff import KeyBackoff
-from lean_sandbox.run.failures import FailureKind, classify
-from lean_sandbox.run.histogram import RECONCILE_BUCKETS_S, WORKQUEUE_BUCKETS_S, Histogram
+from lean_sandbox.metrics.histogram import RECONCILE_BUCKETS_S, WORKQUEUE_BUCKETS_S, Histogram
+from lean_sandbox.runtime.backoff import KeyBackoff
+from lean_sandbox.runtime.failures import FailureKind, classify
 
 
 class ExpectedError(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.run.standback import StandBack
+from lean_sandbox.runtime.standback import StandBack
 from tests.support.clock import FakeClock
 
 

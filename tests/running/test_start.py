@@ -8,7 +8,7 @@ import sys
 # What ``lean-sandbox run`` imports before it connects; rich is kept out as the command does.
 _START = (
     "import sys; sys.modules['rich'] = None\n"
-    "import lean_sandbox.cli, lean_sandbox.cli_flags, lean_sandbox.serving\n"
+    "import lean_sandbox.cli, lean_sandbox.manager.commands, lean_sandbox.manager.serving\n"
 )
 
 
@@ -27,7 +27,7 @@ def printed(program: str) -> set[str]:
 def test_a_start_imports_nothing_that_it_does_not_need() -> None:
     """Neither other commands and their libraries nor what only some settings ask for."""
     loaded = printed("print(*sys.modules)")
-    assert "lean_sandbox.extensions" in loaded
+    assert "lean_sandbox.manager.extensions" in loaded
     rooms = {name for name in loaded if name.startswith("lean_sandbox.")}
     others = {"bench", "demo", "local", "tracing", "trace_command", "flying", "shards", "electing"}
     assert {name for name in rooms if name.split(".")[1] in others} == set()
@@ -36,7 +36,7 @@ def test_a_start_imports_nothing_that_it_does_not_need() -> None:
         & {
             *("argparse", "filters.explaining", "tempfile", "lzma", "secrets", "hashlib"),
             *("lightkube", "yaml", "httpx2", "aiohttp", "pygments", "pydantic", "opentelemetry"),
-            "lean_sandbox.model.crds",
+            "lean_sandbox.local.crds.definitions",
         }
         == set()
     )
@@ -55,9 +55,9 @@ def test_the_records_of_a_start_are_structs() -> None:
         "            if made.__module__ == name: print(f'{name}.{made.__name__}')\n"
     )
     assert found <= {
-        "lean_sandbox.settings.Settings",
-        "lean_sandbox.watch.feed.WatchStatistics",
-        "lean_sandbox.watch.informer.WatchOptions",
-        "lean_sandbox.watch.intake.IntakeStatistics",
+        "lean_sandbox.config.options.Settings",
+        "lean_sandbox.watch.decode.WatchStatistics",
+        "lean_sandbox.watch.reflector.WatchOptions",
+        "lean_sandbox.watch.cache.IntakeStatistics",
     }
-    assert "lean_sandbox.settings.Settings" in found
+    assert "lean_sandbox.config.options.Settings" in found

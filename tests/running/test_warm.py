@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lean_sandbox.run.warm import Counts, Member, Take, WarmQueue
+from lean_sandbox.controllers.warm import Counts, Member, Take, WarmQueue
 from lean_sandbox.watch.store import Key
 
 POOL = Key("default", "pool")

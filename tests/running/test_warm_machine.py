@@ -11,8 +11,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lean_sandbox.run import warm_lines
-from lean_sandbox.run.warm import Counts, Member, WarmQueue
+from lean_sandbox.controllers import warm_lines
+from lean_sandbox.controllers.warm import Counts, Member, WarmQueue
 from lean_sandbox.watch.store import Key
 
 POOLS = (Key("a", "p"), Key("a", "q"), Key("b", "p"))

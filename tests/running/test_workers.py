@@ -9,8 +9,8 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from lean_sandbox.run.queue import CLIENT, LOW, Item, WorkQueue
-from lean_sandbox.run.workers import Dispatcher, Outcome, PassReport, Result, run_workers
+from lean_sandbox.runtime.queue import CLIENT, LOW, Item, WorkQueue
+from lean_sandbox.runtime.workers import Dispatcher, Outcome, PassReport, Result, run_workers
 from tests.support.clock import FakeClock, settle
 
 Reconcile = Callable[[Item[str]], Awaitable[Result]]

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import load
-from lean_sandbox.api.errors import Invalid
-from lean_sandbox.api.resources import SANDBOXES
-from lean_sandbox.api.transport import Transport
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.errors import Invalid
+from lean_sandbox.kube.resources import SANDBOXES
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.clock import FakeClock
 from tests.support.world import NS, sandbox

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.model.times import format_rfc3339
-from lean_sandbox.settings import Settings
 from tests.support.world import NS, World, open_world, pod_body, pod_conditions, sandbox
 
 Json = dict[str, Any]

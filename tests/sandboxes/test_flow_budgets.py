@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.settings import Settings
 from tests.support.clock import FakeClock
 from tests.support.world import (
     CONTROLLER,

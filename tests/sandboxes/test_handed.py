@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lean_sandbox.controllers.sandbox.handed import Handed
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.reconcile.sandbox.handed import Handed
 from lean_sandbox.watch.objects import SandboxEntry, row_of, sandbox_from_row
 from lean_sandbox.watch.store import Key
 

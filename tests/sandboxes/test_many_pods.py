@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.run.workers import Outcome
+from lean_sandbox.runtime.workers import Outcome
 from tests.support.world import (
     HASH_LABEL,
     NS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.settings import Settings
+from lean_sandbox.config.options import Settings
 from tests.sandboxes.test_claims_for_volumes import claim_template
 from tests.support.world import (
     NS,

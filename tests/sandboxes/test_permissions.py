@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.times import format_rfc3339
-from lean_sandbox.settings import Settings
 from tests.support.clock import EPOCH
 from tests.support.world import (
     CONTROLLER,

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from lean_sandbox.settings import Settings
+from lean_sandbox.config.options import Settings
 from tests.support.world import (
     CONTROLLER,
     HASH_LABEL,

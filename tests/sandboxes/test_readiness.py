@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import LocalSettings
-from lean_sandbox.run.workers import Outcome
+from lean_sandbox.runtime.workers import Outcome
 from tests.support.world import (
     NS,
     World,

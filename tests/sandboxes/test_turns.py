@@ -7,8 +7,8 @@ import heapq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.reconcile.sandbox.launch import Launches
-from lean_sandbox.settings import Settings
+from lean_sandbox.config.options import Settings
+from lean_sandbox.controllers.sandbox.launch import Launches
 from lean_sandbox.watch.store import Key
 from tests.support.world import condition, open_world, sandbox
 

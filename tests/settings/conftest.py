@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from lean_sandbox.settings_sources import PREFIX
+from lean_sandbox.config.sources import PREFIX
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lean_sandbox import settings_values as forms
-from lean_sandbox.settings import Settings, form_of
+from lean_sandbox.config import values as forms
+from lean_sandbox.config.options import Settings, form_of
 
 __all__ = ["OPTIONS", "any_value", "assignments"]
 

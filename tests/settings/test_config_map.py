@@ -15,17 +15,17 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from structlog.testing import capture_logs
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import load, own_namespace
-from lean_sandbox.api.errors import ConfigError
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.exits import EXIT_CONFIG, EXIT_OK
+from lean_sandbox.config.configmap import CONFIG_MAP, TUNABLE, ConfigMap, read
+from lean_sandbox.config.options import Settings, flag_of
+from lean_sandbox.config.reference import IDLE, TRANSLATED
+from lean_sandbox.config.sources import Effective, Origin, effective, scan_flags, variable_of
+from lean_sandbox.config.values import Form
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load, own_namespace
+from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.settings import Settings, flag_of
-from lean_sandbox.settings_configmap import CONFIG_MAP, TUNABLE, ConfigMap, read
-from lean_sandbox.settings_reference import IDLE, TRANSLATED
-from lean_sandbox.settings_sources import Effective, Origin, effective, scan_flags, variable_of
-from lean_sandbox.settings_values import Form
+from lean_sandbox.manager.exits import EXIT_CONFIG, EXIT_OK
 from tests.settings.strategies import OPTIONS, assignments
 from tests.settings.test_sources import file_of, written
 from tests.support.clock import FakeClock

@@ -10,8 +10,8 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from lean_sandbox.api.errors import ConfigError
-from lean_sandbox.settings_file import read
+from lean_sandbox.config.file import read
+from lean_sandbox.kube.errors import ConfigError
 
 _VALUES = st.text(alphabet="ab1:#-?,[]{}&*!|>'\"%@`\\ ~=<\t\u00e9", max_size=7)
 _LINES = st.one_of(

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.settings import Settings
 from tests.support.clock import FakeClock
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox
 

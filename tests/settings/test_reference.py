@@ -7,9 +7,9 @@ import json
 import pytest
 
 from lean_sandbox.cli import EXIT_OK, EXIT_USAGE, main
-from lean_sandbox.settings import form_of
-from lean_sandbox.settings_reference import IDLE, REMOVED, TRANSLATED
-from lean_sandbox.settings_sources import resolve
+from lean_sandbox.config.options import form_of
+from lean_sandbox.config.reference import IDLE, REMOVED, TRANSLATED
+from lean_sandbox.config.sources import resolve
 from tests.settings.strategies import OPTIONS
 
 # Of v1.0.8, in its words; of leader-elect and allowed-label-domains see the README.

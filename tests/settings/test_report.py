@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 
 from lean_sandbox.cli import EXIT_OK, EXIT_USAGE, main
-from lean_sandbox.settings import Settings, flag_of, form_of, shown_default, topics
-from lean_sandbox.settings_report import as_yaml
-from lean_sandbox.settings_sources import Effective, resolve
-from lean_sandbox.settings_values import BOOLEAN, DURATION, INTEGER, NUMBER
+from lean_sandbox.config.options import Settings, flag_of, form_of, shown_default, topics
+from lean_sandbox.config.report import as_yaml
+from lean_sandbox.config.sources import Effective, resolve
+from lean_sandbox.config.values import BOOLEAN, DURATION, INTEGER, NUMBER
 from tests.settings.strategies import OPTIONS, assignments
 
 

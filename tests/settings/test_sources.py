@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 
-from lean_sandbox.api.errors import ConfigError
-from lean_sandbox.settings import Settings, flag_of, form_of
-from lean_sandbox.settings_sources import Effective, Origin, resolve, variable_of
+from lean_sandbox.config.options import Settings, flag_of, form_of
+from lean_sandbox.config.sources import Effective, Origin, resolve, variable_of
+from lean_sandbox.kube.errors import ConfigError
 from tests.settings.strategies import OPTIONS, assignments
 
 NOWHERE = Path("/nowhere/allowed-label-domains")

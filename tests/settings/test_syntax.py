@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.settings import Settings
-from lean_sandbox.settings_flags import Flag, HelpWanted, UsageError, scan
-from lean_sandbox.settings_sources import resolve
+from lean_sandbox.config.flags import Flag, HelpWanted, UsageError, scan
+from lean_sandbox.config.options import Settings
+from lean_sandbox.config.sources import resolve
 
 
 def settings(*arguments: str) -> Settings:

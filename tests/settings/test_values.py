@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.config.options import form_of
+from lean_sandbox.config.values import BOOLEAN, DOMAINS, DURATION, INTEGER, NUMBER
 from lean_sandbox.local.selectors import parse_labels
-from lean_sandbox.settings import form_of
-from lean_sandbox.settings_values import BOOLEAN, DOMAINS, DURATION, INTEGER, NUMBER
 from lean_sandbox.watch.selector import parse
 from tests.settings.strategies import OPTIONS, any_value
 

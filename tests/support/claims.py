@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.template import SandboxTemplate, view_of_template
 from lean_sandbox.model.warmpool import SandboxWarmPool, build_member, view_of_pool
-from lean_sandbox.run.tracing import Tracing
-from lean_sandbox.settings import Settings
+from lean_sandbox.runtime.tracing import Tracing
 from tests.support.clock import FakeClock
 from tests.support.world import CONTROLLER, NS, World, condition, open_world
 

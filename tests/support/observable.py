@@ -11,7 +11,7 @@ from typing import Protocol
 import anyio
 from anyio.abc import TaskStatus
 
-from lean_sandbox.app import Activity
+from lean_sandbox.manager.manager import Activity
 
 __all__ = ["Observable"]
 

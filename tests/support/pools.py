@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.template import SandboxTemplate, view_of_template
 from lean_sandbox.model.warmpool import SandboxWarmPool, build_member, view_of_pool
-from lean_sandbox.settings import Settings
 from tests.support.clock import FakeClock
 from tests.support.world import NS, World, open_world, running_status
 

@@ -17,22 +17,22 @@ from typing import Any
 
 import anyio
 
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.config import load
-from lean_sandbox.api.resources import PODS
-from lean_sandbox.api.telemetry import RequestRecord
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.app import Controller
+from lean_sandbox.config.options import Settings
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.resources import PODS
+from lean_sandbox.kube.telemetry import RequestRecord
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.eventconv import to_events
 from lean_sandbox.local.target import Target
+from lean_sandbox.manager.manager import Controller
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
-from lean_sandbox.run.tracing import Tracing
-from lean_sandbox.run.workers import PassReport
-from lean_sandbox.settings import Settings
-from lean_sandbox.watch.informer import WatchOptions
+from lean_sandbox.runtime.tracing import Tracing
+from lean_sandbox.runtime.workers import PassReport
+from lean_sandbox.watch.reflector import WatchOptions
 from lean_sandbox.watch.store import Key
 from tests.support.clock import FakeClock
 from tests.support.rest import Rest

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filters import Change, EventType, Verdict
-from lean_sandbox.api.telemetry import RequestRecord
-from lean_sandbox.run.endpoints_trace import Life
-from lean_sandbox.run.flight import (
+from lean_sandbox.kube.telemetry import RequestRecord
+from lean_sandbox.manager.flight import (
     CLAIMS,
     PODS,
     SANDBOXES,
@@ -26,8 +25,9 @@ from lean_sandbox.run.flight import (
     Saw,
     Sight,
 )
-from lean_sandbox.trace_chrome import chrome
-from lean_sandbox.trace_command import table
+from lean_sandbox.manager.trace_chrome import chrome
+from lean_sandbox.manager.trace_command import table
+from lean_sandbox.manager.trace_endpoint import Life
 from lean_sandbox.watch.store import Key
 from tests.support.clock import FakeClock
 

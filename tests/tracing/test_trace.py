@@ -15,14 +15,14 @@ import anyio
 import msgspec
 import pytest
 
-from lean_sandbox.api.errors import ConfigError
 from lean_sandbox.cli import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, main
-from lean_sandbox.run.endpoints_trace import Life
-from lean_sandbox.run.flight import Asked, Entry, Ran, Saw
-from lean_sandbox.settings import Settings
-from lean_sandbox.shards import admits
-from lean_sandbox.trace_chrome import chrome
-from lean_sandbox.trace_command import ask
+from lean_sandbox.config.options import Settings
+from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.manager.flight import Asked, Entry, Ran, Saw
+from lean_sandbox.manager.sharding import admits
+from lean_sandbox.manager.trace_chrome import chrome
+from lean_sandbox.manager.trace_command import ask
+from lean_sandbox.manager.trace_endpoint import Life
 from lean_sandbox.watch.store import Key
 from tests.api import certificates
 from tests.metrics.scrape import serving

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.api.resources import SANDBOXWARMPOOLS
+from lean_sandbox.kube.resources import SANDBOXWARMPOOLS
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.model.names import name_hash
 from tests.support.pools import (

@@ -7,8 +7,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from filters import Change
-from lean_sandbox.watch.feed import Feed, WatchStatistics
-from lean_sandbox.watch.intake import Intake
+from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.decode import Feed, WatchStatistics
 from lean_sandbox.watch.kind import Kind, Notice
 from lean_sandbox.watch.rows import row_of
 from lean_sandbox.watch.store import Entry, Key, Store

@@ -10,14 +10,14 @@ import anyio
 import msgspec
 
 from filters import Change
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.watch import kinds
-from lean_sandbox.watch.informer import Informer, WatchOptions
-from lean_sandbox.watch.intake import Intake
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.transport import Transport
+from lean_sandbox.watch.cache import Intake
 from lean_sandbox.watch.kind import Kind, Notice
 from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.reflector import Informer, WatchOptions
+from lean_sandbox.watch.resources import kinds
 from lean_sandbox.watch.store import Entry, Key, Store
 from tests.support.clock import FakeClock, settle
 from tests.support.scripted import Exchange, Scripted, open_scripted, until

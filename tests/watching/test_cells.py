@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from filters import Change
 from lean_sandbox.model.names import NAME_HASH_LABEL, name_hash
-from lean_sandbox.watch import kinds
-from lean_sandbox.watch.feed import UnreadableForm
+from lean_sandbox.watch.decode import UnreadableForm
 from lean_sandbox.watch.objects import NEW_POD_COLUMNS, READY, PodEntry
+from lean_sandbox.watch.resources import kinds
 from lean_sandbox.watch.rows import row_of
 from lean_sandbox.watch.store import Key
 from tests.watching.hand import Hand

@@ -6,8 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from filters import Change
-from lean_sandbox.watch import kinds
 from lean_sandbox.watch.representation import Representation
+from lean_sandbox.watch.resources import kinds
 from tests.support.clock import settle
 from tests.watching.objects import (
     SANDBOX_COLUMNS,

@@ -6,9 +6,9 @@ import msgspec
 from structlog.testing import capture_logs
 
 from filters import Change
-from lean_sandbox.watch import kinds
-from lean_sandbox.watch.informer import WatchOptions
+from lean_sandbox.watch.reflector import WatchOptions
 from lean_sandbox.watch.representation import Representation
+from lean_sandbox.watch.resources import kinds
 from tests.support.clock import settle
 from tests.watching.objects import (
     bookmark,

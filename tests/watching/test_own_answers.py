@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filters import Change
-from lean_sandbox.watch import kinds
-from lean_sandbox.watch.ended import KEPT_S
 from lean_sandbox.watch.objects import PodEntry, SandboxEntry
+from lean_sandbox.watch.resources import kinds
 from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.tombstones import KEPT_S
 from tests.watching.hand import Hand
 from tests.watching.objects import pod, pod_row, sandbox, sandbox_row
 

@@ -10,8 +10,8 @@ import pytest
 
 from filters import Change
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.watch import extension_kinds, kinds
-from lean_sandbox.watch.informer import WatchOptions
+from lean_sandbox.watch.reflector import WatchOptions
+from lean_sandbox.watch.resources import extension_kinds, kinds
 from tests.support.clock import FakeClock, settle
 from tests.support.odd import KINDS
 from tests.support.world import condition, open_world, sandbox

@@ -10,16 +10,16 @@ from typing import Any
 import anyio
 
 from filters import Change
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.watch import kinds
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.transport import Transport
+from lean_sandbox.watch.cache import Intake
 from lean_sandbox.watch.group import InformerGroup
-from lean_sandbox.watch.informer import WatchOptions
-from lean_sandbox.watch.intake import Intake
 from lean_sandbox.watch.kind import Kind, Notice
 from lean_sandbox.watch.objects import PodEntry
+from lean_sandbox.watch.reflector import WatchOptions
 from lean_sandbox.watch.representation import Representation
+from lean_sandbox.watch.resources import kinds
 from lean_sandbox.watch.store import Key, Store
 from tests.support.clock import FakeClock, settle
 from tests.support.scripted import Exchange, Scripted, open_scripted, until

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from filters import Change
-from lean_sandbox.api.client import Client
-from lean_sandbox.api.connection import Connection
-from lean_sandbox.api.transport import Transport
-from lean_sandbox.watch.informer import WatchOptions
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.transport import Transport
+from lean_sandbox.watch.reflector import WatchOptions
 from tests.support.clock import settle
 from tests.support.scripted import Exchange, failure, open_scripted
 from tests.watching.objects import (

@@ -8,9 +8,9 @@ import pytest
 
 from filters import Change
 from lean_sandbox.model import names
-from lean_sandbox.watch import kinds
 from lean_sandbox.watch.objects import PodEntry, SandboxEntry
 from lean_sandbox.watch.representation import Representation
+from lean_sandbox.watch.resources import kinds
 from tests.watching.hand import Hand
 from tests.watching.objects import (
     meta,

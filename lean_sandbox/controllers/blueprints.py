@@ -1,0 +1,193 @@
+"""Which pool and template a claim or a pool means, as the caches show them.
+
+A pool or template that the cache does not have is looked for at the server before anybody is told
+that it is missing: clients give up at once on that word, and the watch may only be late. An absence
+that was found serves all claims that were there when it was looked for; a claim that comes later
+has it looked for again, at most once a second for each name. What a look shows serves the asker
+alone and is not remembered: when the watch brings the object, it is news to everybody, to the
+controllers of pools and templates first of all.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+import msgspec
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import NotFound
+from lean_sandbox.kube.limits import Lane
+from lean_sandbox.kube.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS, Resource
+from lean_sandbox.model import networkpolicy
+from lean_sandbox.model.claim_status import (
+    ClaimError,
+    ClaimFault,
+    pool_not_found,
+    template_not_found,
+)
+from lean_sandbox.model.names import is_object_name
+from lean_sandbox.model.template import SandboxTemplate, TemplateView, view_of_template
+from lean_sandbox.model.warmpool import (
+    PoolView,
+    SandboxWarmPool,
+    unusable_template,
+    view_of_pool,
+)
+from lean_sandbox.model.wire import ODD
+from lean_sandbox.runtime.absent import KnownAbsent, Proof
+from lean_sandbox.watch.extension_caches import ExtensionCaches
+from lean_sandbox.watch.store import Key
+
+__all__ = ["Blueprints", "LookedForLatelyError", "Unprotected"]
+
+T = TypeVar("T")
+
+# How often a name is looked for at most, and how many names are remembered for that.
+_LOOK_AGAIN_S = 1.0
+_MOST_NAMES = 4096
+# For how long an absence is believed that no event has contradicted.
+_ABSENT_TTL_S = 600.0
+
+
+class LookedForLatelyError(Exception):
+    """A name was looked for a moment ago, before this claim was there: ask after ``after_s``."""
+
+    def __init__(self, after_s: float) -> None:
+        super().__init__(f"looked for a moment ago; asking again in {after_s:g} s")
+        self.after_s = after_s
+
+
+class Unprotected(msgspec.Struct, frozen=True):
+    """Why no Pod may be started from a template yet, or (``is_final``) as it is."""
+
+    text: str
+    is_final: bool
+
+
+class Blueprints:
+    """Resolves names of pools and templates within one namespace."""
+
+    def __init__(
+        self, client: Client, caches: ExtensionCaches, clock: Clock, *, timeout_s: float
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._clock = clock
+        self._absent = KnownAbsent(_MOST_NAMES, _ABSENT_TTL_S, clock)
+        # When a name was last looked for and not found, or is being looked for.
+        self._looked: dict[tuple[str, Key], float] = {}
+        self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
+
+    def known_pool(self, key: Key) -> PoolView | None:
+        """Return the pool if the cache has it."""
+        entry = self._caches.pools.get(key)
+        return entry.view if entry is not None else None
+
+    def known_template(self, key: Key) -> TemplateView | None:
+        """Return the template if the cache has it."""
+        entry = self._caches.templates.get(key)
+        return entry.view if entry is not None else None
+
+    def template_fault(self, key: Key) -> str:
+        """Return in words why a template that is there cannot be used, "" where that is unknown."""
+        entry = self._caches.templates.get(key)
+        return unusable_template(key.name, entry.fault) if entry is not None and entry.fault else ""
+
+    def known_template_of(self, pool: Key) -> TemplateView | None:
+        """Return the template of a pool if the caches have both."""
+        view = self.known_pool(pool)
+        return None if view is None else self.known_template(Key(pool.namespace, view.template))
+
+    def unprotected(self, template: TemplateView) -> Unprotected | None:
+        """Return what keeps Pods from being started: a policy that is managed and not there.
+
+        A policy of that name that is somebody else's counts as there: it is not ours to replace,
+        and would hold up the Pods for ever.
+        """
+        if not template.is_managed:
+            return None
+        if networkpolicy.has_too_long_a_name(template.name):
+            return Unprotected(networkpolicy.too_long_a_name(template.name), is_final=True)
+        key = Key(template.namespace, networkpolicy.policy_name(template.name))
+        if key in self._caches.policies:
+            return None
+        return Unprotected(networkpolicy.policy_awaited(template.name), is_final=False)
+
+    def doubt(self, pool: Key) -> None:
+        """Note that a claim has come or changed: its pool and template may have come before it."""
+        view = self.known_pool(pool)
+        if view is None:
+            self._doubt(SANDBOXWARMPOOLS, pool)
+        else:
+            self._doubt(SANDBOXTEMPLATES, Key(pool.namespace, view.template))
+
+    def _doubt(self, resource: Resource, key: Key) -> None:
+        self._absent.forget(resource.plural, key.namespace, key.name)
+
+    async def pool(self, key: Key) -> PoolView:
+        """Return the pool. At most one GET.
+
+        Raises ClaimError (WarmPoolNotFound) when the server has none, LookedForLatelyError when it
+        is not to be asked yet.
+        """
+        view = self.known_pool(key)
+        if view is not None:
+            return view
+        found = await self._look(SANDBOXWARMPOOLS, key, SandboxWarmPool)
+        if found is None:
+            raise pool_not_found(key.name)
+        view = view_of_pool(found)
+        # Nobody could tell before which template is meant.
+        self._doubt(SANDBOXTEMPLATES, Key(key.namespace, view.template))
+        return view
+
+    async def template(self, key: Key) -> TemplateView:
+        """Return the template. At most one GET.
+
+        Raises ClaimError when the server has none (TemplateNotFound) or an odd one,
+        LookedForLatelyError when it is not to be asked yet.
+        """
+        view = self.known_template(key)
+        if view is not None:
+            return view
+        if fault := self.template_fault(key):
+            raise ClaimError(ClaimFault.OTHER, fault)
+        found = await self._look(SANDBOXTEMPLATES, key, SandboxTemplate)
+        if found is None:
+            raise template_not_found(key.name)
+        return _view_of(found)
+
+    async def _look(self, resource: Resource, key: Key, type_: type[T]) -> T | None:
+        """Ask the server for an object that the cache does not have; ``None`` when it is absent."""
+        what = (resource.plural, key.namespace, key.name)
+        if not is_object_name(key.name) or self._absent.is_absent(*what):
+            return None
+        now, place = self._clock.monotonic(), (resource.plural, key)
+        after_s = self._looked.get(place, -math.inf) + _LOOK_AGAIN_S - now
+        if after_s > 0.0:
+            raise LookedForLatelyError(after_s)
+        if len(self._looked) >= _MOST_NAMES:
+            recent = {held: at for held, at in self._looked.items() if at + _LOOK_AGAIN_S > now}
+            self._looked = recent
+        self._looked[place] = now
+        ticket = self._absent.ticket()
+        try:
+            found = await self._client.get(
+                resource, key.namespace, key.name, type_, **self._options
+            )
+        except NotFound:
+            self._absent.remember(*what, Proof.NOT_FOUND, since=ticket)
+            return None
+        # It exists: the watch is late, and whoever asks next may ask at once.
+        self._looked.pop(place, None)
+        return found
+
+
+def _view_of(template: SandboxTemplate) -> TemplateView:
+    try:
+        return view_of_template(template)
+    except ODD as error:
+        fault = unusable_template(template.metadata.name, str(error))
+        raise ClaimError(ClaimFault.OTHER, fault) from error

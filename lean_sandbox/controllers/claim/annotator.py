@@ -1,0 +1,171 @@
+"""The annotations of claims, written beside their status or behind it, one patch a claim.
+
+Those of a claim that becomes ready go out at the same time as the status that says so, unless other
+claims are being served: then they stand back. A claim that is refused, or not ready for long, gets
+the time when it was first seen, so that whoever looks into it finds that the controller has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.controllers.claim.act import ClaimAct
+from lean_sandbox.model import names
+from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
+from lean_sandbox.runtime.standback import StandBack
+from lean_sandbox.runtime.workers import Dispatcher, Result
+from lean_sandbox.watch.resources.extension_objects import ClaimEntry
+from lean_sandbox.watch.store import Key, Store
+
+__all__ = ["BackgroundAnnotator"]
+
+# What becomes known within this time of a claim that is not ready goes into the same patch.
+_GATHERING_S = 1.0
+# For how long a claim may be on its way up before it gets a patch that says since when.
+_LONG_WAIT_S = 30.0
+_UNKNOWN = "unknown"
+_STAND_BACK_S = 0.1
+
+
+class BackgroundAnnotator:
+    """Collects annotations by claim and writes them when it is their turn.
+
+    They are lost with the process: the next one finds what is missing when it looks at the claim.
+    """
+
+    def __init__(
+        self,
+        claims: Store[ClaimEntry],
+        act: ClaimAct,
+        *,
+        clock: Clock,
+        observes: bool,
+        stand_back: StandBack[Key],
+        others_are_served: Callable[[Key], bool],
+        workers: int = 4,
+    ) -> None:
+        """Prepare to run; nothing happens before the dispatcher runs.
+
+        ``observes``: whether to write when a claim was first seen, and its trace.
+        ``others_are_served``: tells whether claims other than this one are due or being served.
+        """
+        self._claims = claims
+        self._act = act
+        self._clock = clock
+        self._observes = observes
+        self._stand_back = stand_back
+        self._others_are_served = others_are_served
+        self._pending: dict[Key, tuple[str, dict[str, str]]] = {}
+        # What is being written at this moment, by uid.
+        self._sending: dict[str, dict[str, str]] = {}
+        self._first_seen: dict[str, str] = {}
+        # Traces that were begun for claims whose client began none, by uid.
+        self._traces: dict[str, str] = {}
+        self.queue: WorkQueue[Key] = WorkQueue(clock)
+        self.dispatcher: Dispatcher[Key] = Dispatcher(
+            self.queue, self._pass, count=workers, clock=clock, name="claim-annotations"
+        )
+
+    def saw(self, entry: ClaimEntry) -> None:
+        """Remember when a claim was first seen."""
+        if entry.uid not in self._first_seen and not self._is_stamped(entry):
+            self._first_seen[entry.uid] = self._now()
+
+    def forget(self, uid: str) -> None:
+        """Forget a claim that is gone, or was ready before."""
+        self._first_seen.pop(uid, None)
+        self._traces.pop(uid, None)
+
+    def trace_of(self, entry: ClaimEntry) -> str:
+        """Return the trace that a claim carries or will carry, empty for none."""
+        carried = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION, "")
+        return carried or self._traces.get(entry.uid, "")
+
+    def begin_trace(self, entry: ClaimEntry, carrier: str) -> None:
+        """Note the trace to which all passes over a claim belong, and its Sandbox."""
+        self._traces[entry.uid] = carrier
+
+    def bound(self, entry: ClaimEntry, sandbox: str, *, is_ready: bool) -> None:
+        """Note which Sandbox the claim has."""
+        after_s = 0.0 if is_ready else _GATHERING_S
+        self._add(entry, {names.SANDBOX_NAME_ANNOTATION: sandbox}, after_s)
+
+    def ready(self, entry: ClaimEntry, *, is_known: bool) -> str | None:
+        """Note that the claim is ready for the first time, now or at an unknown time.
+
+        Returns when the claim was first seen ("": not known), ``None`` if this was noted before.
+        """
+        key = names.CLAIM_FIRST_READY_AT_ANNOTATION
+        if key in self._under_way(entry):
+            return None
+        observed = self._observed(entry)
+        stamped = (entry.annotations or {}).get(names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION, "")
+        first_seen = self._first_seen.pop(entry.uid, "")
+        changes = {key: self._now() if is_known else _UNKNOWN, **observed}
+        self._add(entry, changes, 0.0 if is_known else _GATHERING_S)
+        return stamped or first_seen
+
+    def unready(self, entry: ClaimEntry, *, is_refused: bool) -> None:
+        """Note that the claim is not ready, because something is wrong or because it takes time."""
+        if observed := self._observed(entry):
+            self._add(entry, observed, _GATHERING_S if is_refused else _LONG_WAIT_S)
+
+    def _observed(self, entry: ClaimEntry) -> dict[str, str]:
+        """Return what the controller's first look at a claim leaves on it, if it is not there."""
+        if not self._observes:
+            return {}
+        carried = entry.annotations or {}
+        found = {
+            names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION: self._first_seen.get(entry.uid, ""),
+            names.TRACE_CONTEXT_ANNOTATION: self._traces.get(entry.uid, ""),
+        }
+        return {key: value for key, value in found.items() if value and not carried.get(key)}
+
+    def _under_way(self, entry: ClaimEntry) -> dict[str, str]:
+        """Return the annotations of a claim that are to be written or just being written."""
+        uid, pending = self._pending.get(entry.key, ("", {}))
+        return {**self._sending.get(entry.uid, {}), **(pending if uid == entry.uid else {})}
+
+    @staticmethod
+    def _is_stamped(entry: ClaimEntry) -> bool:
+        stamped = entry.annotations or {}
+        return bool(stamped.get(names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION))
+
+    def _now(self) -> str:
+        moment = self._clock.now().astimezone(UTC)
+        fraction = f"{moment.microsecond:06d}".rstrip("0")
+        return f"{moment:%Y-%m-%dT%H:%M:%S}{'.' + fraction if fraction else ''}Z"
+
+    def _add(self, entry: ClaimEntry, changes: dict[str, str], after_s: float) -> None:
+        sending = self._sending.get(entry.uid, {})
+        changes = {key: value for key, value in changes.items() if sending.get(key) != value}
+        if not changes:
+            return
+        uid, pending = self._pending.get(entry.key, (entry.uid, {}))
+        if uid != entry.uid:
+            pending = {}
+        self._pending[entry.key] = (entry.uid, {**pending, **changes})
+        self.queue.add(entry.key, priority=LOW, after_s=after_s)
+
+    async def _pass(self, item: Item[Key]) -> Result:
+        if not self._others_are_served(item.key):
+            self._stand_back.forget(item.key)
+        elif self._stand_back.must_wait(item.key):
+            return Result(requeue_after_s=_STAND_BACK_S, priority=LOW)
+        uid, changes = self._pending.pop(item.key, ("", {}))
+        entry = self._claims.get(item.key)
+        if entry is None or entry.uid != uid or entry.is_deleting or not changes:
+            return Result()
+        self._sending[uid] = changes
+        try:
+            await self._act.annotate(entry, changes)
+        except BaseException:
+            held_uid, later = self._pending.get(item.key, (uid, {}))
+            if held_uid == uid:
+                self._pending[item.key] = (uid, {**changes, **later})
+            raise
+        finally:
+            del self._sending[uid]
+        return Result()

@@ -1,0 +1,398 @@
+"""The SandboxClaim controller: its queue, what wakes it, and the feeding of the warm queue."""
+
+from __future__ import annotations
+
+import msgspec
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.controllers.blueprints import Blueprints
+from lean_sandbox.controllers.claim.act import ClaimAct
+from lean_sandbox.controllers.claim.annotator import BackgroundAnnotator
+from lean_sandbox.controllers.claim.binder import Binder, Wakes
+from lean_sandbox.controllers.claim.metrics import ClaimMetrics
+from lean_sandbox.controllers.claim.notes import ClaimNotes
+from lean_sandbox.controllers.claim.reconciler import ClaimReconciler
+from lean_sandbox.controllers.claim.waiting import WaitingClaims
+from lean_sandbox.controllers.recording import Recorder
+from lean_sandbox.controllers.warm import WarmQueue
+from lean_sandbox.controllers.warm_lines import Member
+from lean_sandbox.kube.client import Client
+from lean_sandbox.model import names
+from lean_sandbox.model.conditions import find, is_true
+from lean_sandbox.model.sandbox import Condition, SandboxStatus
+from lean_sandbox.runtime.queue import CLIENT, LOW, Item, WorkQueue
+from lean_sandbox.runtime.safetynet import SafetyNet
+from lean_sandbox.runtime.standback import StandBack
+from lean_sandbox.runtime.tracing import Tracing
+from lean_sandbox.runtime.workers import Dispatcher, Result
+from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
+from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.resources.extension_objects import ClaimEntry, PoolEntry, TemplateEntry
+from lean_sandbox.watch.store import Key
+
+__all__ = ["ClaimController", "ClaimOptions"]
+
+_LONGEST_ANNOTATION_WAIT_S = 10.0
+_WANT_NO_MEMBER = frozenset({names.REASON_INVALID_METADATA, names.REASON_CLAIM_EXPIRED})
+
+
+# Reasons of a claim that is not ready and stays so until somebody changes something.
+_SETTLED = frozenset(
+    {
+        names.REASON_INVALID_METADATA,
+        names.REASON_ENV_VARS_REJECTED,
+        names.REASON_CLAIM_TEMPLATES_ERROR,
+        names.REASON_TEMPLATE_NOT_FOUND,
+        names.REASON_WARM_POOL_NOT_FOUND,
+        names.REASON_INVALID_CONFIGURATION,
+        names.REASON_POD_SUCCEEDED,
+        names.REASON_POD_FAILED,
+        names.REASON_SANDBOX_SUSPENDED,
+        names.REASON_SANDBOX_EXPIRED,
+    }
+)
+
+
+class ClaimOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the controller is told from outside; the settings describe each field."""
+
+    workers: int = 50
+    allowed_label_domains: tuple[str, ...] = ("sandbox.users.io",)
+    candidate_grace_s: float = 2.0
+    observes: bool = True
+    request_timeout_s: float = 15.0
+    pass_deadline_s: float = 60.0
+    shutdown_grace_s: float = 20.0
+
+
+class ClaimController:
+    """Serves claims and keeps the warm queue true to the cached Sandboxes."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        extensions: ExtensionCaches,
+        blueprints: Blueprints,
+        wakes: Wakes,
+        *,
+        clock: Clock,
+        options: ClaimOptions,
+        recorder: Recorder | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._tracing = tracing
+        self._extensions = extensions
+        self._blueprints = blueprints
+        self._pool_wake = wakes.pool
+        self._waiting = WaitingClaims(self._member_available, self._members_to_take)
+        self.warm = WarmQueue(
+            on_available=self._waiting.available, on_given_back=self._waiting.given_back
+        )
+        caches.sandboxes.on_change = self._feed
+        self.queue: WorkQueue[Key] = WorkQueue(clock)
+        self._act = ClaimAct(client, self.queue, timeout_s=options.request_timeout_s)
+        self.metrics = ClaimMetrics(clock)
+        notes = ClaimNotes(recorder, self.metrics)
+        self.annotator = BackgroundAnnotator(
+            extensions.claims,
+            self._act,
+            clock=clock,
+            observes=options.observes,
+            stand_back=StandBack(lambda: self.is_busy, clock, longest_s=_LONGEST_ANNOTATION_WAIT_S),
+            others_are_served=self.queue.is_busy_beside,
+        )
+        self._binder = Binder(
+            caches,
+            self.warm,
+            blueprints,
+            self._act,
+            notes,
+            wakes,
+            self.annotator.trace_of,
+            clock=clock,
+            grace_s=options.candidate_grace_s,
+        )
+        self._reconciler = ClaimReconciler(
+            extensions,
+            caches,
+            self._act,
+            self._binder,
+            notes,
+            self.annotator,
+            self.metrics,
+            clock=clock,
+            allowed_label_domains=options.allowed_label_domains,
+        )
+        self.dispatcher: Dispatcher[Key] = Dispatcher(
+            self.queue,
+            self._pass,
+            count=options.workers,
+            clock=clock,
+            deadline_s=options.pass_deadline_s,
+            grace_s=options.shutdown_grace_s,
+            retry_no_later_than_s=self._reconciler.due_in_s,
+            net=SafetyNet(self.queue, clock, is_final=self._is_final),
+            name="sandboxclaim",
+        )
+
+    def connect(self, intakes: ExtensionIntakes, sandboxes: Intake[SandboxEntry]) -> None:
+        """Take the intakes, which need this controller's handlers to be built."""
+        self._act.connect(intakes, sandboxes)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether claims are due or being served: refilling then stands back."""
+        return self.queue.is_busy
+
+    def waits_for(self, pool: Key) -> bool:
+        """Tell whether claims wait for members of a pool."""
+        return self._waiting.waits_for(pool)
+
+    async def _pass(self, item: Item[Key]) -> Result:
+        arrivals = self._waiting.arrivals
+        try:
+            return await self._reconcile(item.key)
+        finally:
+            self._note_waiting(item.key, arrivals)
+
+    async def _reconcile(self, key: Key) -> Result:
+        entry = self._extensions.claims.get(key)
+        if self._tracing is None or entry is None:
+            return await self._reconciler.reconcile(key)
+        parent = self.annotator.trace_of(entry)
+        with self._tracing.span("ReconcileSandboxClaim", _attributes(entry), parent or None):
+            carrier = None if parent else self._tracing.carrier()
+            if carrier is not None:
+                self.annotator.begin_trace(entry, carrier)
+            return await self._reconciler.reconcile(key)
+
+    def _note_waiting(self, key: Key, arrivals: int) -> None:
+        """Take note, after a pass, whether a claim has yet to get a member of its pool."""
+        entry = self._extensions.claims.get(key)
+        if entry is None or entry.view is None or not _can_take(entry):
+            self._waiting.forget(key)
+        else:
+            pool = Key(key.namespace, entry.view.pool)
+            self._waiting.wait(key, pool, entry.created_at or "", tried=arrivals)
+
+    def _members_to_take(self, pool: Key) -> int:
+        counts = self.warm.counts(pool)
+        return counts.ready + counts.networked
+
+    def _member_available(self, claim: Key) -> None:
+        self.queue.add(claim, priority=CLIENT, reason="member available")
+
+    def _is_final(self, key: Key) -> bool:
+        """Tell whether nothing is to be expected of a claim until something else changes."""
+        entry = self._extensions.claims.get(key)
+        if entry is None or entry.is_deleting:
+            return True
+        if entry.needs_look:
+            return False
+        assert entry.status is not None
+        ready = find(entry.status.conditions, names.READY)
+        if ready is None or ready.observedGeneration != entry.generation:
+            return False
+        if ready.reason == names.REASON_CLAIM_EXPIRED:
+            return not self._caches.sandboxes.owned_by(key.namespace, entry.uid)
+        if ready.status != names.TRUE:
+            return ready.reason in _SETTLED
+        bound = self._caches.sandboxes.get(Key(key.namespace, entry.status.bound.name))
+        return (
+            bound is not None
+            and bound.status is not None
+            and is_true(bound.status.conditions, names.READY)
+            and bound.status.podIPs == entry.status.bound.podIPs
+        )
+
+    # -- what wakes ------------------------------------------------------------------------------
+
+    def on_claim(self, notice: Notice[ClaimEntry]) -> None:
+        """Wake a claim that changed."""
+        if notice.new is None:
+            if notice.old is not None:
+                self._forget(notice.old)
+            self.queue.forget(notice.key)
+            return
+        if notice.old is not None and notice.old.uid != notice.new.uid:
+            self._forget(notice.old)
+        if notice.is_new:
+            self._client.ending.forget(notice.key.namespace)
+        self.annotator.saw(notice.new)
+        if notice.new.view is not None:
+            self._blueprints.doubt(Key(notice.key.namespace, notice.new.view.pool))
+        self.queue.add(
+            notice.key,
+            priority=LOW if notice.initial else CLIENT,
+            changes=int(notice.change),
+            reason="claim",
+            token=notice.token,
+        )
+
+    def _forget(self, gone: ClaimEntry) -> None:
+        self.annotator.forget(gone.uid)
+        self._binder.forget(gone.uid)
+        self._reconciler.forget(gone.uid)
+        self._waiting.forget(gone.key)
+
+    def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
+        """Wake the claims that had or have a Sandbox that changed."""
+        if notice.initial:
+            return
+        for entry in (notice.old, notice.new):
+            claim = self._owner_of(entry) if entry is not None else None
+            if claim is not None:
+                self.queue.add(claim.key, priority=CLIENT, reason="sandbox")
+
+    def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
+        """Follow a status that our own Sandbox controller wrote, which comes as no event."""
+        self._feed(None, entry)
+        claim = self._owner_of(entry)
+        if claim is not None and (_concerns_claims(old, new) or _waits_for_metadata(claim)):
+            self.queue.add(claim.key, priority=CLIENT, reason="sandbox")
+
+    def _owner_of(self, entry: SandboxEntry) -> ClaimEntry | None:
+        owner = entry.owner
+        if owner is None or not owner.is_a(names.SANDBOX_CLAIM_KIND, names.EXTENSIONS_GROUP):
+            return None
+        return self._extensions.claims.get(Key(entry.key.namespace, owner.name))
+
+    def _feed(self, old: SandboxEntry | None, new: SandboxEntry | None) -> None:
+        if old is not None and (new is None or new.uid != old.uid):
+            self.warm.forget(old.key, old.uid)
+        if new is None:
+            return
+        member = member_of(new)
+        if member is None:
+            self.warm.forget(new.key, new.uid)
+        else:
+            self.warm.offer(member)
+
+    def on_pool(self, notice: Notice[PoolEntry]) -> None:
+        """Forget the members of a pool that is gone; wake the claims that wait for it."""
+        if notice.new is None:
+            self.warm.forget_pool(notice.key)
+        if notice.initial:
+            return
+        for claim in self._extensions.claims:
+            if (
+                claim.key.namespace == notice.key.namespace
+                and claim.view is not None
+                and claim.view.pool == notice.key.name
+                and not claim.is_deleting
+                and (claim.status is None or not claim.status.bound.name)
+            ):
+                self.queue.add(claim.key, priority=CLIENT, reason="pool")
+
+    def on_template(self, notice: Notice[TemplateEntry]) -> None:
+        """Wake the claims of the pools of a template that has come, or can be used by now.
+
+        One that no longer asks for a NetworkPolicy can be used by claims without a Sandbox.
+        """
+        if notice.initial or notice.new is None:
+            return
+        if notice.old is None or notice.old.fault:
+            self._wake_claims_of(notice.key)
+        elif _is_managed(notice.old) and not _is_managed(notice.new):
+            self.on_policy_there(notice.key)
+
+    def on_policy_there(self, template: Key) -> None:
+        """Wake the claims that may have waited for the NetworkPolicy of a template."""
+        self._wake_claims_of(template, unbound_only=True)
+
+    def _wake_claims_of(self, template: Key, *, unbound_only: bool = False) -> None:
+        pools = {
+            pool.key
+            for pool in self._extensions.pools
+            if pool.key.namespace == template.namespace
+            and pool.view is not None
+            and pool.view.template == template.name
+        }
+        if not pools:
+            return
+        for claim in self._extensions.claims:
+            if claim.view is None or claim.is_deleting:
+                continue
+            if unbound_only and claim.status is not None and claim.status.bound.name:
+                continue
+            if Key(claim.key.namespace, claim.view.pool) in pools:
+                self.queue.add(claim.key, priority=CLIENT, reason="template")
+
+
+def _can_take(entry: ClaimEntry) -> bool:
+    """Tell whether a member of its pool would help a claim."""
+    if entry.is_deleting or entry.view is None or entry.view.needs_cold_start:
+        return False
+    if entry.status is None:
+        return True
+    ready = find(entry.status.conditions, names.READY)
+    # Until its spec changes a claim that is refused waits for nothing, nor one that has expired.
+    is_over = ready is not None and ready.reason in _WANT_NO_MEMBER
+    return not entry.status.bound.name and not is_over
+
+
+def _is_managed(entry: TemplateEntry) -> bool:
+    return entry.view is not None and entry.view.is_managed
+
+
+def member_of(entry: SandboxEntry) -> Member | None:
+    """Return a Sandbox as a member of its pool, ``None`` when it cannot be adopted (3.7.4)."""
+    owner = entry.owner
+    labels = entry.labels or {}
+    if (
+        entry.is_deleting
+        or owner is None
+        or owner.kind != names.SANDBOX_WARM_POOL_KIND
+        or owner.group != names.EXTENSIONS_GROUP
+        or names.WARM_POOL_LABEL not in labels
+        or names.TEMPLATE_REF_HASH_LABEL not in labels
+    ):
+        return None
+    status = entry.status
+    ready = find(status.conditions, names.READY) if status is not None else None
+    # The addresses stay in the status until the Pod is gone, and are of no use from now on.
+    is_losing_pod = ready is not None and ready.reason == names.REASON_POD_TERMINATING
+    return Member(
+        pool=Key(entry.key.namespace, owner.name),
+        key=entry.key,
+        uid=entry.uid,
+        node=status.nodeName if status is not None else "",
+        has_address=status is not None and bool(status.podIPs) and not is_losing_pod,
+        is_ready=ready is not None and ready.status == names.TRUE,
+        mark=labels.get(names.TEMPLATE_HASH_LABEL, ""),
+    )
+
+
+def _concerns_claims(old: SandboxStatus, new: SandboxStatus) -> bool:
+    """Tell whether a claim reports anything of what changed (8.1)."""
+    if (old.podIPs, old.serviceFQDN) != (new.podIPs, new.serviceFQDN):
+        return True
+    return any(
+        _shown(find(old.conditions, kind)) != _shown(find(new.conditions, kind))
+        for kind in (names.READY, names.FINISHED)
+    )
+
+
+def _waits_for_metadata(claim: ClaimEntry) -> bool:
+    """Tell whether a claim may wait for its Pod to have the metadata that it asks for."""
+    if claim.view is None or not claim.view.has_additional_metadata or claim.status is None:
+        return False
+    return not is_true(claim.status.conditions, names.READY)
+
+
+def _shown(condition: Condition | None) -> tuple[str, str, str] | None:
+    if condition is None:
+        return None
+    return condition.status, condition.reason, condition.message
+
+
+def _attributes(entry: ClaimEntry) -> dict[str, str]:
+    """Return what the span of a pass says of its claim (claims, 8.4)."""
+    created_by = (entry.labels or {}).get(names.CREATED_BY_LABEL)
+    return {names.CREATED_BY_LABEL: names.normalise_created_by(created_by)} if created_by else {}

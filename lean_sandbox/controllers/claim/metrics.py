@@ -1,0 +1,131 @@
+"""What is counted of claims: Sandboxes they got, and how long they took to be ready (claims, 8.2).
+
+Nothing here is worked out while a client waits: an adoption is only noted, and counted when the
+claim's status has been written or somebody scrapes.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.manager.metrics_caches import UNKNOWN_TEMPLATE_OF_CLAIM, template_of
+from lean_sandbox.metrics import families
+from lean_sandbox.metrics.registry import Counters, Exposition, Histograms
+from lean_sandbox.model import names
+from lean_sandbox.model.conditions import find, is_true
+from lean_sandbox.model.sandbox import SandboxStatus
+from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.resources.extension_objects import ClaimEntry
+
+__all__ = ["ClaimMetrics"]
+
+_MOST_NOTED: Final = 512
+
+
+class ClaimMetrics:
+    """Counts what claims got, and observes when they are ready for the first time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._got: list[tuple[ClaimEntry, SandboxEntry, SandboxStatus | None, str]] = []
+        self._creations = Counters(families.CLAIM_CREATIONS)
+        self._startup = Histograms(families.CLAIM_STARTUP)
+        self._controller_startup = Histograms(families.CLAIM_CONTROLLER_STARTUP)
+        self._client_startup = Histograms(families.CLAIM_CLIENT_STARTUP)
+        self._creation = Histograms(families.CREATION_LATENCY)
+
+    def collect(self, into: Exposition) -> None:
+        """Add everything as it is now."""
+        self._settle()
+        for each in (
+            self._creations,
+            self._startup,
+            self._controller_startup,
+            self._client_startup,
+            self._creation,
+        ):
+            each.collect(into)
+
+    def adopted(self, entry: ClaimEntry, sandbox: SandboxEntry) -> None:
+        """Note that a claim took a member of its pool."""
+        self._note(entry, sandbox, sandbox.status, names.LAUNCH_TYPE_WARM)
+
+    def created(self, entry: ClaimEntry, sandbox: SandboxEntry) -> None:
+        """Note that a Sandbox was created for a claim."""
+        self._note(entry, sandbox, None, names.LAUNCH_TYPE_COLD)
+
+    def _note(
+        self, entry: ClaimEntry, sandbox: SandboxEntry, status: SandboxStatus | None, launch: str
+    ) -> None:
+        self._got.append((entry, sandbox, status, launch))
+        if len(self._got) >= _MOST_NOTED:
+            self._settle()
+
+    def _settle(self) -> None:
+        for entry, sandbox, status, launch in self._got:
+            is_ready = status is not None and is_true(status.conditions, names.READY)
+            creator = (entry.labels or {}).get(names.CREATED_BY_LABEL)
+            self._creations.add(
+                entry.key.namespace,
+                template_of(sandbox) or UNKNOWN_TEMPLATE_OF_CLAIM,
+                launch,
+                # The pool a member came from is the one its claim asks for; no other is taken.
+                _pool_of(entry),
+                "ready" if is_ready else "not_ready",
+                names.normalise_created_by(creator) or names.CREATED_BY_UNKNOWN,
+            )
+        self._got.clear()
+
+    def first_ready(self, entry: ClaimEntry, sandbox: SandboxEntry, first_observed: str) -> None:
+        """Observe how long a claim took, after the status that says Ready was written.
+
+        ``first_observed`` is when the controller saw the claim first; empty when it is not known.
+        """
+        self._settle()
+        now = self._clock.now()
+        annotations = entry.annotations or {}
+        labels = sandbox.labels or {}
+        is_warm = labels.get(names.LAUNCH_TYPE_LABEL) == names.LAUNCH_TYPE_WARM
+        launch = names.LAUNCH_TYPE_WARM if is_warm else names.LAUNCH_TYPE_COLD
+        template = template_of(sandbox) or UNKNOWN_TEMPLATE_OF_CLAIM
+        for histograms, began in (
+            (self._startup, annotations.get(names.WEBHOOK_FIRST_OBSERVED_AT_ANNOTATION)),
+            (self._controller_startup, first_observed),
+            (self._client_startup, annotations.get(names.CLIENT_FIRST_REQUESTED_AT_ANNOTATION)),
+        ):
+            took_ms = _between_ms(began, now)
+            if took_ms is not None:
+                histograms.observe(took_ms, launch, template)
+        took_ms = _creation_ms(sandbox)
+        if took_ms is not None:
+            self._creation.observe(took_ms, entry.key.namespace, launch, template)
+
+
+def _pool_of(entry: ClaimEntry) -> str:
+    named = entry.view.pool if entry.view is not None else ""
+    return named if not named or names.is_object_name(named) else UNKNOWN_TEMPLATE_OF_CLAIM
+
+
+def _between_ms(began: str | None, end: datetime) -> int | None:
+    """Return whole milliseconds, ``None`` for no time, none that can be read, or a later one."""
+    if not began:
+        return None
+    try:
+        took_s = (end - parse_rfc3339(began)).total_seconds()
+    except ValueError:
+        return None
+    return int(took_s * 1000.0 + 1e-6) if took_s >= 0.0 else None
+
+
+def _creation_ms(sandbox: SandboxEntry) -> int | None:
+    ready = find(sandbox.status.conditions, names.READY) if sandbox.status is not None else None
+    if ready is None or ready.status != names.TRUE:
+        return None
+    try:
+        since = parse_rfc3339(ready.lastTransitionTime)
+    except ValueError:
+        return None
+    return _between_ms(sandbox.created_at, since)

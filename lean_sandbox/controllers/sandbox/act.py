@@ -1,0 +1,424 @@
+"""The requests of the Sandbox reconciler, each with what its answer teaches.
+
+Every method makes exactly one request. What the server answers goes into the cache, so that the
+watch event of the same version is known when it comes, and an event that overtook the answer is
+withdrawn from the queue.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+
+from filters import Change
+from lean_sandbox.controllers.doubt import doubting
+from lean_sandbox.controllers.sandbox.handed import Handed
+from lean_sandbox.kube.client import METADATA_ACCEPT, Client
+from lean_sandbox.kube.errors import NotFound
+from lean_sandbox.kube.limits import Lane
+from lean_sandbox.kube.resources import PODS, PVCS, SANDBOXES, SERVICES
+from lean_sandbox.kube.wire import PartialObject
+from lean_sandbox.model import names
+from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.model.pod import Pod
+from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
+from lean_sandbox.model.service import Service
+from lean_sandbox.runtime.absent import KnownAbsent, Proof
+from lean_sandbox.runtime.queue import WorkQueue
+from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.objects import (
+    NEW_POD_COLUMNS,
+    WAITING,
+    PodEntry,
+    PodState,
+    PvcEntry,
+    SandboxEntry,
+    ServiceEntry,
+    pod_from_full,
+    row_of,
+    sandbox_columns,
+    service_from_full,
+)
+from lean_sandbox.watch.store import Entry, Key, key_of
+from lean_sandbox.watch.wire import as_version
+
+__all__ = ["Act", "Intakes"]
+
+E = TypeVar("E", bound=Entry)
+
+# What an answer may show beyond our own change and still concern nobody: our write itself.
+_OURS = Change.COLUMNS | Change.VERSION
+
+
+class Intakes:
+    """The intake of each kind."""
+
+    __slots__ = ("pods", "pvcs", "sandboxes", "services")
+
+    def __init__(
+        self,
+        sandboxes: Intake[SandboxEntry],
+        pods: Intake[PodEntry],
+        services: Intake[ServiceEntry],
+        pvcs: Intake[PvcEntry],
+    ) -> None:
+        self.sandboxes = sandboxes
+        self.pods = pods
+        self.services = services
+        self.pvcs = pvcs
+
+
+class Act:
+    """Carries out what the plans ask for."""
+
+    def __init__(
+        self,
+        client: Client,
+        intakes: Intakes,
+        queue: WorkQueue[Key],
+        absent: KnownAbsent,
+        handed: Handed,
+        *,
+        timeout_s: float,
+    ) -> None:
+        self._client = client
+        self._handed = handed
+        self._intakes = intakes
+        self._queue = queue
+        self._absent = absent
+        self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
+
+    def check_namespace(self, namespace: str) -> None:
+        """Raise Forbidden where creates are refused for the namespace ends; ask nobody."""
+        self._client.ending.check(namespace)
+
+    # -- the Sandbox itself ----------------------------------------------------------------------
+
+    async def get_sandbox(self, key: Key) -> Sandbox | None:
+        """Fetch the whole Sandbox; ``None`` when it is gone.
+
+        One GET; none when it was handed over and is still the newest that is known.
+        """
+        handed = self._handed.take(key, self._intakes.sandboxes.store.get(key))
+        if handed is not None:
+            return handed
+        intake = self._intakes.sandboxes
+        held = intake.store.get(key)
+        sandbox = await self._client.find(
+            SANDBOXES, key.namespace, key.name, Sandbox, **self._options
+        )
+        if sandbox is None:
+            intake.looked_in_vain(held)
+            return None
+        intake.looked_full(sandbox)
+        return sandbox
+
+    async def patch_sandbox(self, entry: SandboxEntry, patch: dict[str, Any]) -> None:
+        """Apply a merge patch to the Sandbox's metadata. One PATCH."""
+        with self._intakes.sandboxes.writing(entry.key):
+            answer = await self._client.merge_patch(
+                SANDBOXES,
+                entry.key.namespace,
+                entry.key.name,
+                patch,
+                PartialObject,
+                accept=METADATA_ACCEPT,
+                **self._options,
+            )
+            wanted = _patched(entry.annotations, patch["metadata"].get("annotations") or {})
+            self._learned(entry.key, answer, entry.status, wanted=wanted)
+
+    async def patch_status(
+        self, entry: SandboxEntry, patch: dict[str, Any], status: SandboxStatus
+    ) -> None:
+        """Apply a merge patch to the status; an object that is gone is no error. One PATCH."""
+
+        def forget() -> None:
+            held = self._intakes.sandboxes.store.get(entry.key)
+            if held is not None and held.uid == entry.uid:
+                held.status = None
+
+        with (
+            suppress(NotFound),
+            doubting(forget),
+            self._intakes.sandboxes.writing(entry.key),
+        ):
+            answer = await self._client.merge_patch(
+                SANDBOXES,
+                entry.key.namespace,
+                entry.key.name,
+                patch,
+                PartialObject,
+                subresource="status",
+                accept=METADATA_ACCEPT,
+                **self._options,
+            )
+            self._learned(entry.key, answer, status)
+
+    async def delete_sandbox(self, entry: SandboxEntry) -> None:
+        """Delete the Sandbox, if it is still the same one. One DELETE."""
+        with suppress(NotFound):
+            await self._client.delete(
+                SANDBOXES, entry.key.namespace, entry.key.name, uid=entry.uid, **self._options
+            )
+        held = self._intakes.sandboxes.store.get(entry.key)
+        if held is not None and held.uid == entry.uid:
+            # The ends of its children may be told before its own; they must not ask for it again.
+            held.is_deleting = True
+
+    def _learned(
+        self,
+        key: Key,
+        answer: PartialObject,
+        status: SandboxStatus | None,
+        *,
+        wanted: dict[str, str] | None = None,
+    ) -> None:
+        """Take in the answer to a write; ``wanted`` are the annotations that it meant to leave."""
+        row = row_of(answer.metadata)
+        row.columns = sandbox_columns(status)
+        token = f"{row.uid}@{row.resource_version}"
+        entry, change = self._intakes.sandboxes.learn_row(row)
+        if entry.version == as_version(row.resource_version):
+            entry.status = status
+            self._queue.withdraw(key, token)
+        elif entry.uid == row.uid:
+            # A newer event has overtaken the answer: who wrote the status last is not known.
+            entry.status = None
+        if wanted is not None and wanted == (entry.annotations or {}):
+            change &= ~Change.ANNOTATIONS
+        if change & ~_OURS or entry.needs_look:
+            # Between what we knew and our write somebody else changed something.
+            self._queue.add(key, reason="changed meanwhile")
+
+    # -- Pods ------------------------------------------------------------------------------------
+
+    async def get_pod(self, key: Key, sandbox: Key) -> PodEntry | None:
+        """Fetch a Pod; ``None``, remembered, when there is none. One GET."""
+        asked = self._absent.ticket()
+        held = self._intakes.pods.store.get(key)
+        try:
+            pod = await self._client.get(PODS, key.namespace, key.name, Pod, **self._options)
+        except NotFound:
+            self._intakes.pods.looked_in_vain(held)
+            self._absent.remember(
+                PODS.plural, key.namespace, key.name, Proof.NOT_FOUND, since=asked
+            )
+            return None
+        if not _is_watched(pod):
+            return pod_from_full(pod, row_of(pod.metadata), None)
+        held = self._intakes.pods.store.get(key)
+        entry = self._intakes.pods.looked_full(pod)
+        if held is not None and held.uid == entry.uid and not _is_kept_alike(held, entry):
+            # A watch of bare cells does not show it; the plan of this pass was made before.
+            self._queue.add(sandbox, reason="pod changed meanwhile")
+        return entry
+
+    async def create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
+        """Create the Pod; the answer is asked for as metadata, half the bytes. One POST."""
+        with self._intakes.pods.writing(sandbox):
+            return await self._create_pod(sandbox, body)
+
+    async def _create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
+        answer = await self._client.create(
+            PODS,
+            sandbox.namespace,
+            body,
+            PartialObject,
+            field_manager=names.FIELD_MANAGER,
+            accept=METADATA_ACCEPT,
+            **self._options,
+        )
+        row = row_of(answer.metadata)
+        self._absent.forget(PODS.plural, sandbox.namespace, row.name)
+        self._queue.withdraw(sandbox, f"{row.uid}@{row.resource_version}")
+        entry = self._intakes.pods.store.get(key_of(row.namespace, row.name))
+        if entry is None or entry.uid != row.uid:
+            row.columns = NEW_POD_COLUMNS
+            entry = self._intakes.pods.learn_created(row)
+        if entry.state is None:
+            # The server sets this phase on every Pod it creates.
+            entry.state = PodState(phase=names.POD_PENDING)
+            entry.is_stale = entry.hint != WAITING or entry.version > as_version(
+                row.resource_version
+            )
+        return entry
+
+    async def patch_pod(self, pod: PodEntry, patch: dict[str, Any], sandbox: Key) -> PodEntry:
+        """Apply a merge patch to a Pod. One PATCH."""
+        with self._intakes.pods.writing(pod.key):
+            answer = await self._client.merge_patch(
+                PODS, pod.key.namespace, pod.key.name, patch, Pod, **self._options
+            )
+            if not _is_watched(answer):
+                return pod_from_full(answer, row_of(answer.metadata), None)
+            return self._learn_full(self._intakes.pods, answer, sandbox)
+
+    async def delete_pod(self, pod: PodEntry) -> bool:
+        """Delete this very Pod, not one of the same name made since. One DELETE.
+
+        Returns whether it was there. Raises Conflict when another Pod has its name.
+        """
+        asked = self._absent.ticket()
+        try:
+            await self._client.delete(
+                PODS, pod.key.namespace, pod.key.name, uid=pod.uid, **self._options
+            )
+        except NotFound:
+            self._intakes.pods.forget(pod.key, pod.uid)
+            self._absent.remember(
+                PODS.plural, pod.key.namespace, pod.key.name, Proof.NOT_FOUND, since=asked
+            )
+            return False
+        held = self._intakes.pods.store.get(pod.key)
+        if held is not None and held.uid == pod.uid:
+            held.is_delete_sent = True
+        return True
+
+    # -- Services --------------------------------------------------------------------------------
+
+    async def get_service(self, sandbox: Key) -> tuple[ServiceEntry, dict[str, Any]] | None:
+        """Fetch the Service of the Sandbox's name, also with every field, to be written back.
+
+        ``None`` when there is none. One GET.
+        """
+        intake = self._intakes.services
+        held = intake.store.get(sandbox)
+        try:
+            whole = await self._client.get(
+                SERVICES, sandbox.namespace, sandbox.name, dict, **self._options
+            )
+        except NotFound:
+            intake.looked_in_vain(held)
+            return None
+        service = msgspec.convert(whole, Service)
+        if not self._watches_service(service):
+            return service_from_full(service, row_of(service.metadata), None), whole
+        return intake.looked_full(service), whole
+
+    def _watches_service(self, service: Service) -> bool:
+        """Tell whether the watch, if it is filtered, will tell of this Service's end."""
+        selector = self._intakes.services.kind.label_selector
+        return selector is None or names.NAME_HASH_LABEL in (service.metadata.labels or {})
+
+    async def create_service(self, sandbox: Key, body: dict[str, Any]) -> ServiceEntry:
+        """Create the Service. One POST."""
+        service = await self._client.create(
+            SERVICES,
+            sandbox.namespace,
+            body,
+            Service,
+            field_manager=names.FIELD_MANAGER,
+            **self._options,
+        )
+        return self._learn_full(self._intakes.services, service, sandbox)
+
+    async def replace_service(self, sandbox: Key, body: dict[str, Any]) -> ServiceEntry:
+        """Write the Service back; its resourceVersion guards against a lost change. One PUT."""
+        service = await self._client.replace(
+            SERVICES, sandbox.namespace, sandbox.name, body, Service, **self._options
+        )
+        return self._learn_full(self._intakes.services, service, sandbox)
+
+    async def patch_service(self, sandbox: Key, patch: dict[str, Any]) -> ServiceEntry:
+        """Apply a merge patch to the Service. One PATCH."""
+        service = await self._client.merge_patch(
+            SERVICES, sandbox.namespace, sandbox.name, patch, Service, **self._options
+        )
+        return self._learn_full(self._intakes.services, service, sandbox)
+
+    async def delete_service(self, service: ServiceEntry) -> None:
+        """Delete this very Service; one that is gone is no error. One DELETE."""
+        with suppress(NotFound):
+            await self._client.delete(
+                SERVICES,
+                service.key.namespace,
+                service.key.name,
+                uid=service.uid,
+                **self._options,
+            )
+        self._intakes.services.forget(service.key, service.uid)
+
+    # -- Claims for volumes ----------------------------------------------------------------------
+
+    async def get_pvc(self, key: Key) -> PvcEntry | None:
+        """Fetch a claim's metadata; ``None`` when there is none. One GET."""
+        held = self._intakes.pvcs.store.get(key)
+        claim = await self._client.find(
+            PVCS,
+            key.namespace,
+            key.name,
+            PartialObject,
+            accept=METADATA_ACCEPT,
+            **self._options,
+        )
+        if claim is None:
+            self._intakes.pvcs.looked_in_vain(held)
+            return None
+        return self._intakes.pvcs.looked_row(row_of(claim.metadata))
+
+    async def create_pvc(self, sandbox: Key, body: dict[str, Any]) -> PvcEntry:
+        """Create a claim. One POST."""
+        claim = await self._client.create(
+            PVCS,
+            sandbox.namespace,
+            body,
+            PartialObject,
+            field_manager=names.FIELD_MANAGER,
+            accept=METADATA_ACCEPT,
+            **self._options,
+        )
+        return self._learn_partial(self._intakes.pvcs, claim, sandbox)
+
+    async def patch_pvc(self, key: Key, patch: dict[str, Any], sandbox: Key) -> PvcEntry:
+        """Apply a merge patch to a claim. One PATCH."""
+        claim = await self._client.merge_patch(
+            PVCS,
+            key.namespace,
+            key.name,
+            patch,
+            PartialObject,
+            accept=METADATA_ACCEPT,
+            **self._options,
+        )
+        return self._learn_partial(self._intakes.pvcs, claim, sandbox)
+
+    # -- what answers teach ----------------------------------------------------------------------
+
+    def _learn_full(self, intake: Intake[E], item: Any, sandbox: Key) -> E:
+        entry, _ = intake.learn_full(item)
+        self._withdraw(sandbox, entry, item.metadata)
+        return entry
+
+    def _learn_partial(self, intake: Intake[E], item: PartialObject, sandbox: Key) -> E:
+        entry, _ = intake.learn_row(row_of(item.metadata))
+        self._withdraw(sandbox, entry, item.metadata)
+        return entry
+
+    def _withdraw(self, sandbox: Key, entry: Entry, meta: ObjectMeta) -> None:
+        """Take the event of our own write back, unless a newer one has come since."""
+        if entry.version == as_version(meta.resourceVersion):
+            self._queue.withdraw(sandbox, f"{meta.uid}@{meta.resourceVersion}")
+
+
+def _is_watched(pod: Pod) -> bool:
+    """Tell whether the watch, which is filtered by this label, tells of a Pod's end."""
+    return names.NAME_HASH_LABEL in (pod.metadata.labels or {})
+
+
+def _is_kept_alike(held: PodEntry, entry: PodEntry) -> bool:
+    """Tell whether a Pod has the metadata that plans are made of as it was remembered."""
+    return (held.owner, held.others, held.labels, held.annotations) == (
+        entry.owner,
+        entry.others,
+        entry.labels,
+        entry.annotations,
+    )
+
+
+def _patched(held: dict[str, str] | None, changes: dict[str, str | None]) -> dict[str, str]:
+    """Return annotations as a merge patch leaves them."""
+    merged = {**(held or {}), **changes}
+    return {key: value for key, value in merged.items() if value is not None}

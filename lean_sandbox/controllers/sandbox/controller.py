@@ -1,0 +1,307 @@
+"""The Sandbox controller: its queue, what wakes it, and its passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.controllers.recording import Recorder
+from lean_sandbox.controllers.sandbox.act import Act, Intakes
+from lean_sandbox.controllers.sandbox.children import Children
+from lean_sandbox.controllers.sandbox.handed import Handed
+from lean_sandbox.controllers.sandbox.launch import Launches
+from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
+from lean_sandbox.controllers.sandbox.notes import Notes
+from lean_sandbox.controllers.sandbox.reconciler import Options, SandboxReconciler
+from lean_sandbox.controllers.sandbox.teardown import Teardown
+from lean_sandbox.controllers.sandbox.wake import (
+    Wake,
+    owner_key,
+    pod_wakes,
+    pvc_wakes,
+    service_wakes,
+)
+from lean_sandbox.kube.client import Client
+from lean_sandbox.model import names
+from lean_sandbox.model.conditions import is_true
+from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
+from lean_sandbox.runtime.absent import AbsenceStatistics, KnownAbsent, Proof
+from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Item, WorkQueue
+from lean_sandbox.runtime.safetynet import SafetyNet
+from lean_sandbox.runtime.standback import StandBack
+from lean_sandbox.runtime.tracing import Tracing
+from lean_sandbox.runtime.workers import Dispatcher, PassReport, Result
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.group import InformerGroup
+from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry
+from lean_sandbox.watch.store import Key
+
+__all__ = ["SandboxController", "SandboxOptions"]
+
+_ABSENT_ENTRIES = 4096
+# How soon a Sandbox that stands back for claims asks again.
+_STAND_BACK_S = 0.1
+_ABSENT_TTL_S = 600.0
+_PVC_LIST_PATIENCE_S = 5.0
+# How long a new Sandbox of an extension waits for the answer to the create that made it: usually it
+# is here a moment after the watch, and saves a GET.
+_ANSWER_S = 0.1
+
+
+class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the controller is told from outside; the settings describe each field."""
+
+    workers: int = 100
+    cluster_domain: str = "cluster.local"
+    status_window_s: float = 2.0
+    step_window_s: float = 30.0
+    write_behind_s: float = 0.0
+    request_timeout_s: float = 15.0
+    pass_deadline_s: float = 60.0
+    shutdown_grace_s: float = 20.0
+
+
+class SandboxController:
+    """Keeps Sandboxes as their specs say; see :mod:`.reconciler` for a pass."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        informers: InformerGroup,
+        *,
+        clock: Clock,
+        options: SandboxOptions,
+        recorder: Recorder | None = None,
+        tracing: Tracing | None = None,
+        on_pass: Callable[[PassReport[Key]], None] | None = None,
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._informers = informers
+        self._clock = clock
+        self._options = options
+        self._tracing = tracing
+        self._on_pass = on_pass
+        self.on_status: Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None] | None = None
+        self.stand_back: StandBack[Key] | None = None
+        #: Tells whether claims wait for members of a pool.
+        self.is_awaited: Callable[[Key], bool] = lambda _pool: False
+        self._notes = Notes(recorder)
+        self.metrics = SandboxMetrics(clock)
+        self._absent = KnownAbsent(_ABSENT_ENTRIES, _ABSENT_TTL_S, clock)
+        self._handed = Handed()
+        self._launches = Launches(
+            options.status_window_s, options.step_window_s, is_spare=self._is_spare
+        )
+        self.queue: WorkQueue[Key] = WorkQueue(clock)
+        self.dispatcher: Dispatcher[Key]
+        self._children: Children
+        self._reconciler: SandboxReconciler
+
+    def connect(self, intakes: Intakes) -> None:
+        """Take the intakes, which need this controller's handlers to be built."""
+        options = self._options
+        self._intakes = intakes
+        act = Act(
+            self._client,
+            intakes,
+            self.queue,
+            self._absent,
+            self._handed,
+            timeout_s=options.request_timeout_s,
+        )
+        self._children = Children(
+            self._caches,
+            act,
+            self._absent,
+            self._notes,
+            self._launches,
+            clock=self._clock,
+            pvcs_ready=self._pvcs_ready,
+            write_behind_s=options.write_behind_s,
+            tracing=self._tracing,
+        )
+        self._reconciler = SandboxReconciler(
+            self._caches,
+            act,
+            self._children,
+            Teardown(self._caches, act, self._absent, self._children.doubtful),
+            self._notes,
+            self._launches,
+            clock=self._clock,
+            options=Options(cluster_domain=options.cluster_domain),
+            metrics=self.metrics,
+            tracing=self._tracing,
+            on_gone=self._forget,
+            on_status=self._status_written,
+        )
+        self.dispatcher = Dispatcher(
+            self.queue,
+            self._pass,
+            count=options.workers,
+            clock=self._clock,
+            deadline_s=options.pass_deadline_s,
+            grace_s=options.shutdown_grace_s,
+            on_result=self._on_pass,
+            retry_no_later_than_s=self._reconciler.due_in_s,
+            net=SafetyNet(
+                self.queue, self._clock, is_final=self._reconciler.is_final, doubt=self._doubt
+            ),
+            name="sandbox",
+        )
+
+    def _forget(self, key: Key) -> None:
+        self._handed.forget(key)
+        self._absent.drop("pods", key.namespace, key.name)
+
+    def absence(self) -> AbsenceStatistics:
+        """Return what is known to be absent, and what that has saved."""
+        return self._absent.statistics()
+
+    def _status_written(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
+        if self.on_status is not None:
+            self.on_status(entry, old, new)
+
+    def _must_wait(self, key: Key) -> bool:
+        """Tell whether a Sandbox that nobody waits for has to let claims go first."""
+        if self.stand_back is None:
+            return False
+        entry = self._caches.sandboxes.get(key)
+        if entry is None or entry.owner is None or entry.owner.group != names.EXTENSIONS_GROUP:
+            return False
+        # A claim's Sandbox that is ready already has only its housekeeping left.
+        is_ready = entry.status is not None and is_true(entry.status.conditions, names.READY)
+        is_member = entry.owner.kind == names.SANDBOX_WARM_POOL_KIND
+        if not is_member and not is_ready:
+            return False
+        if is_member and self.is_awaited(Key(key.namespace, entry.owner.name)):
+            # What the claims wait for is this very member to come up.
+            return False
+        return self.stand_back.must_wait(key)
+
+    async def _pass(self, item: Item[Key]) -> Result:
+        if self._must_wait(item.key):
+            return Result(requeue_after_s=_STAND_BACK_S, priority=item.priority)
+        # After a list the published status is believed where a look would only confirm it.
+        is_start = item.priority == LOW and not item.is_safety_net
+        return await self._reconciler.reconcile(item.key, is_start=is_start)
+
+    def _is_spare(self, key: Key) -> bool:
+        """Tell whether a Sandbox is a pool's, so that nobody waits for it."""
+        entry = self._caches.sandboxes.get(key)
+        owner = entry.owner if entry is not None else None
+        return owner is not None and owner.is_a(
+            names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP
+        )
+
+    def _doubt(self, key: Key) -> None:
+        """Have the next pass fetch the Pod: the watch may hide what has happened to it."""
+        entry = self._caches.sandboxes.get(key)
+        if entry is not None:
+            for pod in self._caches.pods.owned_by(key.namespace, entry.uid):
+                pod.is_stale = True
+
+    async def _pvcs_ready(self) -> str | None:
+        """Start watching claims when the first Sandbox needs them: most clusters never do.
+
+        Returns why they are not known yet, after a patience that covers a list in its normal time.
+        """
+        self._informers.start(self._intakes.pvcs)
+        plural = self._intakes.pvcs.kind.resource.plural
+        return await self._informers.synced_within(plural, _PVC_LIST_PATIENCE_S)
+
+    # -- what wakes ------------------------------------------------------------------------------
+
+    def launch(self, key: Key, whole: Sandbox | None = None) -> None:
+        """Look at a Sandbox that another controller made or changed.
+
+        ``whole`` is what the server answered to the create; it saves the first pass its GET.
+        """
+        if whole is not None:
+            self._handed.keep(whole)
+        self.queue.add(key, priority=REFILL, reason="owner")
+
+    def look_after(self, key: Key) -> None:
+        """Look, in a moment, at a Sandbox that was ready when another controller changed it."""
+        self.queue.add(key, priority=REFILL, after_s=_STAND_BACK_S, reason="owner")
+
+    def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
+        """Wake a Sandbox that changed."""
+        if notice.is_new:
+            self._client.ending.forget(notice.key.namespace)
+        if notice.new is None and self.stand_back is not None:
+            self.stand_back.forget(notice.key)
+        self.queue.add(
+            notice.key,
+            priority=LOW if notice.initial else NORMAL,
+            after_s=_ANSWER_S if self._may_be_handed_over(notice) else 0.0,
+            changes=int(notice.change),
+            reason="sandbox gone" if notice.new is None else "sandbox",
+            token=notice.token,
+        )
+
+    def _may_be_handed_over(self, notice: Notice[SandboxEntry]) -> bool:
+        """Tell whether the answer to a create of our own may be under way."""
+        entry = notice.new
+        if self.stand_back is None or entry is None or notice.old is not None or notice.initial:
+            return False
+        is_ours = entry.owner is not None and entry.owner.group == names.EXTENSIONS_GROUP
+        return is_ours and entry.needs_look
+
+    def on_pod(self, notice: Notice[PodEntry]) -> None:
+        """Wake the Sandbox of a Pod that changed, and remember what is proven about the name."""
+        key = notice.key
+        if notice.new is not None:
+            self._absent.forget("pods", key.namespace, key.name)
+        elif not self._is_expected(key, notice.old):
+            # No Sandbox would ask for a Pod of this name, nor forget what is noted of it.
+            pass
+        elif notice.saw_deletion or (notice.old is not None and notice.old.is_deleting):
+            self._absent.remember("pods", key.namespace, key.name, Proof.SYNCED_WATCH)
+        else:
+            # Its end, forced; or only the end of its tracking label.
+            self._children.lost_sight_of_pod(key)
+        if not notice.initial:
+            self._wake(pod_wakes(notice), notice)
+
+    def _is_expected(self, key: Key, pod: PodEntry | None) -> bool:
+        """Tell whether there is a Sandbox that expects its Pod under this name."""
+        owner = owner_key(key.namespace, pod.owner) if pod is not None else None
+        candidates = (self._caches.sandboxes.get(one) for one in (key, owner) if one is not None)
+        return any(entry is not None and entry.pod_key == key for entry in candidates)
+
+    def on_service(self, notice: Notice[ServiceEntry]) -> None:
+        """Wake the Sandbox of a Service that changed."""
+        if not notice.initial:
+            self._wake(service_wakes(notice), notice)
+
+    def on_pvc(self, notice: Notice[PvcEntry]) -> None:
+        """Wake the Sandbox of a claim for a volume that went."""
+        self._wake(pvc_wakes(notice), notice)
+
+    def _may_wait_s(self, wake: Wake) -> float:
+        """Return how long a look may wait; the window of a step starts when it is first seen."""
+        if not wake.may_wait:
+            return 0.0
+        now = self._clock.monotonic()
+        return self._launches.remaining_s(wake.key, now, is_news=wake.is_news)
+
+    def _wake(self, wakes: list[Wake], notice: Notice[Any]) -> None:
+        if self.queue.is_held:
+            # Nor do windows begin: who leads next looks at everything.
+            return
+        for wake in wakes:
+            if wake.key not in self._caches.sandboxes:
+                continue
+            self.queue.add(
+                wake.key,
+                after_s=self._may_wait_s(wake),
+                changes=int(notice.change),
+                reason=wake.reason,
+                token=notice.token,
+            )

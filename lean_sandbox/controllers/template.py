@@ -1,0 +1,251 @@
+"""The SandboxTemplate controller (templates, section 5).
+
+A pass: label the template with the hash of its name, then bring its one shared NetworkPolicy to
+the rules it asks for. Requests: none when nothing is to be done; at most one PATCH of the template
+and one POST, PUT (with the GET it needs) or DELETE of the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import METADATA_ACCEPT, Client
+from lean_sandbox.kube.errors import ControlPlaneError, Forbidden, NotFound, said
+from lean_sandbox.kube.limits import Lane
+from lean_sandbox.kube.resources import NETWORKPOLICIES, SANDBOXTEMPLATES
+from lean_sandbox.kube.terminating import ENDING_S
+from lean_sandbox.kube.wire import PartialObject
+from lean_sandbox.model import names, networkpolicy
+from lean_sandbox.model.networkpolicy import PolicyAction
+from lean_sandbox.model.template import TemplateView, ref_hash_patch
+from lean_sandbox.runtime.queue import LOW, NORMAL, Item, WorkQueue
+from lean_sandbox.runtime.safetynet import SafetyNet
+from lean_sandbox.runtime.workers import Dispatcher, Result
+from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.objects import row_of
+from lean_sandbox.watch.resources.extension_objects import PolicyEntry, PolicyItem, TemplateEntry
+from lean_sandbox.watch.store import Key, Store, key_of
+
+__all__ = ["TemplateController", "TemplateFailedError"]
+
+
+class TemplateFailedError(Exception):
+    """A template whose label or policy could not be brought to what it should be; repeated."""
+
+    retryable = True
+
+    def __init__(self, text: str, cause: ControlPlaneError | None = None) -> None:
+        super().__init__(text)
+        self.retry_after_s: float | None = getattr(cause, "retry_after_s", None)
+
+
+class TemplateController:
+    """Keeps the label and the NetworkPolicy of templates.
+
+    ``policy_there`` is told of templates whose policy has come into being.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        templates: Store[TemplateEntry],
+        policies: Store[PolicyEntry],
+        *,
+        policy_there: Callable[[Key], None],
+        clock: Clock,
+        workers: int = 1,
+        timeout_s: float = 15.0,
+    ) -> None:
+        self._client = client
+        self._templates = templates
+        self._policies = policies
+        self._policy_there = policy_there
+        self._options: dict[str, Any] = {"lane": Lane.BACKGROUND, "timeout_s": timeout_s}
+        self.queue: WorkQueue[Key] = WorkQueue(clock)
+        self.dispatcher: Dispatcher[Key] = Dispatcher(
+            self.queue,
+            self._pass,
+            count=workers,
+            clock=clock,
+            net=SafetyNet(self.queue, clock, is_final=self._is_final),
+            name="sandboxtemplate",
+        )
+        self._template_intake: Intake[TemplateEntry]
+        self._policy_intake: Intake[PolicyEntry]
+
+    def connect(self, templates: Intake[TemplateEntry], policies: Intake[PolicyEntry]) -> None:
+        """Take the intakes, which need this controller's handlers to be built."""
+        self._template_intake = templates
+        self._policy_intake = policies
+
+    # -- what wakes ------------------------------------------------------------------------------
+
+    def on_template(self, notice: Notice[TemplateEntry]) -> None:
+        """Wake a template that changed."""
+        if notice.new is not None:
+            self.queue.add(
+                notice.key, priority=LOW if notice.initial else NORMAL, token=notice.token
+            )
+
+    def on_policy(self, notice: Notice[PolicyEntry]) -> None:
+        """Wake the template that controls a policy, or did before the change.
+
+        One that is gone frees its name, whoever it was controlled by.
+        """
+        if notice.initial:
+            return
+        name = networkpolicy.template_of(notice.key.name)
+        template = None if name is None else Key(notice.key.namespace, name)
+        if template is not None and template in self._templates:
+            if notice.new is None:
+                self.queue.add(template, reason="name is free")
+            elif notice.old is None:
+                self._policy_there(template)
+        for entry in (notice.old, notice.new):
+            owner = entry.owner if entry is not None else None
+            if (
+                owner is not None
+                and owner.kind == names.SANDBOX_TEMPLATE_KIND
+                and owner.group == names.EXTENSIONS_GROUP
+            ):
+                self.queue.add(Key(notice.key.namespace, owner.name), token=notice.token)
+
+    def _is_final(self, key: Key) -> bool:
+        """Tell whether a template has its label, and its policy if it is to have one."""
+        entry = self._templates.get(key)
+        if entry is None or entry.is_deleting or entry.view is None:
+            return True
+        policy = Key(key.namespace, networkpolicy.policy_name(key.name))
+        is_settled = policy in self._policies or not entry.view.is_managed
+        return is_settled and ref_hash_patch(key.name, entry.labels) is None
+
+    # -- a pass ----------------------------------------------------------------------------------
+
+    async def _pass(self, item: Item[Key]) -> Result:
+        entry = self._templates.get(item.key)
+        if entry is None or entry.is_deleting or entry.view is None:
+            return Result()
+        try:
+            if await self._label(entry):
+                await self._policy(entry, entry.view)
+        except Forbidden as error:
+            if error.namespace_terminating:
+                return Result(requeue_after_s=ENDING_S)
+            raise
+        return Result()
+
+    async def _label(self, entry: TemplateEntry) -> bool:
+        """Label the template with its hash; false when it is gone. At most one PATCH."""
+        patch = ref_hash_patch(entry.key.name, entry.labels)
+        if patch is None:
+            return True
+        try:
+            answer = await self._client.merge_patch(
+                SANDBOXTEMPLATES,
+                entry.key.namespace,
+                entry.key.name,
+                patch,
+                PartialObject,
+                accept=METADATA_ACCEPT,
+                **self._options,
+            )
+        except NotFound:
+            return False
+        except ControlPlaneError as error:
+            raise TemplateFailedError(
+                f'failed to label sandbox template "{entry.key}" with template ref hash:'
+                f" {said(error)}",
+                error,
+            ) from error
+        row = row_of(answer.metadata)
+        if row.generation == entry.generation:
+            # Else it shows a spec that the watch has yet to tell of, to the pools as well.
+            self._template_intake.learn_row(row)
+            self._withdraw(entry.key, answer)
+        return True
+
+    async def _policy(self, entry: TemplateEntry, view: TemplateView) -> None:
+        key = key_of(entry.key.namespace, networkpolicy.policy_name(entry.key.name))
+        held = self._policies.get(key)
+        is_ours = held is not None and held.owner is not None and held.owner.uid == entry.uid
+        if held is not None and is_ours and view.is_managed and held.is_stale:
+            held = await self._look(key)
+        stored = (
+            msgspec.json.decode(held.spec_json) if held is not None and held.spec_json else None
+        )
+        action = networkpolicy.judge_policy(
+            view,
+            exists=held is not None,
+            owner_uid=held.owner.uid if held is not None and held.owner is not None else None,
+            stored_spec=stored,
+        )
+        match action:
+            case PolicyAction.CREATE if networkpolicy.has_too_long_a_name(entry.key.name):
+                # Its pools and claims say so; no request can help.
+                pass
+            case PolicyAction.CREATE:
+                body = networkpolicy.build_policy(view)
+                await self._write(entry.key, self._client.create, key.namespace, body)
+                self._policy_there(entry.key)
+            case PolicyAction.REPLACE:
+                await self._replace(entry.key, key, view)
+            case PolicyAction.DELETE:
+                await self._delete(key, held)
+            case PolicyAction.REFUSE:
+                raise TemplateFailedError(networkpolicy.refusal(entry.key.name))
+            case PolicyAction.KEEP:
+                pass
+
+    async def _look(self, key: Key) -> PolicyEntry | None:
+        try:
+            item = await self._client.get(
+                NETWORKPOLICIES, key.namespace, key.name, PolicyItem, **self._options
+            )
+        except NotFound:
+            held = self._policies.get(key)
+            if held is not None:
+                self._policy_intake.forget(key, held.uid)
+            return None
+        except ControlPlaneError as error:
+            raise _unread(error) from error
+        entry, _ = self._policy_intake.learn_full(item)
+        return entry
+
+    async def _replace(self, template: Key, key: Key, view: TemplateView) -> None:
+        try:
+            whole = await self._client.get(
+                NETWORKPOLICIES, key.namespace, key.name, dict, **self._options
+            )
+        except ControlPlaneError as error:
+            raise _unread(error) from error
+        body = networkpolicy.replaced_policy(view, whole)
+        await self._write(template, self._client.replace, key.namespace, key.name, body)
+
+    async def _write(self, template: Key, request: Any, namespace: str, *arguments: Any) -> None:
+        item: PolicyItem = await request(
+            NETWORKPOLICIES, namespace, *arguments, PolicyItem, **self._options
+        )
+        self._policy_intake.learn_full(item)
+        self._withdraw(template, item)
+
+    async def _delete(self, key: Key, held: PolicyEntry | None) -> None:
+        if held is None:
+            return
+        with suppress(NotFound):
+            await self._client.delete(
+                NETWORKPOLICIES, key.namespace, key.name, uid=held.uid, **self._options
+            )
+        self._policy_intake.forget(key, held.uid)
+
+    def _withdraw(self, key: Key, item: PartialObject | PolicyItem) -> None:
+        self.queue.withdraw(key, f"{item.metadata.uid}@{item.metadata.resourceVersion}")
+
+
+def _unread(error: ControlPlaneError) -> TemplateFailedError:
+    return TemplateFailedError(f"failed to get NetworkPolicy: {said(error)}", error)

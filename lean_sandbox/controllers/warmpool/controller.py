@@ -1,0 +1,162 @@
+"""The SandboxWarmPool controller: its queue and what wakes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.controllers.blueprints import Blueprints
+from lean_sandbox.controllers.recording import Recorder
+from lean_sandbox.controllers.warmpool.act import PoolAct
+from lean_sandbox.controllers.warmpool.notes import PoolNotes
+from lean_sandbox.controllers.warmpool.orphans import Orphans
+from lean_sandbox.controllers.warmpool.reconciler import PoolOptions, PoolReconciler
+from lean_sandbox.controllers.warmpool.upkeep import Neighbours, Upkeep
+from lean_sandbox.kube.client import Client
+from lean_sandbox.model import names
+from lean_sandbox.runtime.queue import REFILL, Item, WorkQueue
+from lean_sandbox.runtime.safetynet import SafetyNet
+from lean_sandbox.runtime.workers import Dispatcher, Result
+from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
+from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.resources.extension_objects import PoolEntry, TemplateEntry
+from lean_sandbox.watch.store import Key
+
+__all__ = ["PoolController"]
+
+# Changes of members within this time are one reason to look at their pool.
+_GATHERING_S = 0.05
+
+
+class PoolController:
+    """Keeps pools full; see :mod:`.reconciler` for a pass."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        extensions: ExtensionCaches,
+        blueprints: Blueprints,
+        *,
+        clock: Clock,
+        uniform: Callable[[], float],
+        options: PoolOptions,
+        claims_are_waiting: Callable[[], bool],
+        neighbours: Neighbours,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self._extensions = extensions
+        self._orphans = Orphans(caches)
+        self._act = PoolAct(client, timeout_s=options.request_timeout_s)
+        self.queue: WorkQueue[Key] = WorkQueue(clock)
+        self._reconciler = PoolReconciler(
+            extensions.pools,
+            caches,
+            blueprints,
+            self._act,
+            Upkeep(caches, self._act, self._orphans, neighbours),
+            PoolNotes(recorder),
+            clock=clock,
+            uniform=uniform,
+            options=options,
+            claims_are_waiting=claims_are_waiting,
+        )
+        self.dispatcher: Dispatcher[Key] = Dispatcher(
+            self.queue,
+            self._pass,
+            count=options.workers,
+            clock=clock,
+            net=SafetyNet(self.queue, clock, is_final=self._is_final),
+            name="sandboxwarmpool",
+        )
+
+    def connect(self, intakes: ExtensionIntakes, sandboxes: Intake[SandboxEntry]) -> None:
+        """Take the intakes, which need this controller's handlers to be built."""
+        self._act.connect(intakes.pools, sandboxes)
+
+    async def _pass(self, item: Item[Key]) -> Result:
+        return await self._reconciler.reconcile(item.key)
+
+    def _is_final(self, key: Key) -> bool:
+        """Tell whether a pool is full and says so."""
+        entry = self._extensions.pools.get(key)
+        if entry is None or entry.is_deleting or entry.view is None:
+            return True
+        status, wanted = entry.status, entry.view.replicas
+        return (
+            status is not None
+            and status.observedGeneration == entry.generation
+            and status.replicas == wanted == status.readyReplicas
+        )
+
+    # -- what wakes ------------------------------------------------------------------------------
+
+    def wake(self, pool: Key) -> None:
+        """Look at a pool soon; many reasons within a moment are one look."""
+        if pool in self._extensions.pools:
+            self.queue.add(pool, priority=REFILL, after_s=_GATHERING_S, reason="member")
+
+    def on_pool(self, notice: Notice[PoolEntry]) -> None:
+        """Wake a pool that changed."""
+        if notice.is_new:
+            self._act.begins(notice.key.namespace)
+        self.queue.add(notice.key, priority=REFILL, reason="pool", token=notice.token)
+
+    def on_template(self, notice: Notice[TemplateEntry]) -> None:
+        """Wake the pools of a template that changed."""
+        if not notice.initial:
+            self.on_policy_there(notice.key)
+
+    def on_policy_there(self, template: Key) -> None:
+        """Wake the pools of a template that has changed or got its NetworkPolicy."""
+        for pool in self._extensions.pools:
+            if (
+                pool.key.namespace == template.namespace
+                and pool.view is not None
+                and pool.view.template == template.name
+            ):
+                self.queue.add(pool.key, priority=REFILL, reason="template")
+
+    def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
+        """Wake the pool that a Sandbox belonged to or belongs to, or that it could belong to."""
+        for entry in (notice.old, notice.new):
+            pool = pool_of(entry) if entry is not None else None
+            if pool is not None and not notice.initial:
+                self.wake(pool)
+        if notice.old is not None:
+            self._orphans.forget(notice.old)
+        if notice.new is not None:
+            self._saw(notice.new, wakes=not notice.initial)
+
+    def on_status(self, entry: SandboxEntry) -> None:
+        """Follow a status that our own Sandbox controller wrote, which comes as no event."""
+        pool = pool_of(entry)
+        if pool is not None:
+            self.wake(pool)
+
+    def _saw(self, entry: SandboxEntry, *, wakes: bool) -> None:
+        label = self._orphans.saw(entry)
+        if label is None or not wakes:
+            return
+        for pool in self._extensions.pools:
+            if (
+                pool.key.namespace == entry.key.namespace
+                and pool.view is not None
+                and pool.view.pool_hash == label
+            ):
+                self.wake(pool.key)
+
+
+def pool_of(entry: SandboxEntry) -> Key | None:
+    """Return the pool that controls a Sandbox, by group, kind and name."""
+    owner = entry.owner
+    if (
+        owner is None
+        or owner.kind != names.SANDBOX_WARM_POOL_KIND
+        or owner.group != names.EXTENSIONS_GROUP
+    ):
+        return None
+    return Key(entry.key.namespace, owner.name)

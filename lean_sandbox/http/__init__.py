@@ -1,0 +1,1 @@
+"""What the controller serves: metrics, health, profiles, traces."""

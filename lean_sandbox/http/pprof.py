@@ -1,0 +1,135 @@
+"""Profiles on ``/debug/pprof``, for what has a meaning in Python; imported only when asked for.
+
+``profile`` samples the stack a hundred times a CPU second through a timer signal, with no thread
+and no cost in between, and answers in the folded form that flame graph tools read. The forms of
+Go's own tools are not imitated.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import signal
+import sys
+from collections import Counter
+from types import FrameType
+from typing import Any, Final
+
+import anyio
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.http.server import Answer, Handler, Request, not_found, text
+
+__all__ = ["profiles"]
+
+_ROOT: Final = "/debug/pprof/"
+_DEFAULT_S: Final = 30.0
+_LONGEST_S: Final = 60.0
+_INTERVAL_S: Final = 0.01
+_MOST_TYPES: Final = 100
+_WITHOUT_MEANING: Final = ("symbol", "block", "mutex", "trace", "threadcreate")
+
+
+def profiles(clock: Clock, *, everything: bool) -> Handler:
+    """Return a handler for ``/debug/``; ``everything`` serves more than the CPU profile."""
+    sampler = _Sampler(clock)
+
+    async def handle(request: Request) -> Answer:
+        name = request.path.removeprefix(_ROOT)
+        if not request.path.startswith(_ROOT) or not (everything or name == "profile"):
+            return not_found(request)
+        match name:
+            case "profile":
+                return await sampler.run(request.query.get("seconds", ""))
+            case "":
+                return text(200, "profile\ncmdline\nheap\nallocs\ngoroutine\n")
+            case "cmdline":
+                return text(200, "\0".join(sys.orig_argv))
+            case "heap" | "allocs":
+                return text(200, _objects())
+            case "goroutine":
+                return text(200, _tasks())
+        if name in _WITHOUT_MEANING:
+            return text(404, f"{name} has no meaning in Python; see {_ROOT}\n")
+        return not_found(request)
+
+    return handle
+
+
+class _Sampler:
+    """Samples the running stack by CPU time; one at a time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._is_running = False
+        self._samples: Counter[str] = Counter()
+
+    async def run(self, seconds: str) -> Answer:
+        try:
+            wanted_s = float(seconds) if seconds else _DEFAULT_S
+        except ValueError:
+            wanted_s = math.nan
+        if not 0.0 < wanted_s <= _LONGEST_S:
+            return text(400, f"seconds must be above 0 and at most {_LONGEST_S:g}\n")
+        if self._is_running:
+            return text(500, "another profile is being taken\n")
+        self._is_running = True
+        self._samples.clear()
+        before = signal.signal(signal.SIGPROF, self._sample)
+        signal.setitimer(signal.ITIMER_PROF, _INTERVAL_S, _INTERVAL_S)
+        try:
+            await self._clock.sleep(wanted_s)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+            signal.signal(signal.SIGPROF, before)
+            self._is_running = False
+        lines = [f"{stack} {count}\n" for stack, count in self._samples.most_common()]
+        return text(200, "".join(lines))
+
+    def _sample(self, _signal: int, frame: FrameType | None) -> None:
+        names: list[str] = []
+        while frame is not None:
+            code = frame.f_code
+            module = frame.f_globals.get("__name__", "?")
+            names.append(f"{module}.{code.co_name}")
+            frame = frame.f_back
+        self._samples[";".join(reversed(names))] += 1
+
+
+def _objects() -> str:
+    """Return how many objects of each type the collector knows, and their own sizes."""
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for held in gc.get_objects():
+        kind = f"{type(held).__module__}.{type(held).__qualname__}"
+        counts[kind] += 1
+        sizes[kind] += _size(held)
+    lines = [
+        f"{counts[kind]:>10} {size:>12} {kind}\n" for kind, size in sizes.most_common(_MOST_TYPES)
+    ]
+    return "     count        bytes type (only what the garbage collector tracks)\n" + "".join(
+        lines
+    )
+
+
+def _size(held: Any) -> int:
+    try:
+        return sys.getsizeof(held)
+    except (TypeError, ValueError, ReferenceError):
+        # Proxies whose object is gone, and types with a faulty __sizeof__.
+        return 0
+
+
+def _tasks() -> str:
+    """Return the tasks of the event loop and where each of them waits."""
+    lines: list[str] = []
+    for task in anyio.get_running_tasks():
+        lines.append(f"{task.name or task.id}\n")
+        waiting: Any = task.coro
+        while waiting is not None:
+            frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
+            if frame is None:
+                break
+            lines.append(f"  {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}\n")
+            waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
+    return "".join(lines)

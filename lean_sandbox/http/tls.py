@@ -1,0 +1,125 @@
+"""TLS for the metrics listener: what the flags say, and certificates that may be replaced.
+
+The files are looked at when somebody connects, which costs two calls of ``stat``: a certificate
+manager needs to tell nobody that it renewed them.
+"""
+
+from __future__ import annotations
+
+import ssl
+import warnings
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from lean_sandbox.kube.errors import ConfigError
+
+__all__ = ["Certificates"]
+
+log = structlog.get_logger("endpoints")
+
+_VERSIONS: Final = {
+    "": ssl.TLSVersion.TLSv1_2,
+    "VersionTLS10": ssl.TLSVersion.TLSv1,
+    "VersionTLS11": ssl.TLSVersion.TLSv1_1,
+    "VersionTLS12": ssl.TLSVersion.TLSv1_2,
+    "VersionTLS13": ssl.TLSVersion.TLSv1_3,
+}
+# By their IANA name, all that Go's TLS knows; its names, OpenSSL's spelling.
+_SUITES: Final = {
+    "TLS_RSA_WITH_RC4_128_SHA": "RC4-SHA",
+    "TLS_RSA_WITH_3DES_EDE_CBC_SHA": "DES-CBC3-SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA": "AES128-SHA",
+    "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256": "AES128-SHA256",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256": "AES128-GCM-SHA256",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA": "ECDHE-ECDSA-RC4-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
+    "TLS_ECDHE_RSA_WITH_RC4_128_SHA": "ECDHE-RSA-RC4-SHA",
+    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA": "ECDHE-RSA-DES-CBC3-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256": "ECDHE-ECDSA-AES128-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256": "ECDHE-RSA-AES128-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+}
+# Those of TLS 1.3 cannot be chosen, there as here; naming them is no mistake.
+_SUITES_OF_13: Final = {
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+}
+# Older versions need digests that the default level of OpenSSL refuses.
+_OLD_LEVEL: Final = ":@SECLEVEL=0"
+
+
+class Certificates:
+    """Gives the TLS context for a connection, made anew when the files have changed."""
+
+    def __init__(self, folder: str, min_version: str, suites: tuple[str, ...]) -> None:
+        """Load ``tls.crt`` and ``tls.key`` of ``folder``.
+
+        Raises ConfigError, naming the flag, for files that are no certificate and key and for
+        unknown versions and suites.
+        """
+        self._certificate = Path(folder, "tls.crt")
+        self._key = Path(folder, "tls.key")
+        if min_version not in _VERSIONS:
+            known = ", ".join(name for name in _VERSIONS if name)
+            raise ConfigError(f"--tls-min-version must be one of {known}, not {min_version!r}")
+        for name in suites:
+            if name not in _SUITES and name not in _SUITES_OF_13:
+                raise ConfigError(f"--tls-cipher-suites: {name!r} is not the IANA name of a suite")
+        self._version = _VERSIONS[min_version]
+        self._ciphers = ":".join(_SUITES[name] for name in suites if name in _SUITES)
+        self._seen: tuple[tuple[int, int], ...] = ()
+        try:
+            self._seen = self._stamps()
+            self._context = self._load()
+        except ssl.SSLError as error:
+            raise ConfigError(f"--metrics-cert-dir, --tls-cipher-suites: {error}") from error
+        except OSError as error:
+            raise ConfigError(
+                f"--metrics-cert-dir: {error.filename or folder}: {error.strerror or error}"
+            ) from error
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context; that of before if the new files do not go together (yet)."""
+        try:
+            stamps = self._stamps()
+            if stamps != self._seen:
+                self._context = self._load()
+                self._seen = stamps
+                log.info("certificate_loaded", path=str(self._certificate))
+        except OSError as error:
+            log.warning("certificate_not_loaded", path=str(self._certificate), error=str(error))
+        return self._context
+
+    def _stamps(self) -> tuple[tuple[int, int], ...]:
+        found = [path.stat() for path in (self._certificate, self._key)]
+        return tuple((one.st_mtime_ns, one.st_ino) for one in found)
+
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        is_old = self._version < ssl.TLSVersion.TLSv1_2
+        with warnings.catch_warnings():
+            # The flag asked for a version that Python calls deprecated.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            context.minimum_version = self._version
+        if self._ciphers or is_old:
+            context.set_ciphers((self._ciphers or "DEFAULT") + (_OLD_LEVEL if is_old else ""))
+        context.set_alpn_protocols(["http/1.1"])
+        context.load_cert_chain(self._certificate, self._key, password=_no_password)
+        return context
+
+
+def _no_password() -> str:
+    raise OSError("the key is protected by a password, which is not supported")

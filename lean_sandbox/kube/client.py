@@ -1,0 +1,419 @@
+"""Typed calls to the API server: one method, one request.
+
+Where creates are refused because the namespace ends, none is sent for a while (:mod:`.ending`).
+Nothing is repeated here except a 401 after the credential was refreshed and a request whose reused
+connection turned out dead (both in the transport); backing off is the work queue's job.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
+from urllib.parse import urlencode
+
+import msgspec
+
+from lean_sandbox.kube import errors
+from lean_sandbox.kube.limits import Lane
+from lean_sandbox.kube.resources import Resource, path
+from lean_sandbox.kube.telemetry import WRITES, Label
+from lean_sandbox.kube.terminating import EndingNamespaces
+from lean_sandbox.kube.transport import Response, Transport
+from lean_sandbox.kube.wire import JSON_ACCEPT, LIST_METADATA_ACCEPT, METADATA_ACCEPT
+from lean_sandbox.model.wire import ODD
+
+__all__ = [
+    "JSON_ACCEPT",
+    "LIST_METADATA_ACCEPT",
+    "METADATA_ACCEPT",
+    "Body",
+    "Client",
+    "Options",
+    "Propagation",
+    "WriteOptions",
+]
+
+T = TypeVar("T")
+
+#: What can be sent: encoded bytes, or anything msgspec encodes.
+Body = bytes | dict[str, Any] | list[Any] | msgspec.Struct
+Propagation = Literal["Background", "Foreground", "Orphan"]
+
+_JSON = "application/json"
+_MERGE_PATCH = "application/merge-patch+json"
+_JSON_PATCH = "application/json-patch+json"
+
+
+class Options(TypedDict, total=False):
+    """Options of every call."""
+
+    #: Whose turn it is when all slots are taken (default Lane.BACKGROUND).
+    lane: Lane
+    #: Seconds from the first byte of the connect or request to the last of the answer.
+    timeout_s: float
+    #: The representation asked for (default JSON_ACCEPT).
+    accept: str
+    #: ``status``, ``binding`` and the like.
+    subresource: str | None
+    #: The most that is read of an answer (None: the transport's); AnswerTooLarge above it.
+    max_body_bytes: int | None
+
+
+class WriteOptions(Options, total=False):
+    """Options of the calls that write."""
+
+    #: Who writes, for managedFields (default: the client's).
+    field_manager: str | None
+    #: The server validates and answers, but stores nothing.
+    dry_run: bool
+
+
+class Client:
+    """The verbs of the API over one transport.
+
+    Every method makes one request and raises :class:`~lean_sandbox.kube.errors.ApiError` for
+    answers of 300 and above, :class:`~lean_sandbox.kube.errors.TransportError` when no whole
+    answer came, :class:`~lean_sandbox.kube.errors.DecodeFault` when it does not fit ``type_``.
+
+    ``type_`` is the type to decode the answer as: a msgspec Struct, ``dict``, or ``bytes`` for the
+    body as it came. For writes None skips the answer.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        timeout_s: float = 10.0,
+        list_timeout_s: float = 60.0,
+        field_manager: str | None = None,
+    ) -> None:
+        """``timeout_s`` and ``list_timeout_s`` are the deadlines where a call names none."""
+        self.transport = transport
+        #: Where creates are refused at present; they are not sent then.
+        self.ending = EndingNamespaces(transport.clock)
+        self._timeout_s = timeout_s
+        self._list_timeout_s = list_timeout_s
+        self._field_manager = field_manager
+        self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+        self._labels: dict[tuple[str, str, str, str | None], Label] = {}
+
+    async def get(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        type_: type[T],
+        **options: Unpack[Options],
+    ) -> T:
+        """Read one object."""
+        call = _Call("get", "GET", resource, namespace, name)
+        return cast("T", await self._send(call, type_, options))
+
+    async def find(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        type_: type[T],
+        **options: Unpack[Options],
+    ) -> T | None:
+        """Read one object; ``None`` when there is none of this name."""
+        try:
+            return await self.get(resource, namespace, name, type_, **options)
+        except errors.NotFound:
+            return None
+
+    async def list_page(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        type_: type[T],
+        *,
+        limit: int | None = 500,
+        continue_: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        resource_version: str | None = None,
+        resource_version_match: str | None = None,
+        **options: Unpack[Options],
+    ) -> T:
+        """Read one page of a collection; ``namespace`` None is all of them.
+
+        Decode as ``wire.Page[Kind]`` or any type of the caller's. An expired ``continue_`` raises
+        :class:`~lean_sandbox.kube.errors.Gone`: start again.
+        """
+        query = {
+            "limit": None if limit is None else str(limit),
+            "continue": continue_,
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+            "resourceVersion": resource_version,
+            "resourceVersionMatch": resource_version_match,
+        }
+        call = _Call("list", "GET", resource, namespace, None, query=query)
+        options.setdefault("timeout_s", self._list_timeout_s)
+        return cast("T", await self._send(call, type_, options))
+
+    @overload
+    async def create(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Body,
+        type_: type[T],
+        *,
+        name: str | None = None,
+        **options: Unpack[WriteOptions],
+    ) -> T: ...
+
+    @overload
+    async def create(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Body,
+        type_: None = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[WriteOptions],
+    ) -> None: ...
+
+    async def create(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Body,
+        type_: type[T] | None = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[WriteOptions],
+    ) -> T | None:
+        """Create an object; with ``name`` and ``subresource``, post to its subresource."""
+        call = _Call("create", "POST", resource, namespace, name, _encode(body))
+        return cast("T | None", await self._send(call, type_, options))
+
+    @overload
+    async def replace(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Body,
+        type_: type[T],
+        **options: Unpack[WriteOptions],
+    ) -> T: ...
+
+    @overload
+    async def replace(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Body,
+        type_: None = None,
+        **options: Unpack[WriteOptions],
+    ) -> None: ...
+
+    async def replace(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Body,
+        type_: type[T] | None = None,
+        **options: Unpack[WriteOptions],
+    ) -> T | None:
+        """Replace an object; a resourceVersion in ``body`` makes a lost race a Conflict."""
+        call = _Call("update", "PUT", resource, namespace, name, _encode(body))
+        return cast("T | None", await self._send(call, type_, options))
+
+    @overload
+    async def merge_patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Body,
+        type_: type[T],
+        **options: Unpack[WriteOptions],
+    ) -> T: ...
+
+    @overload
+    async def merge_patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Body,
+        type_: None = None,
+        **options: Unpack[WriteOptions],
+    ) -> None: ...
+
+    async def merge_patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Body,
+        type_: type[T] | None = None,
+        **options: Unpack[WriteOptions],
+    ) -> T | None:
+        """Apply an RFC 7396 merge patch: null removes a field, arrays are replaced whole."""
+        call = _Call("patch", "PATCH", resource, namespace, name, _encode(body), _MERGE_PATCH)
+        return cast("T | None", await self._send(call, type_, options))
+
+    @overload
+    async def json_patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Body,
+        type_: type[T],
+        **options: Unpack[WriteOptions],
+    ) -> T: ...
+
+    @overload
+    async def json_patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Body,
+        type_: None = None,
+        **options: Unpack[WriteOptions],
+    ) -> None: ...
+
+    async def json_patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Body,
+        type_: type[T] | None = None,
+        **options: Unpack[WriteOptions],
+    ) -> T | None:
+        """Apply an RFC 6902 patch (a list of operations); a failed ``test`` is an Invalid."""
+        call = _Call("patch", "PATCH", resource, namespace, name, _encode(body), _JSON_PATCH)
+        return cast("T | None", await self._send(call, type_, options))
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: Propagation | None = None,
+        grace_s: int | None = None,
+        **options: Unpack[WriteOptions],
+    ) -> None:
+        """Delete an object.
+
+        With ``uid`` only that very object: one of the same name made later is a Conflict. With
+        ``resource_version`` only as it was then: any write since is a Conflict.
+        """
+        wanted: dict[str, Any] = {}
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        held = {field: value for field, value in preconditions.items() if value is not None}
+        if held:
+            wanted["preconditions"] = held
+        if propagation is not None:
+            wanted["propagationPolicy"] = propagation
+        if grace_s is not None:
+            wanted["gracePeriodSeconds"] = grace_s
+        body = b""
+        if wanted:
+            body = _encode({"kind": "DeleteOptions", "apiVersion": "v1"} | wanted)
+        await self._send(_Call("delete", "DELETE", resource, namespace, name, body), None, options)
+
+    async def _send(self, call: _Call, type_: Any, options: Options | WriteOptions) -> Any:
+        wanted = cast("WriteOptions", options)
+        subresource = wanted.get("subresource")
+        plain = path(call.resource, call.namespace, call.name, subresource)
+        headers = {"Accept": wanted.get("accept", JSON_ACCEPT)}
+        if call.body:
+            headers["Content-Type"] = call.content_type
+        label = self._label(call.verb, call.resource, subresource)
+        if call.verb == "create" and call.namespace:
+            self.ending.enter(call.namespace)
+        response = await self.transport.request(
+            call.method,
+            self._target(call, plain, wanted),
+            body=call.body,
+            headers=headers,
+            timeout_s=wanted.get("timeout_s", self._timeout_s),
+            lane=wanted.get("lane", Lane.BACKGROUND),
+            label=label,
+            max_body_bytes=wanted.get("max_body_bytes"),
+        )
+        if response.status >= 300:
+            refusal = errors.from_response(
+                response.status,
+                response.body,
+                response.headers,
+                verb=call.verb,
+                resource=label.resource,
+                namespace=(call.namespace or "") if call.resource.namespaced else "",
+                name=call.name or "",
+                path=plain,
+            )
+            if call.verb == "create" and isinstance(refusal, errors.Forbidden):
+                self.ending.remember(call.namespace or "", refusal)
+            raise refusal
+        if call.verb == "create":
+            self.ending.forget(call.namespace or "")
+        if (writes := WRITES.get()) is not None and call.method != "GET":
+            writes.append(f"{call.verb} {call.resource.plural}")
+        return self._decode(response, type_, label)
+
+    def _target(self, call: _Call, plain: str, wanted: WriteOptions) -> str:
+        query = {key: value for key, value in (call.query or {}).items() if value is not None}
+        if call.method not in ("GET", "DELETE"):
+            manager = wanted.get("field_manager", self._field_manager)
+            if manager is not None:
+                query["fieldManager"] = manager
+        if wanted.get("dry_run"):
+            query["dryRun"] = "All"
+        return f"{plain}?{urlencode(query)}" if query else plain
+
+    def _label(self, verb: str, resource: Resource, subresource: str | None) -> Label:
+        key = (verb, resource.group, resource.plural, subresource)
+        label = self._labels.get(key)
+        if label is None:
+            name = resource.qualified
+            label = Label(verb, f"{name}/{subresource}" if subresource else name)
+            self._labels[key] = label
+        return label
+
+    def _decode(self, response: Response, type_: Any, label: Label) -> Any:
+        if type_ is None:
+            return None
+        if type_ is bytes:
+            return response.body
+        decoder = self._decoders.get(type_)
+        if decoder is None:
+            decoder = self._decoders[type_] = msgspec.json.Decoder(type_)
+        try:
+            return decoder.decode(response.body)
+        except ODD as problem:
+            raise errors.DecodeFault(
+                f"{label.verb} {label.resource}: the answer is not a {type_!r}: {problem}"
+            ) from problem
+
+
+class _Call(msgspec.Struct, frozen=True, gc=False):
+    """What distinguishes one request from another."""
+
+    verb: str
+    method: str
+    resource: Resource
+    namespace: str | None
+    name: str | None
+    body: bytes = b""
+    content_type: str = _JSON
+    query: dict[str, str | None] | None = None
+
+
+def _encode(body: Body) -> bytes:
+    return body if isinstance(body, bytes) else msgspec.json.encode(body)

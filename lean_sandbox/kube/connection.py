@@ -1,0 +1,100 @@
+"""Where the API server is and how to prove to it who we are: what ``config.load`` returns."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from lean_sandbox.kube.auth import Auth, NoAuth
+from lean_sandbox.kube.errors import ConfigError
+
+__all__ = ["Connection", "ServerAddress", "parse_server"]
+
+
+_LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}", re.ASCII)
+
+
+class ServerAddress(msgspec.Struct, frozen=True):
+    """A server URL taken apart.
+
+    ``host`` is without brackets, ``authority`` is what goes into the Host header, ``base_path`` has
+    no slash at its end ("" when the URL has no path).
+    """
+
+    host: str
+    port: int
+    tls: bool
+    authority: str
+    base_path: str
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody on the way can read along: TLS, or this very machine."""
+        return self.tls or self.host in ("localhost", "::1") or bool(_LOOPBACK.fullmatch(self.host))
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """Everything a transport needs to reach one API server.
+
+    ``ssl_context`` is None for plain HTTP. ``tls_server_name`` replaces the URL's host in the check
+    of the server's certificate. ``source`` says in words where the settings came from.
+    """
+
+    server: str
+    ssl_context: ssl.SSLContext | None = None
+    auth: Auth = msgspec.field(default_factory=NoAuth)
+    namespace: str = "default"
+    tls_server_name: str | None = None
+    source: str = ""
+    #: Whether these are the settings of a Pod's service account.
+    in_cluster: bool = False
+
+    @property
+    def address(self) -> ServerAddress:
+        """The server URL taken apart. Raises ConfigError when it is not one."""
+        return parse_server(self.server, source=self.source)
+
+
+def parse_server(server: str, *, source: str = "") -> ServerAddress:
+    """Take a server URL apart: ``https://host[:port][/base]``, IPv6 hosts in brackets.
+
+    Raises ConfigError for other schemes, user names in the URL, queries and impossible ports.
+    """
+
+    def wrong(problem: str) -> ConfigError:
+        return ConfigError(
+            # What stands before an @ may be a password.
+            f"server {re.sub('//.*@', '//...@', server)!r} {problem}",
+            source=source,
+            field="cluster.server",
+            way_out="give a URL such as https://host:6443",
+        )
+
+    try:
+        url = urlsplit(server)
+        port = url.port
+    except ValueError as problem:
+        raise wrong(f"is not a URL ({problem})") from problem
+    if url.scheme not in ("http", "https"):
+        raise wrong("does not begin with https:// or http://")
+    if not url.hostname or url.username is not None or url.query or url.fragment:
+        raise wrong("is not of the form https://host:port/base")
+    if not server.isascii() or not server.isprintable() or " " in server:
+        raise wrong("contains characters that a URL cannot have")
+    tls = url.scheme == "https"
+    # A zone index (fe80::1%25eth0) is escaped in a URL, is meant for the resolver, and never sent.
+    host = unquote(url.hostname)
+    plain = host.partition("%")[0]
+    authority = f"[{plain}]" if ":" in plain else plain
+    if port is not None:
+        authority = f"{authority}:{port}"
+    return ServerAddress(
+        host=host,
+        port=port or (443 if tls else 80),
+        tls=tls,
+        authority=authority,
+        base_path=url.path.rstrip("/"),
+    )

@@ -1,0 +1,335 @@
+"""Events (``events.k8s.io/v1``) about what the controllers did, off the path of the work.
+
+:meth:`EventRecorder.emit` never blocks, never raises and makes no request: it appends to a bounded
+queue which :meth:`EventRecorder.run` empties, one request at a time, in the BACKGROUND lane.
+
+* Repeats (same regarding and related object, type, reason, action) within 6 minutes of the last one
+  become a series of the first event: ``series.count`` and ``series.lastObservedTime`` by one merge
+  patch. Patches of one series are at least :data:`SERIES_INTERVAL_S` apart, the first one excepted.
+* A full queue drops the event that waited longest; a series loses nothing but a patch.
+* An answer that takes much longer than the quickest one tells of a crowd at the server. The next
+  event then waits the longer (:class:`Pace`), so that what others wait for comes first; a queue
+  that is closed is emptied without waiting.
+* Failures are counted by the class of the error and forgotten: an event is not worth a retry. One
+  refused because its namespace is being deleted is counted apart, for it is to be expected.
+
+Rules of the API that are kept here, so that the server does not refuse an event: it lives in the
+namespace of its regarding object ("default" for those without one), the note has at most 1024
+bytes, reason, action and reporting instance at most 128 characters, a series counts from 2.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any, Literal
+
+import anyio
+import msgspec
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import METADATA_ACCEPT, Client
+from lean_sandbox.kube.errors import ControlPlaneError, Forbidden, NotFound
+from lean_sandbox.kube.limits import Lane
+from lean_sandbox.kube.resources import EVENTS
+from lean_sandbox.kube.wire import ObjectReference
+from lean_sandbox.model.times import format_micro_time
+
+__all__ = ["EventRecorder", "EventStatistics", "EventType", "ObjectReference", "Pace"]
+
+EventType = Literal["Normal", "Warning"]
+
+#: Repeats that come later begin a new event; the reference recorder uses the same time.
+SERIES_WINDOW_S = 360.0
+SERIES_INTERVAL_S = 60.0
+# An answer that takes more than twice the quickest one is late. The next event waits so many times
+# longer than it was late: under load an event is posted about every tenth of a second.
+_STANDS_BACK = 20.0
+_LONGEST_REST_S = 1.0
+# What was quick becomes doubtful: by a half in 200 answers.
+_DOUBT = 1.002
+_NOTE_LIMIT_BYTES = 1024
+_FIELD_LIMIT_CHARACTERS = 128
+#: 253 for a name, less the dot and 16 digits.
+_NAME_LIMIT_CHARACTERS = 236
+
+
+class EventStatistics(msgspec.Struct, frozen=True, gc=False):
+    """A snapshot of a recorder's counters.
+
+    ``emitted`` = ``posted`` + ``folded`` + ``dropped`` + ``failed`` + ``terminating`` + those that
+    wait. ``patched`` counts requests, not events; ``patch_failed`` those of them that failed.
+    """
+
+    emitted: int
+    posted: int
+    folded: int
+    patched: int
+    dropped: int
+    failed: int
+    terminating: int
+    patch_failed: int
+    waiting: int
+    failures: dict[str, int]
+
+
+class Pace:
+    """How long to rest between events, by how long the server takes to answer them."""
+
+    def __init__(self) -> None:
+        self._quickest_s = math.inf
+
+    def rest_s(self, took_s: float) -> float:
+        """Return how long to rest after an answer that took so long; 0 unless it was late."""
+        self._quickest_s = min(took_s, self._quickest_s * _DOUBT)
+        late_s = max(0.0, took_s - 2.0 * self._quickest_s)
+        return min(_STANDS_BACK * late_s, _LONGEST_REST_S)
+
+
+class _Waiting(msgspec.Struct, frozen=True, gc=False):
+    """An event that is not posted yet; type, reason and action are in its key."""
+
+    name: str
+    namespace: str
+    time: str
+    note: str
+    regarding: ObjectReference
+    related: ObjectReference | None
+
+
+class _Series:
+    """One kind of event about one object; the first of it is, or will be, an Event."""
+
+    __slots__ = ("count", "last_at", "name", "namespace", "next_patch_at", "observed")
+
+    def __init__(self, name: str, namespace: str, now: float) -> None:
+        self.name = name
+        self.namespace = namespace
+        self.count = 1
+        self.last_at = now
+        self.next_patch_at = 0.0
+        self.observed = ""
+
+
+_Key = tuple[ObjectReference, ObjectReference | None, str, str, str]
+
+
+class EventRecorder:
+    """Records events for one controller; :meth:`run` belongs into a task group."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        reporting_controller: str,
+        instance: str,
+        *,
+        capacity: int = 4000,
+        max_series: int = 1000,
+        timeout_s: float = 10.0,
+        random_hex: Callable[[], str] = lambda: os.urandom(8).hex(),
+    ) -> None:
+        """``capacity`` bounds the queue, ``max_series`` the remembered events.
+
+        ``random_hex`` gives the 16 digits that end an event's name.
+        """
+        self._client = client
+        self._clock = clock
+        self._controller = reporting_controller
+        self._instance = instance[:_FIELD_LIMIT_CHARACTERS]
+        self._capacity = capacity
+        self._max_series = max_series
+        self._timeout_s = timeout_s
+        self._random_hex = random_hex
+        self._queue: deque[tuple[_Key, _Waiting]] = deque()
+        self._pace = Pace()
+        self._series: OrderedDict[_Key, _Series] = OrderedDict()
+        self._due: dict[_Key, _Series] = {}
+        self._wake = anyio.Event()
+        self._closing = anyio.Event()
+        self._emitted = self._posted = self._folded = self._patched = 0
+        self._dropped = self._failed = self._terminating = self._patch_failed = 0
+        self._failures: dict[str, int] = {}
+
+    def emit(
+        self,
+        regarding: ObjectReference,
+        type_: EventType,
+        reason: str,
+        action: str,
+        note: str,
+        related: ObjectReference | None = None,
+    ) -> None:
+        """Queue one event. Makes no request and never raises."""
+        self._emitted += 1
+        if self._closing.is_set():
+            self._dropped += 1
+            return
+        now = self._clock.monotonic()
+        # The version of the object is not part of what happened to it.
+        key = (_identity(regarding), related and _identity(related), type_, reason, action)
+        series = self._series.get(key)
+        if series is not None and now - series.last_at < SERIES_WINDOW_S:
+            self._fold(key, series, now)
+        else:
+            self._append(key, regarding, related, note, now)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Post what is queued until :meth:`close` and then what is left of it."""
+        while True:
+            if self._queue:
+                key, event = self._queue.popleft()
+                began = self._clock.monotonic()
+                await self._post(key, event)
+                rest_s = self._pace.rest_s(self._clock.monotonic() - began)
+                if rest_s > 0.0:
+                    await self._clock.wait(self._closing, rest_s)
+                continue
+            key_due, delay_s = self._next_patch()
+            if key_due is not None and (delay_s <= 0 or self._closing.is_set()):
+                await self._patch(key_due)
+                continue
+            if self._closing.is_set():
+                return
+            self._wake = anyio.Event()
+            await self._clock.wait(self._wake, delay_s if key_due is not None else None)
+
+    def close(self) -> None:
+        """Take no more events and let :meth:`run` return once the queue is empty."""
+        self._closing.set()
+        self._wake.set()
+
+    def statistics(self) -> EventStatistics:
+        """Return a snapshot of the counters."""
+        return EventStatistics(
+            emitted=self._emitted,
+            posted=self._posted,
+            folded=self._folded,
+            patched=self._patched,
+            dropped=self._dropped,
+            failed=self._failed,
+            terminating=self._terminating,
+            patch_failed=self._patch_failed,
+            waiting=len(self._queue),
+            failures=dict(self._failures),
+        )
+
+    def _fold(self, key: _Key, series: _Series, now: float) -> None:
+        self._folded += 1
+        series.count += 1
+        series.last_at = now
+        series.observed = format_micro_time(self._clock.now())
+        self._due[key] = series
+
+    def _append(
+        self,
+        key: _Key,
+        regarding: ObjectReference,
+        related: ObjectReference | None,
+        note: str,
+        now: float,
+    ) -> None:
+        namespace = regarding.namespace or "default"
+        name = f"{regarding.name[:_NAME_LIMIT_CHARACTERS]}.{self._random_hex()}"
+        event = _Waiting(
+            name=name,
+            namespace=namespace,
+            time=format_micro_time(self._clock.now()),
+            note=note.encode()[:_NOTE_LIMIT_BYTES].decode("utf-8", "ignore"),
+            regarding=regarding,
+            related=related,
+        )
+        if len(self._queue) >= self._capacity:
+            dropped, _ = self._queue.popleft()
+            self._forget(dropped)
+            self._dropped += 1
+        self._forget(key)
+        self._series[key] = _Series(name, namespace, now)
+        if len(self._series) > self._max_series:
+            oldest = next(iter(self._series))
+            self._forget(oldest)
+        self._queue.append((key, event))
+
+    def _forget(self, key: _Key) -> None:
+        self._series.pop(key, None)
+        self._due.pop(key, None)
+
+    def _next_patch(self) -> tuple[_Key | None, float]:
+        if not self._due:
+            return None, 0.0
+        key = min(self._due, key=lambda each: self._due[each].next_patch_at)
+        return key, self._due[key].next_patch_at - self._clock.monotonic()
+
+    def _body(self, key: _Key, event: _Waiting) -> dict[str, Any]:
+        body = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": event.name, "namespace": event.namespace},
+            "eventTime": event.time,
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "type": key[2],
+            "reason": key[3][:_FIELD_LIMIT_CHARACTERS],
+            "action": key[4][:_FIELD_LIMIT_CHARACTERS],
+            "note": event.note,
+            "regarding": event.regarding,
+        }
+        if event.related is not None:
+            body["related"] = event.related
+        return body
+
+    async def _post(self, key: _Key, event: _Waiting) -> None:
+        try:
+            await self._client.create(
+                EVENTS,
+                event.namespace,
+                self._body(key, event),
+                lane=Lane.BACKGROUND,
+                timeout_s=self._timeout_s,
+                accept=METADATA_ACCEPT,
+            )
+        except ControlPlaneError as problem:
+            if isinstance(problem, Forbidden) and problem.namespace_terminating:
+                self._terminating += 1
+            else:
+                self._failed += 1
+                self._count(problem)
+            self._forget(key)
+            return
+        self._posted += 1
+
+    async def _patch(self, key: _Key) -> None:
+        series = self._due.pop(key)
+        series.next_patch_at = self._clock.monotonic() + SERIES_INTERVAL_S
+        body = {"series": {"count": series.count, "lastObservedTime": series.observed}}
+        try:
+            await self._client.merge_patch(
+                EVENTS,
+                series.namespace,
+                series.name,
+                body,
+                lane=Lane.BACKGROUND,
+                timeout_s=self._timeout_s,
+                accept=METADATA_ACCEPT,
+            )
+        except ControlPlaneError as problem:
+            self._patch_failed += 1
+            self._count(problem)
+            if isinstance(problem, NotFound):
+                # Events live for an hour or so: the next one of the kind is a new event.
+                self._forget(key)
+            return
+        self._patched += 1
+
+    def _count(self, problem: ControlPlaneError) -> None:
+        name = type(problem).__name__
+        self._failures[name] = self._failures.get(name, 0) + 1
+
+
+def _identity(reference: ObjectReference) -> ObjectReference:
+    if not reference.resourceVersion:
+        return reference
+    return msgspec.structs.replace(reference, resourceVersion="")

@@ -1,0 +1,131 @@
+"""The API resources this program speaks to, and the paths they live at.
+
+Declared here and not taken from lightkube, because importing any of its resource classes costs
+about 8 MiB of resident memory (its package pulls in the HTTP library and every model); a test
+proves these equal to lightkube's own declarations.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from lean_sandbox.kube.errors import NotFound
+from lean_sandbox.model.names import is_object_name
+
+__all__ = [
+    "CONFIGMAPS",
+    "CRDS",
+    "DEPLOYMENTS",
+    "EVENTS",
+    "LEASES",
+    "NAMESPACES",
+    "NETWORKPOLICIES",
+    "NODES",
+    "PODS",
+    "PVCS",
+    "SANDBOXCLAIMS",
+    "SANDBOXES",
+    "SANDBOXTEMPLATES",
+    "SANDBOXWARMPOOLS",
+    "SERVICES",
+    "Resource",
+    "path",
+]
+
+
+class Resource(msgspec.Struct, frozen=True, gc=False):
+    """A resource type: ``group`` is "" for the core API, ``plural`` is its name in paths."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """The ``apiVersion`` of its objects: ``v1`` or ``group/version``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified(self) -> str:
+        """The name RBAC and people use: ``pods`` or ``sandboxes.agents.x-k8s.io``."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def root(self) -> str:
+        """The path of its API group: ``/api/v1`` or ``/apis/group/version``."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether a CustomResourceDefinition has to be applied before it is served."""
+        return self.group in (_AGENTS, _EXTENSIONS)
+
+
+_AGENTS = "agents.x-k8s.io"
+_EXTENSIONS = "extensions.agents.x-k8s.io"
+
+SANDBOXES = Resource(_AGENTS, "v1beta1", "sandboxes", "Sandbox")
+SANDBOXCLAIMS = Resource(_EXTENSIONS, "v1beta1", "sandboxclaims", "SandboxClaim")
+SANDBOXTEMPLATES = Resource(_EXTENSIONS, "v1beta1", "sandboxtemplates", "SandboxTemplate")
+SANDBOXWARMPOOLS = Resource(_EXTENSIONS, "v1beta1", "sandboxwarmpools", "SandboxWarmPool")
+PODS = Resource("", "v1", "pods", "Pod")
+SERVICES = Resource("", "v1", "services", "Service")
+PVCS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+NETWORKPOLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+CRDS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+)
+
+
+# Of an impossible name, in the message of the error.
+_SHOWN = 64
+
+
+def _segment(value: str, what: str, resource: Resource) -> str:
+    # A name may come from another object's spec, so from a user. An empty one would turn a request
+    # for one object into one for the whole collection; servers decode a segment before they route,
+    # so that a slash, quoted or not, would lead to a subresource such as a proxy into a Pod.
+    if not is_object_name(value):
+        raise NotFound(
+            404,
+            reason="NotFound",
+            message=f"{value[:_SHOWN]!r} cannot be the {what} of an object; the request was not"
+            " sent",
+            resource=resource.qualified,
+        )
+    return value
+
+
+def path(
+    resource: Resource,
+    namespace: str | None = None,
+    name: str | None = None,
+    subresource: str | None = None,
+) -> str:
+    """Return the path of a collection (``name`` None) or of one object or its subresource.
+
+    ``namespace`` None means all namespaces, or a cluster-scoped resource, for which it is ignored.
+    Raises :class:`~lean_sandbox.kube.errors.NotFound` for names that no object can have: all but
+    DNS subdomains of at most 253 characters.
+    """
+    parts = [resource.root]
+    if resource.namespaced and namespace is not None:
+        parts += ("namespaces", _segment(namespace, "namespace", resource))
+    parts.append(resource.plural)
+    if name is not None:
+        parts.append(_segment(name, "name", resource))
+        if subresource is not None:
+            parts.append(subresource)
+    return "/".join(parts)

@@ -1,0 +1,1 @@
+"""The definitions of the four kinds, generated from their types."""

@@ -1,0 +1,173 @@
+"""The commands that take the controller's flags: `run` and `config`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lean_sandbox.config.flags import HelpWanted, UsageError
+from lean_sandbox.config.options import flag_of
+from lean_sandbox.config.sources import (
+    CONFIG,
+    Effective,
+    Origin,
+    Remark,
+    effective,
+    scan_flags,
+)
+from lean_sandbox.config.values import BOOLEAN, Form, choice
+from lean_sandbox.kube.errors import NotLeaderError
+from lean_sandbox.manager.exits import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from lean_sandbox.version import about
+
+if TYPE_CHECKING:
+    from lean_sandbox.config.configmap import ConfigMap
+    from lean_sandbox.config.flags import Scanned
+    from lean_sandbox.config.options import Settings
+    from lean_sandbox.kube.kubeconfig import Reader
+
+__all__ = ["config", "run"]
+
+_RUN = """\
+Runs the controller against a cluster. Uses the kubeconfig, or the Pod's service account inside a
+cluster. Stops on SIGINT or SIGTERM after running passes have ended; a second signal stops at once,
+with 1, and so does the loss of the Lease."""
+_CONFIG = """\
+Prints the settings that `lean-sandbox run` would have with the same flags, environment and config
+file, with their units and where each came from: a flag, the environment, a file or the default.
+Asks no server, so what the ConfigMap agent-sandbox-config adds is left out."""
+
+_FILE = Form("FILE", str)
+_OUTPUT = choice("table", "json", "yaml", metavar="FORMAT")
+_EXTRA = {CONFIG: _FILE, "version": BOOLEAN}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the controller until it is stopped; return the exit code. Raises ConfigError."""
+    try:
+        scanned = scan_flags(arguments, _EXTRA)
+        if _wants_version(scanned):
+            return _print_version()
+        return _run(scanned)
+    except (HelpWanted, UsageError) as wanted:
+        return _explain("run", _RUN, wanted)
+
+
+def _run(scanned: Scanned) -> int:
+    from lean_sandbox.kube.kubeconfig import Reading, apart, files_of  # noqa: PLC0415
+
+    found = effective(scanned, os.environ)
+    settings = found.settings
+    context = settings.context or None
+    files = files_of(settings.kubeconfig or None, context, environ=os.environ)
+    # A child reads it while this process imports the rest.
+    reading = Reading(files, context) if files else None
+    try:
+        return _serve(scanned, found, reading or apart)
+    finally:
+        if reading is not None:
+            reading.close()
+
+
+def _serve(scanned: Scanned, found: Effective, read: Reader) -> int:
+    # structlog imports rich for coloured tracebacks where it is installed: 6 MiB that a controller
+    # never uses. None in its place reads as not installed.
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+    import anyio  # noqa: PLC0415
+    import structlog  # noqa: PLC0415
+
+    from lean_sandbox import log  # noqa: PLC0415
+    from lean_sandbox.manager.serving import run_until_signalled  # noqa: PLC0415
+
+    settings = found.settings
+    log.configure(settings.log_level, settings.log_format)
+    logger = structlog.get_logger("config")
+    for remark in found.remarks:
+        logger.warning("flag_doubtful", **_fields(remark))
+
+    def tune(config_map: ConfigMap) -> Settings:
+        tuned = effective(scanned, os.environ, config_map=config_map)
+        log.configure(tuned.settings.log_level, tuned.settings.log_format)
+        for remark in tuned.remarks:
+            if remark not in found.remarks:
+                logger.warning("flag_doubtful", **_fields(remark))
+        used = sorted(
+            flag_of(name)
+            for name, place in tuned.places.items()
+            if place.origin is Origin.CONFIG_MAP
+        )
+        logger.info("config_map_read", source=config_map.name, flags=used)
+        return tuned.settings
+
+    try:
+        return EXIT_OK if anyio.run(run_until_signalled, settings, read, tune) else EXIT_FAILED
+    except NotLeaderError:
+        # The log has said why; what starts the process anew lets it contend again.
+        return EXIT_FAILED
+
+
+def config(arguments: Sequence[str]) -> int:
+    """Print the effective settings; return the exit code. Raises ConfigError."""
+    own = {"output": _OUTPUT, "o": _OUTPUT}
+    flags = {"-o, --output FORMAT": "table, json, or yaml: a config file (default: table)"}
+    try:
+        scanned = scan_flags(arguments, {**_EXTRA, **own})
+        if _wants_version(scanned):
+            return _print_version()
+        form = "table"
+        for flag in scanned.flags:
+            if flag.name in own:
+                form = _output(flag.text)
+        found = effective(scanned, os.environ)
+    except (HelpWanted, UsageError) as wanted:
+        return _explain("config", _CONFIG, wanted, flags)
+    from lean_sandbox.config.report import WRITERS  # noqa: PLC0415
+
+    sys.stdout.write(WRITERS[form](found))
+    for remark in found.remarks:
+        told = ": ".join(filter(None, (remark.flag, remark.place, remark.why)))
+        print(f"lean-sandbox: warning: {told}", file=sys.stderr)  # noqa: T201
+    return EXIT_OK
+
+
+def _output(text: str) -> str:
+    try:
+        form: str = _OUTPUT.parse(text)
+    except ValueError as error:
+        raise UsageError(f"--output: {text!r} is not valid: {error}") from error
+    return form
+
+
+def _fields(remark: Remark) -> dict[str, str]:
+    place = {"source": remark.place} if remark.place else {}
+    return {"flag": remark.flag, **place, "why": remark.why}
+
+
+def _wants_version(scanned: Scanned) -> bool:
+    texts = [flag.text for flag in scanned.flags if flag.name == "version"]
+    try:
+        return bool(texts) and bool(BOOLEAN.parse(texts[-1]))
+    except ValueError as error:
+        raise UsageError(f"--version: {texts[-1]!r} is not valid: {error}") from error
+
+
+def _print_version() -> int:
+    print(about())  # noqa: T201
+    return EXIT_OK
+
+
+def _explain(
+    command: str, summary: str, wanted: HelpWanted | UsageError, own: dict[str, str] | None = None
+) -> int:
+    """Print the help that was asked for, or what is wrong and the way to the help."""
+    if isinstance(wanted, UsageError):
+        print(f"usage: lean-sandbox {command} [flags]", file=sys.stderr)  # noqa: T201
+        print(f"lean-sandbox {command}: {wanted}", file=sys.stderr)  # noqa: T201
+        return EXIT_USAGE
+    from lean_sandbox.config.help import help_text  # noqa: PLC0415
+
+    version = {"--version": "print the version and exit"}
+    sys.stdout.write(help_text(command, summary, {**(own or {}), **version}))
+    return EXIT_OK

@@ -1,0 +1,229 @@
+"""The wiring of the extension controllers: claims, templates and pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.config.options import Settings
+from lean_sandbox.controllers.blueprints import Blueprints
+from lean_sandbox.controllers.claim.binder import Wakes
+from lean_sandbox.controllers.claim.controller import (
+    ClaimController,
+    ClaimOptions,
+    member_of,
+)
+from lean_sandbox.controllers.sandbox.controller import SandboxController
+from lean_sandbox.controllers.template import TemplateController
+from lean_sandbox.controllers.warmpool.controller import PoolController
+from lean_sandbox.controllers.warmpool.reconciler import PoolOptions
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.events import EventRecorder
+from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
+from lean_sandbox.runtime.queue import WorkQueue
+from lean_sandbox.runtime.standback import StandBack
+from lean_sandbox.runtime.tracing import Tracing
+from lean_sandbox.runtime.workers import Dispatcher, WorkerStatistics
+from lean_sandbox.watch.cache import Intake, intake_timing
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
+from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.resources import extension_kinds as kinds
+from lean_sandbox.watch.store import Key, Store
+
+__all__ = ["Extensions"]
+
+# How long refilling and housekeeping stand back for claims at most.
+_LONGEST_STAND_BACK_S = 2.0
+
+
+class Extensions:
+    """The three extension controllers, joined to each other and to the Sandbox controller."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        sandboxes: SandboxController,
+        settings: Settings,
+        *,
+        clock: Clock,
+        uniform: Callable[[], float],
+        claim_recorder: EventRecorder | None,
+        pool_recorder: EventRecorder | None,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self.caches = ExtensionCaches()
+        self._sandboxes = sandboxes
+        sandboxes.stand_back = StandBack(
+            lambda: self.claims.is_busy, clock, longest_s=_LONGEST_STAND_BACK_S
+        )
+        blueprints = Blueprints(client, self.caches, clock, timeout_s=settings.request_timeout)
+        self.claims = ClaimController(
+            client,
+            caches,
+            self.caches,
+            blueprints,
+            Wakes(sandbox=sandboxes.look_after, launch=self.launch, pool=self._wake_pool),
+            clock=clock,
+            options=_claim_options(settings),
+            recorder=claim_recorder,
+            tracing=tracing,
+        )
+        sandboxes.is_awaited = self.claims.waits_for
+        self.pools = PoolController(
+            client,
+            caches,
+            self.caches,
+            blueprints,
+            clock=clock,
+            uniform=uniform,
+            options=_pool_options(settings),
+            claims_are_waiting=lambda: self.claims.is_busy,
+            neighbours=self,
+            recorder=pool_recorder,
+        )
+        self.templates = TemplateController(
+            client,
+            self.caches.templates,
+            self.caches.policies,
+            policy_there=self._policy_there,
+            clock=clock,
+            # The reference takes none for one here, and refuses it everywhere else.
+            workers=max(1, settings.sandbox_template_concurrent_workers),
+            timeout_s=settings.request_timeout,
+        )
+        timing = intake_timing(clock, settings.request_timeout)
+        self.intakes = ExtensionIntakes(
+            claims=Intake(kinds.claims(), self.caches.claims, self.claims.on_claim, **timing),
+            pools=Intake(
+                kinds.pools(),
+                self.caches.pools,
+                self.pools.on_pool,
+                self.claims.on_pool,
+                **timing,
+            ),
+            templates=Intake(
+                kinds.templates(),
+                self.caches.templates,
+                self.templates.on_template,
+                self.pools.on_template,
+                self.claims.on_template,
+                **timing,
+            ),
+            policies=Intake(
+                kinds.policies(), self.caches.policies, self.templates.on_policy, **timing
+            ),
+        )
+
+    def connect(self, sandboxes: Intake[SandboxEntry]) -> None:
+        """Take the intake of the Sandboxes, which needs this object's handlers to be built."""
+        self.claims.connect(self.intakes, sandboxes)
+        self.pools.connect(self.intakes, sandboxes)
+        self.templates.connect(self.intakes.templates, self.intakes.policies)
+
+    @property
+    def all_intakes(self) -> tuple[Intake[Any], ...]:
+        """The intakes of the kinds that are watched for the extensions."""
+        own = self.intakes
+        return own.templates, own.pools, own.claims, own.policies
+
+    @property
+    def dispatchers(self) -> tuple[Dispatcher[Key], ...]:
+        """Everything that runs passes."""
+        return (
+            self.claims.dispatcher,
+            self.pools.dispatcher,
+            self.templates.dispatcher,
+            self.claims.annotator.dispatcher,
+        )
+
+    @property
+    def queues(self) -> dict[str, WorkQueue[Key]]:
+        """The work queues by the name of their controller."""
+        return {
+            "sandboxclaim": self.claims.queue,
+            "sandboxwarmpool": self.pools.queue,
+            "sandboxtemplate": self.templates.queue,
+            "claim-annotations": self.claims.annotator.queue,
+        }
+
+    @property
+    def stores(self) -> dict[str, Store[Any]]:
+        """What the controllers look at, by their names."""
+        return {
+            "sandboxclaim": self.caches.claims,
+            "sandboxwarmpool": self.caches.pools,
+            "sandboxtemplate": self.caches.templates,
+        }
+
+    def worker_statistics(self) -> dict[str, WorkerStatistics]:
+        """Return the counters of the passes by the name of their controller."""
+        return {
+            "sandboxclaim": self.claims.dispatcher.statistics(),
+            "sandboxwarmpool": self.pools.dispatcher.statistics(),
+            "sandboxtemplate": self.templates.dispatcher.statistics(),
+            "claim-annotations": self.claims.annotator.dispatcher.statistics(),
+        }
+
+    # -- what concerns all three -----------------------------------------------------------------
+
+    @property
+    def on_sandbox(self) -> tuple[Callable[[Notice[SandboxEntry]], None], ...]:
+        """The handlers of changes of Sandboxes."""
+        return self.claims.on_sandbox, self.pools.on_sandbox
+
+    def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
+        """Hand on a status that our own Sandbox controller wrote, which comes as no event."""
+        self.claims.on_status(entry, old, new)
+        self.pools.on_status(entry)
+
+    def launch(self, sandbox: Key, whole: Sandbox | None = None) -> None:
+        """Have the Sandbox controller look at a Sandbox that an extension made or changed."""
+        self._sandboxes.launch(sandbox, whole)
+
+    def withhold(self, key: Key, uid: str) -> None:
+        """Let no claim take a member that its pool is about to delete."""
+        self.claims.warm.forget(key, uid)
+
+    def offer(self, entry: SandboxEntry) -> None:
+        """Let claims take a member, if it is one that can be taken."""
+        member = member_of(entry)
+        if member is not None:
+            self.claims.warm.offer(member)
+
+    def _policy_there(self, template: Key) -> None:
+        """Wake who has waited for the NetworkPolicy of a template."""
+        self.claims.on_policy_there(template)
+        self.pools.on_policy_there(template)
+
+    def _wake_pool(self, pool: Key) -> None:
+        self.pools.wake(pool)
+
+
+def _claim_options(settings: Settings) -> ClaimOptions:
+    return ClaimOptions(
+        workers=settings.sandbox_claim_concurrent_workers,
+        allowed_label_domains=settings.allowed_label_domains,
+        candidate_grace_s=settings.sandbox_claim_warm_candidate_grace_period,
+        observes=not settings.disable_claim_observability_annotations,
+        request_timeout_s=settings.request_timeout,
+        pass_deadline_s=settings.reconcile_deadline,
+        shutdown_grace_s=settings.shutdown_grace,
+    )
+
+
+def _pool_options(settings: Settings) -> PoolOptions:
+    return PoolOptions(
+        workers=settings.sandbox_warm_pool_concurrent_workers,
+        max_batch_size=settings.sandbox_warm_pool_max_batch_size,
+        replenish_delay_s=settings.sandbox_warm_pool_replenish_delay,
+        max_refill_rate=settings.sandbox_warm_pool_max_refill_rate,
+        readiness_grace_s=settings.sandbox_warm_pool_readiness_grace_period,
+        unschedulable_recheck_s=settings.sandbox_warm_pool_unschedulable_recheck_interval,
+        eviction=settings.enable_warm_pool_eviction,
+        status_window_s=settings.sandbox_status_window,
+        request_timeout_s=settings.request_timeout,
+    )

@@ -1,0 +1,397 @@
+"""Leader election on a Lease, after the rules of Kubernetes' own client (client-go).
+
+Both can contend for one Lease. The rules:
+
+* Whoever finds no Lease creates it; whoever finds one that nobody holds, or that has expired, takes
+  it over. Every write is a PUT at the version that was read, so that one of several wins.
+* A Lease has expired when its record has not changed for ``leaseDurationSeconds`` *since we first
+  saw it so, on our own monotonic clock*. Times in the record are for people: clocks of two machines
+  are never compared, and wall clocks may jump.
+* The holder renews every ``retry_s``, and twice as often while that fails, with one PUT and no
+  read. It leads until ``renew_deadline_s``
+  after it *sent* the last renewal that succeeded, which others have seen no earlier than that and
+  respect for ``duration_s``. So no two lead at once while no clock runs faster than another by more
+  than the ratio of the two (3 to 2), the tolerance that client-go names for the same settings.
+* Leadership ends by the clock, not by a task that has to get its turn: :meth:`Elector.fence` looks
+  at the clock before each write, and a process that was stopped for a minute writes nothing when it
+  goes on. What is lost is not contended for again: the process ends and begins anew.
+* On a graceful end the holder is removed and the duration set to one second, once nothing is
+  written any more. A Lease that was lost is left to expire: that time is for requests which were on
+  their way.
+
+PUT and not a patch, because access rules and flow schemas for Leases know get, create and update
+(spec, 5.1); what else the Lease holds goes back as it came.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import anyio
+import structlog
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import METADATA_ACCEPT, Client
+from lean_sandbox.kube.errors import (
+    Conflict,
+    ControlPlaneError,
+    NotFound,
+    NotLeaderError,
+    RequestTimeout,
+)
+from lean_sandbox.kube.events import EventRecorder
+from lean_sandbox.kube.limits import Lane
+from lean_sandbox.kube.resources import LEASES
+from lean_sandbox.kube.wire import ObjectReference, PartialObject
+from lean_sandbox.manager import metrics_sources as sources
+from lean_sandbox.manager.lease import (
+    LEASE_NAME,
+    Json,
+    LeaseTimes,
+    Stamps,
+    first_spec,
+    held_spec,
+    holder_of,
+    new_lease,
+    record_of,
+    released_spec,
+    respected_s,
+    written,
+)
+from lean_sandbox.metrics import families
+from lean_sandbox.metrics.registry import Exposition
+
+__all__ = ["LEASE_NAME", "Elector"]
+
+# A standby asks up to this share sooner than its period, so that several do not ask in step.
+_JITTER: Final = 0.1
+# How long a release waits for its Event.
+_FAREWELL_S: Final = 1.0
+_NEVER: Final = float("-inf")
+
+_log = structlog.get_logger("leader")
+
+
+class Elector:
+    """Contends for a Lease and holds it.
+
+    ``acquired`` is set when this process begins to lead, ``lost`` when it has ceased to without
+    meaning to; ``loss`` then says why. :meth:`run` goes into a task group.
+
+    Requests: a standby makes one GET each ``retry_s``, a holder one PUT. ``client`` should have
+    connections and slots of its own, for a renewal must not wait behind the work it allows.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str,
+        identity: str,
+        clock: Clock,
+        uniform: Callable[[], float] = random.random,
+        times: LeaseTimes | None = None,
+        recorder: EventRecorder | None = None,
+        lease: str = LEASE_NAME,
+        scope: str = "",
+    ) -> None:
+        """``identity`` is unique to this process, ``uniform`` gives numbers in [0, 1).
+
+        ``scope`` says in words what the process serves, empty for everything; it stands behind the
+        identity in the Lease, so that replicas that serve something else are told of.
+
+        ``recorder``, which nobody else may run, gets an Event about each change.
+        """
+        self.client = client
+        self.namespace = namespace
+        self.lease = lease
+        self.scope = scope
+        self.identity = f"{identity} {scope}" if scope else identity
+        self.acquired = anyio.Event()
+        self.lost = anyio.Event()
+        self.loss: NotLeaderError | None = None
+        #: What the last attempt failed with, ``None`` when it went well.
+        self.problem: ControlPlaneError | None = None
+        self.recorder = recorder
+        self._clock = clock
+        self._uniform = uniform
+        self._times = times or LeaseTimes()
+        self._leads = False
+        self._leads_until = _NEVER
+        self._stops = False
+        self._turn = anyio.Lock()
+        # The Lease as this process wrote it last; None when it has to be read first.
+        self._own: Json | None = None
+        self._seen: tuple[object, ...] | None = None
+        self._seen_at = _NEVER
+        self._expires_at = _NEVER
+        self._holder = ""
+        self._failures: dict[str, int] = {}
+        self._stamps = Stamps(clock)
+        self._told = anyio.Event()
+        self._released = anyio.Event()
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process leads at this moment."""
+        return self._leads and self._clock.monotonic() < self._leads_until
+
+    @property
+    def holder(self) -> str:
+        """Who held the Lease when it was last read or written; "" for nobody."""
+        return self._holder
+
+    def fence(self) -> None:
+        """Raise NotLeaderError unless this process leads at this moment; for a transport."""
+        if not self.is_leader:
+            why = str(self.loss or "this process does not hold the Lease")
+            raise NotLeaderError(f"{why}; the request was not sent")
+
+    def collect(self, into: Exposition) -> None:
+        """Add whether this process leads, and what its requests failed with."""
+        into.one(families.LEADER, int(self.is_leader), self.lease)
+        into.add(
+            families.LEASE_FAILURES,
+            [((error,), number) for error, number in sorted(self._failures.items())],
+        )
+        if self.recorder is not None:
+            sources.recorder(into, "leader-election", self.recorder.statistics())
+
+    async def run(self) -> None:
+        """Contend for the Lease, then keep it; returns once it is lost, or :meth:`release` ran.
+
+        Cancelling it gives nothing up: the Lease then expires.
+        """
+        _log.info("contending", lease=self.lease, namespace=self.namespace, identity=self.identity)
+        if not await self._acquire():
+            return
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._tell)
+            group.start_soon(self._end_in_time, group.cancel_scope)
+            await self._keep()
+            group.cancel_scope.cancel()
+
+    async def release(self) -> None:
+        """Give the Lease up so that another can take it at once; from now on nothing is written.
+
+        Makes at most one PUT and, with a recorder, one POST before it. Does nothing for a process
+        that does not lead. A failure is logged and counted: the Lease then expires.
+        """
+        self._stops = True
+        try:
+            async with self._turn:
+                if self.is_leader and self._own is not None:
+                    await self._give_up(self._own)
+        finally:
+            self._released.set()
+
+    async def _give_up(self, lease: Json) -> None:
+        self._leads = False
+        if self.recorder is not None:
+            self._announce("Released", "stopped leading")
+            self.recorder.close()
+            await self._clock.wait(self._told, _FAREWELL_S)
+        spec = released_spec(lease["spec"], self._stamps.next())
+        if await self._within(self._times.attempt_s, lambda: self._replace(lease, spec)):
+            self._holder = ""
+            _log.info("released", lease=self.lease)
+
+    # -- the two loops ---------------------------------------------------------------------------
+
+    async def _acquire(self) -> bool:
+        """Try until this process leads; false when it was told to stop."""
+        times = self._times
+        while not self._stops:
+            began = self._clock.monotonic()
+            await self._try(times.attempt_s)
+            if self._leads:
+                _log.info("leading", lease=self.lease, namespace=self.namespace)
+                self.acquired.set()
+                self._announce("Acquired", "became leader")
+                return True
+            wait_s = times.retry_s * (1.0 - _JITTER * self._uniform())
+            asked_s = getattr(self.problem, "retry_after_s", None) or 0.0
+            next_at = began + max(wait_s, min(asked_s, times.duration_s))
+            now = self._clock.monotonic()
+            if now < self._expires_at:
+                # A holder that has died is succeeded at the moment it may be.
+                next_at = min(next_at, self._expires_at)
+            await self._clock.sleep(next_at - now)
+        return False
+
+    async def _keep(self) -> None:
+        times = self._times
+        began = self._leads_until - times.renew_deadline_s
+        while self.loss is None:
+            pause_s = times.retry_s if self.problem is None else times.retry_s / 2
+            await self._clock.sleep(began + pause_s - self._clock.monotonic())
+            if self._stops:
+                await self._released.wait()
+                return
+            began = self._clock.monotonic()
+            if began >= self._leads_until:
+                self._run_out()
+                return
+            await self._try(min(times.attempt_s, self._leads_until - began))
+
+    async def _end_in_time(self, renewing: anyio.CancelScope) -> None:
+        """Be there when leadership ends, whatever a renewal is waiting for."""
+        while self._leads and (left_s := self._leads_until - self._clock.monotonic()) > 0.0:
+            await self._clock.sleep(left_s)
+        if self._leads:
+            self._run_out()
+            renewing.cancel()
+
+    def _run_out(self) -> None:
+        why = f": {self.problem}" if self.problem is not None else ""
+        self._lose(f"the Lease was not renewed for {self._times.renew_deadline_s:g} s{why}")
+
+    def _lose(self, why: str) -> None:
+        self._leads = False
+        self.loss = NotLeaderError(f"leadership lost: {why}")
+        self.lost.set()
+        _log.error("leadership_lost", lease=self.lease, reason=why)
+
+    # -- one attempt -----------------------------------------------------------------------------
+
+    async def _try(self, limit_s: float) -> None:
+        async with self._turn:
+            if not self._stops:
+                await self._within(limit_s, lambda: self._attempt(limit_s))
+
+    async def _within(self, limit_s: float, ask: Callable[[], Awaitable[object]]) -> bool:
+        """Await ``ask()`` under a deadline by the clock; note whether and why it failed."""
+        problem: ControlPlaneError | None = RequestTimeout(f"no answer within {limit_s:g} s")
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._ring, limit_s, group.cancel_scope)
+            try:
+                await ask()
+                problem = None
+            except ControlPlaneError as error:
+                problem = error
+            group.cancel_scope.cancel()
+        self._note(problem)
+        return problem is None
+
+    async def _ring(self, after_s: float, scope: anyio.CancelScope) -> None:
+        await self._clock.sleep(after_s)
+        scope.cancel()
+
+    async def _attempt(self, timeout_s: float) -> None:
+        """Renew, or take the Lease if it can be had. At most three requests, usually one."""
+        if self._own is not None:
+            try:
+                await self._hold(self._own)
+            except (Conflict, NotFound):
+                # Somebody wrote or deleted it: look before anything else.
+                self._own = None
+            else:
+                return
+        try:
+            lease: Json = await self.client.get(
+                LEASES, self.namespace, self.lease, dict, lane=Lane.CLIENT, timeout_s=timeout_s
+            )
+        except NotFound:
+            await self._create()
+            return
+        spec: Json = lease.get("spec") or {}
+        self._observe(spec)
+        if self._holder and self._holder != self.identity:
+            if self._leads:
+                self._lose(f"{self._holder!r} holds the Lease")
+                return
+            self._expires_at = self._seen_at + respected_s(spec, self._times.duration_s)
+            if self._clock.monotonic() < self._expires_at:
+                return
+        await self._hold(lease)
+
+    def _observe(self, spec: Json) -> None:
+        """Note what a record says, and since when it says so."""
+        seen = record_of(spec)
+        if seen != self._seen:
+            self._seen = seen
+            self._seen_at = self._clock.monotonic()
+        holder = holder_of(spec)
+        if holder != self._holder:
+            self._holder = holder
+            if holder != self.identity:
+                _log.info("holder_changed", lease=self.lease, holder=holder)
+                self._compare_scopes(holder)
+
+    def _compare_scopes(self, holder: str) -> None:
+        """Complain of a holder that leaves unserved what this process would serve."""
+        served = holder.partition(" ")[2]
+        if served and served != self.scope:
+            _log.error(
+                "lease_of_another_shard",
+                lease=self.lease,
+                holder=holder,
+                served=served,
+                unserved=self.scope or "everything else",
+                way_out="give each shard a Lease of its own with --leader-election-lease",
+            )
+
+    async def _create(self) -> None:
+        lease = new_lease(self.namespace, self.lease)
+        spec = first_spec(self.identity, self._times.duration_s, self._stamps.next())
+        sent_at = self._clock.monotonic()
+        answer = await self.client.create(
+            LEASES, self.namespace, written(lease, spec), PartialObject, **self._options()
+        )
+        self._succeeded(lease, spec, answer, sent_at)
+
+    async def _hold(self, lease: Json) -> None:
+        """Write that this process holds the Lease, from now on or still."""
+        old: Json = lease.get("spec") or {}
+        spec = held_spec(old, self.identity, self._times.duration_s, self._stamps.next())
+        sent_at = self._clock.monotonic()
+        answer = await self._replace(lease, spec)
+        self._succeeded(lease, spec, answer, sent_at)
+
+    async def _replace(self, lease: Json, spec: Json) -> PartialObject:
+        body = written(lease, spec)
+        return await self.client.replace(
+            LEASES, self.namespace, self.lease, body, PartialObject, **self._options()
+        )
+
+    def _options(self) -> Any:
+        return {
+            "lane": Lane.CLIENT,
+            "timeout_s": self._times.attempt_s,
+            "accept": METADATA_ACCEPT,
+        }
+
+    def _succeeded(self, lease: Json, spec: Json, answer: PartialObject, sent_at: float) -> None:
+        self._own = written(lease, spec, answer.metadata.resourceVersion)
+        self._observe(spec)
+        now = self._clock.monotonic()
+        until = sent_at + self._times.renew_deadline_s
+        # An answer that came too late to begin with it, or after leadership has ended, gives none.
+        if now < until and (not self._leads or now < self._leads_until):
+            self._leads_until = until
+            self._leads = True
+
+    # -- telling ---------------------------------------------------------------------------------
+
+    def _note(self, problem: ControlPlaneError | None) -> None:
+        before, self.problem = self.problem, problem
+        if problem is None:
+            return
+        name = type(problem).__name__
+        self._failures[name] = self._failures.get(name, 0) + 1
+        # A lost race is how elections go, and what fails every two seconds is told once.
+        if type(before) is not type(problem) and not isinstance(problem, Conflict):
+            _log.warning("lease_request_failed", lease=self.lease, error=str(problem))
+
+    def _announce(self, action: str, what: str) -> None:
+        if self.recorder is not None:
+            lease = ObjectReference(LEASES.api_version, LEASES.kind, self.lease, self.namespace)
+            note = f"{self.identity} {what}"
+            self.recorder.emit(lease, "Normal", "LeaderElection", action, note)
+
+    async def _tell(self) -> None:
+        if self.recorder is not None:
+            await self.recorder.run()
+        self._told.set()

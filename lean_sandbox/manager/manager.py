@@ -1,0 +1,478 @@
+"""The wiring: which parts there are, how they are joined, and how they start and stop."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+import structlog
+from anyio.abc import TaskStatus
+
+from filters import FilterStatistics
+from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.config.options import Settings
+from lean_sandbox.controllers.sandbox.act import Intakes
+from lean_sandbox.controllers.sandbox.controller import SandboxController, SandboxOptions
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.events import EventRecorder
+from lean_sandbox.kube.kubeconfig import Reader, choose
+from lean_sandbox.kube.limits import Limits
+from lean_sandbox.kube.telemetry import Observer
+from lean_sandbox.kube.transport import Transport, TransportStatistics
+from lean_sandbox.manager.extensions import Extensions
+from lean_sandbox.runtime.queue import LOW, QueueStatistics, WorkQueue
+from lean_sandbox.runtime.tracing import Tracing
+from lean_sandbox.runtime.workers import PassReport, WorkerStatistics
+from lean_sandbox.watch.cache import Intake, IntakeStatistics, intake_timing
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.group import InformerGroup
+from lean_sandbox.watch.reflector import WatchOptions, WatchStatistics
+from lean_sandbox.watch.representation import Representation
+from lean_sandbox.watch.resources import kinds
+from lean_sandbox.watch.store import Key, Store
+
+if TYPE_CHECKING:
+    from lean_sandbox.manager.flight import FlightRecorder
+    from lean_sandbox.manager.leader import Elector
+
+__all__ = [
+    "Activity",
+    "Controller",
+    "ControllerStatistics",
+    "KindStatistics",
+    "open_client",
+    "run_controller",
+]
+
+log = structlog.get_logger("controller")
+
+_EVENT_DRAIN_S = 3.0
+_REPORTING_CONTROLLER = "sandbox-controller"
+
+
+class KindStatistics(msgspec.Struct, frozen=True):
+    """What was watched of one kind and what became of it."""
+
+    watch: tuple[WatchStatistics, ...]
+    intake: IntakeStatistics
+    filter: FilterStatistics
+    cached: int
+
+
+class ControllerStatistics(msgspec.Struct, frozen=True):
+    """A snapshot of everything that is counted."""
+
+    kinds: dict[str, KindStatistics]
+    queue: QueueStatistics
+    workers: WorkerStatistics
+    transport: TransportStatistics
+    # By the name of the controller; "sandbox" is the same as ``workers``.
+    workers_by_controller: dict[str, WorkerStatistics]
+
+
+class Activity(msgspec.Struct, frozen=True):
+    """What a controller is at and has done: enough to tell whether it is at rest.
+
+    ``busy`` counts, by queue, the keys that are worked on or may be now, ``delayed`` those that
+    wait for their time; ``passes``, ``errors`` and what the safety net has ``caught`` count by
+    controller, ``cached`` by resource.
+    """
+
+    in_flight: int
+    streams: int
+    busy: dict[str, int]
+    delayed: dict[str, int]
+    passes: dict[str, int]
+    errors: dict[str, int]
+    caught: dict[str, int]
+    cached: dict[str, int]
+
+
+class Controller:
+    """The Sandbox controller over one client.
+
+    ``run`` returns after :meth:`stop` once running passes have ended; cancelling it stops at once.
+    With an ``elector`` it only watches until that has been elected, the client's transport lets no
+    write pass while it is not, and ``run`` returns at once when the Lease is lost.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings | None = None,
+        *,
+        clock: Clock | None = None,
+        uniform: Callable[[], float] = random.random,
+        tracing: Tracing | None = None,
+        watch_options: WatchOptions | None = None,
+        on_pass: Callable[[PassReport[Key]], None] | None = None,
+        elector: Elector | None = None,
+    ) -> None:
+        self._client = client
+        self.elector = elector
+        self._clock = clock or SystemClock()
+        options = settings or Settings()
+        self.synced = anyio.Event()
+        self._begun = anyio.Event()
+        self._stopped = anyio.Event()
+        self.caches = Caches()
+        self._informers = InformerGroup(
+            client,
+            clock=self._clock,
+            uniform=uniform,
+            options=watch_options
+            or WatchOptions(
+                page_size=options.page_size, streams_initial_list=options.streams_initial_list
+            ),
+            namespaces=options.namespaces,
+            exclude_namespaces=options.exclude_namespaces,
+        )
+        self.recorders: dict[str, EventRecorder] = {}
+        self.sandboxes = SandboxController(
+            client,
+            self.caches,
+            self._informers,
+            clock=self._clock,
+            options=_sandbox_options(options),
+            recorder=self._build_recorder(
+                _REPORTING_CONTROLLER, is_off=options.disable_sandbox_events
+            ),
+            tracing=tracing,
+            on_pass=on_pass,
+        )
+        self.extensions = (
+            self._build_extensions(options, uniform, tracing) if options.extensions else None
+        )
+        self.intakes = self._build_intakes(options)
+        self.sandboxes.connect(self.intakes)
+        if self.extensions is not None:
+            self.extensions.connect(self.intakes.sandboxes)
+            self.sandboxes.on_status = self.extensions.on_status
+        self.flight = self._record_flight(options.trace_entries) if options.trace_entries else None
+        if options.shard:
+            from lean_sandbox.manager.sharding import admits  # noqa: PLC0415 -- rarely used
+
+            for intake in self.all_intakes:
+                intake.narrow(admits(options.shard))
+        if elector is not None:
+            client.transport.fence = elector.fence
+            for queue in self.queues.values():
+                queue.hold()
+
+    def _build_recorder(self, controller: str, *, is_off: bool) -> EventRecorder | None:
+        if is_off:
+            return None
+        recorder = EventRecorder(
+            self._client, self._clock, controller, f"{controller}-{hostname()}"
+        )
+        self.recorders[controller] = recorder
+        return recorder
+
+    def _build_extensions(
+        self, options: Settings, uniform: Callable[[], float], tracing: Tracing | None
+    ) -> Extensions:
+        return Extensions(
+            self._client,
+            self.caches,
+            self.sandboxes,
+            options,
+            clock=self._clock,
+            uniform=uniform,
+            claim_recorder=self._build_recorder(
+                "sandboxclaim-controller", is_off=options.disable_claim_events
+            ),
+            pool_recorder=self._build_recorder("sandboxwarmpool-controller", is_off=False),
+            tracing=tracing,
+        )
+
+    def _record_flight(self, most: int) -> FlightRecorder:
+        from lean_sandbox.manager.flying import record  # noqa: PLC0415 -- rarely used
+
+        return record(self, self._client.transport, most, self._clock)
+
+    def _build_intakes(self, options: Settings) -> Intakes:
+        order = kinds.representations(Representation(options.watch_representation))
+        sandboxes = kinds.sandboxes(order, label_selector=options.sandbox_label_selector)
+        services = kinds.services(order, only_tracked=options.cache_label_selectors)
+        handlers = self.sandboxes
+        others = self.extensions.on_sandbox if self.extensions is not None else ()
+        timing = intake_timing(self._clock, options.request_timeout)
+        return Intakes(
+            sandboxes=Intake(
+                sandboxes, self.caches.sandboxes, handlers.on_sandbox, *others, **timing
+            ),
+            pods=Intake(kinds.pods(order), self.caches.pods, handlers.on_pod, **timing),
+            services=Intake(services, self.caches.services, handlers.on_service, **timing),
+            pvcs=Intake(kinds.pvcs(), self.caches.pvcs, handlers.on_pvc, **timing),
+        )
+
+    @property
+    def queue(self) -> WorkQueue[Key]:
+        """The work queue of the Sandboxes."""
+        return self.sandboxes.queue
+
+    @property
+    def queues(self) -> dict[str, WorkQueue[Key]]:
+        """The work queues by the name of their controller."""
+        extensions = self.extensions.queues if self.extensions is not None else {}
+        return {"sandbox": self.queue, **extensions}
+
+    @property
+    def all_intakes(self) -> tuple[Intake[Any], ...]:
+        """The intake of each kind that is or may be watched."""
+        own = self.intakes
+        extensions = self.extensions.all_intakes if self.extensions is not None else ()
+        return own.sandboxes, own.pods, own.services, own.pvcs, *extensions
+
+    @property
+    def host(self) -> str:
+        """The API server as the Host header names it."""
+        return self._client.transport.host
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Watch, wait until the caches are in sync, then reconcile until stopped.
+
+        Sandboxes are served as soon as their own kinds are known: one of the extensions' that is
+        missing, or may not be watched, holds up the extensions alone. Starts when all are in sync.
+        """
+        own = (self.intakes.sandboxes, self.intakes.pods, self.intakes.services)
+        async with anyio.create_task_group() as group:
+            self._informers.enter(group)
+            if self.elector is None:
+                self._informers.makes_objects()
+            for intake in own:
+                self._informers.start(intake)
+            if self.extensions is not None:
+                for intake in self.extensions.all_intakes:
+                    self._informers.start(intake)
+            group.start_soon(self._complete, task_status)
+            await self._informers.synced(*(intake.kind.resource.plural for intake in own))
+            self._begun.set()
+            if self.elector is None:
+                await self._work()
+            else:
+                await self._work_when_elected(self.elector)
+            group.cancel_scope.cancel()
+
+    async def _complete(self, task_status: TaskStatus[None]) -> None:
+        """Wait until everything that is watched is known."""
+        await self._informers.synced()
+        self.synced.set()
+        log.info("caches_synced", sandboxes=len(self.caches.sandboxes))
+        task_status.started()
+
+    async def _work_when_elected(self, elector: Elector) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._contend, elector, group.cancel_scope)
+            await elector.acquired.wait()
+            self._informers.makes_objects()
+            self._look_at_everything()
+            await self._work()
+            await elector.release()
+            group.cancel_scope.cancel()
+
+    async def _contend(self, elector: Elector, work: anyio.CancelScope) -> None:
+        await elector.run()
+        work.cancel()
+
+    def _look_at_everything(self) -> None:
+        """Begin as after a start: of what happened before, only the caches know."""
+        stores: dict[str, Store[Any]] = {"sandbox": self.caches.sandboxes}
+        if self.extensions is not None:
+            stores |= self.extensions.stores
+        for name, queue in self.queues.items():
+            queue.resume()
+            for key in stores[name].keys() if name in stores else ():
+                queue.add(key, priority=LOW, reason="elected")
+
+    async def _work(self) -> None:
+        """Run passes until stopped, and give the last Events a moment to be posted."""
+        async with anyio.create_task_group() as guard:
+            async with anyio.create_task_group() as recording:
+                for recorder in self.recorders.values():
+                    recording.start_soon(recorder.run)
+                async with anyio.create_task_group() as passes:
+                    passes.start_soon(self.sandboxes.dispatcher.run)
+                    if self.extensions is not None:
+                        passes.start_soon(self._extend, self.extensions)
+                for recorder in self.recorders.values():
+                    recorder.close()
+                guard.start_soon(self._end_recording, recording.cancel_scope)
+            guard.cancel_scope.cancel()
+
+    async def _extend(self, extensions: Extensions) -> None:
+        """Run the passes of the extensions once their kinds are known, or none if it ends first."""
+        async with anyio.create_task_group() as either:
+
+            async def wait_for(event: anyio.Event) -> None:
+                await event.wait()
+                either.cancel_scope.cancel()
+
+            either.start_soon(wait_for, self.synced)
+            either.start_soon(wait_for, self._stopped)
+        if not self.synced.is_set():
+            return
+        async with anyio.create_task_group() as passes:
+            for dispatcher in extensions.dispatchers:
+                passes.start_soon(dispatcher.run)
+
+    async def _end_recording(self, recording: anyio.CancelScope) -> None:
+        await self._clock.sleep(_EVENT_DRAIN_S)
+        recording.cancel()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the caches are in sync and no pass runs or waits to run."""
+        counted = self.queue.statistics()
+        return self.synced.is_set() and not (counted.running or sum(counted.depth.values()))
+
+    @property
+    def is_active(self) -> bool:
+        """Whether passes run: Sandboxes and Pods are known, and the election, if any, was won."""
+        is_elected = self.elector is None or self.elector.acquired.is_set()
+        return self._begun.is_set() and is_elected
+
+    def stop(self) -> None:
+        """Begin no more passes; running ones may finish within the grace."""
+        self._stopped.set()
+        for queue in self.queues.values():
+            queue.close()
+
+    def seen_versions(self) -> dict[str, list[str | None]]:
+        """Return up to which resource version each watch has taken everything in, by resource."""
+        return self._informers.seen_versions()
+
+    @property
+    def not_ready(self) -> str | None:
+        """Why the caches are not in sync yet, by resource; ``None`` once they were."""
+        if self.synced.is_set():
+            return None
+        return ", ".join(f"{name}: {why}" for name, why in self.missing.items()) or "not started"
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Why kinds that are watched have not had their first list, by resource, in words."""
+        return self._informers.missing
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """What each watch is failing with at present, by resource; empty while all is well."""
+        return self._informers.problems
+
+    def activity(self) -> Activity:
+        """Return what is under way and what was done, as of now."""
+        transport = self._client.transport.statistics()
+        queues = {name: queue.statistics() for name, queue in self.queues.items()}
+        workers = self._workers()
+        return Activity(
+            in_flight=transport.in_flight,
+            streams=transport.streams,
+            busy={
+                name: counted.running + counted.locked + sum(counted.depth.values())
+                for name, counted in queues.items()
+            },
+            delayed={name: counted.delayed for name, counted in queues.items()},
+            passes={
+                name: one.success + one.requeue + one.requeue_after + one.errors
+                for name, one in workers.items()
+            },
+            errors={name: one.errors for name, one in workers.items()},
+            caught={name: one.caught_by_net for name, one in workers.items()},
+            cached={one.kind.resource.plural: len(one.store) for one in self.all_intakes},
+        )
+
+    def _workers(self) -> dict[str, WorkerStatistics]:
+        extensions = self.extensions.worker_statistics() if self.extensions is not None else {}
+        return {"sandbox": self.sandboxes.dispatcher.statistics(), **extensions}
+
+    def statistics(self) -> ControllerStatistics:
+        """Return the counters as they are now."""
+        workers = self._workers()
+        transport = self._client.transport.statistics()
+        if self.elector is not None:
+            transport += self.elector.client.transport.statistics()
+        return ControllerStatistics(
+            kinds={
+                intake.kind.resource.plural: KindStatistics(
+                    watch=self._informers.statistics(intake.kind.resource.plural),
+                    intake=intake.statistics,
+                    filter=intake.filter.statistics(),
+                    cached=len(intake.store),
+                )
+                for intake in self.all_intakes
+            },
+            queue=self.queue.statistics(),
+            workers=workers["sandbox"],
+            transport=transport,
+            workers_by_controller=workers,
+        )
+
+
+def _sandbox_options(settings: Settings) -> SandboxOptions:
+    return SandboxOptions(
+        workers=settings.sandbox_concurrent_workers,
+        cluster_domain=settings.cluster_domain,
+        status_window_s=settings.sandbox_status_window,
+        step_window_s=settings.sandbox_status_step_window,
+        write_behind_s=settings.sandbox_write_behind_window,
+        request_timeout_s=settings.request_timeout,
+        pass_deadline_s=settings.reconcile_deadline,
+        shutdown_grace_s=settings.shutdown_grace,
+    )
+
+
+def hostname() -> str:
+    """Return the name of this host, which in a cluster is the Pod's."""
+    return socket.gethostname()
+
+
+def open_client(
+    settings: Settings,
+    clock: Clock,
+    observer: Observer | None = None,
+    *,
+    read: Reader = choose,
+    connection: Connection | None = None,
+) -> Client:
+    """Build the client that the settings describe. Raises ConfigError; makes no request.
+
+    ``read`` reads the kubeconfig, see :func:`.api.config.load`, unless there is a ``connection``.
+    """
+    if connection is None:
+        connection = load(
+            settings.kubeconfig or None, settings.context or None, clock=clock, read=read
+        )
+    limits = Limits(
+        max_in_flight=settings.max_requests_in_flight,
+        reserved_for_client=max(0, min(4, settings.max_requests_in_flight - 1)),
+        qps=settings.kube_api_qps if settings.kube_api_qps > 0 else None,
+        burst=settings.kube_api_burst,
+    )
+    transport = Transport(connection, clock=clock, limits=limits, observer=observer)
+    log.info("connecting", server=connection.server, source=connection.source)
+    return Client(transport, timeout_s=settings.request_timeout)
+
+
+async def run_controller(
+    settings: Settings, *, task_status: TaskStatus[Controller] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    """Run the controller until cancelled; starts with the controller once its caches are in sync.
+
+    Raises ConfigError before anything is started.
+    """
+    clock = SystemClock()
+    client = open_client(settings, clock)
+    controller = Controller(client, settings, clock=clock)
+    try:
+        async with anyio.create_task_group() as group:
+            await group.start(controller.run)
+            task_status.started(controller)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await client.transport.aclose()

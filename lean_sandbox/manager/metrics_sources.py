@@ -1,0 +1,190 @@
+"""From the statistics that every part keeps anyway to the series of a scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from filters import FilterStatistics
+from lean_sandbox.controllers.warm import WarmStatistics
+from lean_sandbox.kube.events import EventStatistics
+from lean_sandbox.kube.transport import TransportStatistics
+from lean_sandbox.metrics import families
+from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.runtime.absent import AbsenceStatistics
+from lean_sandbox.runtime.queue import QueueStatistics
+from lean_sandbox.runtime.workers import WorkerStatistics
+from lean_sandbox.watch.cache import IntakeStatistics
+from lean_sandbox.watch.reflector import WatchStatistics
+
+__all__ = ["absence", "queue", "recorder", "transport", "warm", "watches", "workers"]
+
+_NO_ANSWER = "<error>"
+
+
+def queue(into: Exposition, controller: str, counted: QueueStatistics) -> None:
+    """Add what a work queue has counted."""
+    labels = (controller, controller)
+    # A priority never used is no series, but a queue always has one.
+    depths = counted.depth or {0: 0}
+    into.add(
+        families.QUEUE_DEPTH,
+        [((*labels, str(priority)), size) for priority, size in sorted(depths.items())],
+    )
+    into.one(families.QUEUE_ADDS, counted.adds, *labels)
+    into.add(families.QUEUE_DURATION, [(labels, counted.queue_duration_s)])
+    into.add(families.WORK_DURATION, [(labels, counted.work_duration_s)])
+    into.one(families.UNFINISHED_WORK, counted.unfinished_work_s, *labels)
+    into.one(families.LONGEST_RUNNING, counted.longest_running_s, *labels)
+    into.one(families.QUEUE_RETRIES, counted.retries, *labels)
+    into.one(families.QUEUE_MERGED, counted.deduplicated, controller)
+    into.one(families.QUEUE_WITHDRAWN, counted.withdrawn, controller)
+    waiting = {
+        "delayed": counted.delayed,
+        "locked": counted.locked,
+        "failing": counted.failing,
+    }
+    into.add(
+        families.QUEUE_WAITING, [((controller, state), size) for state, size in waiting.items()]
+    )
+
+
+def workers(into: Exposition, controller: str, counted: WorkerStatistics) -> None:
+    """Add what became of the passes of a controller."""
+    results = {
+        "success": counted.success,
+        "error": counted.errors,
+        "requeue": counted.requeue,
+        "requeue_after": counted.requeue_after,
+    }
+    into.add(
+        families.RECONCILES, [((controller, result), number) for result, number in results.items()]
+    )
+    into.one(families.RECONCILE_ERRORS, counted.errors, controller)
+    into.one(families.TERMINAL_ERRORS, counted.terminal, controller)
+    into.one(families.PANICS, counted.panics, controller)
+    into.one(families.TIMEOUTS, counted.timeouts, controller)
+    into.add(families.RECONCILE_TIME, [((controller,), counted.pass_time_s)])
+    into.one(families.MAX_RECONCILES, counted.limit, controller)
+    into.one(families.ACTIVE_WORKERS, counted.active, controller)
+    into.one(families.CANCELLED, counted.cancelled, controller)
+    into.one(families.CALLBACK_ERRORS, counted.callback_errors, controller)
+    into.one(families.SAFETY_NET, counted.caught_by_net, controller)
+
+
+def watches(
+    into: Exposition,
+    resource: str,
+    seen: IntakeStatistics,
+    judged: FilterStatistics,
+    informers: Iterable[WatchStatistics],
+) -> None:
+    """Add what lists and watches of a kind showed, and what became of it."""
+    outcomes = {
+        "passed": seen.passed,
+        "dropped_unchanged": seen.dropped_unchanged,
+        "dropped_known": seen.dropped_known,
+        "dropped_elsewhere": seen.dropped_elsewhere,
+    }
+    into.add(
+        families.EVENTS, [((resource, outcome), number) for outcome, number in outcomes.items()]
+    )
+    into.add(
+        families.PREDICATES,
+        [((resource, leaf), number) for leaf, number in sorted(judged.by_leaf.items())],
+    )
+    into.one(families.SYNTHESISED, seen.deletes_synthesised, resource)
+    into.one(families.HANDLER_FAILURES, seen.handler_failures, resource)
+    totals = dict.fromkeys(_STEPS, 0)
+    received = 0
+    for informer in informers:
+        received += informer.received_bytes
+        for step, field in _STEPS.items():
+            totals[step] += getattr(informer, field)
+    into.one(families.WATCH_BYTES, received, resource)
+    into.add(families.WATCH_STEPS, [((resource, step), number) for step, number in totals.items()])
+
+
+_STEPS = {
+    "list": "lists",
+    "page": "pages",
+    "watch": "watches",
+    "bookmark": "bookmarks",
+    "relist": "relists",
+    "fallback": "fallbacks",
+    "failure": "failures",
+    "undecodable": "undecodable",
+}
+
+
+def transport(into: Exposition, host: str, counted: TransportStatistics) -> None:
+    """Add what the way to the API server has counted."""
+    by_method: dict[tuple[str, str, str], int] = {}
+    for (method, verb, resource, code), number in counted.requests.items():
+        answered = str(code) if code else _NO_ANSWER
+        key = (answered, method, host)
+        by_method[key] = by_method.get(key, 0) + number
+        into.one(families.REQUESTS, number, verb, resource, str(code))
+    into.add(families.REST_REQUESTS, list(by_method.items()))
+    into.one(families.CLIENT_BYTES, counted.sent_bytes, "sent")
+    into.one(families.CLIENT_BYTES, counted.received_bytes, "received")
+    into.one(families.CONNECTIONS, counted.connections_opened)
+    into.one(families.REPEATED, counted.repeated, "stale_connection")
+    into.one(families.REPEATED, counted.refreshed, "credential")
+    into.one(families.STREAMS, counted.streams)
+    limiter = counted.limiter
+    into.add(
+        families.IN_FLIGHT,
+        [
+            (("client", "running"), limiter.client_in_flight),
+            (("client", "waiting"), limiter.client_waiting),
+            (("background", "running"), limiter.background_in_flight),
+            (("background", "waiting"), limiter.background_waiting),
+        ],
+    )
+
+
+def absence(into: Exposition, counted: AbsenceStatistics) -> None:
+    """Add what knowing that objects do not exist has saved."""
+    into.one(families.ABSENCE, counted.saved, "saved")
+    into.one(families.ABSENCE, counted.asked - counted.saved, "asked")
+    into.one(families.ABSENCE, counted.outdated, "outdated")
+    into.one(families.ABSENCE_ENTRIES, counted.entries)
+
+
+def warm(into: Exposition, counted: WarmStatistics) -> None:
+    """Add what the queue of warm members holds and has handed out."""
+    stages = counted.members
+    into.add(
+        families.WARM_MEMBERS,
+        [
+            (("ready",), stages.ready),
+            (("networked",), stages.networked),
+            (("waiting",), stages.waiting),
+            (("taken",), stages.taken),
+        ],
+    )
+    into.add(
+        families.WARM_TAKES,
+        [
+            (("taken",), counted.takes - counted.misses),
+            (("missed",), counted.misses),
+            (("refused",), counted.refused),
+            (("given_back",), counted.given_back),
+        ],
+    )
+
+
+def recorder(into: Exposition, controller: str, counted: EventStatistics) -> None:
+    """Add what became of the Events of a controller."""
+    outcomes = {
+        "posted": counted.posted,
+        "folded": counted.folded,
+        "patched": counted.patched,
+        "dropped": counted.dropped,
+        "failed": counted.failed,
+        "patch_failed": counted.patch_failed,
+        "terminating": counted.terminating,
+    }
+    into.add(
+        families.RECORDED, [((controller, outcome), number) for outcome, number in outcomes.items()]
+    )

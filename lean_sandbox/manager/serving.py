@@ -1,0 +1,300 @@
+"""The process of a controller: its listeners (spec, 7.4), its signals and its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.config.options import Settings
+from lean_sandbox.http.health import health
+from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, bind
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load, own_namespace
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.kube.kubeconfig import Reader, apart
+from lean_sandbox.kube.telemetry import Observer
+from lean_sandbox.kube.transport import Transport
+from lean_sandbox.manager.exposition import Scraper, Source
+from lean_sandbox.manager.manager import Controller, open_client
+from lean_sandbox.manager.memory import trim_when_idle
+from lean_sandbox.manager.metrics_requests import RequestTimes
+from lean_sandbox.metrics.registry import Exposition
+
+if TYPE_CHECKING:
+    from lean_sandbox.config.configmap import ConfigMap
+    from lean_sandbox.manager.leader import Elector
+    from lean_sandbox.manager.tracing import OpenTelemetry
+
+__all__ = ["Listeners", "Tune", "run_until_signalled"]
+
+Tune: TypeAlias = Callable[["ConfigMap"], Settings]
+
+log = structlog.get_logger("endpoints")
+
+_OFF = "0"
+_DEFAULT_METRICS = ":8080"
+_DEFAULT_HEALTH = ":8081"
+
+
+class Listeners:
+    """Serves metrics and health of a controller.
+
+    Opening it binds the addresses, so that one that is taken is told before anything else is done.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        controller: Controller,
+        clock: Clock,
+        *,
+        sources: Iterable[Source] = (),
+    ) -> None:
+        """Bind what the settings ask for. Raises ConfigError, naming the flag."""
+        self._sockets: dict[str, socket.socket] = {}
+        self._endpoints: list[Endpoint] = []
+        tls = None
+        if settings.metrics_secure_serving:
+            from lean_sandbox.http.tls import Certificates  # noqa: PLC0415 -- rarely used
+
+            tls = Certificates(
+                settings.metrics_cert_dir, settings.tls_min_version, settings.tls_cipher_suites
+            ).context
+        try:
+            address = _metrics_address(settings)
+            if address != _OFF:
+                self._sockets["metrics"] = bind("--metrics-bind-address", address)
+                scraper = Scraper(controller, clock, sources=(*sources, self))
+                handler = _with_debug(scraper.handler(), settings, controller, clock)
+                self._endpoints.append(Endpoint("metrics", handler, clock, tls=tls))
+            address = _health_address(settings)
+            if address != _OFF:
+                self._sockets["health"] = bind("--health-probe-bind-address", address)
+                checks = {"healthz": lambda: None, "readyz": lambda: controller.not_ready}
+                self._endpoints.append(Endpoint("health", health(checks), clock))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The port of each listener, for who asked for a free one."""
+        return {name: int(made.getsockname()[1]) for name, made in self._sockets.items()}
+
+    def collect(self, into: Exposition) -> None:
+        """Add what the listeners have answered."""
+        for endpoint in self._endpoints:
+            endpoint.collect(into)
+
+    def close(self) -> None:
+        """Close what :meth:`run` has not taken over; for a start that was given up."""
+        for made in self._sockets.values():
+            made.close()
+
+    async def run(self) -> None:
+        """Answer until cancelled."""
+        log.info("listening", **self.ports)
+        async with anyio.create_task_group() as group:
+            for endpoint, made in zip(self._endpoints, self._sockets.values(), strict=True):
+                group.start_soon(endpoint.serve, made)
+
+
+def _metrics_address(settings: Settings) -> str:
+    return _nearby(settings.metrics_bind_address or _DEFAULT_METRICS, _DEFAULT_METRICS)
+
+
+def _health_address(settings: Settings) -> str:
+    return _nearby(settings.health_probe_bind_address or _OFF, _DEFAULT_HEALTH)
+
+
+def _nearby(address: str, default: str) -> str:
+    """Return where to listen: outside of a Pod nobody but this machine has a reason to ask.
+
+    Settings do not tell a default from the same words written by somebody; who wants every address
+    of a machine names one, such as 0.0.0.0:8080.
+    """
+    is_in_a_pod = "KUBERNETES_SERVICE_HOST" in os.environ
+    return address if is_in_a_pod or address != default else f"127.0.0.1{address}"
+
+
+def _with_debug(
+    metrics: Handler, settings: Settings, controller: Controller, clock: Clock
+) -> Handler:
+    """Return what answers for profiles and traces too, where they are switched on."""
+    debug: dict[str, Handler] = {}
+    if settings.enable_pprof or settings.enable_pprof_debug:
+        from lean_sandbox.http.pprof import profiles  # noqa: PLC0415 -- rarely used
+
+        debug["pprof"] = profiles(clock, everything=settings.enable_pprof_debug)
+    if controller.flight is not None:
+        from lean_sandbox.manager.flying import answer  # noqa: PLC0415 -- rarely used
+
+        debug["trace"] = answer(controller, controller.flight, clock)
+    if not debug:
+        return metrics
+
+    async def handle(request: Request) -> Answer:
+        folder, _, rest = request.path.removeprefix("/").partition("/")
+        handler = debug.get(rest.partition("/")[0]) if folder == "debug" else None
+        return await (handler or metrics)(request)
+
+    return handle
+
+
+async def run_until_signalled(
+    settings: Settings, read: Reader = apart, tune: Tune | None = None
+) -> bool:
+    """Run the controller with its listeners until SIGINT or SIGTERM; a second signal stops at once.
+
+    ``read`` reads the kubeconfig, see :func:`.api.config.load`; ``tune`` gives the settings with
+    what the ConfigMap of all controllers says, where there is one. Returns whether it ended in good
+    order, which a second signal cuts short. Raises ConfigError before anything is watched or
+    written, and NotLeaderError when the Lease was lost.
+    """
+    clock = SystemClock()
+    tracing = _open_tracing(settings)
+    connection = load(settings.kubeconfig or None, settings.context or None, clock=clock, read=read)
+    if tune is not None:
+        tuned = await _tuned(settings, connection, clock, tune)
+        if tuned is None:
+            return True
+        settings = tuned
+    times = RequestTimes() if settings.enable_rest_client_metrics else None
+    observer = times.observe if times is not None else None
+    client = open_client(settings, clock, observer, connection=connection)
+    elector = _open_elector(settings, client, observer)
+    hurried = anyio.Event()
+    refused: ConfigError | None = None
+    try:
+        controller = Controller(client, settings, clock=clock, elector=elector, tracing=tracing)
+        if times is not None:
+            times.host = controller.host
+            times.retries = lambda: client.transport.statistics().retries
+        listeners = Listeners(settings, controller, clock, sources=[times] if times else [])
+        async with anyio.create_task_group() as group:
+            group.start_soon(listeners.run)
+            group.start_soon(_stop_on_signal, controller, elector, group, hurried)
+            group.start_soon(trim_when_idle, lambda: controller.is_idle, clock)
+            refused = await _refusal(settings, client, clock) if elector is None else None
+            if refused is None:
+                await controller.run()
+            group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await client.transport.aclose()
+            if elector is not None:
+                await elector.client.transport.aclose()
+            if tracing is not None:
+                await anyio.to_thread.run_sync(tracing.close)
+    if refused is not None:
+        raise refused
+    if elector is not None and elector.loss is not None:
+        raise elector.loss
+    return not hurried.is_set()
+
+
+async def _tuned(
+    settings: Settings, connection: Connection, clock: Clock, tune: Tune
+) -> Settings | None:
+    """Return the settings with what the ConfigMap says, ``None`` when a signal came before it.
+
+    Until the server has answered, the health listener says that the process is alive, not ready.
+    """
+    is_inside = connection.in_cluster
+    namespace = settings.config_map_namespace or (own_namespace() if is_inside else "")
+    if not namespace:
+        return settings
+    from lean_sandbox.config.configmap import read  # noqa: PLC0415 -- in a cluster only
+
+    client = Client(Transport(connection, clock=clock), timeout_s=settings.request_timeout)
+    address = _health_address(settings)
+    listening = bind("--health-probe-bind-address", address) if address != _OFF else None
+    is_answered = False
+    found: ConfigMap | None = None
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_end_on_signal, group.cancel_scope)
+            if listening is not None:
+                checks = {"healthz": lambda: None, "readyz": lambda: "the ConfigMap is not read"}
+                group.start_soon(Endpoint("health", health(checks), clock).serve, listening)
+            found = await read(client, clock, namespace)
+            is_answered = True
+            group.cancel_scope.cancel()
+    finally:
+        if listening is not None:
+            listening.close()
+        with anyio.CancelScope(shield=True):
+            await client.transport.aclose()
+    if not is_answered:
+        return None
+    return settings if found is None else tune(found)
+
+
+async def _end_on_signal(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
+
+
+def _open_tracing(settings: Settings) -> OpenTelemetry | None:
+    if not settings.enable_tracing:
+        return None
+    from lean_sandbox.manager.tracing import open_tracing  # noqa: PLC0415 -- rarely used, and big
+
+    return open_tracing()
+
+
+def _open_elector(settings: Settings, client: Client, observer: Observer | None) -> Elector | None:
+    wanted = settings.leader_elect
+    if wanted is None:
+        wanted = client.transport.connection.in_cluster
+    if not wanted:
+        return None
+    from lean_sandbox.manager.electing import open_elector  # noqa: PLC0415 -- not needed on a laptop
+
+    return open_elector(settings, client, observer)
+
+
+async def _refusal(settings: Settings, client: Client, clock: Clock) -> ConfigError | None:
+    """Return why not to begin beside another controller; in a cluster its operator decides that."""
+    if settings.allow_second_controller or client.transport.connection.in_cluster:
+        return None
+    from lean_sandbox.manager.preflight import refusal  # noqa: PLC0415 -- not needed in a cluster
+
+    return await refusal(client, clock, namespace=settings.leader_election_namespace)
+
+
+async def _stop_on_signal(
+    controller: Controller, elector: Elector | None, group: TaskGroup, hurried: anyio.Event
+) -> None:
+    is_ending = False
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for signum in signals:
+            if is_ending or controller.queue.is_closed:
+                hurried.set()
+                group.cancel_scope.cancel()
+                return
+            is_ending = True
+            if controller.is_active:
+                name = signal.Signals(signum).name
+                structlog.get_logger("controller").info("stopping", signal=name)
+                controller.stop()
+            else:
+                group.start_soon(_end_waiting, elector, group)
+
+
+async def _end_waiting(elector: Elector | None, group: TaskGroup) -> None:
+    """End a process that does not work yet; a Lease that it is just being given goes back."""
+    if elector is not None:
+        await elector.release()
+    group.cancel_scope.cancel()

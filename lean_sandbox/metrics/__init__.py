@@ -1,0 +1,1 @@
+"""What the controller counts, and the page that shows it."""

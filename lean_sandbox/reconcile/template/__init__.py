@@ -1,1 +1,0 @@
-"""The SandboxTemplate reconciler: the hash label and the shared NetworkPolicy."""

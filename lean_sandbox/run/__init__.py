@@ -1,1 +1,0 @@
-"""Work queue, workers and the small memories that save requests."""

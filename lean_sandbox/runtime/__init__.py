@@ -1,0 +1,1 @@
+"""What runs reconciles: the work queue, the workers, the safety net."""

@@ -1,0 +1,418 @@
+"""From the bytes of a list page or a watch line to the intake.
+
+One object never stops the others. One that cannot be read, or on which a predicate or the making
+of its entry fails, is counted, and logged once for each version. Its metadata is still taken in
+where the object is known: then its end is not missed, and what is remembered of an older spec is
+not acted upon. What raises is only what leaves unknown what was missed: bytes that are no JSON, and
+the server's errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import structlog
+
+from filters import EventType
+from lean_sandbox.kube.errors import ApiError, ProtocolFault, from_status
+from lean_sandbox.model.wire import ODD
+from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.kind import Kind
+from lean_sandbox.watch.store import Entry, key_of
+from lean_sandbox.watch.strangers import CellsRow
+from lean_sandbox.watch.wire import (
+    CUT,
+    ColumnDefinition,
+    ListMeta,
+    MetaRow,
+    Page,
+    PartialItem,
+    RawLine,
+    TableRow,
+    WatchLine,
+    as_version,
+    column_positions,
+    readable,
+)
+
+__all__ = ["Feed", "UnreadableForm", "WatchStatistics", "WentBackError"]
+
+E = TypeVar("E", bound=Entry)
+T = TypeVar("T")
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_TYPES = {str(event_type): event_type for event_type in EventType}
+_SHOWN_BYTES = 200
+# Of so many odd objects it is remembered that they have been logged.
+_LOGGED = 1024
+_NAME = "Name"
+# Cells are given up where they hide too much: looks at Pods cost more than the bytes saved.
+_MANY_DOUBTS = 32
+_DOUBTS_IN = 4
+_RECENT_ROWS = 1024
+# msgspec decodes texts when it comes to them, and lets Python complain about bytes that are none.
+_ODD_OBJECT = (msgspec.ValidationError, UnicodeDecodeError)
+
+
+class WentBackError(ProtocolFault):
+    """A watch shows a version below the one it was opened at: its store is an older one."""
+
+
+class UnreadableForm(ProtocolFault):
+    """A watch came in a form that cannot be made sense of here; another form may serve."""
+
+
+@dataclass(slots=True)
+class WatchStatistics:
+    """Counters of one informer since its start."""
+
+    lists: int = 0
+    pages: int = 0
+    watches: int = 0
+    bookmarks: int = 0
+    undecodable: int = 0
+    failures: int = 0
+    relists: int = 0
+    received_bytes: int = 0
+    fallbacks: int = 0
+
+    def add(self, other: WatchStatistics) -> None:
+        """Count what another informer has counted."""
+        for counter in fields(self):
+            setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
+
+
+class Feed(Generic[E]):
+    """Decodes what the server sends of one kind and hands it to the intake.
+
+    ``version`` is the newest resource version taken in; ``None`` before the first list and after
+    one that can no longer be resumed from. ``namespace`` is the one that is watched, which rows of
+    bare cells do not name. ``on_event`` is told the namespace of each event of a watch.
+    """
+
+    def __init__(
+        self,
+        kind: Kind[E],
+        intake: Intake[E],
+        statistics: WatchStatistics,
+        logger: Any = None,
+        *,
+        namespace: str | None = None,
+        on_event: Callable[[str], None] | None = None,
+    ) -> None:
+        self._kind = kind
+        self._intake = intake
+        self._namespace = namespace
+        self._on_event = on_event
+        self.statistics = statistics
+        self._log = logger or structlog.get_logger("watch")
+        self._decode_item = msgspec.json.Decoder(kind.item_type).decode
+        self._decode_page = msgspec.json.Decoder(Page[msgspec.Raw]).decode
+        self._decode_raw_line = msgspec.json.Decoder(RawLine).decode
+        self._decode_line = msgspec.json.Decoder(WatchLine).decode
+        self._logged: dict[str, str] = {}
+        self._positions: dict[str, int] = {}
+        self._last_position = self._name_position = -1
+        self._said_missing: list[str] = []
+        self._rows = self._doubts = 0
+        self.version: str | None = None
+
+    # -- lists -----------------------------------------------------------------------------------
+
+    def page(self, body: bytes, *, initial: bool) -> ListMeta:
+        """Take one page of a list and return its head. Raises ProtocolFault."""
+        page = self._split(body)
+        if self._intake.went_back(self._namespace, page.metadata.resource_version):
+            self._log.warning("store_restored", version=page.metadata.resource_version)
+        for raw in page.items or ():
+            self._whole(EventType.ADDED, bytes(raw), initial=initial)
+        return page.metadata
+
+    def check_list(self, body: bytes) -> None:
+        """Raise WentBackError if a list is older than what has been taken in; take nothing in."""
+        self._check_advance(self._split(body).metadata.resource_version)
+
+    def _split(self, body: bytes) -> Page[msgspec.Raw]:
+        try:
+            return _patiently(self._decode_page, body)
+        except ODD as error:
+            raise self._garbage("a list page", error) from error
+
+    def listed_line(self, line: bytes, *, initial: bool) -> str | None:
+        """Take a line of a list that comes as a stream; return its version at the marked end.
+
+        Raises ProtocolFault and the server's own errors.
+        """
+        event = self._raw_line(line)
+        if event is None:
+            return None
+        if event.type == "BOOKMARK":
+            meta = self._metadata(event.object)
+            annotations = meta.annotations if meta is not None else None
+            if meta is not None and (annotations or {}).get(INITIAL_EVENTS_END) == "true":
+                return meta.resource_version
+            return None
+        self._event(event, line, initial=initial)
+        return None
+
+    # -- watches ---------------------------------------------------------------------------------
+
+    def begin_watch(self) -> None:
+        """Forget the columns of the watch before: each one tells them anew."""
+        self._positions = {}
+        self._last_position = self._name_position = -1
+
+    def line(self, line: bytes) -> None:
+        """Take one line of a Table or partial metadata watch.
+
+        Raises ProtocolFault and the server's own errors.
+        """
+        event = self._envelope(line)
+        if event is None:
+            return
+        received = event.object
+        if received.column_definitions:
+            # The server sends them with the first event only, and that may be a bookmark.
+            self._learn_columns(received.column_definitions)
+        rows = received.rows
+        if event.type == "BOOKMARK":
+            self._bookmark(received.metadata.resource_version or _version_of(rows))
+            return
+        event_type = _TYPES.get(event.type)
+        if event_type is None:
+            self._skip(line, ValueError(f"an event of type {event.type!r}"))
+        elif rows is None:
+            # Partial metadata, or an object the server could not turn into a row.
+            self._watched_row(event_type, received.metadata)
+        else:
+            for row in rows:
+                if row.object is None and self._kind.reads_cells and self._namespace is not None:
+                    self._cells(event_type, row, received.metadata.resource_version)
+                    continue
+                if row.object is None:
+                    self._skip(line, ValueError("a row without its object"))
+                    continue
+                meta = row.object.metadata
+                meta.columns = self._columns(row)
+                self._watched_row(event_type, meta)
+
+    def full_line(self, line: bytes) -> None:
+        """Take one line of a watch of full objects; raises as :meth:`line` does."""
+        event = self._raw_line(line)
+        if event is None:
+            return
+        if event.type == "BOOKMARK":
+            meta = self._metadata(event.object)
+            self._bookmark(meta.resource_version if meta is not None else "")
+            return
+        self._advance(self._event(event, line, initial=False))
+
+    def _event(self, event: RawLine, line: bytes, *, initial: bool) -> str:
+        """Take an event of a whole object and return its version, "" when that is not readable."""
+        event_type = _TYPES.get(event.type)
+        if event_type is None:
+            self._skip(line, ValueError(f"an event of type {event.type!r}"))
+            return ""
+        return self._whole(event_type, bytes(event.object), initial=initial)
+
+    def _whole(self, event_type: EventType, raw: bytes, *, initial: bool) -> str:
+        """Take a whole object and return its version, "" when that is not readable."""
+        try:
+            item = self._decode_item(raw)
+            if CUT in raw:
+                raise ValueError("nested too deeply, or no text")  # noqa: TRY301 -- same end
+            self._intake.full(event_type, item, initial=initial)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it costs this object alone
+            return self._as_metadata(event_type, raw, error)
+        version: str = item.metadata.resourceVersion
+        return version
+
+    def _as_metadata(self, event_type: EventType, raw: bytes, error: Exception) -> str:
+        """Take what can be read of an object that cannot be taken whole; return its version."""
+        meta = self._metadata(raw)
+        self._skip(raw, error, meta)
+        if meta is None:
+            return ""
+        self._intake.present(meta.namespace, meta.name)
+        is_known = key_of(meta.namespace, meta.name) in self._intake.store
+        if is_known or event_type is EventType.DELETED:
+            self._row(event_type, meta)
+        return meta.resource_version
+
+    def _metadata(self, raw: bytes | msgspec.Raw) -> MetaRow | None:
+        try:
+            return _patiently(_decode_partial, raw).metadata
+        except ODD:
+            return None
+
+    def _row(self, event_type: EventType, meta: MetaRow) -> None:
+        try:
+            self._intake.row(event_type, meta)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it costs this object alone
+            self._skip(b"", error, meta)
+
+    def _watched_row(self, event_type: EventType, meta: MetaRow) -> None:
+        self._row(event_type, meta)
+        self._advance(meta.resource_version)
+        if self._on_event is not None:
+            self._on_event(meta.namespace)
+
+    def _cells(self, event_type: EventType, row: TableRow, version: str) -> None:
+        """Take a row that has nothing but cells; the version is that of the whole Table."""
+        columns = self._columns(row)
+        at = self._name_position
+        namespace = self._namespace
+        if columns is None or not 0 <= at < len(row.cells) or not version or namespace is None:
+            raise UnreadableForm(
+                f"a row of {self._kind.resource.plural} has no object, and its cells do not do"
+            )
+        key = key_of(namespace, str(row.cells[at]))
+        try:
+            is_doubt = self._intake.cells(key, CellsRow(event_type, version, columns))
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it costs this object alone
+            is_doubt = False
+            meta = MetaRow(name=key.name, namespace=namespace, resource_version=version)
+            self._skip(b"", error, meta)
+        self._advance(version)
+        if self._on_event is not None:
+            self._on_event(namespace)
+        self._weigh(doubts=int(is_doubt))
+
+    def _weigh(self, *, doubts: int) -> None:
+        """Count a row and the doubts it raised. Raises UnreadableForm where cells do not pay."""
+        self._rows += 1
+        self._doubts += doubts
+        if self._doubts >= _MANY_DOUBTS and self._doubts * _DOUBTS_IN >= self._rows:
+            raise UnreadableForm(
+                f"too much happens to {self._kind.resource.plural} that no cell shows"
+            )
+        if self._rows >= _RECENT_ROWS:
+            self._rows //= 2
+            self._doubts //= 2
+
+    def _raw_line(self, line: bytes) -> RawLine | None:
+        """Decode a line with a whole object; as :meth:`_envelope` does."""
+        try:
+            event = _patiently(self._decode_raw_line, line)
+        except _ODD_OBJECT as error:
+            self._skip(line, error)
+            return None
+        except msgspec.DecodeError as error:
+            raise self._garbage("a line of the watch", error) from error
+        if event.type == "ERROR":
+            raise self._reported(event.object)
+        return event
+
+    def _envelope(self, line: bytes) -> WatchLine | None:
+        """Decode a line; ``None`` when its object is odd. Raises what the server reports."""
+        try:
+            event = _patiently(self._decode_line, line)
+        except _ODD_OBJECT as error:
+            self._skip(line, error)
+            return None
+        except msgspec.DecodeError as error:
+            self._check_shape(line, error)
+            self._skip(line, error)
+            return None
+        if event.type == "ERROR":
+            raise self._reported(msgspec.json.encode(event.object))
+        return event
+
+    def _check_shape(self, line: bytes, error: Exception) -> None:
+        """Raise ProtocolFault unless the fault of a line is that of the object in it."""
+        try:
+            _patiently(self._decode_raw_line, line)
+        except ODD:
+            # The bytes are not JSON: a line was cut or mixed. What was missed is unknown.
+            raise self._garbage("a line of the watch", error) from error
+
+    def _columns(self, row: TableRow) -> dict[str, str] | None:
+        cells = row.cells
+        if not self._positions or len(cells) <= self._last_position:
+            return None
+        return {
+            name: "" if cells[at] is None else str(cells[at])
+            for name, at in self._positions.items()
+        }
+
+    def _learn_columns(self, definitions: list[ColumnDefinition]) -> None:
+        found = column_positions(definitions)
+        wanted = self._kind.columns
+        more = [name for name in self._kind.more_columns if name in found]
+        missing = [name for name in wanted if name not in found]
+        if missing != self._said_missing:
+            self._said_missing = missing
+            if missing:
+                self._log.warning("columns_missing", columns=missing, using="metadata")
+        # Half of the columns would be taken for the whole: better none.
+        self._positions = {} if missing else {name: found[name] for name in (*wanted, *more)}
+        self._name_position = found.get(_NAME, -1)
+        self._last_position = max(self._positions.values(), default=-1)
+
+    def _bookmark(self, version: str) -> None:
+        self.statistics.bookmarks += 1
+        self._advance(version)
+
+    def _advance(self, version: str) -> None:
+        """Remember up to where everything has been taken in. Raises WentBackError."""
+        if version:
+            self._check_advance(version)
+            self.version = version
+
+    def _check_advance(self, version: str) -> None:
+        held = self.version
+        if held is not None and 0 < as_version(version) < as_version(held):
+            raise WentBackError(
+                f"the watch of {self._kind.resource.plural} has gone back from version {held} to"
+                f" {version}: was etcd restored from a backup?"
+            )
+
+    # -- what goes wrong -------------------------------------------------------------------------
+
+    def _skip(self, raw: bytes, error: Exception, meta: MetaRow | None = None) -> None:
+        """Count an object that could not be taken in, and log it once for each version."""
+        self.statistics.undecodable += 1
+        meta = meta or MetaRow()
+        object_ = meta.uid or meta.name
+        if object_ and self._logged.get(object_) == meta.resource_version:
+            return
+        if len(self._logged) >= _LOGGED:
+            self._logged.clear()
+        self._logged[object_] = meta.resource_version
+        self._log.error(
+            "object_not_understood",
+            object=f"{meta.namespace}/{meta.name}",
+            version=meta.resource_version,
+            error=f"{type(error).__name__}: {error}"[:_SHOWN_BYTES],
+            begins=raw[:_SHOWN_BYTES].decode("utf-8", "replace"),
+            # What breaks the schema is no news to a developer, anything else is a bug.
+            exc_info=None if isinstance(error, ODD) else error,
+        )
+
+    def _garbage(self, what: str, error: Exception) -> ProtocolFault:
+        return ProtocolFault(f"{what} of {self._kind.resource.plural} is not understood: {error}")
+
+    def _reported(self, status: bytes | msgspec.Raw) -> ApiError:
+        return from_status(bytes(status), verb="watch", resource=self._kind.resource.qualified)
+
+
+_decode_partial = msgspec.json.Decoder(PartialItem).decode
+
+
+def _patiently(decode: Callable[[bytes | msgspec.Raw], T], text: bytes | msgspec.Raw) -> T:
+    """Decode a text, if need be without the parts of it that the decoder cannot follow."""
+    try:
+        return decode(text)
+    except (msgspec.ValidationError, UnicodeDecodeError):
+        raise
+    except ODD:
+        return decode(readable(bytes(text)))
+
+
+def _version_of(rows: list[TableRow] | None) -> str:
+    """Return the version of a bookmark that came as a Table; its mark sits inside the only row."""
+    if rows and rows[0].object is not None:
+        return rows[0].object.metadata.resource_version
+    return ""

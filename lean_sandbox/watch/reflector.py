@@ -1,0 +1,559 @@
+"""One list+watch state machine on raw bytes.
+
+The machine has two states. Without a version it lists: pages of pruned full objects, or a streaming
+initial list where the server offers one. With a version it watches, in the leanest representation
+the server gives, until the stream ends; then it resumes from the last version it saw. A version
+that is too old sends it back to listing, and what disappeared in the gap is delivered as deleted.
+
+Versions go back where etcd was restored from a backup. A watch shows that by an event or a bookmark
+below the version it was opened at, is refused for a version "too large", or stays silent for all
+its life, after which the server is asked for its version: all lead to a list.
+No list names a version, so each is consistent with all that was written before it was asked for,
+also at an API server that lags behind another: a list below what was known before it began can
+only be one of a restored store, and replaces what is known. A lagging server costs a list at most.
+
+Requests: one LIST per page and (re)list, one WATCH per connection. Nothing else, but for a kind
+that the server does not know: then it is asked what it serves, so that the problem names the cure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from urllib.parse import urlencode
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from filters import selectors
+from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import (
+    AnswerTooLarge,
+    BadRequest,
+    ControlPlaneError,
+    Gone,
+    Invalid,
+    NotAcceptable,
+    NotFound,
+    ProtocolFault,
+    RequestTimeout,
+    is_from_the_future,
+)
+from lean_sandbox.kube.limits import Lane
+from lean_sandbox.kube.resources import path
+from lean_sandbox.kube.telemetry import Label
+from lean_sandbox.watch.acquaintance import Acquaintance
+from lean_sandbox.watch.backoff import Backoff
+from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.decode import Feed, UnreadableForm, WatchStatistics, WentBackError
+from lean_sandbox.watch.discovery import why_unserved
+from lean_sandbox.watch.kind import Kind
+from lean_sandbox.watch.lines import LineSplitter, LineTooLongError
+from lean_sandbox.watch.representation import Representation
+from lean_sandbox.watch.store import Entry
+from lean_sandbox.watch.wire import as_version
+
+__all__ = ["Informer", "WatchOptions", "WatchStatistics"]
+
+E = TypeVar("E", bound=Entry)
+
+log = structlog.get_logger("watch")
+# By how much of it the asked for life of a watch varies, so that not all of them end together.
+_TIMEOUT_SPREAD = 0.1
+# How much later than asked for the end of a watch may arrive.
+_END_SLACK_S = 30.0
+# Objects of the first page of a list: enough for most kinds, and little where each is large.
+_FIRST_PAGE = 25
+# What a page should have, and how much of one is read before fewer objects are asked for.
+_PAGE_BYTES = 2 * 1024 * 1024
+_MOST_PAGE_BYTES = 4 * 1024 * 1024
+# What is told of an error that no part of the program knows.
+_SHOWN_CHARACTERS = 200
+# How often to look for a kind that the server does not know: a person is waiting who applies it.
+_LOOK_AGAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions:
+    """Options of every informer.
+
+    ``page_size``: the most objects a list page is asked for; large ones come in smaller pages.
+    ``streams_initial_list``: ask for the initial list as a stream first. ``server_timeout_s``:
+    after how long the server ends a watch. ``silence_s``: a watch that sent bookmarks (the server
+    sends one about every minute) and then nothing for this long is taken for dead; it is noticed
+    within a third more. One without any, as of a kind of which nothing ever happened, is taken for
+    dead when the server has not ended it in time. ``hasty_end_s``: a watch that ends cleanly
+    before this age, or a version that expires this soon after a list, is treated as a failure, so
+    that a server that closes at once is not asked in a loop. ``request_timeout_s``: for a page of
+    a list, and for a watch to begin. ``resync_s``: how long after a list everything is listed
+    again and compared with what is remembered, each kind up to a tenth later than this.
+    """
+
+    page_size: int = 250
+    streams_initial_list: bool = False
+    server_timeout_s: int = 290
+    silence_s: float = 90.0
+    hasty_end_s: float = 5.0
+    request_timeout_s: float = 30.0
+    resync_s: float = 36_000.0
+
+
+class Informer(Generic[E]):
+    """Keeps a store true to one kind, in one namespace or in all, and reports relevant changes.
+
+    ``run`` never returns and raises nothing but cancellation; what it cannot do is told by
+    ``problem`` (the last failure in words, ``None`` while all is well) and counted. That holds for
+    bugs as well: they are logged, and the attempt is repeated with backoff like any that failed.
+    ``synced`` is set after the first complete list.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind[E],
+        intake: Intake[E],
+        *,
+        clock: Clock,
+        uniform: Callable[[], float],
+        options: WatchOptions | None = None,
+        namespace: str | None = None,
+        exclude_namespaces: tuple[str, ...] = (),
+        on_event: Callable[[str], None] | None = None,
+    ) -> None:
+        self._client = client
+        self._kind = kind
+        self._intake = intake
+        self._clock = clock
+        self._uniform = uniform
+        self._options = options or WatchOptions()
+        self._namespace = namespace
+        self._excluded = exclude_namespaces
+        self._left_out: tuple[str, ...] = ()
+        self._backoff = Backoff(uniform)
+        self._representations = list(kind.watch_order)
+        self._may_use_cells = False
+        self._is_watching = False
+        self._is_reopening = False
+        self._resyncs = False
+        self._resync_at = math.inf
+        self._streams_initial_list = self._options.streams_initial_list
+        self._scope: anyio.CancelScope | None = None
+        self._group: TaskGroup | None = None
+        self._heard_at = 0.0
+        self._bookmarks_before = self._received_before = 0
+        self._listed_at: float | None = None
+        self._label = Label("watch", kind.resource.qualified)
+        self._log = log.bind(kind=kind.resource.plural, namespace=namespace or "*")
+        self.synced = anyio.Event()
+        self.problem: str | None = None
+        self.statistics = WatchStatistics()
+        self._feed = Feed(
+            kind, intake, self.statistics, self._log, namespace=namespace, on_event=on_event
+        )
+
+    @property
+    def representation(self) -> Representation:
+        """The form in which the watch is asked for at present."""
+        return next(
+            form
+            for form in self._representations
+            if form is not Representation.CELLS or self._can_read_cells
+        )
+
+    @property
+    def _can_read_cells(self) -> bool:
+        return self._may_use_cells and self._namespace is not None and self._kind.reads_cells
+
+    @property
+    def version(self) -> str | None:
+        """Up to which resource version everything was taken in; ``None`` before the first list."""
+        return self._feed.version
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all it was told has been taken in, so that another can go on in its place."""
+        strangers = self._intake.strangers
+        waiting = strangers and self._namespace is not None and strangers.of(self._namespace)
+        return self._feed.version is not None and not waiting
+
+    def use_cells(self) -> None:
+        """Watch as bare cells from now on, where that can be read.
+
+        Cells tell nothing of what others make, so it is for who makes nearly all of the objects.
+        """
+        before = self.representation
+        self._may_use_cells = True
+        if self.representation is not before:
+            self._reopen()
+
+    def continue_from(self, version: str | None) -> None:
+        """Begin with a watch, not a list: up to this version everything has been taken in."""
+        self._feed.version = version
+        if version is not None:
+            self.synced.set()
+
+    def leave_out(self, namespaces: Collection[str]) -> None:
+        """Leave these namespaces to others from the present version on, and no longer any else."""
+        self._left_out = tuple(namespaces)
+        self._reopen()
+
+    def begin_from_earlier(self, version: str | None) -> None:
+        """Watch anew from this version, if it is older than what was taken in."""
+        held = self._feed.version
+        if held is not None and version is not None and as_version(version) < as_version(held):
+            self._feed.version = version
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """End the open watch, to go on with another where it stands; a list is not disturbed."""
+        if self._scope is not None and self._is_watching:
+            self._is_reopening = True
+            self._scope.cancel()
+
+    @property
+    def _field_selector(self) -> str:
+        terms = selectors.exclude_namespaces(*self._excluded, *self._left_out)
+        return ",".join((*filter(None, [self._kind.field_selector]), *terms))
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        async with anyio.create_task_group() as group:
+            self._group = group
+            group.start_soon(self._guard)
+            if self._namespace is not None and self._kind.reads_cells:
+                group.start_soon(self._acquaintance(self._namespace).run)
+            while True:
+                await self._attempt()
+
+    def _acquaintance(self, namespace: str) -> Acquaintance:
+        return Acquaintance(
+            self._client,
+            self._intake,
+            self._feed,
+            namespace,
+            clock=self._clock,
+            uniform=self._uniform,
+            timeout_s=self._options.request_timeout_s,
+            on_crowd=self._list_anew,
+        )
+
+    def _list_anew(self) -> None:
+        self._feed.version = None
+        self.statistics.relists += 1
+        self._reopen()
+
+    async def _attempt(self) -> None:
+        """List if need be, watch until the stream ends, and pause as long as that deserves."""
+        began = self._clock.monotonic()
+        at_least_s, at_most_s = 0.0, math.inf
+        self._is_reopening = False
+        try:
+            if self._feed.version is not None and self._is_resync_due:
+                self._resyncs = True
+                self._feed.version = None
+            if self._feed.version is None:
+                await self._list()
+                began = self._clock.monotonic()
+            await self._watch()
+            if self._is_reopening:
+                return
+            if self._clock.monotonic() - began >= self._options.hasty_end_s:
+                if self.statistics.received_bytes == self._received_before:
+                    await self._check_version()
+                self._recovered()
+                self._backoff.reset()
+                await self._clock.sleep(0.1 * self._uniform())
+                return
+            self._failed("the server ended the watch at once")
+        except (Gone, WentBackError) as error:
+            # The version is no longer served, or not yet again. A list is the cure, not a retry.
+            self._feed.version = None
+            self.statistics.relists += 1
+            if self._listed_s_ago() >= self._options.hasty_end_s:
+                return
+            self._failed(str(error))
+        except NotAcceptable as error:
+            if error.verb == "watch" and self._fall_back(str(error)):
+                return
+            self._failed(str(error))
+        except UnreadableForm as error:
+            if self._fall_back(str(error)):
+                return
+            self._failed(str(error))
+        except NotFound as error:
+            # Without the kind there are no objects: what was seen before says nothing any more.
+            self._feed.version = None
+            why = await why_unserved(
+                self._client, self._kind.resource, self._options.request_timeout_s
+            )
+            self._failed(why or str(error))
+            at_most_s = _LOOK_AGAIN_S
+        except ControlPlaneError as error:
+            if is_from_the_future(error):
+                self._feed.version = None
+                self.statistics.relists += 1
+            self._failed(str(error))
+            at_least_s = getattr(error, "retry_after_s", None) or 0.0
+        except Exception as error:  # noqa: BLE001 -- a bug here must not end the other watches
+            self._log.exception("watch_panicked")
+            self._failed(f"{type(error).__name__}: {error}"[:_SHOWN_CHARACTERS])
+        lived_s = self._clock.monotonic() - began
+        await self._clock.sleep(
+            self._backoff.after(lived_s, at_least_s=at_least_s, at_most_s=at_most_s)
+        )
+
+    @property
+    def _is_resync_due(self) -> bool:
+        """Whether the last list is so old that everything is to be compared with a new one."""
+        return self._clock.monotonic() >= self._resync_at
+
+    def _listed_s_ago(self) -> float:
+        if self._listed_at is None:
+            return 0.0
+        return self._clock.monotonic() - self._listed_at
+
+    def _failed(self, problem: str) -> None:
+        self.statistics.failures += 1
+        if problem != self.problem:
+            self._log.warning("watch_interrupted", problem=problem)
+        self.problem = problem
+
+    def _recovered(self) -> None:
+        if self.problem is not None:
+            self._log.info("watch_resumed")
+        self.problem = None
+
+    def _fall_back(self, why: str) -> bool:
+        refused = self.representation
+        if refused is self._representations[-1]:
+            return False
+        self._representations.remove(refused)
+        self.statistics.fallbacks += 1
+        self._log.warning(
+            "representation_refused",
+            refused=refused.value,
+            using=self.representation.value,
+            why=why,
+        )
+        return True
+
+    # -- listing ---------------------------------------------------------------------------------
+
+    async def _list(self) -> None:
+        self.statistics.lists += 1
+        self._listed_at = self._clock.monotonic()
+        initial = not self.synced.is_set()
+        self._intake.begin_list(self._namespace, without=self._left_out, resync=self._resyncs)
+        version = ""
+        if self._streams_initial_list:
+            version = await self._list_by_stream(initial=initial)
+            if self._intake.went_back(self._namespace, version):
+                # Its items came before its version, and were taken for older than they are.
+                version = ""
+        if not version:
+            version = await self._list_by_pages(initial=initial)
+        if not version:
+            raise ProtocolFault(f"the list of {self._kind.resource.plural} has no version")
+        self._intake.end_list(self._namespace, version)
+        self._feed.version = version
+        self._resyncs = False
+        spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
+        self._resync_at = self._clock.monotonic() + spread * self._options.resync_s
+        self.synced.set()
+
+    async def _list_by_pages(self, *, initial: bool) -> str:
+        """Return the version of the list.
+
+        The first page is small, the next ones have as many objects as fit the bytes that a page
+        should have, by what the page before took. One that is far too large is not read to its end
+        but asked for again with fewer objects; a single object is read whatever its size.
+        """
+        continue_: str | None = None
+        limit = min(_FIRST_PAGE, self._options.page_size)
+        while True:
+            try:
+                body = await self._page(limit, continue_)
+            except AnswerTooLarge:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 4)
+                continue
+            self.statistics.pages += 1
+            self.statistics.received_bytes += len(body)
+            metadata = self._feed.page(body, initial=initial)
+            if not metadata.continue_:
+                return metadata.resource_version
+            continue_ = metadata.continue_
+            fitting = _PAGE_BYTES * limit // len(body)
+            limit = min(max(1, fitting), self._options.page_size)
+
+    async def _page(self, limit: int, continue_: str | None) -> bytes:
+        return await self._client.list_page(
+            self._kind.resource,
+            self._namespace,
+            bytes,
+            limit=limit,
+            continue_=continue_,
+            label_selector=self._kind.label_selector,
+            field_selector=self._field_selector or None,
+            accept=self._kind.list_as.list_accept,
+            timeout_s=self._options.request_timeout_s,
+            lane=Lane.BACKGROUND,
+            max_body_bytes=None if limit == 1 else _MOST_PAGE_BYTES,
+        )
+
+    async def _list_by_stream(self, *, initial: bool) -> str:
+        """Return the version of the list, "" when the server does not stream lists."""
+        query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        version = ""
+
+        def take(line: bytes) -> bool:
+            nonlocal version
+            version = self._feed.listed_line(line, initial=initial) or ""
+            return not version
+
+        why = "it ended before its end was marked"
+        try:
+            await self._stream(query, self._kind.list_as.streamed_list_accept, take)
+        except (Invalid, BadRequest, NotAcceptable) as error:
+            why = str(error)
+        if not version:
+            # Also what a server does that has never heard of it and begins an ordinary watch.
+            self._streams_initial_list = False
+            self._log.warning("streaming_list_refused", why=why)
+        return version
+
+    # -- watching --------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        representation = self.representation
+        feed = self._feed
+        feed.begin_watch()
+        on_line = feed.full_line if representation is Representation.FULL else feed.line
+
+        def take(line: bytes) -> bool:
+            on_line(line)
+            return True
+
+        query = {"resourceVersion": feed.version or "", **representation.watch_query}
+        self._is_watching = True
+        try:
+            await self._stream(query, representation.watch_accept, take)
+        finally:
+            self._is_watching = False
+
+    async def _check_version(self) -> None:
+        """Raise WentBackError if the server has not reached the version that was watched from.
+
+        From a version of the future a server sends nothing, not even bookmarks, and ends the watch
+        in time as any other. One LIST of one object; where bookmarks come nobody asks.
+        """
+        body = await self._page(1, None)
+        self.statistics.received_bytes += len(body)
+        self._feed.check_list(body)
+
+    async def _stream(
+        self, query: dict[str, str], accept: str, take: Callable[[bytes], bool]
+    ) -> None:
+        """Open a watch and hand each line to ``take`` until it says stop or the stream ends."""
+        target = self._target(query)
+        self.statistics.watches += 1
+        self._heard_at = self._clock.monotonic()
+        self._bookmarks_before = self.statistics.bookmarks
+        self._received_before = self.statistics.received_bytes
+        with anyio.CancelScope() as scope:
+            self._scope = scope
+            try:
+                await self._receive(target, accept, take, scope)
+            finally:
+                self._scope = None
+        if scope.cancelled_caught and not self._is_reopening:
+            raise RequestTimeout(
+                f"the watch of {self._kind.resource.plural} was silent for"
+                f" {self._longest_silence_s:g} s"
+            )
+
+    async def _receive(
+        self,
+        target: str,
+        accept: str,
+        take: Callable[[bytes], bool],
+        scope: anyio.CancelScope,
+    ) -> None:
+        splitter = LineSplitter()
+        try:
+            async with self._client.transport.stream(
+                target,
+                headers={"Accept": accept},
+                connect_timeout_s=self._options.request_timeout_s,
+                label=self._label,
+            ) as response:
+                if response.status != 200:
+                    raise await response.refusal(
+                        self._kind.resource.qualified, self._namespace or ""
+                    )
+                if self.problem is not None and self._group is not None:
+                    self._group.start_soon(self._confirm, scope)
+                while True:
+                    chunk = await response.receive()
+                    self._heard_at = self._clock.monotonic()
+                    self.statistics.received_bytes += len(chunk)
+                    for line in splitter.feed(chunk):
+                        if not take(line) or self._is_reopening:
+                            return
+        except anyio.EndOfStream:
+            return
+        except LineTooLongError as error:
+            raise ProtocolFault(str(error)) from error
+
+    async def _confirm(self, scope: anyio.CancelScope) -> None:
+        """Take the problem for solved once a watch has lasted a little."""
+        await self._clock.sleep(self._options.hasty_end_s)
+        if self._scope is scope and self.statistics.received_bytes == self._received_before:
+            # Servers restart for a restore: asked now, its version has not caught up yet.
+            try:
+                await self._check_version()
+            except WentBackError:
+                if self._scope is scope:
+                    self._list_anew()
+                return
+            except ControlPlaneError:
+                return
+        if self._scope is scope:
+            self._recovered()
+
+    def _target(self, query: dict[str, str]) -> str:
+        timeout_s = int(self._options.server_timeout_s * (1.0 + _TIMEOUT_SPREAD * self._uniform()))
+        parameters = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(timeout_s),
+            **query,
+        }
+        if self._kind.label_selector:
+            parameters["labelSelector"] = self._kind.label_selector
+        field_selector = self._field_selector
+        if field_selector:
+            parameters["fieldSelector"] = field_selector
+        return f"{path(self._kind.resource, self._namespace)}?{urlencode(parameters)}"
+
+    async def _guard(self) -> None:
+        """Cancel a watch from which nothing was heard for too long, or that gives way to a list."""
+        while True:
+            await self._clock.sleep(self._options.silence_s / 3)
+            silent_s = self._clock.monotonic() - self._heard_at
+            if self._scope is not None and silent_s >= self._longest_silence_s:
+                self._scope.cancel()
+            elif self._is_resync_due:
+                self._reopen()
+
+    @property
+    def _longest_silence_s(self) -> float:
+        """How long the open watch may be silent; between bookmarks, if it has sent any."""
+        if self.statistics.bookmarks > self._bookmarks_before:
+            return self._options.silence_s
+        return (1.0 + _TIMEOUT_SPREAD) * self._options.server_timeout_s + _END_SLACK_S

@@ -1,0 +1,114 @@
+"""What is remembered of Services and of claims for volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+
+from lean_sandbox.kube.wire import PartialObject
+from lean_sandbox.model import names
+from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.model.service import Service, ServiceSpec, shared_ports
+from lean_sandbox.watch.rows import ADOPTION_LABELS, chosen, shared_owner
+from lean_sandbox.watch.store import Key, key_of
+from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
+
+__all__ = [
+    "PvcEntry",
+    "ServiceEntry",
+    "pvc_from_full",
+    "pvc_from_row",
+    "service_from_full",
+    "service_from_row",
+    "service_spec_version",
+]
+
+
+class ServiceEntry(msgspec.Struct, gc=False):
+    """What is remembered of a Service; ``spec`` only of those that a Sandbox has or may adopt."""
+
+    key: Key
+    uid: str
+    version: int
+    owner: OwnerRow | None = None
+    labels: dict[str, str] | None = None
+    spec: ServiceSpec | None = None
+    is_stale: bool = True
+    seen: tuple[Hashable, ...] = ()
+
+    def as_service(self) -> Service:
+        """Return the Service as far as it is known."""
+        return Service(
+            metadata=ObjectMeta(
+                name=self.key.name, namespace=self.key.namespace, uid=self.uid, labels=self.labels
+            ),
+            spec=self.spec or ServiceSpec(),
+        )
+
+
+def service_from_row(row: MetaRow, old: ServiceEntry | None) -> ServiceEntry:
+    """Build the entry from metadata; the spec has to be looked at again before it is judged."""
+    key = old.key if old is not None else key_of(row.namespace, row.name)
+    return ServiceEntry(
+        key=key,
+        uid=old.uid if old is not None else row.uid,
+        version=as_version(row.resource_version),
+        owner=shared_owner(row.controller, key, old.owner if old is not None else None),
+        labels=chosen(row.labels, ADOPTION_LABELS),
+        spec=old.spec if old is not None else None,
+    )
+
+
+def service_from_full(item: Service, row: MetaRow, old: ServiceEntry | None) -> ServiceEntry:
+    """Build the entry from a whole Service."""
+    entry = service_from_row(row, old)
+    if entry.labels is not None or _is_sandboxes(entry.owner):
+        entry.spec = msgspec.structs.replace(item.spec, ports=shared_ports(item.spec.ports))
+        entry.is_stale = False
+    else:
+        entry.spec = None
+    return entry
+
+
+def service_spec_version(row: MetaRow) -> str | None:
+    """Return the version of a Service that a Sandbox has: no generation tells its drift."""
+    if _is_sandboxes(row.controller) or chosen(row.labels, ADOPTION_LABELS):
+        return row.resource_version
+    return None
+
+
+def _is_sandboxes(owner: OwnerRow | None) -> bool:
+    return (
+        owner is not None and owner.kind == names.SANDBOX_KIND and owner.group == names.CORE_GROUP
+    )
+
+
+class PvcEntry(msgspec.Struct, gc=False):
+    """What is remembered of a PersistentVolumeClaim: whose it is."""
+
+    key: Key
+    uid: str
+    version: int
+    owner: OwnerRow | None = None
+    labels: dict[str, str] | None = None
+    others: tuple[OwnerRow, ...] = ()
+    seen: tuple[Hashable, ...] = ()
+
+
+def pvc_from_row(row: MetaRow, old: PvcEntry | None) -> PvcEntry:
+    """Build the entry from metadata."""
+    key = old.key if old is not None else key_of(row.namespace, row.name)
+    return PvcEntry(
+        key=key,
+        uid=old.uid if old is not None else row.uid,
+        version=as_version(row.resource_version),
+        owner=shared_owner(row.controller, key, old.owner if old is not None else None),
+        labels=chosen(row.labels, ADOPTION_LABELS),
+        others=row.owners if row.controller is None else (),
+    )
+
+
+def pvc_from_full(_item: PartialObject, row: MetaRow, old: PvcEntry | None) -> PvcEntry:
+    """Build the entry from a whole claim, of which only the metadata is read."""
+    return pvc_from_row(row, old)
