@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "runtime": {"watch", "filters", "kube", "metrics", "model"},
     "controllers": {"runtime", "watch", "filters", "kube", "metrics", "model"},
     "http": {"kube", "metrics"},
-    "config": {"watch", "kube", "model"},
+    "config": {"watch", "filters", "kube", "model"},
     "local": {"model", "kube"},
 }
 LEAVES = {"clock", "log", "version"}

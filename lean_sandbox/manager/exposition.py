@@ -11,10 +11,10 @@ import structlog
 
 from lean_sandbox import log as logging
 from lean_sandbox.clock import Clock
+from lean_sandbox.controllers.metrics import cache_size, survey
 from lean_sandbox.http.server import Answer, Handler, Request, not_found
 from lean_sandbox.manager import metrics_sources as sources
 from lean_sandbox.manager.manager import Controller, ControllerStatistics
-from lean_sandbox.manager.metrics_caches import cache_size, survey
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.process import build_info, process
 from lean_sandbox.metrics.registry import Exposition, dropped_series

@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from lean_sandbox.manager.metrics_caches import survey
+from lean_sandbox.controllers.metrics import survey
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import SandboxEntry

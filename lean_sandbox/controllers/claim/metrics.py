@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.manager.metrics_caches import UNKNOWN_TEMPLATE_OF_CLAIM, template_of
+from lean_sandbox.controllers.metrics import UNKNOWN_TEMPLATE_OF_CLAIM, template_of
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Counters, Exposition, Histograms
 from lean_sandbox.model import names

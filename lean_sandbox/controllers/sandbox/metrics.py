@@ -9,7 +9,7 @@ seen by another process.
 from __future__ import annotations
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.manager.metrics_caches import UNKNOWN_TEMPLATE, owned_by, template_of
+from lean_sandbox.controllers.metrics import UNKNOWN_TEMPLATE, owned_by, template_of
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Counters, Exposition, Histograms, Labels
 from lean_sandbox.model import conditions, names
