@@ -36,7 +36,7 @@ from filters.events import (
     from_json,
     from_table_row,
 )
-from filters.examiner import Examiner, FilterStatistics, Fingerprints
+from filters.examiner import ChangeDetector, FilterStatistics, Fingerprints
 from filters.memory import Filter
 from filters.predicates import (
     NO_OPINION,
@@ -107,9 +107,9 @@ __all__ = [
     "LAST_APPLIED",
     "NO_OPINION",
     "Change",
+    "ChangeDetector",
     "Debounce",
     "EventType",
-    "Examiner",
     "Explained",
     "FieldTerm",
     "Filter",

@@ -15,7 +15,7 @@ from filters.events import Change, Observed
 from filters.predicates import NO_OPINION
 from filters.verdicts import Program, Verdict, compare
 
-__all__ = ["Examiner", "FilterStatistics", "Fingerprints"]
+__all__ = ["ChangeDetector", "FilterStatistics", "Fingerprints"]
 
 Fingerprints: TypeAlias = tuple[Hashable, ...]
 """What is remembered of an object: one small value for each leaf of the predicate."""
@@ -55,7 +55,7 @@ class FilterStatistics:
     """Events of remembered objects for which the leaf had no opinion."""
 
 
-class Examiner:
+class ChangeDetector:
     """Judges events by fingerprints that the caller hands in, and counts what it judged.
 
     Remembers nothing of any object. ``objects`` tells the statistics how many the caller holds.

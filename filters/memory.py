@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 from filters.combine import Predicate
 from filters.events import Change, EventType, Observed
-from filters.examiner import Examiner, FilterStatistics, Fingerprints
+from filters.examiner import ChangeDetector, FilterStatistics, Fingerprints
 from filters.verdicts import Verdict
 
 __all__ = ["Filter", "FilterStatistics"]
@@ -37,7 +37,7 @@ class Filter:
         self._max_objects = max_objects
         self._objects: OrderedDict[str, tuple[tuple[str, str], Fingerprints]] = OrderedDict()
         self._names: dict[tuple[str, str], str] = {}
-        self._examiner = Examiner(predicate, objects=self._objects.__len__)
+        self._examiner = ChangeDetector(predicate, objects=self._objects.__len__)
         self._evicted = 0
 
     def __len__(self) -> int:

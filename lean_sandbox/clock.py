@@ -12,8 +12,6 @@ from typing import Protocol
 
 import anyio
 
-__all__ = ["Clock", "SystemClock"]
-
 
 class Clock(Protocol):
     """What the program needs to know and do about time."""

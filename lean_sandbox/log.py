@@ -19,8 +19,6 @@ from typing import Any, TextIO
 import msgspec
 import structlog
 
-__all__ = ["configure", "dropped_lines"]
-
 
 def _encode(event: dict[str, Any], **_: Any) -> str:
     # The renderer passes options of the json module, which this encoder does not know.

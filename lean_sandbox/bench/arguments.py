@@ -9,8 +9,6 @@ from typing import Final
 
 from lean_sandbox.bench.options import ALL, SCENARIOS, BenchOptions, UsageError, check
 
-__all__ = ["parse"]
-
 _TEXT: Final = """\
 Measure the controller: latencies a client sees, requests by kind, CPU, bytes, memory, each beside
 its bound. Nothing is needed for it: an embedded API server with a simulated kubelet, the controller

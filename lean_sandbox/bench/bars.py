@@ -12,8 +12,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["BARS", "FIGURES", "Bar", "Figure", "Judged", "judge", "judged_value"]
-
 Figures = Mapping[str, float | None]
 
 

@@ -23,8 +23,6 @@ from lean_sandbox.bench.stage import Stage
 from lean_sandbox.bench.subject import process_usage
 from lean_sandbox.kube.resources import SANDBOXCLAIMS, SANDBOXES
 
-__all__ = ["run_floor"]
-
 _POLL_S = 0.05
 
 

@@ -14,8 +14,6 @@ from lean_sandbox.kube.resources import (
 )
 from lean_sandbox.model import names
 
-__all__ = ["MARK", "POOL", "TEMPLATE", "claim", "namespace", "pod", "pool", "sandbox", "template"]
-
 MARK = "bench.lean-sandbox/run"
 """Label of the namespaces that a run makes."""
 TEMPLATE = "t"

@@ -12,8 +12,6 @@ from lean_sandbox.bench.plot import Chart, Series, render
 from lean_sandbox.bench.plot_rows import Row, RowChart, render_rows
 from lean_sandbox.bench.report import Report, ScenarioReport
 
-__all__ = ["plots_of", "write_plots"]
-
 _FLOOR: Final = "#0969da"
 _SLOW: Final = "#8250df"
 _BOUND: Final = "#6e7781"

@@ -13,8 +13,6 @@ from lean_sandbox.bench.memory import (
 from lean_sandbox.bench.plot import Chart, Series
 from lean_sandbox.bench.tables import WAYS_IN_WORDS
 
-__all__ = ["MADE_BY", "OURS", "chart_of", "restart_cpu"]
-
 MADE_BY: Final = "Made by: lean-sandbox bench"
 OURS: Final = "#1a7f37"
 """The colour of this controller."""

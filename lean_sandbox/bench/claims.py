@@ -30,8 +30,6 @@ from lean_sandbox.bench.subject import Subject
 from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, SANDBOXES, Resource
 from lean_sandbox.kube.wire import Page, PartialObject
 
-__all__ = ["is_flat", "run_burst", "run_fill", "run_one", "run_search", "run_sustained"]
-
 _ONE_POOL = 2
 _LATE_S = 60.0
 _LEFT_POLL_S = 0.5

@@ -24,8 +24,6 @@ from lean_sandbox.demo.tables import Screen
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.manager.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 
-__all__ = ["encoded", "exit_code", "main", "run_bench"]
-
 
 def main(words: Sequence[str]) -> int:
     """Run the command line of the bench; return the exit code."""

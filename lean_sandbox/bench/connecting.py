@@ -12,8 +12,6 @@ from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.transport import Transport
 
-__all__ = ["connected", "flags", "open_client"]
-
 
 @asynccontextmanager
 async def open_client(

@@ -14,8 +14,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Cost", "Snapshot", "read_metrics", "shown_kind"]
-
 _OURS: Final = "lean_sandbox_requests_total"
 _ANY: Final = "rest_client_requests_total"
 _CAUGHT: Final = "lean_sandbox_safety_net_total"

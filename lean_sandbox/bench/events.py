@@ -24,8 +24,6 @@ from lean_sandbox.watch.resources.kinds import pods
 from lean_sandbox.watch.store import Store, key_of
 from lean_sandbox.watch.wire import MetaRow, WatchLine, column_positions
 
-__all__ = ["EventCost", "EventReport", "LoadsCost", "measure_events"]
-
 T = TypeVar("T")
 
 _OBJECTS: Final = 300

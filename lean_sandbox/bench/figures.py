@@ -12,20 +12,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-__all__ = [
-    "WINDOW_S",
-    "Flatness",
-    "Window",
-    "arrivals",
-    "flatness",
-    "in_ms",
-    "milliseconds",
-    "next_rate",
-    "per_item",
-    "percentile",
-    "windows",
-]
-
 WINDOW_S = 10.0
 """Width of a window of arrivals."""
 _STEP = 1.5

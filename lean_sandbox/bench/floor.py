@@ -27,8 +27,6 @@ from lean_sandbox.model import names
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.watch.lines import LineSplitter
 
-__all__ = ["Done", "main"]
-
 _ROOM = 100_000
 
 

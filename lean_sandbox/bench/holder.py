@@ -24,8 +24,6 @@ from lean_sandbox.watch.kind import Kind
 from lean_sandbox.watch.objects import row_of
 from lean_sandbox.watch.resources.kinds import pods, sandboxes
 
-__all__ = ["POD_FIELDS", "SANDBOX_FIELDS", "WAYS", "Held", "hold", "main", "pick"]
-
 _PAGE_SIZE = 500
 _TIMEOUT_S = 60.0
 # A tree of the fields to keep; None keeps everything below.

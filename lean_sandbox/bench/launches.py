@@ -43,8 +43,6 @@ from lean_sandbox.kube.resources import (
 from lean_sandbox.kube.wire import ListMeta
 from lean_sandbox.model.times import parse_rfc3339
 
-__all__ = ["launch", "run_cold", "run_idle", "run_pods", "run_restart"]
-
 _SAMPLE_S = 0.5
 _PAGE_SIZE = 250
 # The counters of a process that has just been started.

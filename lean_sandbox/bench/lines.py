@@ -13,8 +13,6 @@ from lean_sandbox.local.represent import JSON, Accepted, Renderer
 from lean_sandbox.local.store import Entry
 from lean_sandbox.watch.representation import Representation
 
-__all__ = ["pod_lines"]
-
 _FORMS: Mapping[Representation, Accepted] = {
     Representation.CELLS: Accepted("table", "None"),
     Representation.TABLE: Accepted("table"),

@@ -23,21 +23,6 @@ from lean_sandbox.bench.stage import Stage
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS, Resource
 
-__all__ = [
-    "Sent",
-    "charge",
-    "in_milliseconds",
-    "latencies_of",
-    "latency_figures",
-    "make_pool",
-    "make_template",
-    "send",
-    "send_one",
-    "until_full",
-    "until_ready",
-    "watching",
-]
-
 _POOL_POLL_S = 0.25
 
 

@@ -28,18 +28,6 @@ from lean_sandbox.bench.process import (
 )
 from lean_sandbox.clock import Clock
 
-__all__ = [
-    "REFERENCE_EACH_KIB",
-    "REFERENCE_EMPTY_MIB",
-    "SIZES",
-    "UNPRUNED_MOST",
-    "ControllerRow",
-    "HolderRow",
-    "MemoryReport",
-    "measure_memory",
-    "reference_mib",
-]
-
 SIZES: Final = (0, 1000, 5000, 10_000)
 UNPRUNED_MOST: Final = 5000
 """More Sandboxes than this are not held whole: the figure is scaled from this many."""

@@ -16,8 +16,6 @@ from lean_sandbox.bench.connecting import open_client
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
 
-__all__ = ["NODE_PREFIX", "Serving", "main"]
-
 NODE_PREFIX = "lean-sandbox-bench"
 _IN_FLIGHT = 16
 

@@ -23,8 +23,6 @@ from lean_sandbox.model.pod import Pod, build_pod
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.times import format_rfc3339
 
-__all__ = ["CREATED", "NAMESPACES", "Pair", "managed_fields", "namespace", "pair"]
-
 Json = dict[str, Any]
 
 CREATED: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

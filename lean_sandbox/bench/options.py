@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ALL", "SCENARIOS", "BenchOptions", "UsageError", "check"]
-
 SCENARIOS: Final = {
     "one": "one claim on an idle controller, pool of 2",
     "burst": "--count claims at once on a filled pool of --pool",

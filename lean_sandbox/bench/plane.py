@@ -21,8 +21,6 @@ from lean_sandbox.local.persistence import load_state, save_state
 from lean_sandbox.local.registry import Registry
 from lean_sandbox.local.store import Store, field_cells
 
-__all__ = ["KUBECONFIG", "Asked", "Listening", "main", "put_objects", "stocked"]
-
 KUBECONFIG = "controller.kubeconfig"
 _AGENT = "lean-sandbox"
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})

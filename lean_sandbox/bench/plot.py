@@ -10,8 +10,6 @@ from xml.sax.saxutils import escape
 
 from lean_sandbox.bench.plot_legend import Box, free_corner
 
-__all__ = ["HEAD", "Chart", "Series", "render", "shown", "text", "ticks"]
-
 _WIDTH: Final = 900
 _HEIGHT: Final = 520
 _LEFT: Final = 80

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-__all__ = ["Box", "free_corner"]
-
 Point = tuple[float, float]
 
 _MARGIN: Final = 6.0

@@ -9,8 +9,6 @@ from xml.sax.saxutils import escape
 
 from lean_sandbox.bench.plot import HEAD, shown, text, ticks
 
-__all__ = ["Row", "RowChart", "render_rows"]
-
 _LEFT: Final = 250
 _RIGHT: Final = 820
 _TOP: Final = 76

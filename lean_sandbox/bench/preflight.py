@@ -10,8 +10,6 @@ from lean_sandbox.kube.errors import ControlPlaneError, NotFound
 from lean_sandbox.kube.resources import SANDBOXCLAIMS, SANDBOXES
 from lean_sandbox.kube.wire import Page, PartialObject
 
-__all__ = ["require_kinds", "version_of"]
-
 _CRD_HELP = "lean-sandbox crds | kubectl apply --server-side -f -"
 
 

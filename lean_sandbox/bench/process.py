@@ -17,17 +17,6 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from lean_sandbox.clock import Clock
 
-__all__ = [
-    "BenchError",
-    "Memory",
-    "Worker",
-    "cpu_ticks",
-    "memory_of",
-    "parse_status",
-    "process",
-    "settled_memory",
-]
-
 T = TypeVar("T")
 
 # The children import what this process runs, also from a checkout that is not installed.

@@ -18,8 +18,6 @@ from lean_sandbox.bench.figures import Window
 from lean_sandbox.bench.memory import MemoryReport
 from lean_sandbox.version import __version__
 
-__all__ = ["SCHEMA", "Host", "Report", "Sample", "ScenarioReport", "Server", "memory_figures"]
-
 SCHEMA: Final = 1
 _LARGE: Final = 10_000
 

@@ -17,8 +17,6 @@ from lean_sandbox.bench.stage import Stage, open_stage
 from lean_sandbox.bench.subject import Subject
 from lean_sandbox.clock import Clock
 
-__all__ = ["measure", "short"]
-
 Say = Callable[[str], None]
 _GIST = frozenset({"p50_ms", "p99_ms", "seconds", "quiet_s", "cpu_ms_per_s", "requests_each"})
 _OVER_SANDBOXES = frozenset({"cold", "idle", "restart"})

@@ -18,8 +18,6 @@ from lean_sandbox.kube.resources import Resource, path
 from lean_sandbox.kube.wire import Page
 from lean_sandbox.watch.lines import LineSplitter
 
-__all__ = ["Readiness"]
-
 _CONNECT_S = 10.0
 _TIMEOUT_S = 3600
 _AGAIN_S = 0.2

@@ -41,8 +41,6 @@ from lean_sandbox.kube.resources import (
 )
 from lean_sandbox.kube.wire import Page, PartialObject
 
-__all__ = ["Stage", "open_stage"]
-
 _SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _NODES = 4
 _START_S = 60.0

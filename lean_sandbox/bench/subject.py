@@ -18,8 +18,6 @@ from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.kube.transport import Transport
 
-__all__ = ["QUIET_LIMIT_S", "Mark", "Subject", "Usage", "open_subject", "process_usage"]
-
 QUIET_LIMIT_S = 180.0
 _SCRAPE_S = 15.0
 # A process that is never at rest for so long is judged by its requests.

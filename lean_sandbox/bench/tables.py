@@ -17,8 +17,6 @@ from lean_sandbox.bench.memory import (
 from lean_sandbox.bench.report import Report, ScenarioReport
 from lean_sandbox.demo.tables import Screen
 
-__all__ = ["WAYS_IN_WORDS", "print_events", "print_memory", "print_report"]
-
 WAYS_IN_WORDS: Final = {
     "while": "pruned while decoding",
     "after": "decoded, then pruned",

@@ -12,8 +12,6 @@ from lean_sandbox.kube.errors import ConfigError
 if TYPE_CHECKING:
     from lean_sandbox.config.options import Settings
 
-__all__ = ["check", "doubts"]
-
 _POSITIVE = (
     "sandbox_warm_pool_readiness_grace_period",
     "sandbox_warm_pool_unschedulable_recheck_interval",

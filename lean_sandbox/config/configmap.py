@@ -18,8 +18,6 @@ from lean_sandbox.kube.asking import ask
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.resources import CONFIGMAPS
 
-__all__ = ["CONFIG_MAP", "TUNABLE", "ConfigMap", "read"]
-
 CONFIG_MAP: Final = "agent-sandbox-config"
 
 TUNABLE: Final = frozenset(

@@ -17,8 +17,6 @@ import msgspec
 
 from lean_sandbox.kube.errors import ConfigError
 
-__all__ = ["Entry", "read"]
-
 _HELP = "write one `flag: value` a line; lists as [a, b]"
 _ENTRY = re.compile(r"(?P<key>[A-Za-z0-9][\w.-]{0,200})[ ]*:(?:[ ]+(?P<value>.*))?", re.ASCII)
 _ITEM = re.compile(r"(?P<indent>[ ]*)-(?:[ ]+(?P<value>.*))?")

@@ -13,8 +13,6 @@ import msgspec
 
 from lean_sandbox.kube.errors import ConfigError
 
-__all__ = ["Flag", "HelpWanted", "Scanned", "UsageError", "scan"]
-
 
 class UsageError(ConfigError):
     """A command line that cannot be understood."""

@@ -9,8 +9,6 @@ from lean_sandbox.config.options import flag_of, form_of, shown_default, topics
 from lean_sandbox.config.reference import IDLE, TRANSLATED
 from lean_sandbox.config.values import BOOLEAN
 
-__all__ = ["help_text"]
-
 _WIDTH = 96
 _SYNTAX = """\
 A flag has one or two dashes. A value stands after = or in the next argument; that of a boolean only

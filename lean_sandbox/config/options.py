@@ -25,8 +25,6 @@ from lean_sandbox.config.values import (
     choice,
 )
 
-__all__ = ["TOPICS", "Settings", "flag_of", "form_of", "shown", "shown_default", "topics"]
-
 
 def _option(
     default: Any, help_text: str, form: Form = TEXT, *, unit: str = "", metavar: str = ""

@@ -13,8 +13,6 @@ import msgspec
 
 from lean_sandbox.config.values import BOOLEAN, INTEGER, Form, choice
 
-__all__ = ["IDLE", "REMOVED", "TRANSLATED", "Idle", "Translated"]
-
 
 class Idle(msgspec.Struct, frozen=True):
     """A flag without effect here: its form, its least value, and why it has none."""

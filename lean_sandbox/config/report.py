@@ -14,8 +14,6 @@ from lean_sandbox.config.options import Settings, form_of, shown
 from lean_sandbox.config.sources import Effective
 from lean_sandbox.config.values import BOOLEAN, DURATION, INTEGER, NUMBER
 
-__all__ = ["WRITERS", "as_json", "as_table", "as_yaml"]
-
 
 def as_table(effective: Effective) -> str:
     """Return one line for each setting, under a head."""

@@ -27,20 +27,6 @@ from lean_sandbox.kube.errors import ConfigError
 if TYPE_CHECKING:
     from lean_sandbox.config.configmap import ConfigMap
 
-__all__ = [
-    "CONFIG",
-    "MOUNTED_DOMAINS",
-    "PREFIX",
-    "Effective",
-    "Origin",
-    "Place",
-    "Remark",
-    "effective",
-    "resolve",
-    "scan_flags",
-    "variable_of",
-]
-
 PREFIX = "LEAN_SANDBOX_"
 CONFIG = "config"
 # Where the reference's manifests mount their optional ConfigMap (spec of claims, 1.3).

@@ -15,21 +15,6 @@ from filters import selectors
 from lean_sandbox.model.times import format_duration, parse_duration
 from lean_sandbox.watch import selector
 
-__all__ = [
-    "BOOLEAN",
-    "DOMAINS",
-    "DURATION",
-    "INTEGER",
-    "LABEL_SELECTOR",
-    "NAMES",
-    "NAMESPACES",
-    "NUMBER",
-    "SHARD",
-    "TEXT",
-    "Form",
-    "choice",
-]
-
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 _OCTAL = re.compile(r"([+-]?)0([0-7_]*[0-7])", re.ASCII)

@@ -40,8 +40,6 @@ from lean_sandbox.runtime.absent import KnownAbsent, Proof
 from lean_sandbox.watch.extension_caches import ExtensionCaches
 from lean_sandbox.watch.store import Key
 
-__all__ = ["Blueprints", "LookedForLatelyError", "Unprotected"]
-
 T = TypeVar("T")
 
 # How often a name is looked for at most, and how many names are remembered for that.
@@ -66,7 +64,7 @@ class Unprotected(msgspec.Struct, frozen=True):
     is_final: bool
 
 
-class Blueprints:
+class TemplateResolver:
     """Resolves names of pools and templates within one namespace."""
 
     def __init__(

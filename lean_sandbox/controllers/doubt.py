@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from lean_sandbox.kube.errors import ApiError
 
-__all__ = ["doubting"]
-
 _SERVER_FAULT = 500
 
 

@@ -22,16 +22,6 @@ from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources.extension_objects import PoolEntry
 from lean_sandbox.watch.store import Store
 
-__all__ = [
-    "NO_OWNER",
-    "UNKNOWN_TEMPLATE",
-    "UNKNOWN_TEMPLATE_OF_CLAIM",
-    "cache_size",
-    "owned_by",
-    "survey",
-    "template_of",
-]
-
 # What the labels say where there is nothing to tell.
 UNKNOWN_TEMPLATE: Final = "unknown"
 # On the metrics of claims, which cannot be joined with the others then (changes, v1.0.5).

@@ -9,8 +9,6 @@ from lean_sandbox.model.service import may_adopt as model_may_adopt
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.wire import OwnerRow
 
-__all__ = ["may_adopt", "ownership_of", "reference_of", "sandbox_meta"]
-
 
 def ownership_of(controller: OwnerRow | None, uid: str) -> Ownership:
     """Classify by the controlling owner's uid alone; names and versions prove nothing."""

@@ -8,8 +8,6 @@ from lean_sandbox.kube.events import EventType
 from lean_sandbox.kube.wire import ObjectReference
 from lean_sandbox.watch.store import Entry
 
-__all__ = ["ObjectEvents", "Recorder", "reference_to"]
-
 
 class Recorder(Protocol):
     """Takes an Event and never waits; see :class:`lean_sandbox.kube.events.EventRecorder`."""

@@ -25,14 +25,12 @@ from lean_sandbox.model.networkpolicy import PolicyAction
 from lean_sandbox.model.template import TemplateView, ref_hash_patch
 from lean_sandbox.runtime.queue import LOW, NORMAL, Item, WorkQueue
 from lean_sandbox.runtime.safetynet import SafetyNet
-from lean_sandbox.runtime.workers import Dispatcher, Result
-from lean_sandbox.watch.cache import Intake
-from lean_sandbox.watch.kind import Notice
+from lean_sandbox.runtime.workers import Result, Workers
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.kind import Delta
 from lean_sandbox.watch.objects import row_of
 from lean_sandbox.watch.resources.extension_objects import PolicyEntry, PolicyItem, TemplateEntry
 from lean_sandbox.watch.store import Key, Store, key_of
-
-__all__ = ["TemplateController", "TemplateFailedError"]
 
 
 class TemplateFailedError(Exception):
@@ -68,7 +66,7 @@ class TemplateController:
         self._policy_there = policy_there
         self._options: dict[str, Any] = {"lane": Lane.BACKGROUND, "timeout_s": timeout_s}
         self.queue: WorkQueue[Key] = WorkQueue(clock)
-        self.dispatcher: Dispatcher[Key] = Dispatcher(
+        self.dispatcher: Workers[Key] = Workers(
             self.queue,
             self._pass,
             count=workers,
@@ -76,24 +74,24 @@ class TemplateController:
             net=SafetyNet(self.queue, clock, is_final=self._is_final),
             name="sandboxtemplate",
         )
-        self._template_intake: Intake[TemplateEntry]
-        self._policy_intake: Intake[PolicyEntry]
+        self._template_intake: Cache[TemplateEntry]
+        self._policy_intake: Cache[PolicyEntry]
 
-    def connect(self, templates: Intake[TemplateEntry], policies: Intake[PolicyEntry]) -> None:
+    def connect(self, templates: Cache[TemplateEntry], policies: Cache[PolicyEntry]) -> None:
         """Take the intakes, which need this controller's handlers to be built."""
         self._template_intake = templates
         self._policy_intake = policies
 
     # -- what wakes ------------------------------------------------------------------------------
 
-    def on_template(self, notice: Notice[TemplateEntry]) -> None:
+    def on_template(self, notice: Delta[TemplateEntry]) -> None:
         """Wake a template that changed."""
         if notice.new is not None:
             self.queue.add(
                 notice.key, priority=LOW if notice.initial else NORMAL, token=notice.token
             )
 
-    def on_policy(self, notice: Notice[PolicyEntry]) -> None:
+    def on_policy(self, notice: Delta[PolicyEntry]) -> None:
         """Wake the template that controls a policy, or did before the change.
 
         One that is gone frees its name, whoever it was controlled by.
@@ -166,7 +164,7 @@ class TemplateController:
         row = row_of(answer.metadata)
         if row.generation == entry.generation:
             # Else it shows a spec that the watch has yet to tell of, to the pools as well.
-            self._template_intake.learn_row(row)
+            self._template_intake.apply_metadata_response(row)
             self._withdraw(entry.key, answer)
         return True
 
@@ -214,7 +212,7 @@ class TemplateController:
             return None
         except ControlPlaneError as error:
             raise _unread(error) from error
-        entry, _ = self._policy_intake.learn_full(item)
+        entry, _ = self._policy_intake.apply_response(item)
         return entry
 
     async def _replace(self, template: Key, key: Key, view: TemplateView) -> None:
@@ -231,7 +229,7 @@ class TemplateController:
         item: PolicyItem = await request(
             NETWORKPOLICIES, namespace, *arguments, PolicyItem, **self._options
         )
-        self._policy_intake.learn_full(item)
+        self._policy_intake.apply_response(item)
         self._withdraw(template, item)
 
     async def _delete(self, key: Key, held: PolicyEntry | None) -> None:

@@ -18,18 +18,6 @@ import msgspec
 
 from lean_sandbox.watch.store import Key
 
-__all__ = [
-    "NETWORKED",
-    "NOWHERE",
-    "READY",
-    "WAITING",
-    "Member",
-    "Place",
-    "PoolLines",
-    "Stage",
-    "Tally",
-]
-
 # The stages of a free member, in the order in which claims want them.
 READY: Final = 0  # it has an address and is Ready
 NETWORKED: Final = 1  # it has an address

@@ -9,8 +9,6 @@ from lean_sandbox.demo.figures import REFERENCE_COLD
 from lean_sandbox.demo.ledger import Cost, EventCount
 from lean_sandbox.demo.tables import Screen
 
-__all__ = ["EventRow", "LaunchBill", "StepRow", "print_bill"]
-
 
 class StepRow(msgspec.Struct, frozen=True):
     """What one step in the life of a Sandbox cost the controller."""

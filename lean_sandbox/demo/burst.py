@@ -25,8 +25,6 @@ from lean_sandbox.model.conditions import find
 from lean_sandbox.model.meta import controller_of
 from lean_sandbox.model.sandbox import Sandbox
 
-__all__ = ["Burst", "Claimant"]
-
 _POOL = "python"
 _PATIENCE_S = 120.0
 _SETTLE_S = 1.5

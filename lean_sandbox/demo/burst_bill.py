@@ -11,8 +11,6 @@ from lean_sandbox.demo.figures import REFERENCE_BURST, REFERENCE_CLAIM_WRITES
 from lean_sandbox.demo.ledger import Cost
 from lean_sandbox.demo.tables import Screen
 
-__all__ = ["BurstBill", "percentile", "print_burst"]
-
 
 class BurstBill(msgspec.Struct, frozen=True):
     """What binding many claims at once cost, the refill of their pool included.

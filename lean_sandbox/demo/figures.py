@@ -9,14 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = [
-    "REFERENCE_BURST",
-    "REFERENCE_CLAIM_WRITES",
-    "REFERENCE_COLD",
-    "Reference",
-    "ReferenceBurst",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Reference:

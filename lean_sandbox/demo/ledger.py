@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.manager.manager import Controller
 
-__all__ = ["Cost", "EventCount", "Ledger"]
-
 _WRITES = frozenset({"create", "update", "patch", "delete"})
 _READS = frozenset({"get", "list"})
 _CONFLICT = 409
@@ -138,10 +136,10 @@ class Ledger:
             ),
             events={
                 kind: EventCount(
-                    seen=one.intake.seen,
-                    passed=one.intake.passed,
-                    known=one.intake.dropped_known,
-                    unchanged=one.intake.dropped_unchanged,
+                    seen=one.cache.seen,
+                    passed=one.cache.passed,
+                    known=one.cache.dropped_known,
+                    unchanged=one.cache.dropped_unchanged,
                     by_leaf=Counter(one.filter.by_leaf),
                 )
                 for kind, one in counted.kinds.items()

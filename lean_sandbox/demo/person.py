@@ -15,8 +15,6 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
 from lean_sandbox.model.sandbox import Sandbox
 
-__all__ = ["NAMESPACE", "NotReachedError", "Person", "manifest", "reason_of"]
-
 NAMESPACE = "default"
 _PATIENCE_S = 120.0
 

@@ -30,8 +30,6 @@ from lean_sandbox.manager.manager import Controller
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_rfc3339
 
-__all__ = ["Story", "run_demo"]
-
 _CONTROLLER = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"
 _SETTLE_S = 0.4
 

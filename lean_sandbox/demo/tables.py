@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-__all__ = ["Screen"]
-
 
 class Screen:
     """Says lines and prints tables, with colours when standard output is a terminal."""

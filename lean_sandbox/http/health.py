@@ -7,8 +7,6 @@ from typing import TypeAlias
 
 from lean_sandbox.http.server import Answer, Handler, Request, not_found, text
 
-__all__ = ["Check", "health"]
-
 # Returns what is wrong, in words; ``None`` while all is well.
 Check: TypeAlias = Callable[[], str | None]
 

@@ -20,8 +20,6 @@ import anyio
 from lean_sandbox.clock import Clock
 from lean_sandbox.http.server import Answer, Handler, Request, not_found, text
 
-__all__ = ["profiles"]
-
 _ROOT: Final = "/debug/pprof/"
 _DEFAULT_S: Final = 30.0
 _LONGEST_S: Final = 60.0

@@ -26,8 +26,6 @@ from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Counters, Exposition
 
-__all__ = ["Answer", "Endpoint", "Handler", "Request", "bind", "not_found", "text"]
-
 log = structlog.get_logger("endpoints")
 
 _HEAD_BYTES: Final = 8192

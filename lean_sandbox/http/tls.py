@@ -15,8 +15,6 @@ import structlog
 
 from lean_sandbox.kube.errors import ConfigError
 
-__all__ = ["Certificates"]
-
 log = structlog.get_logger("endpoints")
 
 _VERSIONS: Final = {

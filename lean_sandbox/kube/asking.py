@@ -12,8 +12,6 @@ from lean_sandbox.kube.errors import ControlPlaneError, Forbidden, NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import Resource
 
-__all__ = ["ask"]
-
 T = TypeVar("T")
 
 _FIRST_PAUSE_S: Final = 1.0

@@ -14,16 +14,6 @@ from typing import Protocol
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.errors import CredentialFault
 
-__all__ = [
-    "Auth",
-    "HeaderAuth",
-    "NoAuth",
-    "TokenFileAuth",
-    "basic",
-    "bearer",
-    "is_token",
-]
-
 #: How old a token read from a file may get. The kubelet rotates it at 80 % of its life time (at
 #: least 10 minutes), so a minute is early enough and costs one small read.
 TOKEN_FILE_MAX_AGE_S = 60.0

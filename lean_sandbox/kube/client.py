@@ -16,7 +16,7 @@ from lean_sandbox.kube import errors
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import Resource, path
 from lean_sandbox.kube.telemetry import WRITES, Label
-from lean_sandbox.kube.terminating import EndingNamespaces
+from lean_sandbox.kube.terminating import TerminatingNamespaces
 from lean_sandbox.kube.transport import Response, Transport
 from lean_sandbox.kube.wire import JSON_ACCEPT, LIST_METADATA_ACCEPT, METADATA_ACCEPT
 from lean_sandbox.model.wire import ODD
@@ -89,7 +89,7 @@ class Client:
         """``timeout_s`` and ``list_timeout_s`` are the deadlines where a call names none."""
         self.transport = transport
         #: Where creates are refused at present; they are not sent then.
-        self.ending = EndingNamespaces(transport.clock)
+        self.ending = TerminatingNamespaces(transport.clock)
         self._timeout_s = timeout_s
         self._list_timeout_s = list_timeout_s
         self._field_manager = field_manager

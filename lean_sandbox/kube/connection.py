@@ -11,9 +11,6 @@ import msgspec
 from lean_sandbox.kube.auth import Auth, NoAuth
 from lean_sandbox.kube.errors import ConfigError
 
-__all__ = ["Connection", "ServerAddress", "parse_server"]
-
-
 _LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}", re.ASCII)
 
 

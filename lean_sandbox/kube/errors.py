@@ -46,40 +46,6 @@ import msgspec
 
 from lean_sandbox.model.wire import ODD
 
-__all__ = [
-    "AlreadyExists",
-    "AnswerTooLarge",
-    "ApiError",
-    "BadRequest",
-    "Cause",
-    "ConfigError",
-    "Conflict",
-    "ConnectFailed",
-    "ControlPlaneError",
-    "CredentialFault",
-    "DecodeFault",
-    "Details",
-    "Forbidden",
-    "Gone",
-    "Invalid",
-    "MethodNotAllowed",
-    "NotAcceptable",
-    "NotFound",
-    "NotLeaderError",
-    "PayloadTooLarge",
-    "ProtocolFault",
-    "RequestTimeout",
-    "ServerFault",
-    "TooManyRequests",
-    "TransportError",
-    "Unauthorized",
-    "UnsupportedMediaType",
-    "from_response",
-    "from_status",
-    "is_from_the_future",
-    "said",
-]
-
 #: What is kept of a body that is not a Kubernetes Status (a proxy's HTML page, plain text).
 _TEXT_LIMIT_BYTES = 256
 #: What is asked for beyond this is no wish of a working server.

@@ -23,8 +23,6 @@ from lean_sandbox.kube.auth import is_token
 from lean_sandbox.kube.errors import CredentialFault
 from lean_sandbox.kube.tls import load_identity
 
-__all__ = ["ExecAuth", "ExecSettings"]
-
 #: A plugin may ask its own server, or a person; longer than this it is taken for stuck.
 PLUGIN_TIMEOUT_S = 60.0
 #: Renewed this long before the expiry, so that no request starts with a credential about to end.

@@ -17,17 +17,6 @@ from anyio.abc import ByteStream, SocketAttribute
 
 from lean_sandbox.kube.errors import AnswerTooLarge, ProtocolFault
 
-__all__ = [
-    "BodyReader",
-    "ChunkedDecoder",
-    "Disconnected",
-    "Head",
-    "HttpConnection",
-    "Traffic",
-    "encode_request",
-    "parse_head",
-]
-
 _RECEIVE_BYTES = 65536
 _HEX = b"0123456789abcdefABCDEF"
 #: 16 hex digits of size plus an extension nobody uses.

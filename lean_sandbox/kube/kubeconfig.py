@@ -21,21 +21,6 @@ from lean_sandbox.kube.errors import ConfigError
 if TYPE_CHECKING:
     from lightkube.config.kubeconfig import SingleConfig
 
-__all__ = [
-    "HELP",
-    "SERVICE_ACCOUNT",
-    "Choice",
-    "Cluster",
-    "Place",
-    "Reader",
-    "Reading",
-    "User",
-    "UserExec",
-    "apart",
-    "choose",
-    "files_of",
-]
-
 T = TypeVar("T")
 
 HELP = "point --kubeconfig or KUBECONFIG at a kubeconfig file"

@@ -22,8 +22,6 @@ from lean_sandbox.kube.errors import (
 )
 from lean_sandbox.kube.transport import Lane, StreamResponse, Transport
 
-__all__ = ["LightkubeTransport"]
-
 #: Set by the HTTP library or by our transport, so not to be sent twice.
 _OURS = frozenset(
     ("host", "user-agent", "content-length", "connection", "accept-encoding", "authorization")

@@ -29,8 +29,6 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 
-__all__ = ["Lane", "Limiter", "LimiterStatistics", "Limits"]
-
 
 class Lane(IntEnum):
     """Who waits for the answer."""

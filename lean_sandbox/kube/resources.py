@@ -12,26 +12,6 @@ import msgspec
 from lean_sandbox.kube.errors import NotFound
 from lean_sandbox.model.names import is_object_name
 
-__all__ = [
-    "CONFIGMAPS",
-    "CRDS",
-    "DEPLOYMENTS",
-    "EVENTS",
-    "LEASES",
-    "NAMESPACES",
-    "NETWORKPOLICIES",
-    "NODES",
-    "PODS",
-    "PVCS",
-    "SANDBOXCLAIMS",
-    "SANDBOXES",
-    "SANDBOXTEMPLATES",
-    "SANDBOXWARMPOOLS",
-    "SERVICES",
-    "Resource",
-    "path",
-]
-
 
 class Resource(msgspec.Struct, frozen=True, gc=False):
     """A resource type: ``group`` is "" for the core API, ``plural`` is its name in paths."""

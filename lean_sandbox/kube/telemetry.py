@@ -12,8 +12,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-__all__ = ["WRITES", "Label", "Observer", "RequestRecord", "RequestTotals", "label_of"]
-
 
 class Label(msgspec.Struct, frozen=True, gc=False):
     """What a request does: RBAC ``verb``, and ``resource`` as ``plural[.group][/subresource]``."""

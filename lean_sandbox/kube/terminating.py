@@ -12,8 +12,6 @@ from typing import Final
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.errors import Forbidden
 
-__all__ = ["ENDING_S", "EndingNamespaces"]
-
 #: For how long a refusal is believed, and after how many seconds to come back (changes, v1.0.3).
 ENDING_S: Final = 30.0
 _MOST: Final = 256
@@ -21,7 +19,7 @@ _MOST: Final = 256
 _ANSWER_S: Final = 5.0
 
 
-class EndingNamespaces:
+class TerminatingNamespaces:
     """Remembers refused creates by namespace: at most 256, for 30 s from the server's last word."""
 
     __slots__ = ("_clock", "_refusals")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-__all__ = ["careless", "load_identity", "trusting"]
-
 
 def trusting(*, file: Path | None = None, data: str | None = None) -> ssl.SSLContext:
     """Return a context that trusts the given authority (PEM), or the system's when none is given.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 
-__all__ = ["AddressPool", "AddressesUsedUpError"]
-
 
 class AddressesUsedUpError(Exception):
     """Every address of a range is taken."""

@@ -27,8 +27,6 @@ from lean_sandbox.local.schema import (
 )
 from lean_sandbox.local.structure import Node, with_metadata
 
-__all__ = ["Admission", "refusal"]
-
 Json = dict[str, Any]
 
 

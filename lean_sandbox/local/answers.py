@@ -8,8 +8,6 @@ from lean_sandbox.local.auth import User
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.target import Target
 
-__all__ = ["Answer", "Ask"]
-
 
 @dataclass(frozen=True, slots=True)
 class Ask:

@@ -19,8 +19,6 @@ from lean_sandbox.local.fieldsets import (
 from lean_sandbox.local.managers import Manager, apply_managers, owned_view, read
 from lean_sandbox.local.structure import Node, child, is_atomic_map, items, map_keys
 
-__all__ = ["apply_onto"]
-
 Json = dict[str, Any]
 
 

@@ -6,8 +6,6 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["AuditEntry", "AuditLog"]
-
 
 @dataclass(slots=True)
 class AuditEntry:

@@ -12,8 +12,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["ANONYMOUS", "UNSECURED", "Authenticator", "User"]
-
 _ISSUER: Final = "https://kubernetes.default.svc"
 
 

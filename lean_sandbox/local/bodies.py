@@ -19,18 +19,6 @@ from lean_sandbox.local.errors import (
 from lean_sandbox.local.protobuf import PROTOBUF, decode_body
 from lean_sandbox.local.registry import Kind
 
-__all__ = [
-    "APPLY",
-    "JSON_PATCH",
-    "MERGE_PATCH",
-    "STRATEGIC",
-    "check_patched",
-    "read_deletion",
-    "read_object",
-    "read_plain",
-    "repeated_fields",
-]
-
 Json = dict[str, Any]
 
 JSON_PATCH: Final = "application/json-patch+json"

@@ -11,8 +11,6 @@ from lean_sandbox.local.errors import Cause, invalid
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.schema import EMPTY_EVENT
 
-__all__ = ["ClusterIPs", "assign_address", "prepare_create", "prepare_update", "unowned"]
-
 Json = dict[str, Any]
 
 _KEEPS_STATUS = frozenset(("nodes", "persistentvolumes"))

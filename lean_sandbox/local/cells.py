@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
-__all__ = ["NONE", "age_of", "human_duration", "name_of", "since"]
-
 Json = dict[str, Any]
 
 NONE: Final = "<none>"

@@ -6,8 +6,6 @@ import ssl
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-__all__ = ["serving_context"]
-
 # Clients that verify by the means of macOS take no server's certificate beyond 825 days.
 _LIFETIME: Final = timedelta(days=365)
 _ORGANIZATION: Final = "lean-sandbox"

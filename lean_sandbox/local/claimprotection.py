@@ -12,8 +12,6 @@ from lean_sandbox.local.registry import Registry
 from lean_sandbox.local.store import Collection, Event, Store
 from lean_sandbox.local.verbs import PROTECTED, Verbs, WriteOptions
 
-__all__ = ["ClaimProtection"]
-
 Json = dict[str, Any]
 
 _CLAIMS: Final = "persistentvolumeclaims"

@@ -9,15 +9,6 @@ from lean_sandbox.local.errors import conflict
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.store import Entry
 
-__all__ = [
-    "Deletion",
-    "check_preconditions",
-    "goes_at_once",
-    "grace_of",
-    "is_finished",
-    "set_collector",
-]
-
 Json = dict[str, Any]
 
 _COLLECTORS: Final = ("orphan", "foregroundDeletion")

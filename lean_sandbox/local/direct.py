@@ -13,8 +13,6 @@ from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.store import Entry, Store, field_cells
 from lean_sandbox.local.verbs import Verbs, WriteOptions
 
-__all__ = ["DirectAccess"]
-
 Json = dict[str, Any]
 
 

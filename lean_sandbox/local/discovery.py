@@ -6,17 +6,6 @@ import platform
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-__all__ = [
-    "ServedKind",
-    "aggregated_discovery",
-    "aggregated_version",
-    "api_group",
-    "api_versions",
-    "group_list",
-    "resource_list",
-    "version_info",
-]
-
 Json = dict[str, Any]
 
 # The Kubernetes release whose API the server speaks.

@@ -19,8 +19,6 @@ from lean_sandbox.local.discovery import (
 from lean_sandbox.local.openapi import OpenApiDocuments
 from lean_sandbox.local.registry import REVIEWS, Kind, Registry
 
-__all__ = ["Documents"]
-
 Json = dict[str, Any]
 Found = tuple[int, bytes, str]
 

@@ -10,29 +10,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-__all__ = [
-    "Cause",
-    "PageNotFoundError",
-    "StatusError",
-    "already_exists",
-    "bad_request",
-    "conflict",
-    "expired",
-    "forbidden",
-    "internal",
-    "invalid",
-    "not_acceptable",
-    "not_allowed",
-    "not_found",
-    "qualified",
-    "status_success",
-    "too_large_version",
-    "unauthorized",
-    "unknown_resource",
-    "unreadable_patch",
-    "unsupported_media_type",
-]
-
 _encode = msgspec.json.Encoder().encode
 
 

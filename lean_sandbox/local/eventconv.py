@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["to_core", "to_events"]
-
 Json = dict[str, Any]
 
 _NAMES: Final = (

@@ -21,16 +21,6 @@ from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.target import Target
 
-__all__ = [
-    "AnswerLostError",
-    "ChosenFailure",
-    "Faults",
-    "HeldEvents",
-    "HeldRequests",
-    "Loss",
-    "Matcher",
-]
-
 Matcher = Callable[[Target], bool]
 _SILENCE_S = 30.0
 

@@ -15,20 +15,6 @@ import msgspec
 
 from lean_sandbox.local.structure import Node, child, is_atomic_map, items, key_of, map_keys
 
-__all__ = [
-    "Fields",
-    "changes",
-    "difference",
-    "fields_of",
-    "from_wire",
-    "has",
-    "intersection",
-    "members",
-    "path_text",
-    "to_wire",
-    "union",
-]
-
 Fields = dict[str, Any]
 _SELF: Final = "."
 _encode: Final = msgspec.json.Encoder(order="sorted").encode

@@ -20,8 +20,6 @@ from lean_sandbox.kube.client import JSON_ACCEPT, Client
 from lean_sandbox.kube.errors import ControlPlaneError, Gone, from_status
 from lean_sandbox.kube.resources import Resource, path
 
-__all__ = ["FollowStatistics", "Followed", "Follower"]
-
 _WATCH_TIMEOUT_S = 290
 # Longer than the server lets a watch live: only a dead connection is silent for so long.
 _SILENCE_S = _WATCH_TIMEOUT_S + 30.0

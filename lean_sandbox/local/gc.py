@@ -16,8 +16,6 @@ from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.store import Collection, Entry, Event, Store
 from lean_sandbox.local.verbs import Verbs, WriteOptions
 
-__all__ = ["GarbageCollector"]
-
 Json = dict[str, Any]
 Place = tuple[str, str]
 """Storage and key of an object."""

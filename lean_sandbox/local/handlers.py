@@ -37,8 +37,6 @@ from lean_sandbox.local.verbs import Verbs, WriteOptions
 from lean_sandbox.local.watching import WatchPlan
 from lean_sandbox.local.writeoptions import read_options
 
-__all__ = ["Handlers"]
-
 Json = dict[str, Any]
 
 _WATCH_TIMEOUT_S: Final = 1800.0

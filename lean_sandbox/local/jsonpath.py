@@ -7,8 +7,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-__all__ = ["JsonPath", "parse_path"]
-
 JsonPath = Callable[[Any], list[Any]]
 _Step = Callable[[Any], list[Any]]
 

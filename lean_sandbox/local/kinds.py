@@ -10,8 +10,6 @@ import msgspec
 
 from lean_sandbox.local.errors import qualified
 
-__all__ = ["REVIEWS", "Kind", "PrinterColumn", "builtin_kinds", "make_kind"]
-
 
 @dataclass(frozen=True, slots=True)
 class PrinterColumn:

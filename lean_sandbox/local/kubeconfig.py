@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["kubeconfig", "write_private"]
-
 _NAME = "lean-sandbox-local"
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-__all__ = ["AT_ONCE", "Delay", "KubeletSettings", "WritesPerStart"]
-
 
 class WritesPerStart(IntEnum):
     """Status writes a Pod start costs; events a watcher of Pods sees grow with it."""

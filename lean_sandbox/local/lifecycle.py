@@ -14,8 +14,6 @@ from lean_sandbox.local.registry import Definition, Registry, read_definition
 from lean_sandbox.local.store import Collection, Entry, Event, Store
 from lean_sandbox.local.verbs import Verbs, WriteOptions
 
-__all__ = ["Lifecycle"]
-
 Json = dict[str, Any]
 _TRUSTED: Final = WriteOptions(trusted=True)
 _CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"

@@ -9,8 +9,6 @@ from typing import Any, Final
 from lean_sandbox.local.fieldsets import Fields, changes, difference, from_wire, to_wire, union
 from lean_sandbox.local.structure import Node
 
-__all__ = ["Manager", "Managers", "apply_managers", "owned_view", "track_update"]
-
 Json = dict[str, Any]
 
 _SYSTEM: Final = frozenset(

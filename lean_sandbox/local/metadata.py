@@ -8,8 +8,6 @@ from typing import Any, Final
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.schema import warning_header
 
-__all__ = ["ordered_metadata", "tidy_metadata"]
-
 Json = dict[str, Any]
 
 _KEYS_ORDER: Final = (

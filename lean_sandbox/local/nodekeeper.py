@@ -10,8 +10,6 @@ from lean_sandbox.local.kubelet_settings import KubeletSettings
 from lean_sandbox.local.nodes import node_object, node_status
 from lean_sandbox.local.podview import NodeView
 
-__all__ = ["NodeKeeper"]
-
 _RETRY_S = 0.5
 
 

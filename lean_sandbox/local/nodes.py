@@ -8,8 +8,6 @@ from typing import Any
 from lean_sandbox.local.kubelet_settings import KubeletSettings
 from lean_sandbox.model.times import format_rfc3339
 
-__all__ = ["SIMULATED_LABEL", "node_object", "node_status"]
-
 # Marks what must never be mistaken for a machine that runs anything.
 SIMULATED_LABEL = "kubelet.lean-sandbox/simulated"
 

@@ -16,8 +16,6 @@ from lean_sandbox.local.crds.schema import component_name, components, model
 from lean_sandbox.local.discovery import RELEASE, ServedKind
 from lean_sandbox.local.schema.builtin import BUILTIN_KINDS, builtin_model
 
-__all__ = ["OpenApiDocuments"]
-
 Json = dict[str, Any]
 
 _REFERENCE = "#/components/schemas/"

@@ -19,8 +19,6 @@ from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.selectors import FieldTerm, parse_fields, parse_labels
 from lean_sandbox.local.store import Collection, Entry
 
-__all__ = ["Page", "check_options", "list_page", "matcher", "version_of"]
-
 _ALWAYS = ("metadata.name", "metadata.namespace")
 
 

@@ -13,8 +13,6 @@ import jsonpointer
 from lean_sandbox.local.errors import StatusError, bad_request
 from lean_sandbox.local.structure import Node, child, items, merge_key
 
-__all__ = ["json_patch", "merge_patch", "strategic_patch"]
-
 Json = dict[str, Any]
 _MALFORMED = (TypeError, KeyError, AttributeError)
 

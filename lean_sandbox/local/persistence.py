@@ -10,8 +10,6 @@ from lean_sandbox.local.kubeconfig import replace_private
 from lean_sandbox.local.registry import Registry, read_definition
 from lean_sandbox.local.store import Entry, Store, field_cells
 
-__all__ = ["load_state", "save_state"]
-
 
 class _State(msgspec.Struct):
     version: int

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["add_token", "add_tolerations"]
-
 Json = dict[str, Any]
 
 _MOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"

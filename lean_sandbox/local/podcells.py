@@ -7,8 +7,6 @@ from typing import Any
 
 from lean_sandbox.local.cells import NONE, age_of, name_of, since
 
-__all__ = ["pod_cells"]
-
 Json = dict[str, Any]
 
 

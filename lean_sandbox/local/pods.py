@@ -28,8 +28,6 @@ from lean_sandbox.local.podview import (
 from lean_sandbox.local.script import Script, read_script
 from lean_sandbox.model.times import format_rfc3339
 
-__all__ = ["Move", "Step", "StepKind", "next_step", "perform"]
-
 # Addresses of a projected Pod: compressed starts look ahead before any address is taken.
 _PROJECTED = ("192.0.2.1",)
 _COUNTED_FROM_NOW = frozenset({"ready", "gates", "backoff", "restart"})

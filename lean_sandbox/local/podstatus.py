@@ -28,18 +28,6 @@ from lean_sandbox.local.podview import (
 from lean_sandbox.local.script import Script
 from lean_sandbox.model.times import format_rfc3339
 
-__all__ = [
-    "CHURN",
-    "CRASH_LOOP",
-    "Moment",
-    "advance",
-    "are_gates_open",
-    "churned",
-    "restarts",
-    "set_condition",
-    "status_patch",
-]
-
 CHURN = "kubelet.lean-sandbox/Churn"
 CRASH_LOOP = "CrashLoopBackOff"
 _UNREADY = "ContainersNotReady"

@@ -14,24 +14,6 @@ import msgspec
 
 from lean_sandbox.model.times import parse_rfc3339
 
-__all__ = [
-    "Condition",
-    "Container",
-    "ContainerStatus",
-    "NodeMeta",
-    "NodeSpec",
-    "NodeStatus",
-    "NodeView",
-    "PodIP",
-    "PodMeta",
-    "PodSpec",
-    "PodStatus",
-    "PodView",
-    "age_s",
-    "condition",
-    "condition_is",
-]
-
 Condition = dict[str, Any]
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})

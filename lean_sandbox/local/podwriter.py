@@ -13,8 +13,6 @@ from lean_sandbox.local.pods import Step, perform
 from lean_sandbox.local.podstatus import status_patch
 from lean_sandbox.local.podview import PodView
 
-__all__ = ["PodWriter"]
-
 
 class PodWriter:
     """Each method makes one request and raises what the client raises."""

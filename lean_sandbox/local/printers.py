@@ -9,8 +9,6 @@ from typing import Any, Final, NamedTuple
 from lean_sandbox.local.cells import NONE, age_of, name_of, since
 from lean_sandbox.local.podcells import pod_cells
 
-__all__ = ["AGE", "NAME", "PRINTERS", "Printer", "column"]
-
 Json = dict[str, Any]
 Cells = Callable[[Json, datetime], list[Any]]
 

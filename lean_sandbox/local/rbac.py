@@ -10,8 +10,6 @@ from lean_sandbox.local.errors import StatusError, forbidden
 from lean_sandbox.local.store import Collection, Event, Store
 from lean_sandbox.local.target import Target
 
-__all__ = ["BOOTSTRAP", "Authorizer", "refusal"]
-
 Json = dict[str, Any]
 Rules = tuple[Mapping[str, Any], ...]
 

@@ -15,8 +15,6 @@ from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Entry, Event
 from lean_sandbox.local.tables import cells_of, columns_of
 
-__all__ = ["JSON", "Accepted", "Negotiator", "Renderer", "parse_accept"]
-
 _encode: Final = msgspec.json.Encoder().encode
 _PARTIAL_LIST: Final = b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"'
 _TABLE: Final = b'{"kind":"Table","apiVersion":"meta.k8s.io/v1"'

@@ -9,8 +9,6 @@ from lean_sandbox.local.auth import User
 from lean_sandbox.local.rbac import Authorizer
 from lean_sandbox.local.target import Target
 
-__all__ = ["Reviews"]
-
 Json = dict[str, Any]
 
 

@@ -15,8 +15,6 @@ from lean_sandbox.local.pods import Step, StepKind
 from lean_sandbox.local.podview import NodeView, PodView, age_s, condition
 from lean_sandbox.local.script import Script, read_script
 
-__all__ = ["next_binding"]
-
 _GATED = (
     "SchedulingGated",
     "Scheduling is blocked due to non-empty scheduling gates",

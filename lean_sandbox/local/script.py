@@ -54,8 +54,6 @@ from lean_sandbox.local.kubelet_settings import KubeletSettings
 from lean_sandbox.local.podview import Container, PodView
 from lean_sandbox.model import times
 
-__all__ = ["PREFIX", "Exit", "Script", "read_script"]
-
 PREFIX = "kubelet.lean-sandbox/"
 
 _COMMAND = re.compile(

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from lean_sandbox.local.errors import bad_request
 
-__all__ = ["FieldTerm", "LabelMatcher", "parse_fields", "parse_labels", "selector_of"]
-
 Labels = Mapping[str, str]
 LabelMatcher = Callable[[Labels], bool]
 

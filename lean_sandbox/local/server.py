@@ -30,8 +30,6 @@ from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.target import Target, read_target
 from lean_sandbox.local.watching import Watches
 
-__all__ = ["ApiServer"]
-
 _HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
 _OWN_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
 _REVIEWS: Final = frozenset(("authentication.k8s.io", "authorization.k8s.io"))

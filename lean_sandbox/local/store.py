@@ -15,8 +15,6 @@ import msgspec
 
 from lean_sandbox.local.errors import expired
 
-__all__ = ["Collection", "Entry", "Event", "Store", "field_cells"]
-
 Json = dict[str, Any]
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode

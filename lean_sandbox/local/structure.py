@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["METADATA", "child", "is_atomic_map", "items", "map_keys", "merge_key", "with_metadata"]
-
 Node = Mapping[str, Any] | None
 
 _STRING: Final = {"type": "string"}

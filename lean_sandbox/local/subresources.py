@@ -29,8 +29,6 @@ from lean_sandbox.local.verbs import Verbs, WriteOptions
 if TYPE_CHECKING:
     from lean_sandbox.local.handlers import Handlers
 
-__all__ = ["Subresources"]
-
 Json = dict[str, Any]
 
 

@@ -10,8 +10,6 @@ from lean_sandbox.local.jsonpath import parse_path
 from lean_sandbox.local.printers import AGE, NAME, PRINTERS
 from lean_sandbox.local.registry import Kind, PrinterColumn
 
-__all__ = ["cells_of", "columns_of"]
-
 Json = dict[str, Any]
 _CUSTOM: Final = "Custom resource definition column (in JSONPath format): "
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote
 
-__all__ = ["Target", "read_target"]
-
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 _NAMESPACE_PARTS: Final = frozenset(("status", "finalize"))
 

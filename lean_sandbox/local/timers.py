@@ -11,8 +11,6 @@ import anyio
 
 from lean_sandbox.clock import Clock
 
-__all__ = ["Timers"]
-
 T = TypeVar("T")
 
 

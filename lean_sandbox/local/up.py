@@ -27,8 +27,6 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
 from lean_sandbox.version import __version__
 
-__all__ = ["Say", "StartController", "UpSettings", "up"]
-
 StartController = Callable[[Path], Awaitable[None]]
 """Runs the controller against the cluster of a kubeconfig until it is cancelled."""
 Say = Callable[[str], None]

@@ -50,8 +50,6 @@ from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Collection, Entry, Store, field_cells
 
-__all__ = ["PROTECTED", "Verbs", "WriteOptions"]
-
 Json = dict[str, Any]
 
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"

@@ -18,8 +18,6 @@ from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.represent import Accepted, Renderer
 from lean_sandbox.local.store import Collection, Entry, Event
 
-__all__ = ["Watch", "WatchPlan", "Watches"]
-
 Matches = Callable[[Entry], bool]
 
 

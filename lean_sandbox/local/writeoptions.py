@@ -8,8 +8,6 @@ from typing import Final
 from lean_sandbox.local.errors import Cause, invalid
 from lean_sandbox.local.verbs import WriteOptions
 
-__all__ = ["read_options"]
-
 _KINDS: Final = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 _MANAGER_LIMIT_BYTES: Final = 128
 _VALIDATIONS: Final = ("Ignore", "Strict", "Warn")

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from lean_sandbox.config.options import Settings
     from lean_sandbox.kube.kubeconfig import Reader
 
-__all__ = ["config", "run"]
-
 _RUN = """\
 Runs the controller against a cluster. Uses the kubeconfig, or the Pod's service account inside a
 cluster. Stops on SIGINT or SIGTERM after running passes have ended; a second signal stops at once,

@@ -20,8 +20,6 @@ from lean_sandbox.manager.lease import LeaseTimes
 from lean_sandbox.manager.manager import hostname
 from lean_sandbox.manager.sharding import lease_of, scope_of
 
-__all__ = ["AwakeClock", "open_elector"]
-
 _REPORTING_CONTROLLER = "agent-sandbox-controller"
 
 

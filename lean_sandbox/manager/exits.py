@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["EXIT_CONFIG", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_OK", "EXIT_USAGE"]
-
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 # As the reference has it, what cannot work is a failure, and what cannot be understood is not.

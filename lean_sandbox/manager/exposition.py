@@ -20,8 +20,6 @@ from lean_sandbox.metrics.process import build_info, process
 from lean_sandbox.metrics.registry import Exposition, dropped_series
 from lean_sandbox.metrics.text import content_type, render
 
-__all__ = ["Scraper", "Source"]
-
 log = structlog.get_logger("metrics")
 
 # A page serves everybody who asks in this time: how often it is made is not up to its readers.
@@ -98,12 +96,12 @@ class Scraper:
 
     def _kinds(self, found: Exposition, counted: ControllerStatistics) -> None:
         failing = self._controller.problems
-        for intake in self._controller.all_intakes:
-            plural = intake.kind.resource.plural
+        for cache in self._controller.all_caches:
+            plural = cache.kind.resource.plural
             kind = counted.kinds[plural]
-            sources.watches(found, plural, kind.intake, kind.filter, kind.watch)
+            sources.watches(found, plural, kind.cache, kind.filter, kind.watch)
             found.one(families.WATCH_PROBLEMS, int(plural in failing), plural)
-            cache_size(found, plural, intake.store)
+            cache_size(found, plural, cache.store)
 
     def handler(self) -> Handler:
         """Return what answers ``/metrics``."""

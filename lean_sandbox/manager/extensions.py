@@ -7,7 +7,7 @@ from typing import Any
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.blueprints import Blueprints
+from lean_sandbox.controllers.blueprints import TemplateResolver
 from lean_sandbox.controllers.claim.binder import Wakes
 from lean_sandbox.controllers.claim.controller import (
     ClaimController,
@@ -24,16 +24,14 @@ from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.standback import StandBack
 from lean_sandbox.runtime.tracing import Tracing
-from lean_sandbox.runtime.workers import Dispatcher, WorkerStatistics
-from lean_sandbox.watch.cache import Intake, intake_timing
+from lean_sandbox.runtime.workers import Workers, WorkerStatistics
+from lean_sandbox.watch.cache import Cache, cache_timing
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
-from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.kind import Delta
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources import extension_kinds as kinds
 from lean_sandbox.watch.store import Key, Store
-
-__all__ = ["Extensions"]
 
 # How long refilling and housekeeping stand back for claims at most.
 _LONGEST_STAND_BACK_S = 2.0
@@ -60,7 +58,9 @@ class Extensions:
         sandboxes.stand_back = StandBack(
             lambda: self.claims.is_busy, clock, longest_s=_LONGEST_STAND_BACK_S
         )
-        blueprints = Blueprints(client, self.caches, clock, timeout_s=settings.request_timeout)
+        blueprints = TemplateResolver(
+            client, self.caches, clock, timeout_s=settings.request_timeout
+        )
         self.claims = ClaimController(
             client,
             caches,
@@ -95,17 +95,17 @@ class Extensions:
             workers=max(1, settings.sandbox_template_concurrent_workers),
             timeout_s=settings.request_timeout,
         )
-        timing = intake_timing(clock, settings.request_timeout)
-        self.intakes = ExtensionIntakes(
-            claims=Intake(kinds.claims(), self.caches.claims, self.claims.on_claim, **timing),
-            pools=Intake(
+        timing = cache_timing(clock, settings.request_timeout)
+        self.watch_caches = ExtensionIntakes(
+            claims=Cache(kinds.claims(), self.caches.claims, self.claims.on_claim, **timing),
+            pools=Cache(
                 kinds.pools(),
                 self.caches.pools,
                 self.pools.on_pool,
                 self.claims.on_pool,
                 **timing,
             ),
-            templates=Intake(
+            templates=Cache(
                 kinds.templates(),
                 self.caches.templates,
                 self.templates.on_template,
@@ -113,25 +113,25 @@ class Extensions:
                 self.claims.on_template,
                 **timing,
             ),
-            policies=Intake(
+            policies=Cache(
                 kinds.policies(), self.caches.policies, self.templates.on_policy, **timing
             ),
         )
 
-    def connect(self, sandboxes: Intake[SandboxEntry]) -> None:
-        """Take the intake of the Sandboxes, which needs this object's handlers to be built."""
-        self.claims.connect(self.intakes, sandboxes)
-        self.pools.connect(self.intakes, sandboxes)
-        self.templates.connect(self.intakes.templates, self.intakes.policies)
+    def connect(self, sandboxes: Cache[SandboxEntry]) -> None:
+        """Take the cache of the Sandboxes, which needs this object's handlers to be built."""
+        self.claims.connect(self.watch_caches, sandboxes)
+        self.pools.connect(self.watch_caches, sandboxes)
+        self.templates.connect(self.watch_caches.templates, self.watch_caches.policies)
 
     @property
-    def all_intakes(self) -> tuple[Intake[Any], ...]:
+    def all_caches(self) -> tuple[Cache[Any], ...]:
         """The intakes of the kinds that are watched for the extensions."""
-        own = self.intakes
+        own = self.watch_caches
         return own.templates, own.pools, own.claims, own.policies
 
     @property
-    def dispatchers(self) -> tuple[Dispatcher[Key], ...]:
+    def dispatchers(self) -> tuple[Workers[Key], ...]:
         """Everything that runs passes."""
         return (
             self.claims.dispatcher,
@@ -171,7 +171,7 @@ class Extensions:
     # -- what concerns all three -----------------------------------------------------------------
 
     @property
-    def on_sandbox(self) -> tuple[Callable[[Notice[SandboxEntry]], None], ...]:
+    def on_sandbox(self) -> tuple[Callable[[Delta[SandboxEntry]], None], ...]:
         """The handlers of changes of Sandboxes."""
         return self.claims.on_sandbox, self.pools.on_sandbox
 

@@ -29,22 +29,10 @@ from filters import EventType, Verdict
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.runtime.queue import Item
-from lean_sandbox.runtime.workers import Dispatcher, PassReport
-from lean_sandbox.watch.cache import Intake
+from lean_sandbox.runtime.workers import ReconcileResult, Workers
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.store import Key
 from lean_sandbox.watch.wire import MetaRow
-
-__all__ = [
-    "CLAIMS",
-    "PODS",
-    "SANDBOXES",
-    "Asked",
-    "Entry",
-    "FlightRecorder",
-    "Ran",
-    "Saw",
-    "Subject",
-]
 
 CLAIMS: Final = "sandboxclaims"
 SANDBOXES: Final = "sandboxes"
@@ -120,7 +108,7 @@ Kept: TypeAlias = Sight | Ran | Asked
 _subject: ContextVar[Subject | None] = ContextVar("subject", default=None)
 
 
-class FlightRecorder:
+class TraceBuffer:
     """The ring, and what feeds it."""
 
     def __init__(self, most: int, clock: Clock) -> None:
@@ -139,9 +127,9 @@ class FlightRecorder:
 
     # -- what feeds it ---------------------------------------------------------------------------
 
-    def follow_events(self, intake: Intake[Any]) -> None:
+    def follow_events(self, cache: Cache[Any]) -> None:
         """Keep what comes in of a kind, and what is made of it."""
-        store = intake.store
+        store = cache.store
 
         def saw(plural: str, event_type: EventType, row: MetaRow, verdict: Verdict) -> None:
             key = Key(row.namespace, row.name)
@@ -160,16 +148,16 @@ class FlightRecorder:
                 )
             )
 
-        intake.follow(saw)
+        cache.follow(saw)
 
-    def follow_passes(self, controller: str, plural: str, dispatcher: Dispatcher[Key]) -> None:
+    def follow_passes(self, controller: str, plural: str, dispatcher: Workers[Key]) -> None:
         """Keep the passes over a kind; the requests they make are told by :meth:`observe`."""
 
         def begun(item: Item[Key]) -> None:
             # Each pass is a task with a context of its own: what is set here ends with it.
             _subject.set((plural, item.key))
 
-        def ended(report: PassReport[Key]) -> None:
+        def ended(report: ReconcileResult[Key]) -> None:
             item = report.item
             began = self._clock.monotonic() - report.took_s
             self._keep(

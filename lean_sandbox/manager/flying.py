@@ -9,26 +9,24 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.http.server import Handler
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.manager.flight import CLAIMS, PODS, SANDBOXES, FlightRecorder, Subject
+from lean_sandbox.manager.flight import CLAIMS, PODS, SANDBOXES, Subject, TraceBuffer
 from lean_sandbox.manager.trace_endpoint import lives
 from lean_sandbox.watch.store import Key
 
 if TYPE_CHECKING:
     from lean_sandbox.manager.manager import Controller
 
-__all__ = ["answer", "record"]
 
-
-def record(controller: Controller, transport: Transport, most: int, clock: Clock) -> FlightRecorder:
+def record(controller: Controller, transport: Transport, most: int, clock: Clock) -> TraceBuffer:
     """Record what happens to Sandboxes and claims, from a controller that does not run yet."""
-    recorder = FlightRecorder(most, clock)
-    recorder.follow_events(controller.intakes.sandboxes)
-    recorder.follow_events(controller.intakes.pods)
+    recorder = TraceBuffer(most, clock)
+    recorder.follow_events(controller.watch_caches.sandboxes)
+    recorder.follow_events(controller.watch_caches.pods)
     recorder.follow_passes("sandbox", SANDBOXES, controller.sandboxes.dispatcher)
     extensions = controller.extensions
     if extensions is not None:
         claims = extensions.claims
-        recorder.follow_events(extensions.intakes.claims)
+        recorder.follow_events(extensions.watch_caches.claims)
         recorder.follow_passes("sandboxclaim", CLAIMS, claims.dispatcher)
         recorder.follow_passes("claim-annotations", CLAIMS, claims.annotator.dispatcher)
     before = transport.observer
@@ -42,7 +40,7 @@ def record(controller: Controller, transport: Transport, most: int, clock: Clock
     return recorder
 
 
-def answer(controller: Controller, recorder: FlightRecorder, clock: Clock) -> Handler:
+def answer(controller: Controller, recorder: TraceBuffer, clock: Clock) -> Handler:
     """Return what answers about the life of an object, its Sandbox and its Pod."""
 
     def related(subject: Subject) -> Iterable[Subject]:

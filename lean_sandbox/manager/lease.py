@@ -14,21 +14,6 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube.resources import LEASES
 from lean_sandbox.model.times import format_micro_time
 
-__all__ = [
-    "LEASE_NAME",
-    "Json",
-    "LeaseTimes",
-    "Stamps",
-    "first_spec",
-    "held_spec",
-    "holder_of",
-    "new_lease",
-    "record_of",
-    "released_spec",
-    "respected_s",
-    "written",
-]
-
 Json = dict[str, Any]
 
 # That of the reference controller, so that the two never work at the same time (spec, 7.8).

@@ -15,7 +15,7 @@ from anyio.abc import TaskStatus
 from filters import FilterStatistics
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.sandbox.act import Intakes
+from lean_sandbox.controllers.sandbox.act import WatchCaches
 from lean_sandbox.controllers.sandbox.controller import SandboxController, SandboxOptions
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load
@@ -28,27 +28,18 @@ from lean_sandbox.kube.transport import Transport, TransportStatistics
 from lean_sandbox.manager.extensions import Extensions
 from lean_sandbox.runtime.queue import LOW, QueueStatistics, WorkQueue
 from lean_sandbox.runtime.tracing import Tracing
-from lean_sandbox.runtime.workers import PassReport, WorkerStatistics
-from lean_sandbox.watch.cache import Intake, IntakeStatistics, intake_timing
+from lean_sandbox.runtime.workers import ReconcileResult, WorkerStatistics
+from lean_sandbox.watch.cache import Cache, CacheStatistics, cache_timing
 from lean_sandbox.watch.caches import Caches
-from lean_sandbox.watch.group import InformerGroup
+from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.reflector import WatchOptions, WatchStatistics
 from lean_sandbox.watch.representation import Representation
 from lean_sandbox.watch.resources import kinds
 from lean_sandbox.watch.store import Key, Store
 
 if TYPE_CHECKING:
-    from lean_sandbox.manager.flight import FlightRecorder
+    from lean_sandbox.manager.flight import TraceBuffer
     from lean_sandbox.manager.leader import Elector
-
-__all__ = [
-    "Activity",
-    "Controller",
-    "ControllerStatistics",
-    "KindStatistics",
-    "open_client",
-    "run_controller",
-]
 
 log = structlog.get_logger("controller")
 
@@ -60,7 +51,7 @@ class KindStatistics(msgspec.Struct, frozen=True):
     """What was watched of one kind and what became of it."""
 
     watch: tuple[WatchStatistics, ...]
-    intake: IntakeStatistics
+    cache: CacheStatistics
     filter: FilterStatistics
     cached: int
 
@@ -111,7 +102,7 @@ class Controller:
         uniform: Callable[[], float] = random.random,
         tracing: Tracing | None = None,
         watch_options: WatchOptions | None = None,
-        on_pass: Callable[[PassReport[Key]], None] | None = None,
+        on_pass: Callable[[ReconcileResult[Key]], None] | None = None,
         elector: Elector | None = None,
     ) -> None:
         self._client = client
@@ -122,7 +113,7 @@ class Controller:
         self._begun = anyio.Event()
         self._stopped = anyio.Event()
         self.caches = Caches()
-        self._informers = InformerGroup(
+        self._informers = ReflectorGroup(
             client,
             clock=self._clock,
             uniform=uniform,
@@ -149,17 +140,17 @@ class Controller:
         self.extensions = (
             self._build_extensions(options, uniform, tracing) if options.extensions else None
         )
-        self.intakes = self._build_intakes(options)
-        self.sandboxes.connect(self.intakes)
+        self.watch_caches = self._build_intakes(options)
+        self.sandboxes.connect(self.watch_caches)
         if self.extensions is not None:
-            self.extensions.connect(self.intakes.sandboxes)
+            self.extensions.connect(self.watch_caches.sandboxes)
             self.sandboxes.on_status = self.extensions.on_status
         self.flight = self._record_flight(options.trace_entries) if options.trace_entries else None
         if options.shard:
             from lean_sandbox.manager.sharding import admits  # noqa: PLC0415 -- rarely used
 
-            for intake in self.all_intakes:
-                intake.narrow(admits(options.shard))
+            for cache in self.all_caches:
+                cache.narrow(admits(options.shard))
         if elector is not None:
             client.transport.fence = elector.fence
             for queue in self.queues.values():
@@ -191,25 +182,25 @@ class Controller:
             tracing=tracing,
         )
 
-    def _record_flight(self, most: int) -> FlightRecorder:
+    def _record_flight(self, most: int) -> TraceBuffer:
         from lean_sandbox.manager.flying import record  # noqa: PLC0415 -- rarely used
 
         return record(self, self._client.transport, most, self._clock)
 
-    def _build_intakes(self, options: Settings) -> Intakes:
+    def _build_intakes(self, options: Settings) -> WatchCaches:
         order = kinds.representations(Representation(options.watch_representation))
         sandboxes = kinds.sandboxes(order, label_selector=options.sandbox_label_selector)
         services = kinds.services(order, only_tracked=options.cache_label_selectors)
         handlers = self.sandboxes
         others = self.extensions.on_sandbox if self.extensions is not None else ()
-        timing = intake_timing(self._clock, options.request_timeout)
-        return Intakes(
-            sandboxes=Intake(
+        timing = cache_timing(self._clock, options.request_timeout)
+        return WatchCaches(
+            sandboxes=Cache(
                 sandboxes, self.caches.sandboxes, handlers.on_sandbox, *others, **timing
             ),
-            pods=Intake(kinds.pods(order), self.caches.pods, handlers.on_pod, **timing),
-            services=Intake(services, self.caches.services, handlers.on_service, **timing),
-            pvcs=Intake(kinds.pvcs(), self.caches.pvcs, handlers.on_pvc, **timing),
+            pods=Cache(kinds.pods(order), self.caches.pods, handlers.on_pod, **timing),
+            services=Cache(services, self.caches.services, handlers.on_service, **timing),
+            pvcs=Cache(kinds.pvcs(), self.caches.pvcs, handlers.on_pvc, **timing),
         )
 
     @property
@@ -224,10 +215,10 @@ class Controller:
         return {"sandbox": self.queue, **extensions}
 
     @property
-    def all_intakes(self) -> tuple[Intake[Any], ...]:
-        """The intake of each kind that is or may be watched."""
-        own = self.intakes
-        extensions = self.extensions.all_intakes if self.extensions is not None else ()
+    def all_caches(self) -> tuple[Cache[Any], ...]:
+        """The cache of each kind that is or may be watched."""
+        own = self.watch_caches
+        extensions = self.extensions.all_caches if self.extensions is not None else ()
         return own.sandboxes, own.pods, own.services, own.pvcs, *extensions
 
     @property
@@ -241,18 +232,18 @@ class Controller:
         Sandboxes are served as soon as their own kinds are known: one of the extensions' that is
         missing, or may not be watched, holds up the extensions alone. Starts when all are in sync.
         """
-        own = (self.intakes.sandboxes, self.intakes.pods, self.intakes.services)
+        own = (self.watch_caches.sandboxes, self.watch_caches.pods, self.watch_caches.services)
         async with anyio.create_task_group() as group:
             self._informers.enter(group)
             if self.elector is None:
                 self._informers.makes_objects()
-            for intake in own:
-                self._informers.start(intake)
+            for cache in own:
+                self._informers.start(cache)
             if self.extensions is not None:
-                for intake in self.extensions.all_intakes:
-                    self._informers.start(intake)
+                for cache in self.extensions.all_caches:
+                    self._informers.start(cache)
             group.start_soon(self._complete, task_status)
-            await self._informers.synced(*(intake.kind.resource.plural for intake in own))
+            await self._informers.synced(*(cache.kind.resource.plural for cache in own))
             self._begun.set()
             if self.elector is None:
                 await self._work()
@@ -384,7 +375,7 @@ class Controller:
             },
             errors={name: one.errors for name, one in workers.items()},
             caught={name: one.caught_by_net for name, one in workers.items()},
-            cached={one.kind.resource.plural: len(one.store) for one in self.all_intakes},
+            cached={one.kind.resource.plural: len(one.store) for one in self.all_caches},
         )
 
     def _workers(self) -> dict[str, WorkerStatistics]:
@@ -399,13 +390,13 @@ class Controller:
             transport += self.elector.client.transport.statistics()
         return ControllerStatistics(
             kinds={
-                intake.kind.resource.plural: KindStatistics(
-                    watch=self._informers.statistics(intake.kind.resource.plural),
-                    intake=intake.statistics,
-                    filter=intake.filter.statistics(),
-                    cached=len(intake.store),
+                cache.kind.resource.plural: KindStatistics(
+                    watch=self._informers.statistics(cache.kind.resource.plural),
+                    cache=cache.statistics,
+                    filter=cache.filter.statistics(),
+                    cached=len(cache.store),
                 )
-                for intake in self.all_intakes
+                for cache in self.all_caches
             },
             queue=self.queue.statistics(),
             workers=workers["sandbox"],

@@ -13,8 +13,6 @@ from collections.abc import Callable
 
 from lean_sandbox.clock import Clock
 
-__all__ = ["release_free_memory", "trim_when_idle"]
-
 # Of mallopt(3). Blocks from this size on come from the system and go back to it when freed.
 # Left alone, the C library raises the size to that of the largest block freed, and what large
 # objects leave behind stays: 16 MiB after forty Sandboxes with 250 kB each.

@@ -8,8 +8,6 @@ from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histograms
 
-__all__ = ["RequestTimes"]
-
 _NO_ANSWER = "<error>"
 
 

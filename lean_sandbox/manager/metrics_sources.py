@@ -13,10 +13,8 @@ from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.absent import AbsenceStatistics
 from lean_sandbox.runtime.queue import QueueStatistics
 from lean_sandbox.runtime.workers import WorkerStatistics
-from lean_sandbox.watch.cache import IntakeStatistics
+from lean_sandbox.watch.cache import CacheStatistics
 from lean_sandbox.watch.reflector import WatchStatistics
-
-__all__ = ["absence", "queue", "recorder", "transport", "warm", "watches", "workers"]
 
 _NO_ANSWER = "<error>"
 
@@ -74,7 +72,7 @@ def workers(into: Exposition, controller: str, counted: WorkerStatistics) -> Non
 def watches(
     into: Exposition,
     resource: str,
-    seen: IntakeStatistics,
+    seen: CacheStatistics,
     judged: FilterStatistics,
     informers: Iterable[WatchStatistics],
 ) -> None:

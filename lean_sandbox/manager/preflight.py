@@ -19,8 +19,6 @@ from lean_sandbox.kube.resources import DEPLOYMENTS, LEASES
 from lean_sandbox.manager.lease import LEASE_NAME
 from lean_sandbox.model.times import parse_rfc3339
 
-__all__ = ["DEPLOYMENT", "FLAG", "HOME", "refusal"]
-
 FLAG: Final = "--allow-second-controller"
 # Where the manifests, ours and the reference's, put it (spec, 7.11).
 HOME: Final = "agent-sandbox-system"

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from lean_sandbox.manager.leader import Elector
     from lean_sandbox.manager.tracing import OpenTelemetry
 
-__all__ = ["Listeners", "Tune", "run_until_signalled"]
-
 Tune: TypeAlias = Callable[["ConfigMap"], Settings]
 
 log = structlog.get_logger("endpoints")

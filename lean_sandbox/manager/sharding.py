@@ -13,8 +13,6 @@ from typing import Final
 from lean_sandbox.config.options import Settings
 from lean_sandbox.manager.lease import LEASE_NAME
 
-__all__ = ["admits", "lease_of", "scope_of"]
-
 # A scope stands in the holder of a Lease, which is written every two seconds.
 _LONGEST_SCOPE: Final = 120
 _DIGEST_DIGITS: Final = 8

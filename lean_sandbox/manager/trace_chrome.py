@@ -13,8 +13,6 @@ from typing import Any, Final
 from lean_sandbox.manager.flight import CLAIMS, PODS, SANDBOXES, Asked, Entry, Ran, Saw, Subject
 from lean_sandbox.manager.trace_endpoint import Life
 
-__all__ = ["NOUNS", "chrome"]
-
 Json = dict[str, Any]
 
 NOUNS: Final = {CLAIMS: "claim", SANDBOXES: "sandbox", PODS: "pod"}

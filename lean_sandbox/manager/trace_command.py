@@ -22,8 +22,6 @@ from lean_sandbox.watch.store import Key
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["ask", "show", "table"]
-
 _TIMEOUT_S: Final = 10.0
 _HEAD: Final = ("AT MS", "OBJECT", "WHAT", "TOOK MS", "DETAIL")
 _SWITCH_ON: Final = (

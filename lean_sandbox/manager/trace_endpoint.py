@@ -9,11 +9,9 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.http.server import Answer, Handler, Request, not_found, text
-from lean_sandbox.manager.flight import CLAIMS, SANDBOXES, Entry, FlightRecorder, Subject
+from lean_sandbox.manager.flight import CLAIMS, SANDBOXES, Entry, Subject, TraceBuffer
 from lean_sandbox.model.times import format_micro_time
 from lean_sandbox.watch.store import Key
-
-__all__ = ["KINDS", "PATH", "Life", "lives"]
 
 PATH: Final = "/debug/trace"
 KINDS: Final = {"sandbox": SANDBOXES, "claim": CLAIMS}
@@ -34,7 +32,7 @@ class Life(msgspec.Struct, frozen=True):
 
 
 def lives(
-    recorder: FlightRecorder, clock: Clock, related: Callable[[Subject], Iterable[Subject]]
+    recorder: TraceBuffer, clock: Clock, related: Callable[[Subject], Iterable[Subject]]
 ) -> Handler:
     """Return what answers for ``kind`` (sandbox or claim), ``namespace`` and ``name``."""
 

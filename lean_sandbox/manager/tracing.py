@@ -18,8 +18,6 @@ from lean_sandbox.kube.errors import ConfigError
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
-__all__ = ["OpenTelemetry", "open_tracing"]
-
 log = structlog.get_logger("tracing")
 
 _SERVICE = "agent-sandbox-controller"

@@ -13,8 +13,6 @@ from typing import Final
 from lean_sandbox.metrics.histogram import RECONCILE_BUCKETS_S, WORKQUEUE_BUCKETS_S
 from lean_sandbox.metrics.registry import Family, Kind
 
-__all__ = ["FAMILIES"]
-
 _LIFECYCLE: Final = ("namespace", "sandbox_template", "owned_by")
 _LAUNCH: Final = ("launch_type", "sandbox_template")
 _STARTUP_BUCKETS_MS: Final = (

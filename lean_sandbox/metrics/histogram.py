@@ -9,8 +9,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["RECONCILE_BUCKETS_S", "WORKQUEUE_BUCKETS_S", "Histogram", "HistogramSnapshot"]
-
 # The bounds dashboards for Kubernetes controllers expect, so that existing queries keep working.
 # Multiplied up as there, for a bound is a text in those queries and has their rounding errors.
 WORKQUEUE_BUCKETS_S: Final[tuple[float, ...]] = tuple(

@@ -11,8 +11,6 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.version import build_facts, python_version
 
-__all__ = ["build_info", "process"]
-
 
 def build_info(into: Exposition) -> None:
     """Add what is running; the labels have the reference's names and this runtime's values."""

@@ -21,20 +21,6 @@ import msgspec
 
 from lean_sandbox.metrics.histogram import Histogram, HistogramSnapshot
 
-__all__ = [
-    "MOST_HISTOGRAMS",
-    "MOST_SERIES",
-    "Counters",
-    "Exposition",
-    "Family",
-    "Histograms",
-    "Kind",
-    "Labels",
-    "Living",
-    "Series",
-    "dropped_series",
-]
-
 # Of one family: a cluster that makes a namespace for each user shall fill neither the memory nor
 # the page. A histogram has a line for each of its buckets.
 MOST_SERIES: Final = 10_000

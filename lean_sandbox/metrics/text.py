@@ -14,8 +14,6 @@ from typing import Final
 from lean_sandbox.metrics.histogram import HistogramSnapshot
 from lean_sandbox.metrics.registry import Exposition, Family, Kind, Labels
 
-__all__ = ["OPENMETRICS", "TEXT", "content_type", "render"]
-
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 

@@ -22,19 +22,6 @@ from lean_sandbox.model.sandbox import PodTemplate, SandboxSpec, VolumeClaimTemp
 from lean_sandbox.model.sharing import small_values
 from lean_sandbox.model.wire import ODD
 
-__all__ = [
-    "BlueprintSource",
-    "Staleness",
-    "Verdict",
-    "apply_secure_defaults",
-    "blueprint_body",
-    "blueprint_hash",
-    "claim_verdict",
-    "is_same_blueprint",
-    "pod_template_body",
-    "pod_template_hash",
-]
-
 Json = dict[str, Any]
 
 # Resolvers outside the cluster: the default policy cuts Pods off from private addresses.

@@ -24,25 +24,6 @@ from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.model.wire import OrNull, Value, fill
 
-__all__ = [
-    "EMPTY_CLAIM_STATUS",
-    "UNBOUND",
-    "BoundSandbox",
-    "ClaimFacts",
-    "ClaimView",
-    "EnvVar",
-    "Lifecycle",
-    "SandboxClaim",
-    "SandboxClaimSpec",
-    "SandboxClaimStatus",
-    "WarmPoolRef",
-    "claim_facts",
-    "expire_at",
-    "is_expired",
-    "time_left_s",
-    "view_of_claim",
-]
-
 # How Go writes a time that was never set.
 _ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 

@@ -10,8 +10,6 @@ from lean_sandbox.model.claim_status import ClaimError, ClaimFault
 from lean_sandbox.model.names import INJECTION_ALLOWED, INJECTION_DISALLOWED, INJECTION_OVERRIDES
 from lean_sandbox.model.sandbox import VolumeClaimTemplate
 
-__all__ = ["inject_env", "merge_claim_templates"]
-
 Json = dict[str, Any]
 
 

@@ -27,16 +27,6 @@ from lean_sandbox.model.names import (
 from lean_sandbox.model.sandbox import PodTemplateMetadata
 from lean_sandbox.model.template import TemplateView
 
-__all__ = [
-    "DEFAULT_ALLOWED_DOMAINS",
-    "bound_sync_patch",
-    "desired_pod_metadata",
-    "is_visibly_same",
-    "merge_patch_of",
-    "parse_allowed_domains",
-    "validate_additional_metadata",
-]
-
 DEFAULT_ALLOWED_DOMAINS: Final = (DEFAULT_LABEL_DOMAIN,)
 
 _RESTRICTED_DOMAINS: Final = ("kubernetes.io", "k8s.io", CORE_GROUP)

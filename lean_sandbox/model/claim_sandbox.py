@@ -45,18 +45,6 @@ from lean_sandbox.model.names import (
 from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
 from lean_sandbox.model.template import TemplateView, blueprint_spec
 
-__all__ = [
-    "PoolMember",
-    "adoption_merge_patch",
-    "adoption_patch",
-    "build_cold_sandbox",
-    "candidate_refusal",
-    "controller_index",
-    "launch_type",
-    "launch_type_patch",
-    "needs_template_touch",
-]
-
 Json = dict[str, Any]
 
 _POOL_LABELS: Final = (WARM_POOL_LABEL, TEMPLATE_HASH_LABEL, POD_TEMPLATE_HASH_LABEL)

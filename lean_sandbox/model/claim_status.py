@@ -24,30 +24,6 @@ from lean_sandbox.model.conditions import (
 from lean_sandbox.model.sandbox import Condition, SandboxStatus
 from lean_sandbox.model.times import format_rfc3339
 
-__all__ = [
-    "CREATE_PENDING_REQUEUE_S",
-    "MISSING_REQUEUE_S",
-    "ClaimError",
-    "ClaimFault",
-    "ClaimObservation",
-    "Recording",
-    "Retry",
-    "adoption_conflict",
-    "claim_status_patch",
-    "expired_claim_status",
-    "first_ready_recording",
-    "is_marked_expired",
-    "next_claim_status",
-    "not_controlled",
-    "pool_not_found",
-    "reference_stuck",
-    "requeue_after_s",
-    "sandbox_create_pending",
-    "sandbox_not_owned",
-    "stale_reference",
-    "template_not_found",
-]
-
 # For a missing pool or template, watches aside; and for a Sandbox that cannot be read yet.
 MISSING_REQUEUE_S: Final = 60.0
 CREATE_PENDING_REQUEUE_S: Final = 0.2

@@ -20,27 +20,6 @@ from lean_sandbox.model.sandbox import Condition, SandboxStatus
 from lean_sandbox.model.service import service_fqdn
 from lean_sandbox.model.times import format_rfc3339, same_instant
 
-__all__ = [
-    "MAX_MESSAGE_CHARACTERS",
-    "Observation",
-    "ObservedPod",
-    "compute",
-    "expired_cleared",
-    "expired_mark",
-    "find",
-    "finished",
-    "is_marked_expired",
-    "is_true",
-    "next_status",
-    "observe_pod",
-    "pod_scheduled",
-    "ready",
-    "remove",
-    "status_patch",
-    "suspended",
-    "upsert",
-]
-
 # Limits of the schema of metav1.Condition; a status that breaks them would be rejected as a whole.
 MAX_MESSAGE_CHARACTERS: Final = 32768
 _MAX_REASON_CHARACTERS: Final = 1024

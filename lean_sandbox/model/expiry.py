@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-__all__ = ["MARK_REQUEUE_S", "MINIMUM_REQUEUE_S", "is_expired", "requeue_after_s"]
-
 # A look that would come sooner is put off, so expiry may be noticed up to this much late.
 MINIMUM_REQUEUE_S: Final = 2.0
 # After marking a Sandbox as expired its teardown follows in a pass of its own.

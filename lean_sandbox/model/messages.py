@@ -12,23 +12,6 @@ from typing import Final
 from lean_sandbox.model.meta import OwnerReference
 from lean_sandbox.model.names import ADOPTABLE_LABEL, NAME_HASH_LABEL
 
-__all__ = [
-    "POD",
-    "PVC",
-    "SANDBOX_IS_READY",
-    "SERVICE",
-    "Failure",
-    "cannot_adopt",
-    "error_seen",
-    "failed",
-    "join",
-    "multiple_pods",
-    "owned_by_other",
-    "pod_create_failed",
-    "pod_created",
-    "service_has_cluster_ip",
-]
-
 # How the texts call the three kinds of children.
 PVC: Final = "PVC"
 POD: Final = "pod"

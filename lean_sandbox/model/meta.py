@@ -11,21 +11,6 @@ import msgspec
 from lean_sandbox.model.names import CORE_API_VERSION, SANDBOX_KIND
 from lean_sandbox.model.wire import OrNull, Value, fill
 
-__all__ = [
-    "EMPTY_META",
-    "NO_RECORD",
-    "FieldManager",
-    "ObjectMeta",
-    "OwnerReference",
-    "Ownership",
-    "controller_of",
-    "controller_reference",
-    "owner_references_body",
-    "ownership",
-    "sandbox_reference",
-    "with_controller_reference",
-]
-
 
 class OwnerReference(Value, frozen=True):
     """One entry of ``metadata.ownerReferences``."""

@@ -23,21 +23,6 @@ from lean_sandbox.model.names import (
 from lean_sandbox.model.service import DEFAULT_PROTOCOL
 from lean_sandbox.model.template import TemplateView
 
-__all__ = [
-    "PolicyAction",
-    "build_policy",
-    "desired_spec",
-    "has_too_long_a_name",
-    "is_same_spec",
-    "judge_policy",
-    "policy_awaited",
-    "policy_name",
-    "refusal",
-    "replaced_policy",
-    "template_of",
-    "too_long_a_name",
-]
-
 Json = dict[str, Any]
 
 # Private and link-local ranges that the default egress rule leaves out.

@@ -20,21 +20,6 @@ from lean_sandbox.model.names import (
 )
 from lean_sandbox.model.sandbox import Condition
 
-__all__ = [
-    "GRACE_SLACK_S",
-    "Judgement",
-    "Member",
-    "Readiness",
-    "Standing",
-    "is_ready",
-    "is_waiting_on_scheduling",
-    "jittered_requeue_s",
-    "judge_readiness",
-    "lacks_launch_type",
-    "standing",
-    "victims",
-]
-
 # The look at a member's grace comes this much after it ended, so that clocks need not agree.
 GRACE_SLACK_S: Final = 2.0
 _GRACE_JITTER: Final = 0.5

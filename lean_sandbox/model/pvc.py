@@ -8,8 +8,6 @@ from lean_sandbox.model.meta import ObjectMeta, owner_references_body, sandbox_r
 from lean_sandbox.model.names import NAME_HASH_LABEL, name_hash
 from lean_sandbox.model.sandbox import VolumeClaimTemplate
 
-__all__ = ["build_pvc", "claim_volume", "pvc_name"]
-
 
 def pvc_name(template: VolumeClaimTemplate | str, sandbox_name: str) -> str:
     """Return the name of the claim made from ``template`` (or from the template of that name)."""

@@ -7,8 +7,6 @@ from decimal import Decimal, InvalidOperation, localcontext
 from fractions import Fraction
 from typing import Any, Final
 
-__all__ = ["canonical_quantity", "parse_quantity", "same_quantity"]
-
 _QUANTITY: Final = re.compile(
     r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d{1,4})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
 )

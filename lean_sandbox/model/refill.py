@@ -10,8 +10,6 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["Grant", "ReplenishHold", "TokenBucket", "creation_deficit", "slow_start_groups"]
-
 
 def slow_start_groups(total: int, initial: int = 1) -> Iterator[int]:
     """Yield the sizes of the groups in which ``total`` requests are sent: 1, 2, 4... and the rest.

@@ -21,21 +21,6 @@ from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.model.wire import NOTHING, ODD, OrNull, Value, fill
 
-__all__ = [
-    "EMPTY_STATUS",
-    "Condition",
-    "PodTemplate",
-    "PodTemplateMetadata",
-    "Sandbox",
-    "SandboxSpec",
-    "SandboxStatus",
-    "SandboxView",
-    "VolumeClaimTemplate",
-    "VolumeClaimTemplateMetadata",
-    "shutdown_time_s",
-    "view_of",
-]
-
 
 def _text() -> str:
     # A default made by a factory is never left out when encoded: the schema requires these fields.

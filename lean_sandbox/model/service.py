@@ -26,20 +26,6 @@ from lean_sandbox.model.names import (
 from lean_sandbox.model.sharing import small_values
 from lean_sandbox.model.wire import OrNull, Value, fill
 
-__all__ = [
-    "Service",
-    "ServicePort",
-    "ServiceSpec",
-    "adopted_service",
-    "adoption_refusal",
-    "build_service",
-    "derive_ports",
-    "may_adopt",
-    "owned_service_patch",
-    "service_fqdn",
-    "shared_ports",
-]
-
 DEFAULT_PROTOCOL = "TCP"
 HEADLESS = "None"
 

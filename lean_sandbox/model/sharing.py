@@ -15,8 +15,6 @@ from typing import Final, ParamSpec, TypeVar, cast
 
 import msgspec
 
-__all__ = ["MOST_BYTES", "interned", "is_small", "shared_map", "small_values"]
-
 #: Bytes of a value that is shared; with the number of entries the bound of each cache.
 MOST_BYTES: Final = 4096
 _MAPS: Final = 512

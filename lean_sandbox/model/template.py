@@ -28,15 +28,6 @@ from lean_sandbox.model.sandbox import PodTemplate, PodTemplateMetadata, VolumeC
 from lean_sandbox.model.sharing import interned, small_values
 from lean_sandbox.model.wire import ODD, OrNull, Value, fill
 
-__all__ = [
-    "SandboxTemplate",
-    "SandboxTemplateSpec",
-    "TemplateView",
-    "blueprint_spec",
-    "ref_hash_patch",
-    "view_of_template",
-]
-
 # Of a template whose parsed spec is remembered.
 _MOST_SPEC_BYTES: Final = 32 * 1024
 _ABSENT: Final = msgspec.Raw(b"null")

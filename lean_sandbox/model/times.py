@@ -6,15 +6,6 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Final
 
-__all__ = [
-    "format_duration",
-    "format_micro_time",
-    "format_rfc3339",
-    "parse_duration",
-    "parse_rfc3339",
-    "same_instant",
-]
-
 # The date-time format of a CRD schema ignores case, so "t" and "z" can be stored.
 _DATE_TIME: Final = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})[Tt](\d{2}):(\d{2}):(\d{2})(?:\.(\d+))?"

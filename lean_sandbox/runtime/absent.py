@@ -20,8 +20,6 @@ from cachetools import TTLCache
 
 from lean_sandbox.clock import Clock
 
-__all__ = ["AbsenceStatistics", "KnownAbsent", "Proof"]
-
 _Name: TypeAlias = tuple[str, str, str]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-__all__ = ["BACKOFF_BASE_S", "BACKOFF_CAP_S", "KeyBackoff"]
-
 # What the reference controller does: 5 ms, doubled with each failure, at most 1000 s.
 BACKOFF_BASE_S: Final = 0.005
 BACKOFF_CAP_S: Final = 1000.0

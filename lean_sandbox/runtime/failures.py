@@ -11,8 +11,6 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-__all__ = ["Failure", "FailureKind", "classify"]
-
 
 @runtime_checkable
 class _Expected(Protocol):

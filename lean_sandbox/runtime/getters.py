@@ -8,8 +8,6 @@ import anyio
 
 from lean_sandbox.clock import Clock
 
-__all__ = ["Getters"]
-
 
 class Getters:
     """Wakes one task per item, never all of them.

@@ -37,21 +37,6 @@ from lean_sandbox.runtime.waiting import (
     ReadyLines,
 )
 
-__all__ = [
-    "CLIENT",
-    "LOW",
-    "MAX_REASONS",
-    "MAX_TOKENS",
-    "NORMAL",
-    "REFILL",
-    "REQUEUE",
-    "SAFETY_NET",
-    "Item",
-    "QueueClosedError",
-    "QueueStatistics",
-    "WorkQueue",
-]
-
 # A client is waiting for the outcome.
 CLIENT: Final = 30
 NORMAL: Final = 20

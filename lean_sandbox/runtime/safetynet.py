@@ -20,8 +20,6 @@ import msgspec
 from lean_sandbox.clock import Clock
 from lean_sandbox.runtime.queue import LOW, SAFETY_NET, Item, WorkQueue
 
-__all__ = ["SafetyNet"]
-
 K = TypeVar("K", bound=Hashable)
 
 _FIRST_S: Final = 10.0

@@ -10,8 +10,6 @@ from typing import Generic, TypeVar
 
 from lean_sandbox.clock import Clock
 
-__all__ = ["StandBack"]
-
 K = TypeVar("K", bound=Hashable)
 
 

@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
-__all__ = ["Tracing", "traced"]
-
 T = TypeVar("T")
 
 

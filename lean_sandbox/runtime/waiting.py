@@ -15,8 +15,6 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-__all__ = ["DELAYED", "GONE", "LOCKED", "NEVER", "READY", "DelayedEntries", "Entry", "ReadyLines"]
-
 K = TypeVar("K", bound=Hashable)
 
 # Where an entry is.

@@ -24,17 +24,6 @@ from lean_sandbox.runtime.failures import Failure, FailureKind, classify
 from lean_sandbox.runtime.queue import REQUEUE, Item, QueueClosedError, WorkQueue
 from lean_sandbox.runtime.safetynet import SafetyNet
 
-__all__ = [
-    "DEADLINE_S",
-    "GRACE_S",
-    "Dispatcher",
-    "Outcome",
-    "PassReport",
-    "Result",
-    "WorkerStatistics",
-    "run_workers",
-]
-
 # Longer than any pass that makes progress: every request in it has a shorter deadline of its own.
 DEADLINE_S: Final = 120.0
 # What the reference controller gives running passes at shutdown.
@@ -74,7 +63,7 @@ class Outcome(Enum):
 _FAILED: Final = (Outcome.ERROR, Outcome.TERMINAL, Outcome.PANIC, Outcome.TIMEOUT)
 
 
-class PassReport(msgspec.Struct, Generic[K], frozen=True):
+class ReconcileResult(msgspec.Struct, Generic[K], frozen=True):
     """One finished pass; ``next_s`` is the time until the next one that was asked for, if any."""
 
     item: Item[K]
@@ -119,7 +108,7 @@ class _Pass:
         self.scope = anyio.CancelScope()
 
 
-class Dispatcher(Generic[K]):
+class Workers(Generic[K]):
     """Takes keys from a queue and runs a pass over each, at most ``count`` at once."""
 
     def __init__(
@@ -131,7 +120,7 @@ class Dispatcher(Generic[K]):
         clock: Clock,
         deadline_s: float = DEADLINE_S,
         grace_s: float = GRACE_S,
-        on_result: Callable[[PassReport[K]], None] | None = None,
+        on_result: Callable[[ReconcileResult[K]], None] | None = None,
         retry_no_later_than_s: Callable[[K], float | None] | None = None,
         net: SafetyNet[K] | None = None,
         name: str = "",
@@ -167,7 +156,7 @@ class Dispatcher(Generic[K]):
         self._pass_time = Histogram(RECONCILE_BUCKETS_S)
 
     def follow(
-        self, begun: Callable[[Item[K]], None], ended: Callable[[PassReport[K]], None]
+        self, begun: Callable[[Item[K]], None], ended: Callable[[ReconcileResult[K]], None]
     ) -> None:
         """Tell of each pass when it begins, in its own task, and when it has ended.
 
@@ -179,7 +168,7 @@ class Dispatcher(Generic[K]):
             begun(item)
             return await reconcile(item)
 
-        def told(report: PassReport[K]) -> None:
+        def told(report: ReconcileResult[K]) -> None:
             ended(report)
             if on_result is not None:
                 on_result(report)
@@ -257,7 +246,7 @@ class Dispatcher(Generic[K]):
                 await self._clock.sleep(next_at - now)
 
     async def _run_pass(self, item: Item[K], running: _Pass) -> None:
-        report = PassReport(item, Outcome.CANCELLED, 0.0)
+        report = ReconcileResult(item, Outcome.CANCELLED, 0.0)
         result: Result | None = None
         failure: Failure | None = None
         writes: list[str] = []
@@ -286,19 +275,19 @@ class Dispatcher(Generic[K]):
 
     def _settle(
         self, item: Item[K], running: _Pass, result: Result | None, failure: Failure | None
-    ) -> PassReport[K]:
+    ) -> ReconcileResult[K]:
         """Ask the queue for what the end of a pass calls for."""
         took_s = self._clock.monotonic() - running.started_at
         if result is not None:
             outcome, next_s = self._after_success(item, result)
-            return PassReport(item, outcome, took_s, next_s)
+            return ReconcileResult(item, outcome, took_s, next_s)
         # A pass cut off by its deadline may leave with any error while it unwinds.
         if failure is None or running.scope.cancel_called:
             next_s = self._retry(item.key, 0.0)
             self._log.warning("reconcile_timed_out", key=str(item.key), next_s=next_s)
-            return PassReport(item, Outcome.TIMEOUT, took_s, next_s)
+            return ReconcileResult(item, Outcome.TIMEOUT, took_s, next_s)
         outcome, next_s = self._after_failure(item, failure)
-        return PassReport(item, outcome, took_s, next_s, failure.error)
+        return ReconcileResult(item, outcome, took_s, next_s, failure.error)
 
     def _after_success(self, item: Item[K], result: Result) -> tuple[Outcome, float | None]:
         key, after_s = item.key, result.requeue_after_s
@@ -340,10 +329,10 @@ class Dispatcher(Generic[K]):
                 self._callback_failed("retry_no_later_than_s", key, error)
         return self._queue.retry(key, no_later_than_s=hint_s, not_before_s=retry_after_s)
 
-    def _finish(self, item: Item[K], running: _Pass, report: PassReport[K]) -> None:
+    def _finish(self, item: Item[K], running: _Pass, report: ReconcileResult[K]) -> None:
         if report.outcome is Outcome.CANCELLED:
             took_s = self._clock.monotonic() - running.started_at
-            report = PassReport(item, Outcome.CANCELLED, took_s)
+            report = ReconcileResult(item, Outcome.CANCELLED, took_s)
         self._outcomes[report.outcome] += 1
         self._pass_time.observe(report.took_s)
         # Counted and unlocked before the callback, so that it sees the state after the pass.
@@ -369,13 +358,13 @@ async def run_workers(
     clock: Clock,
     *,
     deadline_s: float = DEADLINE_S,
-    on_result: Callable[[PassReport[K]], None] | None = None,
+    on_result: Callable[[ReconcileResult[K]], None] | None = None,
     grace_s: float = GRACE_S,
     retry_no_later_than_s: Callable[[K], float | None] | None = None,
     name: str = "",
 ) -> None:
-    """Run passes until the queue is closed and drained; see :class:`Dispatcher` for the options."""
-    await Dispatcher(
+    """Run passes until the queue is closed and drained; see :class:`Workers` for the options."""
+    await Workers(
         queue,
         reconcile,
         count=count,

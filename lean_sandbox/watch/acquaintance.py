@@ -16,11 +16,9 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.watch.backoff import Backoff
-from lean_sandbox.watch.cache import Intake
-from lean_sandbox.watch.decode import Feed
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.decode import EventDecoder
 from lean_sandbox.watch.store import Key
-
-__all__ = ["Acquaintance"]
 
 # So many at once are not asked for one by one: the whole namespace is listed anew.
 _CROWD = 50
@@ -34,8 +32,8 @@ class Acquaintance:
     def __init__(
         self,
         client: Client,
-        intake: Intake[Any],
-        feed: Feed[Any],
+        cache: Cache[Any],
+        feed: EventDecoder[Any],
         namespace: str,
         *,
         clock: Clock,
@@ -44,7 +42,7 @@ class Acquaintance:
         on_crowd: Callable[[], None],
     ) -> None:
         self._client = client
-        self._intake = intake
+        self._intake = cache
         self._feed = feed
         self._namespace = namespace
         self._clock = clock

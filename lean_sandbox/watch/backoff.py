@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-__all__ = ["Backoff"]
-
 
 class Backoff:
     """Counts failures in a row and says how long to wait.

@@ -18,16 +18,14 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 import structlog
 
-from filters import Change, EventType, Examiner, Verdict
+from filters import Change, ChangeDetector, EventType, Verdict
 from lean_sandbox.clock import Clock
-from lean_sandbox.watch.kind import Kind, Notice
+from lean_sandbox.watch.kind import Delta, Kind
 from lean_sandbox.watch.rows import row_of
 from lean_sandbox.watch.store import Entry, Key, Store, key_of
 from lean_sandbox.watch.strangers import CellsRow, Strangers
-from lean_sandbox.watch.tombstones import KEPT_S, Ended
+from lean_sandbox.watch.tombstones import KEPT_S, Tombstones
 from lean_sandbox.watch.wire import MetaRow, as_version
-
-__all__ = ["Intake", "IntakeStatistics", "IntakeTiming", "Told", "intake_timing"]
 
 E = TypeVar("E", bound=Entry)
 
@@ -43,13 +41,13 @@ _CONTRADICTS = Verdict(Change.COLUMNS, "contradicts what is remembered", passed=
 
 
 class IntakeTiming(TypedDict):
-    """How an intake tells the time, and how long it keeps tombstones."""
+    """How an cache tells the time, and how long it keeps tombstones."""
 
     monotonic: Callable[[], float]
     tombstones_s: float
 
 
-def intake_timing(clock: Clock, request_timeout_s: float) -> IntakeTiming:
+def cache_timing(clock: Clock, request_timeout_s: float) -> IntakeTiming:
     """Return the timing for requests that may take so long, and be sent again after a 401."""
     return {"monotonic": clock.monotonic, "tombstones_s": max(KEPT_S, 2.0 * request_timeout_s)}
 
@@ -61,7 +59,7 @@ class _Take(Protocol):
 
 
 @dataclass(slots=True)
-class IntakeStatistics:
+class CacheStatistics:
     """What became of the events of one kind."""
 
     seen: int = 0
@@ -73,7 +71,7 @@ class IntakeStatistics:
     handler_failures: int = 0
 
 
-class Intake(Generic[E]):
+class Cache(Generic[E]):
     """Feeds one store from any number of watches and from our own answers.
 
     Each of ``handlers`` is called for every relevant change and must not wait. One that raises has
@@ -84,7 +82,7 @@ class Intake(Generic[E]):
         self,
         kind: Kind[E],
         store: Store[E],
-        *handlers: Callable[[Notice[E]], None],
+        *handlers: Callable[[Delta[E]], None],
         monotonic: Callable[[], float] = time.monotonic,
         tombstones_s: float = KEPT_S,
     ) -> None:
@@ -92,12 +90,12 @@ class Intake(Generic[E]):
         self.kind = kind
         self.store = store
         self.handlers = handlers
-        self._examiner = Examiner(kind.predicate, objects=store.__len__)
+        self._examiner = ChangeDetector(kind.predicate, objects=store.__len__)
         # By namespace whose list is under way: what was known before and has not been listed yet.
         self._missing: dict[str | None, set[Key]] = {}
         # By the same: the newest version that was known when the list began.
         self._newest: dict[str | None, int] = {}
-        self._ended: Ended[str] = Ended(monotonic, kept_s=tombstones_s)
+        self._ended: Tombstones[str] = Tombstones(monotonic, kept_s=tombstones_s)
         self.strangers = Strangers()
         # By key of an object that is being written: how to take what may be the echo of that.
         self._held: dict[Key, Callable[[], object]] = {}
@@ -106,10 +104,10 @@ class Intake(Generic[E]):
         self._handle: _Take = self._take
         self._told: Told | None = None
         self.admits_namespace: Callable[[str], bool] = lambda _namespace: True
-        self.statistics = IntakeStatistics()
+        self.statistics = CacheStatistics()
 
     @property
-    def filter(self) -> Examiner:
+    def filter(self) -> ChangeDetector:
         """The predicate with its counters; the fingerprints are in the entries."""
         return self._examiner
 
@@ -267,7 +265,7 @@ class Intake(Generic[E]):
         if row is not None:
             self.cells(key, row)
 
-    def looked_full(self, item: Any) -> E:
+    def apply_fetched(self, item: Any) -> E:
         """Take in the whole object that a GET has returned, and return what is known then.
 
         Whatever the answer shows that no event has shown yet is notified as an event would be: when
@@ -277,20 +275,20 @@ class Intake(Generic[E]):
         """
         return self._looked(self._row_of_full(item), item)
 
-    def looked_row(self, row: MetaRow) -> E:
-        """Take in metadata that a GET has returned, as :meth:`looked_full` does."""
+    def apply_fetched_metadata(self, row: MetaRow) -> E:
+        """Take in metadata that a GET has returned, as :meth:`apply_fetched` does."""
         return self._looked(row, None)
 
     def _looked(self, row: MetaRow, item: Any) -> E:
         before = self.store.get(key_of(row.namespace, row.name))
         entry, change = self._learn(row, item)
         if entry is before:
-            self._tell(Notice(entry.key, Change.COLUMNS, before, entry))
+            self._tell(Delta(entry.key, Change.COLUMNS, before, entry))
         elif change and change is not Change.GONE:
-            self._tell(Notice(entry.key, change, before, entry))
+            self._tell(Delta(entry.key, change, before, entry))
         return entry
 
-    def looked_in_vain(self, held: E | None) -> None:
+    def apply_not_found(self, held: E | None) -> None:
         """Forget what was ``held`` of an object when the GET was sent that has found none.
 
         What has been learned since then is newer than the answer and stays.
@@ -298,7 +296,7 @@ class Intake(Generic[E]):
         if held is not None:
             self.forget(held.key, held.uid)
 
-    def learn_full(self, item: Any) -> tuple[E, Change]:
+    def apply_response(self, item: Any) -> tuple[E, Change]:
         """Remember a whole object as the answer to a write of ours shows it, without notifying.
 
         Events of the same version, when they come, are then known already. Returns the entry and
@@ -308,11 +306,11 @@ class Intake(Generic[E]):
         """
         return self._learn(self._row_of_full(item), item)
 
-    def learn_row(self, row: MetaRow) -> tuple[E, Change]:
-        """Remember metadata that the answer to a write shows, as :meth:`learn_full` does."""
+    def apply_metadata_response(self, row: MetaRow) -> tuple[E, Change]:
+        """Remember metadata that the answer to a write shows, as :meth:`apply_response` does."""
         return self._learn(row, None)
 
-    def learn_created(self, row: MetaRow) -> E:
+    def apply_create_response(self, row: MetaRow) -> E:
         """Remember what a create has made, of which its answer shows the metadata alone.
 
         The watch's word on this very version is heard as well: it may show what the answer does
@@ -332,7 +330,7 @@ class Intake(Generic[E]):
         if entry is not None and entry.uid == uid:
             self.store.remove(key)
             self._ended.add(uid, 0)
-            self._tell(Notice(key, Change.GONE, entry, None, saw_deletion=True))
+            self._tell(Delta(key, Change.GONE, entry, None, saw_deletion=True))
 
     def _row_of_full(self, item: Any) -> MetaRow:
         row = row_of(item.metadata)
@@ -411,9 +409,7 @@ class Intake(Generic[E]):
         if suspect:
             change |= Change.COLUMNS
         self._tell(
-            Notice(
-                key, change, old, new, initial=initial, token=f"{row.uid}@{row.resource_version}"
-            )
+            Delta(key, change, old, new, initial=initial, token=f"{row.uid}@{row.resource_version}")
         )
         return verdict if verdict.passed else _CONTRADICTS
 
@@ -427,9 +423,9 @@ class Intake(Generic[E]):
         self.store.put(new)
         is_same = bool(new == old)
         change = _NOTHING if is_same else Change.COLUMNS
-        self._tell(Notice(new.key, change, old, new, initial=is_same))
+        self._tell(Delta(new.key, change, old, new, initial=is_same))
 
-    def _tell(self, notice: Notice[E]) -> None:
+    def _tell(self, notice: Delta[E]) -> None:
         """Call the handlers. The object is in the store by now, where every later look finds it."""
         for handler in self.handlers:
             try:
@@ -474,5 +470,5 @@ class Intake(Generic[E]):
             # Never seen alive, yet its end may free a name somebody waits for.
             old = self.kind.from_row(row, None)
         saw_deletion = row is not None and row.deletion_timestamp is not None
-        self._tell(Notice(key, Change.GONE, old, None, saw_deletion=saw_deletion))
+        self._tell(Delta(key, Change.GONE, old, None, saw_deletion=saw_deletion))
         return verdict

@@ -8,8 +8,6 @@ from lean_sandbox.model import names
 from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry
 from lean_sandbox.watch.store import Store
 
-__all__ = ["Caches"]
-
 
 def _owner_uid(entry: SandboxEntry) -> str | None:
     return entry.owner.uid if entry.owner is not None else None

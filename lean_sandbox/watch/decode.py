@@ -1,4 +1,4 @@
-"""From the bytes of a list page or a watch line to the intake.
+"""From the bytes of a list page or a watch line to the cache.
 
 One object never stops the others. One that cannot be read, or on which a predicate or the making
 of its entry fails, is counted, and logged once for each version. Its metadata is still taken in
@@ -19,7 +19,7 @@ import structlog
 from filters import EventType
 from lean_sandbox.kube.errors import ApiError, ProtocolFault, from_status
 from lean_sandbox.model.wire import ODD
-from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Kind
 from lean_sandbox.watch.store import Entry, key_of
 from lean_sandbox.watch.strangers import CellsRow
@@ -37,8 +37,6 @@ from lean_sandbox.watch.wire import (
     column_positions,
     readable,
 )
-
-__all__ = ["Feed", "UnreadableForm", "WatchStatistics", "WentBackError"]
 
 E = TypeVar("E", bound=Entry)
 T = TypeVar("T")
@@ -84,8 +82,8 @@ class WatchStatistics:
             setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
 
 
-class Feed(Generic[E]):
-    """Decodes what the server sends of one kind and hands it to the intake.
+class EventDecoder(Generic[E]):
+    """Decodes what the server sends of one kind and hands it to the cache.
 
     ``version`` is the newest resource version taken in; ``None`` before the first list and after
     one that can no longer be resumed from. ``namespace`` is the one that is watched, which rows of
@@ -95,7 +93,7 @@ class Feed(Generic[E]):
     def __init__(
         self,
         kind: Kind[E],
-        intake: Intake[E],
+        cache: Cache[E],
         statistics: WatchStatistics,
         logger: Any = None,
         *,
@@ -103,7 +101,7 @@ class Feed(Generic[E]):
         on_event: Callable[[str], None] | None = None,
     ) -> None:
         self._kind = kind
-        self._intake = intake
+        self._intake = cache
         self._namespace = namespace
         self._on_event = on_event
         self.statistics = statistics

@@ -10,8 +10,6 @@ from lean_sandbox.kube.client import JSON_ACCEPT, Client
 from lean_sandbox.kube.errors import ControlPlaneError, DecodeFault, from_response
 from lean_sandbox.kube.resources import Resource
 
-__all__ = ["why_unserved"]
-
 T = TypeVar("T")
 
 _APPLY = "lean-sandbox crds | kubectl apply --server-side -f -"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.resources.extension_objects import (
     ClaimEntry,
     PolicyEntry,
@@ -12,8 +12,6 @@ from lean_sandbox.watch.resources.extension_objects import (
     TemplateEntry,
 )
 from lean_sandbox.watch.store import Store
-
-__all__ = ["ExtensionCaches", "ExtensionIntakes"]
 
 
 class ExtensionCaches(msgspec.Struct, frozen=True):
@@ -26,9 +24,9 @@ class ExtensionCaches(msgspec.Struct, frozen=True):
 
 
 class ExtensionIntakes(msgspec.Struct, frozen=True):
-    """One intake for each watched kind."""
+    """One cache for each watched kind."""
 
-    claims: Intake[ClaimEntry]
-    pools: Intake[PoolEntry]
-    templates: Intake[TemplateEntry]
-    policies: Intake[PolicyEntry]
+    claims: Cache[ClaimEntry]
+    pools: Cache[PoolEntry]
+    templates: Cache[TemplateEntry]
+    policies: Cache[PolicyEntry]

@@ -9,14 +9,12 @@ from anyio.abc import TaskGroup
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
-from lean_sandbox.watch.cache import Intake
-from lean_sandbox.watch.reflector import Informer, WatchOptions, WatchStatistics
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.reflector import Reflector, WatchOptions, WatchStatistics
 from lean_sandbox.watch.spread import Spread
 
-__all__ = ["InformerGroup"]
 
-
-class InformerGroup:
+class ReflectorGroup:
     """Starts informers, knows when they are in sync, and what they are failing with.
 
     ``namespaces`` empty watches all of them with one watch a kind, except what is in
@@ -39,7 +37,7 @@ class InformerGroup:
         self._options = options
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._excluded = () if namespaces else exclude_namespaces
-        self._informers: dict[str, list[Informer[Any]]] = {}
+        self._informers: dict[str, list[Reflector[Any]]] = {}
         self._spreads: dict[str, Spread] = {}
         self._makes_objects = False
         self._group: TaskGroup | None = None
@@ -48,20 +46,20 @@ class InformerGroup:
         """Say where the informers are to run."""
         self._group = group
 
-    def start(self, intake: Intake[Any]) -> None:
+    def start(self, cache: Cache[Any]) -> None:
         """Start watching a kind, unless it is watched already."""
-        plural = intake.kind.resource.plural
+        plural = cache.kind.resource.plural
         if plural in self._informers:
             return
         assert self._group is not None, "enter() comes first"
 
         def make(
             namespace: str | None, on_event: Callable[[str], None] | None = None
-        ) -> Informer[Any]:
-            informer = Informer(
+        ) -> Reflector[Any]:
+            informer = Reflector(
                 self._client,
-                intake.kind,
-                intake,
+                cache.kind,
+                cache,
                 clock=self._clock,
                 uniform=self._uniform,
                 options=self._options,
@@ -74,8 +72,8 @@ class InformerGroup:
             return informer
 
         informers = self._informers[plural] = []
-        if self._namespaces == (None,) and intake.kind.reads_cells:
-            spread = Spread(self._clock, make, informers, intake.admits_namespace)
+        if self._namespaces == (None,) and cache.kind.reads_cells:
+            spread = Spread(self._clock, make, informers, cache.admits_namespace)
             self._spreads[plural] = spread
             if self._makes_objects:
                 spread.begin(self._group)

@@ -13,12 +13,10 @@ from lean_sandbox.watch.representation import FALLBACK_ORDER, Representation
 from lean_sandbox.watch.store import Entry, Key
 from lean_sandbox.watch.wire import MetaRow
 
-__all__ = ["Kind", "Notice"]
-
 E = TypeVar("E", bound=Entry)
 
 
-class Notice(msgspec.Struct, Generic[E], frozen=True):
+class Delta(msgspec.Struct, Generic[E], frozen=True):
     """A change that passed the predicates.
 
     ``old`` is what was known before (``None`` at first sight), ``new`` what is known now (``None``

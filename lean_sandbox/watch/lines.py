@@ -7,8 +7,6 @@ the watch.
 
 from __future__ import annotations
 
-__all__ = ["LineSplitter", "LineTooLongError"]
-
 
 class LineTooLongError(Exception):
     """A line grew past the limit; the stream cannot be trusted any more."""

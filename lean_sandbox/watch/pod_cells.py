@@ -12,8 +12,6 @@ from filters import EventType
 from lean_sandbox.watch.resources.pod import NO_NODE, PodEntry, pod_hint
 from lean_sandbox.watch.wire import MetaRow, as_version
 
-__all__ = ["pod_row_of_cells"]
-
 _GOING = "Terminating"
 # Only that there is a time is ever read.
 _SOME_TIME = "-"

@@ -48,8 +48,8 @@ from lean_sandbox.kube.resources import path
 from lean_sandbox.kube.telemetry import Label
 from lean_sandbox.watch.acquaintance import Acquaintance
 from lean_sandbox.watch.backoff import Backoff
-from lean_sandbox.watch.cache import Intake
-from lean_sandbox.watch.decode import Feed, UnreadableForm, WatchStatistics, WentBackError
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.decode import EventDecoder, UnreadableForm, WatchStatistics, WentBackError
 from lean_sandbox.watch.discovery import why_unserved
 from lean_sandbox.watch.kind import Kind
 from lean_sandbox.watch.lines import LineSplitter, LineTooLongError
@@ -57,7 +57,7 @@ from lean_sandbox.watch.representation import Representation
 from lean_sandbox.watch.store import Entry
 from lean_sandbox.watch.wire import as_version
 
-__all__ = ["Informer", "WatchOptions", "WatchStatistics"]
+__all__ = ["Reflector", "WatchOptions", "WatchStatistics"]
 
 E = TypeVar("E", bound=Entry)
 
@@ -102,7 +102,7 @@ class WatchOptions:
     resync_s: float = 36_000.0
 
 
-class Informer(Generic[E]):
+class Reflector(Generic[E]):
     """Keeps a store true to one kind, in one namespace or in all, and reports relevant changes.
 
     ``run`` never returns and raises nothing but cancellation; what it cannot do is told by
@@ -115,7 +115,7 @@ class Informer(Generic[E]):
         self,
         client: Client,
         kind: Kind[E],
-        intake: Intake[E],
+        cache: Cache[E],
         *,
         clock: Clock,
         uniform: Callable[[], float],
@@ -126,7 +126,7 @@ class Informer(Generic[E]):
     ) -> None:
         self._client = client
         self._kind = kind
-        self._intake = intake
+        self._intake = cache
         self._clock = clock
         self._uniform = uniform
         self._options = options or WatchOptions()
@@ -151,8 +151,8 @@ class Informer(Generic[E]):
         self.synced = anyio.Event()
         self.problem: str | None = None
         self.statistics = WatchStatistics()
-        self._feed = Feed(
-            kind, intake, self.statistics, self._log, namespace=namespace, on_event=on_event
+        self._feed = EventDecoder(
+            kind, cache, self.statistics, self._log, namespace=namespace, on_event=on_event
         )
 
     @property

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["FALLBACK_ORDER", "Representation"]
-
 
 class Representation(Enum):
     """How the objects of a watch are sent."""

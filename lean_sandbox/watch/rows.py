@@ -10,8 +10,6 @@ from lean_sandbox.model.sharing import interned, small_values
 from lean_sandbox.watch.store import Key
 from lean_sandbox.watch.wire import MetaRow, OwnerRow
 
-__all__ = ["ADOPTION_LABELS", "chosen", "row_of", "shared_owner"]
-
 ADOPTION_LABELS = frozenset({names.NAME_HASH_LABEL, names.ADOPTABLE_LABEL})
 
 

@@ -13,8 +13,6 @@ import msgspec
 
 from filters import selectors
 
-__all__ = ["LabelSelector", "parse"]
-
 _SET = re.compile(r"(?P<key>\S+)\s+(?P<word>in|notin)\s*\((?P<values>[^()]*)\)")
 _EQUAL = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<sign>==?|!=)\s*(?P<value>[^\s=!]*)")
 _EXISTS = re.compile(r"(?P<sign>!?)\s*(?P<key>\S+)")

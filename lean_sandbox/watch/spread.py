@@ -18,9 +18,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.watch.reflector import Informer, WatchStatistics
-
-__all__ = ["Spread"]
+from lean_sandbox.watch.reflector import Reflector, WatchStatistics
 
 _MOST_OF_THEIR_OWN = 8
 # What makes a namespace busy, in events of one period.
@@ -42,8 +40,8 @@ class Spread:
     def __init__(
         self,
         clock: Clock,
-        make: Callable[[str | None, Callable[[str], None]], Informer[Any]],
-        informers: list[Informer[Any]],
+        make: Callable[[str | None, Callable[[str], None]], Reflector[Any]],
+        informers: list[Reflector[Any]],
         admits: Callable[[str], bool],
     ) -> None:
         self._clock = clock
@@ -52,7 +50,7 @@ class Spread:
         self._admits = admits
         self._counts: Counter[str] = Counter()
         self._period_ends_at = 0.0
-        self._own: dict[str, tuple[Informer[Any], anyio.CancelScope]] = {}
+        self._own: dict[str, tuple[Reflector[Any], anyio.CancelScope]] = {}
         self._group: TaskGroup | None = None
         #: What the watches counted that were given up: counters never go back.
         self.retired = WatchStatistics()

@@ -12,8 +12,6 @@ import sys
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-__all__ = ["Entry", "Key", "Store", "key_of"]
-
 
 class Key(NamedTuple):
     """Identifies an object of one kind."""

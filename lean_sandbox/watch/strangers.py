@@ -15,10 +15,8 @@ import msgspec
 
 from filters import EventType
 from lean_sandbox.watch.store import Key
-from lean_sandbox.watch.tombstones import Ended
+from lean_sandbox.watch.tombstones import Tombstones
 from lean_sandbox.watch.wire import as_version
-
-__all__ = ["CellsRow", "Strangers"]
 
 
 class CellsRow(msgspec.Struct, frozen=True, gc=False):
@@ -38,7 +36,7 @@ class Strangers:
 
     def __init__(self) -> None:
         self._waiting: dict[Key, CellsRow] = {}
-        self._ended: Ended[Key] = Ended()
+        self._ended: Tombstones[Key] = Tombstones()
         #: What is just being made or written by ourselves, and by how many requests.
         self.expected: Counter[Key] = Counter()
         self._arrivals: dict[str, anyio.Event] = {}

@@ -13,13 +13,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["KEPT_S", "Ended"]
-
 T = TypeVar("T", bound=Hashable)
 KEPT_S = 60.0
 
 
-class Ended(Generic[T]):
+class Tombstones(Generic[T]):
     """Tombstones by uid, or by name for rows that carry no uid.
 
     ``monotonic`` tells the time, ``kept_s`` is how long a tombstone stays.

@@ -20,24 +20,6 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-__all__ = [
-    "CUT",
-    "ColumnDefinition",
-    "ListMeta",
-    "MetaRow",
-    "OwnerRow",
-    "Page",
-    "PartialItem",
-    "RawLine",
-    "TableRow",
-    "WatchLine",
-    "WatchObject",
-    "WriterRow",
-    "as_version",
-    "column_positions",
-    "readable",
-]
-
 T = TypeVar("T")
 
 # Half of what the decoder can follow; objects of Kubernetes nest about thirty levels.

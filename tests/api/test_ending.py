@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.kube.errors import Cause, Forbidden
-from lean_sandbox.kube.terminating import ENDING_S, EndingNamespaces
+from lean_sandbox.kube.terminating import ENDING_S, TerminatingNamespaces
 from tests.support.clock import FakeClock
 
 ENDS = (Cause(reason="NamespaceTerminating"),)
@@ -21,7 +21,7 @@ def refusal(namespace: str) -> Forbidden:
 async def test_a_refusal_is_believed_for_half_a_minute_and_in_its_own_namespace() -> None:
     """The words are the server's, the error is a new one each time."""
     clock = FakeClock()
-    ending = EndingNamespaces(clock)
+    ending = TerminatingNamespaces(clock)
     ending.remember("a", refusal("a"))
     raised = []
     for _ in range(2):
@@ -41,7 +41,7 @@ async def test_a_refusal_is_believed_for_half_a_minute_and_in_its_own_namespace(
 async def test_after_that_one_create_is_tried_and_the_others_wait_for_its_answer() -> None:
     """Many that come back at the same moment are one request."""
     clock = FakeClock()
-    ending = EndingNamespaces(clock)
+    ending = TerminatingNamespaces(clock)
     ending.enter("a")
     ending.remember("a", refusal("a"))
     await clock.advance(ENDING_S)
@@ -59,7 +59,7 @@ async def test_after_that_one_create_is_tried_and_the_others_wait_for_its_answer
 
 def test_a_missing_right_is_no_end() -> None:
     """Only the cause NamespaceTerminating says that a namespace ends."""
-    ending = EndingNamespaces(FakeClock())
+    ending = TerminatingNamespaces(FakeClock())
     ending.remember("a", Forbidden(403, message="no", namespace="a"))
     ending.check("a")
     assert len(ending) == 0
@@ -67,7 +67,7 @@ def test_a_missing_right_is_no_end() -> None:
 
 def test_what_is_forgotten_may_be_tried() -> None:
     """A namespace of the same name is another one."""
-    ending = EndingNamespaces(FakeClock())
+    ending = TerminatingNamespaces(FakeClock())
     ending.forget("a")
     ending.remember("a", refusal("a"))
     with pytest.raises(Forbidden):
@@ -80,7 +80,7 @@ def test_what_is_forgotten_may_be_tried() -> None:
 @given(st.lists(st.integers(0, 400), max_size=1000))
 def test_the_memory_is_bounded_and_keeps_the_latest(numbers: list[int]) -> None:
     """At most 256 namespaces; of more, those that were refused last."""
-    ending = EndingNamespaces(FakeClock())
+    ending = TerminatingNamespaces(FakeClock())
     for number in numbers:
         ending.remember(f"n{number}", refusal(f"n{number}"))
     latest = list(dict.fromkeys(reversed(numbers)))[:256]

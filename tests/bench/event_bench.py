@@ -46,11 +46,11 @@ from typing import Any
 
 import msgspec
 
-from filters import EventType, Examiner
+from filters import ChangeDetector, EventType
 from lean_sandbox.model import names
 from lean_sandbox.model.pod import Pod
-from lean_sandbox.watch.cache import Intake
-from lean_sandbox.watch.decode import Feed, WatchStatistics
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.decode import EventDecoder, WatchStatistics
 from lean_sandbox.watch.lines import LineSplitter
 from lean_sandbox.watch.objects import PodEntry, pod_columns, row_of
 from lean_sandbox.watch.resources import kinds
@@ -273,11 +273,11 @@ class FullLine(msgspec.Struct):
     object: Pod
 
 
-def fed(lines: list[bytes], *, is_full: bool) -> tuple[Feed[PodEntry], list[MetaRow]]:
+def fed(lines: list[bytes], *, is_full: bool) -> tuple[EventDecoder[PodEntry], list[MetaRow]]:
     """Return a feed that has taken the first round, and the rows of all lines."""
     kind = kinds.pods()
-    intake = Intake(kind, Store(kind.owner_of), lambda _notice: None)
-    feed = Feed(kind, intake, WatchStatistics())
+    cache = Cache(kind, Store(kind.owner_of), lambda _notice: None)
+    feed = EventDecoder(kind, cache, WatchStatistics())
     rows = []
     decode_full = msgspec.json.Decoder(FullLine).decode
     decode_row = msgspec.json.Decoder(WatchLine).decode
@@ -311,7 +311,7 @@ def steps(rounds: int, title: str, form: Callable[[int, int], Json]) -> str:
     kind = kinds.pods()
 
     def judging() -> Callable[[], None]:
-        bare = Examiner(kind.predicate)
+        bare = ChangeDetector(kind.predicate)
         seen = [bare.read(row) for row in rows[:OBJECTS]]
         pairs = list(zip(seen, rows[OBJECTS:], strict=True))
         return each(lambda pair: bare.examine(*pair), pairs)
@@ -362,10 +362,10 @@ def pruned(line: bytes) -> Json:
 def entries(lines: list[bytes]) -> Callable[[bytes], object]:
     """Return what makes the cache entry of a whole Pod, as the controller does."""
     kind = kinds.pods()
-    intake = Intake(kind, Store(kind.owner_of), lambda _notice: None)
+    cache = Cache(kind, Store(kind.owner_of), lambda _notice: None)
     decode = msgspec.json.Decoder(FullLine).decode
     assert lines
-    return lambda line: intake.full(EventType.ADDED, decode(line).object, initial=True)
+    return lambda line: cache.full(EventType.ADDED, decode(line).object, initial=True)
 
 
 # -- protobuf --------------------------------------------------------------------------------------

@@ -45,47 +45,47 @@ class Mutant:
         path.write_text(text.replace(self.old, self.new))
 
 
-_INTAKE = "watch/intake.py"
-_SANDBOX = "reconcile/sandbox/controller.py"
-_CLAIM = "reconcile/claim/controller.py"
-_POOL = "reconcile/warmpool/controller.py"
-_QUEUE = "run/queue.py"
-_WORKERS = "run/workers.py"
+_CACHE = "watch/cache.py"
+_SANDBOX = "controllers/sandbox/controller.py"
+_CLAIM = "controllers/claim/controller.py"
+_POOL = "controllers/warmpool/controller.py"
+_QUEUE = "runtime/queue.py"
+_WORKERS = "runtime/workers.py"
 
 MUTANTS = (
     Mutant(
         "no look after an overtaken answer",
-        _INTAKE,
-        "            self._tell(Notice(entry.key, Change.COLUMNS, before, entry))",
+        _CACHE,
+        "            self._tell(Delta(entry.key, Change.COLUMNS, before, entry))",
         "            pass",
     ),
     Mutant(
         "an old answer replaces a newer event",
-        _INTAKE,
+        _CACHE,
         "if old is not None and 0 < as_version(row.resource_version) < old.version:",
         "if False:",
     ),
     Mutant(
         "no tombstones",
-        _INTAKE,
+        _CACHE,
         "        return self._ended.covers(entry.uid, entry.version) or",
         "        return False and",
     ),
     Mutant(
         "a list removes nothing",
-        _INTAKE,
+        _CACHE,
         "        for key in sorted(self._missing.pop(namespace, ())):",
         "        for key in sorted(self._missing.pop(namespace, ()))[:0]:",
     ),
     Mutant(
         "an event that waited for an answer is dropped",
-        _INTAKE,
+        _CACHE,
         "            if take is not None:\n                take()",
         "            if take is not None:\n                pass",
     ),
     Mutant(
         "a deletion is known already",
-        _INTAKE,
+        _CACHE,
         "        if old is not None and (old.uid != row.uid or 0 < version < old.version):",
         "        if old is not None and old.uid == row.uid:",
     ),
@@ -121,7 +121,7 @@ MUTANTS = (
     ),
     Mutant(
         "a status that was overtaken is believed",
-        "reconcile/sandbox/act.py",
+        "controllers/sandbox/act.py",
         "            entry.status = None\n",
         "            entry.status = status\n",
     ),
@@ -182,32 +182,32 @@ MUTANTS = (
     ),
     Mutant(
         "a Sandbox is never reconciled",
-        "reconcile/sandbox/reconciler.py",
+        "controllers/sandbox/reconciler.py",
         "        if entry is None or entry.is_deleting:\n            # Children go",
         "        if True:\n            # Children go",
     ),
     Mutant(
         "a claim is never reconciled",
-        "reconcile/claim/reconciler.py",
+        "controllers/claim/reconciler.py",
         "        if entry is None:\n            return Result()\n        await self._drop_policy",
         "        if True:\n            return Result()\n        await self._drop_policy",
     ),
     Mutant(
         "a pool is never reconciled",
-        "reconcile/warmpool/reconciler.py",
+        "controllers/warmpool/reconciler.py",
         "        if entry is None or entry.is_deleting or entry.view is None:\n"
         "            self._states.pop(key, None)",
         "        if True:\n            self._states.pop(key, None)",
     ),
     Mutant(
         "a create that collides is taken for done",
-        "reconcile/sandbox/children.py",
+        "controllers/sandbox/children.py",
         "        except AlreadyExists:\n            return False",
         "        except AlreadyExists:\n            return True",
     ),
     Mutant(
         "a pool never has too many",
-        "reconcile/warmpool/reconciler.py",
+        "controllers/warmpool/reconciler.py",
         "        await self._shrink(visit, census)\n",
         "",
     ),

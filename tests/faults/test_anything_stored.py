@@ -70,13 +70,13 @@ def test_anything_in_a_list_costs_one_object(kind: str, changes: list[Odd]) -> N
     """The objects before and behind it on its page are remembered."""
     hand = hand_for(kind)
     items = b",".join([good(kind, "a", 3), odd_bytes(kind, changes), good(kind, "b", 4)])
-    hand.intake.begin_list(None)
+    hand.cache.begin_list(None)
     head = hand.feed.page(
         b'{"metadata":{"resourceVersion":"9"},"items":[%s]}' % items, initial=True
     )
-    hand.intake.end_list(None, head.resource_version)
+    hand.cache.end_list(None, head.resource_version)
     assert {Key(NS, "a"), Key(NS, "b")} <= set(hand.store.keys())
-    assert hand.intake.statistics.handler_failures == 0
+    assert hand.cache.statistics.handler_failures == 0
 
 
 @pytest.mark.parametrize("kind", sorted(MADE))
@@ -118,8 +118,8 @@ async def _still_serves(world: World) -> None:
     counted = world.whole.statistics()
     for name, workers in counted.workers_by_controller.items():
         assert workers.panics == 0, name
-    for intake in world.whole.all_intakes:
-        assert intake.statistics.handler_failures == 0
+    for cache in world.whole.all_caches:
+        assert cache.statistics.handler_failures == 0
 
 
 @settings(max_examples=_WORLDS, suppress_health_check=list(HealthCheck))

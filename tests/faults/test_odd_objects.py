@@ -308,16 +308,16 @@ async def test_a_bug_in_a_handler_costs_one_notice() -> None:
     """The other handlers are called, the object is remembered, and the watch goes on."""
     async with open_claims() as world:
         fails = [True]
-        intake = world.whole.intakes.sandboxes
+        cache = world.whole.watch_caches.sandboxes
 
         def broken(_notice: object) -> None:
             if fails:
                 raise KeyError("a bug")
 
-        intake.handlers = (broken, *intake.handlers)
+        cache.handlers = (broken, *cache.handlers)
         with capture_logs() as logs:
             await still_serves(world)
         assert "handler_failed" in [entry["event"] for entry in logs]
-        assert intake.statistics.handler_failures > 0
+        assert cache.statistics.handler_failures > 0
         fails.clear()
-        assert intake.statistics.passed == intake.statistics.handler_failures
+        assert cache.statistics.passed == cache.statistics.handler_failures

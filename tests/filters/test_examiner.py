@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from filters import (
     Change,
-    Examiner,
+    ChangeDetector,
     Filter,
     annotation,
     any_of,
@@ -38,7 +38,7 @@ PREDICATES = st.sampled_from(
 @given(PREDICATES, st.lists(STATES, min_size=1, max_size=8))
 def test_an_examiner_with_remembered_fingerprints_is_a_filter(predicate, states) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     """Event by event both say the same, and count the same."""
-    whole, bare = Filter(predicate), Examiner(predicate, objects=lambda: 1)
+    whole, bare = Filter(predicate), ChangeDetector(predicate, objects=lambda: 1)
     whole.admit(ADDED, states[0])
     _, held = bare.greet(states[0])
     for state in states[1:]:
@@ -52,7 +52,7 @@ def test_an_examiner_with_remembered_fingerprints_is_a_filter(predicate, states)
 
 def test_what_did_not_change_stays_the_same_object() -> None:
     """A fingerprint that is equal is kept, so that its text stays shared with its holder."""
-    bare = Examiner(any_of(generation(), labels("app")))
+    bare = ChangeDetector(any_of(generation(), labels("app")))
     first, second = (b"web".decode() for _ in range(2))
     _, held = bare.greet(sandbox(generation=1, labels={"app": first}))
     verdict, after = bare.examine(held, sandbox(generation=2, labels={"app": second}))
@@ -65,7 +65,7 @@ def test_what_did_not_change_stays_the_same_object() -> None:
 
 def test_observing_tells_the_change_and_counts_no_event() -> None:
     """A state that came by another way is compared, not judged."""
-    bare = Examiner(generation())
+    bare = ChangeDetector(generation())
     change, held = bare.observe(None, sandbox(generation=1))
     assert change == Change.FIRST_SEEN
     change, held = bare.observe(held, sandbox(generation=2))
@@ -76,7 +76,7 @@ def test_observing_tells_the_change_and_counts_no_event() -> None:
 
 def test_re_creations_and_ends_are_counted_as_passed() -> None:
     """As a filter counts them."""
-    bare = Examiner(generation())
+    bare = ChangeDetector(generation())
     verdict, _ = bare.replace("old", sandbox(uid="new"))
     assert (verdict.change, verdict.reason) == (Change.RECREATED, "re-created: uid old -> new")
     assert bare.bury().change == Change.GONE

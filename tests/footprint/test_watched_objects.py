@@ -15,9 +15,9 @@ from filters import EventType
 from lean_sandbox.model import names
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.caches import Caches
-from lean_sandbox.watch.decode import Feed, WatchStatistics
+from lean_sandbox.watch.decode import EventDecoder, WatchStatistics
 from lean_sandbox.watch.resources import kinds
 
 WARM = 50
@@ -146,10 +146,10 @@ class Watched:
         """Start empty."""
         self.caches = Caches()
         sandboxes, pods = kinds.sandboxes(), kinds.pods()
-        self.sandboxes = Intake(sandboxes, self.caches.sandboxes, lambda _notice: None)
-        self.pods = Intake(pods, self.caches.pods, lambda _notice: None)
-        self.sandbox_feed = Feed(sandboxes, self.sandboxes, WatchStatistics())
-        self.pod_feed = Feed(pods, self.pods, WatchStatistics())
+        self.sandboxes = Cache(sandboxes, self.caches.sandboxes, lambda _notice: None)
+        self.pods = Cache(pods, self.caches.pods, lambda _notice: None)
+        self.sandbox_feed = EventDecoder(sandboxes, self.sandboxes, WatchStatistics())
+        self.pod_feed = EventDecoder(pods, self.pods, WatchStatistics())
 
     def list(self, number: int, *, is_claimed: bool) -> None:
         """Take a pair from lists."""
@@ -174,9 +174,9 @@ class Watched:
         self.pod_feed.line(row(body["metadata"], waiting, at + 1))
         self.pod_feed.line(row(body["metadata"], running, at + 2))
         body["metadata"]["resourceVersion"] = str(at + 3)
-        self.pods.learn_full(msgspec.json.decode(msgspec.json.encode(body), type=Pod))
+        self.pods.apply_response(msgspec.json.decode(msgspec.json.encode(body), type=Pod))
         box["metadata"]["resourceVersion"] = str(at + 4)
-        self.sandboxes.learn_full(msgspec.json.decode(msgspec.json.encode(box), type=Sandbox))
+        self.sandboxes.apply_response(msgspec.json.decode(msgspec.json.encode(box), type=Sandbox))
         self.pod_feed.line(row(body["metadata"], running, at + 5))
         self.sandbox_feed.line(row(box["metadata"], ready, at + 6))
 
@@ -253,9 +253,9 @@ def test_what_is_deleted_is_given_back() -> None:
     def live_and_die() -> None:
         for number in range(STRETCH):
             watched.list(number, is_claimed=False)
-        for intake in (watched.sandboxes, watched.pods):
-            intake.begin_list(None)
-            intake.end_list(None, "9000000")
+        for cache in (watched.sandboxes, watched.pods):
+            cache.begin_list(None)
+            cache.end_list(None, "9000000")
         assert len(watched.caches.sandboxes) == len(watched.caches.pods) == 0
 
     live_and_die()

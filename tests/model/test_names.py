@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model import names
 from lean_sandbox.model.names import (
     is_reserved_annotation,
     is_reserved_label,
@@ -93,9 +92,3 @@ def test_the_trace_context_is_reserved_as_annotation_only() -> None:
     """The trace context may not be put on a Pod as annotation, but is an ordinary label key."""
     assert is_reserved_annotation("opentelemetry.io/trace-context")
     assert not is_reserved_label("opentelemetry.io/trace-context")
-
-
-def test_every_exported_name_exists() -> None:
-    """The list of exported names holds no stale entry and no name twice."""
-    assert len(set(names.__all__)) == len(names.__all__)
-    assert all(hasattr(names, name) for name in names.__all__)

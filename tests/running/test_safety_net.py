@@ -21,11 +21,11 @@ def caught(world: World) -> dict[str, int]:
 
 def lose_wakes(world: World, kind: str) -> None:
     """Break the controller: nothing hears of this kind any more."""
-    intakes = [one for one in world.whole.all_intakes if one.kind.resource.plural == kind]
-    assert intakes
+    watch_caches = [one for one in world.whole.all_caches if one.kind.resource.plural == kind]
+    assert watch_caches
     world.net_may_catch = True
-    for intake in intakes:
-        intake.handlers = ()
+    for cache in watch_caches:
+        cache.handlers = ()
 
 
 async def test_a_lost_readiness_is_found_within_ten_seconds() -> None:

@@ -58,6 +58,6 @@ def test_the_records_of_a_start_are_structs() -> None:
         "lean_sandbox.config.options.Settings",
         "lean_sandbox.watch.decode.WatchStatistics",
         "lean_sandbox.watch.reflector.WatchOptions",
-        "lean_sandbox.watch.cache.IntakeStatistics",
+        "lean_sandbox.watch.cache.CacheStatistics",
     }
     assert "lean_sandbox.config.options.Settings" in found

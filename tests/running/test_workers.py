@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lean_sandbox.runtime.queue import CLIENT, LOW, Item, WorkQueue
-from lean_sandbox.runtime.workers import Dispatcher, Outcome, PassReport, Result, run_workers
+from lean_sandbox.runtime.workers import Outcome, ReconcileResult, Result, Workers, run_workers
 from tests.support.clock import FakeClock, settle
 
 Reconcile = Callable[[Item[str]], Awaitable[Result]]
@@ -31,9 +31,9 @@ class Bench:
     def __init__(self, reconcile: Reconcile, **options: object) -> None:
         self.clock = FakeClock()
         self.queue: WorkQueue[str] = WorkQueue(self.clock)
-        self.reports: list[PassReport[str]] = []
+        self.reports: list[ReconcileResult[str]] = []
         settings = {"count": 4, "on_result": self.reports.append, **options}
-        self.dispatcher: Dispatcher[str] = Dispatcher(
+        self.dispatcher: Workers[str] = Workers(
             self.queue,
             reconcile,
             clock=self.clock,

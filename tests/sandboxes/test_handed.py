@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lean_sandbox.controllers.sandbox.handed import Handed
+from lean_sandbox.controllers.sandbox.handed import CreateResponses
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.watch.objects import SandboxEntry, row_of, sandbox_from_row
@@ -22,7 +22,7 @@ def known(item: Sandbox) -> SandboxEntry:
 
 def test_a_sandbox_is_handed_over_once() -> None:
     """The first who asks gets it, and then it is not kept any longer."""
-    handed, item = Handed(), sandbox()
+    handed, item = CreateResponses(), sandbox()
     handed.keep(item)
     assert handed.take(Key("ns", "a"), known(item)) is item
     assert handed.take(Key("ns", "a"), known(item)) is None
@@ -32,7 +32,7 @@ def test_a_sandbox_is_handed_over_once() -> None:
 def test_one_that_has_changed_since_is_not_handed_over() -> None:
     """A later version, another uid or a Sandbox that is gone: the server has to be asked."""
     for newer in (known(sandbox(version="6")), known(sandbox(uid="v")), None):
-        handed = Handed()
+        handed = CreateResponses()
         handed.keep(sandbox())
         assert handed.take(Key("ns", "a"), newer) is None
         assert len(handed) == 0
@@ -40,7 +40,7 @@ def test_one_that_has_changed_since_is_not_handed_over() -> None:
 
 def test_only_so_many_are_kept() -> None:
     """The oldest give way, which costs a GET each and nothing else."""
-    handed = Handed(limit=2)
+    handed = CreateResponses(limit=2)
     items = [sandbox(name) for name in "abc"]
     for item in items:
         handed.keep(item)
@@ -51,7 +51,7 @@ def test_only_so_many_are_kept() -> None:
 
 def test_a_forgotten_one_is_not_kept() -> None:
     """A Sandbox that is gone before its first pass leaves nothing behind."""
-    handed = Handed()
+    handed = CreateResponses()
     handed.keep(sandbox())
     handed.forget(Key("ns", "a"))
     handed.forget(Key("ns", "b"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.sandbox.launch import Launches
+from lean_sandbox.controllers.sandbox.launch import StatusThrottle
 from lean_sandbox.watch.store import Key
 from tests.support.world import condition, open_world, sandbox
 
@@ -22,7 +22,7 @@ COUNT = 150
 )
 def test_no_more_steps_are_told_than_there_are_turns(starts: list[float], window_s: float) -> None:
     """In any stretch of time at most a hundred are told and five a second more; all at last."""
-    launches = Launches(window_s)
+    launches = StatusThrottle(window_s)
     waiting = [(at, Key("ns", f"sb-{n}")) for n, at in enumerate(starts)]
     heapq.heapify(waiting)
     told: list[float] = []
@@ -43,7 +43,7 @@ def test_no_more_steps_are_told_than_there_are_turns(starts: list[float], window
 @given(before=st.integers(0, 300))
 def test_what_the_scheduler_found_waits_for_no_turn(before: int) -> None:
     """However many steps wait, news is told when its window has passed, and looked at then."""
-    launches = Launches(2.0)
+    launches = StatusThrottle(2.0)
     keys = [Key("ns", f"sb-{n}") for n in range(before)]
     for key in keys:
         launches.remaining_s(key, 0.0)

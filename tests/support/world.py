@@ -31,7 +31,7 @@ from lean_sandbox.manager.manager import Controller
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
-from lean_sandbox.runtime.workers import PassReport
+from lean_sandbox.runtime.workers import ReconcileResult
 from lean_sandbox.watch.reflector import WatchOptions
 from lean_sandbox.watch.store import Key
 from tests.support.clock import FakeClock
@@ -108,7 +108,7 @@ class World(Rest):
         #: Set by tests that lose a wake-up on purpose.
         self.net_may_catch = False
         self.admin = admin
-        self.reports: list[PassReport[Key]] = []
+        self.reports: list[ReconcileResult[Key]] = []
         self.scope = anyio.CancelScope()
 
     def kill(self) -> None:
@@ -415,7 +415,7 @@ async def open_world(
         path = plane.kubeconfig(Path(folder) / "admin")
         admin = Transport(load(str(path)), clock=clock)
     client = Client(transport)
-    reports: list[PassReport[Key]] = []
+    reports: list[ReconcileResult[Key]] = []
     controller = Controller(
         client,
         settings or Settings(sandbox_status_window=1.0, sandbox_status_step_window=0.0),

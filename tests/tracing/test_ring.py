@@ -19,11 +19,11 @@ from lean_sandbox.manager.flight import (
     SANDBOXES,
     Asked,
     Entry,
-    FlightRecorder,
     Kept,
     Ran,
     Saw,
     Sight,
+    TraceBuffer,
 )
 from lean_sandbox.manager.trace_chrome import chrome
 from lean_sandbox.manager.trace_command import table
@@ -81,7 +81,7 @@ def test_the_ring_never_holds_more_than_it_may_and_the_last_are_kept(
     most: int, coming: list[Entry]
 ) -> None:
     """Whatever comes: the newest entries in their order, and a count of all there ever were."""
-    ring = FlightRecorder(most, FakeClock())
+    ring = TraceBuffer(most, FakeClock())
     wanted = [kept(one) for one in coming]
     for one in wanted:
         ring._keep(one)
@@ -94,7 +94,7 @@ def test_about_finds_each_entry_of_the_family_once_in_the_order_of_time(
     coming: list[Entry],
 ) -> None:
     """The object, what its events' owners lead to, and nothing else."""
-    ring = FlightRecorder(100, FakeClock())
+    ring = TraceBuffer(100, FakeClock())
     for one in coming:
         ring._keep(kept(one))
     sandboxes = {
@@ -118,7 +118,7 @@ def test_about_finds_each_entry_of_the_family_once_in_the_order_of_time(
 
 def test_children_that_are_known_otherwise_count_as_well() -> None:
     """A binding whose events have been overwritten is known from the caches."""
-    ring = FlightRecorder(10, FakeClock())
+    ring = TraceBuffer(10, FakeClock())
     ring._keep(saw(SANDBOXES, "m1", "SandboxWarmPool/p"))
     ring._keep(saw(PODS, "x", "Sandbox/m1"))
     ring._keep(saw(PODS, "y", "Sandbox/m2"))
@@ -131,14 +131,14 @@ def test_children_that_are_known_otherwise_count_as_well() -> None:
 
 def test_owners_of_another_namespace_are_others() -> None:
     """Names are unique in a namespace only."""
-    ring = FlightRecorder(10, FakeClock())
+    ring = TraceBuffer(10, FakeClock())
     ring._keep(saw(PODS, "x", "Sandbox/a"))
     assert ring.about((SANDBOXES, Key("other", "a"))) == []
 
 
 def test_requests_outside_of_passes_are_not_kept() -> None:
     """Watches, Events and the Lease belong to no object."""
-    ring = FlightRecorder(10, FakeClock())
+    ring = TraceBuffer(10, FakeClock())
     ring.observe(RequestRecord("GET", "watch", "pods", 200, 1, 1, 1.0))
     ring.observe(RequestRecord("PUT", "update", "leases", 200, 1, 1, 1.0))
     assert len(ring) == 0

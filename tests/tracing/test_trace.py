@@ -170,7 +170,7 @@ async def test_off_nothing_is_kept_and_the_way_to_switch_it_on_is_told() -> None
         controller = world.whole
         await world.ready_sandbox(sandbox())
         assert controller.flight is None
-        assert controller.intakes.pods._handle == controller.intakes.pods._take
+        assert controller.watch_caches.pods._handle == controller.watch_caches.pods._take
         assert controller.sandboxes.dispatcher._reconcile == controller.sandboxes._pass
         async with serving(world) as scraper:
             assert (await scraper.get("/debug/trace")).status_code == 404
@@ -303,7 +303,7 @@ async def test_what_is_of_another_shard_takes_no_room() -> None:
     other = next(one for one in ("0/2", "1/2") if not admits(one)(NS))
     async with open_world(Settings(**ON, shard=other)) as world:
         await world.create(sandbox())
-        assert world.whole.intakes.sandboxes.statistics.dropped_elsewhere == 1
+        assert world.whole.watch_caches.sandboxes.statistics.dropped_elsewhere == 1
         assert world.whole.flight is not None
         assert len(world.whole.flight) == 0
 

@@ -7,9 +7,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from filters import Change
-from lean_sandbox.watch.cache import Intake
-from lean_sandbox.watch.decode import Feed, WatchStatistics
-from lean_sandbox.watch.kind import Kind, Notice
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.decode import EventDecoder, WatchStatistics
+from lean_sandbox.watch.kind import Delta, Kind
 from lean_sandbox.watch.rows import row_of
 from lean_sandbox.watch.store import Entry, Key, Store
 from lean_sandbox.watch.wire import MetaRow
@@ -25,20 +25,22 @@ class Hand(Generic[E]):
         """Start empty; ``namespace`` is what is watched, all of them by default."""
         self.kind = kind
         self.store: Store[E] = Store(kind.owner_of)
-        self.notices: list[Notice[E]] = []
+        self.notices: list[Delta[E]] = []
         self.clock = FakeClock()
-        self.intake: Intake[E] = Intake(
+        self.cache: Cache[E] = Cache(
             kind, self.store, self.notices.append, monotonic=self.clock.monotonic
         )
-        self.feed: Feed[E] = Feed(kind, self.intake, WatchStatistics(), namespace=namespace)
+        self.feed: EventDecoder[E] = EventDecoder(
+            kind, self.cache, WatchStatistics(), namespace=namespace
+        )
 
     def listed(self, *items: Any) -> None:
         """Take a complete list at the version of its newest object."""
         versions = [int(item["metadata"]["resourceVersion"]) for item in items]
         body = {"metadata": {"resourceVersion": str(max(versions, default=1))}, "items": items}
-        self.intake.begin_list(None)
+        self.cache.begin_list(None)
         metadata = self.feed.page(msgspec.json.encode(body), initial=True)
-        self.intake.end_list(None, metadata.resource_version)
+        self.cache.end_list(None, metadata.resource_version)
         self.notices.clear()
 
     def saw(self, *events: Any) -> list[Change]:
@@ -51,7 +53,7 @@ class Hand(Generic[E]):
     def learn(self, obj: Any) -> tuple[E, Change]:
         """Take a whole object for the answer to a request of our own."""
         item = msgspec.json.decode(msgspec.json.encode(obj), type=self.kind.item_type)
-        return self.intake.learn_full(item)
+        return self.cache.apply_response(item)
 
     @staticmethod
     def decode(obj: Any, item_type: type[Any]) -> Any:
@@ -63,7 +65,7 @@ class Hand(Generic[E]):
         item = msgspec.json.decode(msgspec.json.encode(obj), type=self.kind.item_type)
         row: MetaRow = row_of(item.metadata)
         row.columns = columns
-        return self.intake.learn_row(row)
+        return self.cache.apply_metadata_response(row)
 
     def find(self, name: str) -> E | None:
         """Return what is remembered of an object."""

@@ -13,10 +13,10 @@ from filters import Change
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.watch.cache import Intake
-from lean_sandbox.watch.kind import Kind, Notice
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.kind import Delta, Kind
 from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.reflector import Informer, WatchOptions
+from lean_sandbox.watch.reflector import Reflector, WatchOptions
 from lean_sandbox.watch.resources import kinds
 from lean_sandbox.watch.store import Entry, Key, Store
 from tests.support.clock import FakeClock, settle
@@ -37,14 +37,14 @@ class Rig(Generic[E]):
         self.client = client
         self.clock = clock
         self.kind = kind
-        self.notices: list[Notice[E]] = []
+        self.notices: list[Delta[E]] = []
         self.store: Store[E] = Store(kind.owner_of)
-        self.intake: Intake[E] = Intake(kind, self.store, self.notices.append)
-        self.informers: list[Informer[E]] = []
+        self.cache: Cache[E] = Cache(kind, self.store, self.notices.append)
+        self.informers: list[Reflector[E]] = []
         self._failures = 0
 
     @property
-    def informer(self) -> Informer[E]:
+    def informer(self) -> Reflector[E]:
         """The only informer."""
         (only,) = self.informers
         return only
@@ -68,7 +68,7 @@ class Rig(Generic[E]):
     def learn(self, obj: Any) -> tuple[E, Change]:
         """Take an object for the answer to a request of our own."""
         item = msgspec.json.decode(msgspec.json.encode(obj), type=self.kind.item_type)
-        return self.intake.learn_full(item)
+        return self.cache.apply_response(item)
 
     async def at(self, version: str | int) -> None:
         """Wait until the informer has taken in everything up to this version."""
@@ -105,10 +105,10 @@ async def open_rig(
         rig = Rig(server, Client(transport), kind, clock)
         for namespace in namespaces:
             rig.informers.append(
-                Informer(
+                Reflector(
                     rig.client,
                     kind,
-                    rig.intake,
+                    rig.cache,
                     clock=clock,
                     uniform=uniform,
                     options=options,

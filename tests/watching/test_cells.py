@@ -35,7 +35,7 @@ def created(hand: Hand[PodEntry], name: str, version: int) -> PodEntry:
     decoded = hand.decode(pod(name, version, phase="Pending", ip="", node=""), item)
     row = row_of(decoded.metadata)
     row.columns = NEW_POD_COLUMNS
-    return hand.intake.learn_created(row)
+    return hand.cache.apply_create_response(row)
 
 
 def test_a_change_that_cells_show_is_taken_in_and_told(pods: Hand[PodEntry]) -> None:
@@ -69,12 +69,12 @@ def test_the_echo_of_our_own_write_raises_no_doubt_before_its_answer(
     pods: Hand[PodEntry],
 ) -> None:
     """It waits for the answer; what somebody else wrote meanwhile is doubted after it."""
-    with pods.intake.writing(Key("ns", "a")):
+    with pods.cache.writing(Key("ns", "a")):
         assert pods.saw(pod_cells("MODIFIED", "a", 20)) == []
         pods.learn(pod("a", 20))
     assert pods.notices == []
     assert not pods.get("a").is_stale
-    with pods.intake.writing(Key("ns", "a")):
+    with pods.cache.writing(Key("ns", "a")):
         assert pods.saw(pod_cells("MODIFIED", "a", 30), pod_cells("MODIFIED", "a", 31)) == []
         pods.learn(pod("a", 30))
     assert [notice.change for notice in pods.notices] == [Change.COLUMNS]
@@ -83,12 +83,12 @@ def test_the_echo_of_our_own_write_raises_no_doubt_before_its_answer(
 
 def test_what_happens_during_our_own_write_is_told_after_it(pods: Hand[PodEntry]) -> None:
     """Readiness is news whoever is writing, and an end waits for nobody."""
-    with pods.intake.writing(Key("ns", "a")):
+    with pods.cache.writing(Key("ns", "a")):
         assert pods.saw(pod_cells("MODIFIED", "a", 20, ready="0/1")) == []
         pods.learn(pod("a", 19))
     assert [notice.change for notice in pods.notices] == [Change.COLUMNS]
     assert pods.get("a").is_stale
-    with pods.intake.writing(Key("ns", "a")):
+    with pods.cache.writing(Key("ns", "a")):
         assert pods.saw(pod_cells("DELETED", "a", 30)) == [Change.GONE]
 
 
@@ -123,7 +123,7 @@ def test_the_watch_may_be_faster_than_the_answer_to_a_create(pods: Hand[PodEntry
     entry = created(pods, "new", 20)
     assert entry.version == 21
     assert [notice.change for notice in pods.notices] == [Change.COLUMNS | Change.VERSION]
-    assert not pods.intake.strangers
+    assert not pods.cache.strangers
 
 
 def test_the_first_event_of_a_created_object_is_heard_after_its_answer(
@@ -156,7 +156,7 @@ def test_a_list_introduces_what_has_waited(pods: Hand[PodEntry]) -> None:
     """A later row counts on top of what the list showed; an earlier one is known."""
     pods.saw(pod_cells("ADDED", "b", 20), pod_cells("MODIFIED", "c", 31, ready="0/1"))
     pods.listed(pod("a", 10), pod("b", 30), pod("c", 30))
-    assert not pods.intake.strangers
+    assert not pods.cache.strangers
     assert (pods.get("b").version, pods.get("b").hint) == (30, READY)
     assert (pods.get("c").version, pods.get("c").is_stale) == (31, True)
 
@@ -164,9 +164,9 @@ def test_a_list_introduces_what_has_waited(pods: Hand[PodEntry]) -> None:
 def test_a_namespace_of_another_shard_has_no_strangers() -> None:
     """Nobody would ever make them known."""
     hand = Hand(kinds.pods(), namespace="ns")
-    hand.intake.narrow(lambda namespace: namespace != "ns")
+    hand.cache.narrow(lambda namespace: namespace != "ns")
     assert hand.saw(pod_cells("ADDED", "a", 20, first=True)) == []
-    assert not hand.intake.strangers
+    assert not hand.cache.strangers
 
 
 @pytest.mark.parametrize("lacks", ["the name", "the columns", "the version", "cells"])

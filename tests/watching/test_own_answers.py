@@ -37,7 +37,7 @@ def test_the_event_of_our_own_write_is_dropped(boxes: Hand[SandboxEntry]) -> Non
     assert change == Change.COLUMNS
     echo = sandbox_row("MODIFIED", "a", 20, ready="False", reason="DependenciesNotReady")
     assert boxes.saw(echo) == []
-    assert boxes.intake.statistics.dropped_known == 1
+    assert boxes.cache.statistics.dropped_known == 1
     later = sandbox_row("MODIFIED", "a", 21, ready="False", reason="DependenciesNotReady")
     assert boxes.saw(later) == []
 
@@ -46,17 +46,17 @@ def test_the_echo_of_a_write_waits_for_its_answer(boxes: Hand[SandboxEntry]) -> 
     """The watch may be faster: what it shows wakes nobody, since the answer shows it as well."""
     columns = {"Ready": "False", "Reason": "DependenciesNotReady"}
     echo = sandbox_row("MODIFIED", "a", 20, ready="False", reason="DependenciesNotReady")
-    with boxes.intake.writing(Key("ns", "a")):
+    with boxes.cache.writing(Key("ns", "a")):
         assert boxes.saw(echo) == []
         boxes.learn_metadata(sandbox("a", 20), columns)
     assert boxes.notices == []
-    assert boxes.intake.statistics.dropped_known == 1
+    assert boxes.cache.statistics.dropped_known == 1
 
 
 def test_the_echoes_of_two_writes_wait_for_both_answers(boxes: Hand[SandboxEntry]) -> None:
     """The answer that comes first does not let go what is still the echo of the other write."""
-    with boxes.intake.writing(Key("ns", "a")):
-        with boxes.intake.writing(Key("ns", "a")):
+    with boxes.cache.writing(Key("ns", "a")):
+        with boxes.cache.writing(Key("ns", "a")):
             boxes.learn_metadata(sandbox("a", 20), READY)
         assert boxes.saw(sandbox_row("MODIFIED", "a", 21, generation=2)) == []
         boxes.learn_metadata(sandbox("a", 21, generation=2), READY)
@@ -65,7 +65,7 @@ def test_the_echoes_of_two_writes_wait_for_both_answers(boxes: Hand[SandboxEntry
 
 def test_what_others_write_during_a_write_is_told_after_it(boxes: Hand[SandboxEntry]) -> None:
     """Also when the write fails; other objects and new ones do not wait."""
-    with boxes.intake.writing(Key("ns", "a")):
+    with boxes.cache.writing(Key("ns", "a")):
         assert boxes.saw(sandbox_row("ADDED", "b", 20)) == [Change.FIRST_SEEN]
         assert boxes.saw(sandbox_row("MODIFIED", "a", 21, generation=2)) == []
         assert boxes.saw(sandbox_row("MODIFIED", "a", 22, generation=3)) == []
@@ -75,7 +75,7 @@ def test_what_others_write_during_a_write_is_told_after_it(boxes: Hand[SandboxEn
 
 def test_an_end_during_a_write_is_told_at_once_and_stays_one(boxes: Hand[SandboxEntry]) -> None:
     """What was held back of the object does not bring it to life again."""
-    with boxes.intake.writing(Key("ns", "a")):
+    with boxes.cache.writing(Key("ns", "a")):
         assert boxes.saw(sandbox_row("MODIFIED", "a", 20, generation=2)) == []
         assert boxes.saw(sandbox_row("DELETED", "a", 21, generation=2)) == [Change.GONE]
     assert boxes.find("a") is None
@@ -149,7 +149,7 @@ def test_nor_what_a_relist_or_a_request_has_shown_to_be_gone(boxes: Hand[Sandbox
     """A synthesised delete and a 404 count like a seen one."""
     boxes.listed(sandbox("b", 50))
     assert boxes.learn(sandbox("a", 29))[1] == Change.GONE
-    boxes.intake.forget(boxes.get("b").key, "uid-of-b")
+    boxes.cache.forget(boxes.get("b").key, "uid-of-b")
     assert boxes.learn(sandbox("b", 50))[1] == Change.GONE
     assert len(boxes.store) == 0
 
@@ -183,10 +183,10 @@ def test_forgetting_names_the_very_object(boxes: Hand[SandboxEntry]) -> None:
 
     Its end is told: a list after a gap misses only what is remembered.
     """
-    boxes.intake.forget(boxes.get("a").key, "another")
+    boxes.cache.forget(boxes.get("a").key, "another")
     assert boxes.find("a") is not None
     assert boxes.notices == []
-    boxes.intake.forget(boxes.get("a").key, "uid-of-a")
+    boxes.cache.forget(boxes.get("a").key, "uid-of-a")
     assert boxes.find("a") is None
     (gone,) = boxes.notices
     assert (gone.change, gone.new, gone.saw_deletion) == (Change.GONE, None, True)
@@ -266,7 +266,7 @@ def test_tombstones_go_when_no_answer_can_be_under_way(boxes: Hand[SandboxEntry]
     boxes.saw(*[sandbox_row("DELETED", f"x{number}", number) for number in range(100, 2000)])
     boxes.clock.leap(KEPT_S + 1.0)
     boxes.saw(sandbox_row("DELETED", "last", 2000))
-    assert len(boxes.intake._ended) == 1
+    assert len(boxes.cache._ended) == 1
 
 
 HISTORY: list[tuple[str, str, int]] = [

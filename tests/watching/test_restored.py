@@ -186,7 +186,7 @@ async def test_streamed_lists_go_on_after_a_list_that_a_crowd_made_necessary() -
                 if rig.server.exchanges[-1].is_watch:
                     break
                 look = await rig.server.next(watch=False)
-                await until(lambda: len(rig.intake.strangers) > 50)
+                await until(lambda: len(rig.cache.strangers) > 50)
                 await look.reply(200, page([], at + 200))
         assert rig.informer.statistics.pages == 0
 

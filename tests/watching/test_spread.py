@@ -13,9 +13,9 @@ from filters import Change
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.watch.cache import Intake
-from lean_sandbox.watch.group import InformerGroup
-from lean_sandbox.watch.kind import Kind, Notice
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.group import ReflectorGroup
+from lean_sandbox.watch.kind import Delta, Kind
 from lean_sandbox.watch.objects import PodEntry
 from lean_sandbox.watch.reflector import WatchOptions
 from lean_sandbox.watch.representation import Representation
@@ -34,10 +34,10 @@ class Pods:
 
     server: Scripted
     clock: FakeClock
-    group: InformerGroup
-    intake: Intake[PodEntry]
+    group: ReflectorGroup
+    cache: Cache[PodEntry]
     store: Store[PodEntry]
-    notices: list[Notice[PodEntry]] = field(default_factory=list)
+    notices: list[Delta[PodEntry]] = field(default_factory=list)
     version: int = 100
 
     async def listed(self, *items: Any) -> Exchange:
@@ -86,14 +86,14 @@ async def open_pods(
     """Run the watches for the body of the ``async with``."""
     clock = FakeClock()
     kind = kind or kinds.pods()
-    notices: list[Notice[PodEntry]] = []
+    notices: list[Delta[PodEntry]] = []
     store: Store[PodEntry] = Store(kind.owner_of)
-    intake = Intake(kind, store, notices.append)
+    cache = Cache(kind, store, notices.append)
     if admits is not None:
-        intake.narrow(admits)
+        cache.narrow(admits)
     async with open_scripted() as server:
         transport = Transport(Connection(server=server.url), clock=clock)
-        informers = InformerGroup(
+        informers = ReflectorGroup(
             Client(transport),
             clock=clock,
             uniform=lambda: 0.0,
@@ -104,8 +104,8 @@ async def open_pods(
             informers.enter(group)
             if makes_objects:
                 informers.makes_objects()
-            informers.start(intake)
-            yield Pods(server, clock, informers, intake, store, notices)
+            informers.start(cache)
+            yield Pods(server, clock, informers, cache, store, notices)
             group.cancel_scope.cancel()
         await transport.aclose()
 
@@ -215,9 +215,9 @@ async def test_who_is_not_expected_is_looked_at() -> None:
     """One list of one name; what the cells have told since counts on top of it."""
     async with open_pods(namespaces=("x",)) as pods:
         watch = await pods.listed()
-        with pods.intake.strangers.expecting(Key("x", "b")):
+        with pods.cache.strangers.expecting(Key("x", "b")):
             await watch.lines(pod_cells("ADDED", "b", 101, first=True))
-            await until(lambda: pods.intake.strangers)
+            await until(lambda: pods.cache.strangers)
             await settle()
             assert pods.server.waiting == 0
         look = await pods.server.next(watch=False)
@@ -237,10 +237,10 @@ async def test_a_look_that_fails_is_repeated_and_one_that_finds_nothing_is_not()
         await watch.lines(pod_cells("ADDED", "b", 101, first=True))
         await (await pods.server.next(watch=False)).refuse(403, "Forbidden")
         await settle()
-        assert pods.intake.strangers
+        assert pods.cache.strangers
         await pods.clock.advance(10)
         await (await pods.server.next(watch=False)).reply(200, page([], 102))
-        await until(lambda: not pods.intake.strangers)
+        await until(lambda: not pods.cache.strangers)
         assert pods.seen("x", "b") == 0
 
 
@@ -252,7 +252,7 @@ async def test_a_crowd_of_unknown_objects_is_listed_at_once() -> None:
         look = await pods.server.next(watch=False)
         for number in range(1, 60):
             await watch.line(pod_cells("ADDED", f"p{number}", 101 + number))
-        await until(lambda: len(pods.intake.strangers) == 60)
+        await until(lambda: len(pods.cache.strangers) == 60)
         await look.reply(200, page([pod("p0", 101, namespace="x")], 101))
         listing = await pods.server.next(watch=False)
         assert "fieldSelector" not in listing.query
@@ -261,7 +261,7 @@ async def test_a_crowd_of_unknown_objects_is_listed_at_once() -> None:
         watch = await pods.server.next(watch=True)
         assert watch.query["resourceVersion"] == "200"
         assert len(pods.store) == 60
-        assert not pods.intake.strangers
+        assert not pods.cache.strangers
 
 
 async def test_a_server_whose_cells_do_not_do_is_asked_for_more() -> None:

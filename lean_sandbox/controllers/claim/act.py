@@ -18,13 +18,11 @@ from lean_sandbox.model import names
 from lean_sandbox.model.claim import SandboxClaim, SandboxClaimStatus
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
 from lean_sandbox.runtime.queue import WorkQueue
-from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.extension_caches import ExtensionIntakes
 from lean_sandbox.watch.objects import SandboxEntry, row_of
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry, PolicyEntry
 from lean_sandbox.watch.store import Key
-
-__all__ = ["ClaimAct"]
 
 
 class ClaimAct:
@@ -35,14 +33,14 @@ class ClaimAct:
         self._queue = queue
         self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
         self._behind: dict[str, Any] = {"lane": Lane.BACKGROUND, "timeout_s": timeout_s}
-        self._claims: Intake[ClaimEntry]
-        self._policies: Intake[PolicyEntry]
-        self._sandboxes: Intake[SandboxEntry]
+        self._claims: Cache[ClaimEntry]
+        self._policies: Cache[PolicyEntry]
+        self._sandboxes: Cache[SandboxEntry]
 
-    def connect(self, intakes: ExtensionIntakes, sandboxes: Intake[SandboxEntry]) -> None:
+    def connect(self, watch_caches: ExtensionIntakes, sandboxes: Cache[SandboxEntry]) -> None:
         """Take the intakes, which need the controllers' handlers to be built."""
-        self._claims = intakes.claims
-        self._policies = intakes.policies
+        self._claims = watch_caches.claims
+        self._policies = watch_caches.policies
         self._sandboxes = sandboxes
 
     # -- claims ----------------------------------------------------------------------------------
@@ -53,7 +51,7 @@ class ClaimAct:
             SANDBOXCLAIMS, key.namespace, key.name, SandboxClaim, **self._options
         )
         if claim is not None:
-            self._claims.looked_full(claim)
+            self._claims.apply_fetched(claim)
         return claim
 
     async def peek_claim(self, key: Key) -> SandboxClaim | None:
@@ -67,7 +65,7 @@ class ClaimAct:
 
     def learn_claim(self, claim: SandboxClaim) -> None:
         """Remember what :meth:`peek_claim` has shown, and look at the claim again."""
-        entry, _ = self._claims.learn_full(claim)
+        entry, _ = self._claims.apply_response(claim)
         self._queue.add(entry.key, reason="written by others")
 
     async def patch_status(
@@ -185,7 +183,7 @@ class ClaimAct:
     def _learn_claim(self, key: Key, answer: PartialObject) -> ClaimEntry:
         row = row_of(answer.metadata)
         before = self._claims.store.get(key)
-        entry, _ = self._claims.learn_row(row)
+        entry, _ = self._claims.apply_metadata_response(row)
         self._queue.withdraw(key, f"{row.uid}@{row.resource_version}")
         if before is not None and entry.generation != before.generation:
             self._queue.add(key, reason="changed meanwhile")
@@ -215,7 +213,7 @@ class ClaimAct:
                 accept=METADATA_ACCEPT,
                 **self._options,
             )
-            entry, _ = self._sandboxes.learn_row(row_of(answer.metadata))
+            entry, _ = self._sandboxes.apply_metadata_response(row_of(answer.metadata))
         self._follow_template(entry, member, visible)
         return entry
 
@@ -243,7 +241,7 @@ class ClaimAct:
         One POST. Raises AlreadyExists.
         """
         made = await self._client.create(SANDBOXES, namespace, body, Sandbox, **self._options)
-        entry, _ = self._sandboxes.learn_full(made)
+        entry, _ = self._sandboxes.apply_response(made)
         return entry, made
 
     async def get_sandbox(self, key: Key) -> SandboxEntry | None:
@@ -253,8 +251,8 @@ class ClaimAct:
             SANDBOXES, key.namespace, key.name, Sandbox, **self._options
         )
         if found is not None:
-            return self._sandboxes.looked_full(found)
-        self._sandboxes.looked_in_vain(held)
+            return self._sandboxes.apply_fetched(found)
+        self._sandboxes.apply_not_found(held)
         return None
 
     async def peek_sandbox(self, key: Key) -> Sandbox | None:
@@ -264,7 +262,7 @@ class ClaimAct:
     async def get_pod_metadata(self, key: Key) -> PodTemplateMetadata | None:
         """Fetch the metadata of a Sandbox's Pod template, reserved keys and all. One GET."""
         found = await self._client.get(SANDBOXES, key.namespace, key.name, Sandbox, **self._options)
-        self._sandboxes.looked_full(found)
+        self._sandboxes.apply_fetched(found)
         return found.spec.podTemplate.metadata
 
     async def patch_sandbox(self, entry: SandboxEntry, patch: dict[str, Any]) -> SandboxEntry:
@@ -272,7 +270,7 @@ class ClaimAct:
         made = await self._client.merge_patch(
             SANDBOXES, entry.key.namespace, entry.key.name, patch, Sandbox, **self._options
         )
-        learned, _ = self._sandboxes.learn_full(made)
+        learned, _ = self._sandboxes.apply_response(made)
         return learned
 
     async def delete_sandbox(self, entry: SandboxEntry) -> None:

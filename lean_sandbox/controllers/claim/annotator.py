@@ -15,11 +15,9 @@ from lean_sandbox.controllers.claim.act import ClaimAct
 from lean_sandbox.model import names
 from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
 from lean_sandbox.runtime.standback import StandBack
-from lean_sandbox.runtime.workers import Dispatcher, Result
+from lean_sandbox.runtime.workers import Result, Workers
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry
 from lean_sandbox.watch.store import Key, Store
-
-__all__ = ["BackgroundAnnotator"]
 
 # What becomes known within this time of a claim that is not ready goes into the same patch.
 _GATHERING_S = 1.0
@@ -29,7 +27,7 @@ _UNKNOWN = "unknown"
 _STAND_BACK_S = 0.1
 
 
-class BackgroundAnnotator:
+class AnnotationWriter:
     """Collects annotations by claim and writes them when it is their turn.
 
     They are lost with the process: the next one finds what is missing when it looks at the claim.
@@ -64,7 +62,7 @@ class BackgroundAnnotator:
         # Traces that were begun for claims whose client began none, by uid.
         self._traces: dict[str, str] = {}
         self.queue: WorkQueue[Key] = WorkQueue(clock)
-        self.dispatcher: Dispatcher[Key] = Dispatcher(
+        self.dispatcher: Workers[Key] = Workers(
             self.queue, self._pass, count=workers, clock=clock, name="claim-annotations"
         )
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.controllers.blueprints import Blueprints
+from lean_sandbox.controllers.blueprints import TemplateResolver
 from lean_sandbox.controllers.claim.act import ClaimAct
 from lean_sandbox.controllers.claim.freshness import Freshness, Judge
 from lean_sandbox.controllers.claim.notes import ClaimNotes
@@ -60,8 +60,6 @@ from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry
 from lean_sandbox.watch.store import Key
 
-__all__ = ["Binder", "StillWaitingError", "Wakes"]
-
 # How often a new claim looks whether members of its pool have an address by now.
 _LOOK_AGAIN_S = 0.5
 _MOST_TRIES = 64
@@ -95,7 +93,7 @@ class Binder:
         self,
         caches: Caches,
         warm: WarmQueue,
-        blueprints: Blueprints,
+        blueprints: TemplateResolver,
         act: ClaimAct,
         notes: ClaimNotes,
         wakes: Wakes,

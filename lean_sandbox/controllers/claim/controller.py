@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.controllers.blueprints import Blueprints
+from lean_sandbox.controllers.blueprints import TemplateResolver
 from lean_sandbox.controllers.claim.act import ClaimAct
-from lean_sandbox.controllers.claim.annotator import BackgroundAnnotator
+from lean_sandbox.controllers.claim.annotator import AnnotationWriter
 from lean_sandbox.controllers.claim.binder import Binder, Wakes
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.claim.notes import ClaimNotes
@@ -24,16 +24,14 @@ from lean_sandbox.runtime.queue import CLIENT, LOW, Item, WorkQueue
 from lean_sandbox.runtime.safetynet import SafetyNet
 from lean_sandbox.runtime.standback import StandBack
 from lean_sandbox.runtime.tracing import Tracing
-from lean_sandbox.runtime.workers import Dispatcher, Result
-from lean_sandbox.watch.cache import Intake
+from lean_sandbox.runtime.workers import Result, Workers
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
-from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.kind import Delta
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry, PoolEntry, TemplateEntry
 from lean_sandbox.watch.store import Key
-
-__all__ = ["ClaimController", "ClaimOptions"]
 
 _LONGEST_ANNOTATION_WAIT_S = 10.0
 _WANT_NO_MEMBER = frozenset({names.REASON_INVALID_METADATA, names.REASON_CLAIM_EXPIRED})
@@ -76,7 +74,7 @@ class ClaimController:
         client: Client,
         caches: Caches,
         extensions: ExtensionCaches,
-        blueprints: Blueprints,
+        blueprints: TemplateResolver,
         wakes: Wakes,
         *,
         clock: Clock,
@@ -99,7 +97,7 @@ class ClaimController:
         self._act = ClaimAct(client, self.queue, timeout_s=options.request_timeout_s)
         self.metrics = ClaimMetrics(clock)
         notes = ClaimNotes(recorder, self.metrics)
-        self.annotator = BackgroundAnnotator(
+        self.annotator = AnnotationWriter(
             extensions.claims,
             self._act,
             clock=clock,
@@ -129,7 +127,7 @@ class ClaimController:
             clock=clock,
             allowed_label_domains=options.allowed_label_domains,
         )
-        self.dispatcher: Dispatcher[Key] = Dispatcher(
+        self.dispatcher: Workers[Key] = Workers(
             self.queue,
             self._pass,
             count=options.workers,
@@ -141,9 +139,9 @@ class ClaimController:
             name="sandboxclaim",
         )
 
-    def connect(self, intakes: ExtensionIntakes, sandboxes: Intake[SandboxEntry]) -> None:
+    def connect(self, watch_caches: ExtensionIntakes, sandboxes: Cache[SandboxEntry]) -> None:
         """Take the intakes, which need this controller's handlers to be built."""
-        self._act.connect(intakes, sandboxes)
+        self._act.connect(watch_caches, sandboxes)
 
     @property
     def is_busy(self) -> bool:
@@ -213,7 +211,7 @@ class ClaimController:
 
     # -- what wakes ------------------------------------------------------------------------------
 
-    def on_claim(self, notice: Notice[ClaimEntry]) -> None:
+    def on_claim(self, notice: Delta[ClaimEntry]) -> None:
         """Wake a claim that changed."""
         if notice.new is None:
             if notice.old is not None:
@@ -241,7 +239,7 @@ class ClaimController:
         self._reconciler.forget(gone.uid)
         self._waiting.forget(gone.key)
 
-    def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
+    def on_sandbox(self, notice: Delta[SandboxEntry]) -> None:
         """Wake the claims that had or have a Sandbox that changed."""
         if notice.initial:
             return
@@ -274,7 +272,7 @@ class ClaimController:
         else:
             self.warm.offer(member)
 
-    def on_pool(self, notice: Notice[PoolEntry]) -> None:
+    def on_pool(self, notice: Delta[PoolEntry]) -> None:
         """Forget the members of a pool that is gone; wake the claims that wait for it."""
         if notice.new is None:
             self.warm.forget_pool(notice.key)
@@ -290,7 +288,7 @@ class ClaimController:
             ):
                 self.queue.add(claim.key, priority=CLIENT, reason="pool")
 
-    def on_template(self, notice: Notice[TemplateEntry]) -> None:
+    def on_template(self, notice: Delta[TemplateEntry]) -> None:
         """Wake the claims of the pools of a template that has come, or can be used by now.
 
         One that no longer asks for a NetworkPolicy can be used by claims without a Sandbox.

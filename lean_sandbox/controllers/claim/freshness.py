@@ -16,8 +16,6 @@ from lean_sandbox.model.blueprint import Verdict, claim_verdict, is_same_bluepri
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.watch.store import Key
 
-__all__ = ["Freshness", "Judge"]
-
 _MOST_POOLS = 1024
 
 

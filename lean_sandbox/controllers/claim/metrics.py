@@ -20,8 +20,6 @@ from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry
 
-__all__ = ["ClaimMetrics"]
-
 _MOST_NOTED: Final = 512
 
 

@@ -8,8 +8,6 @@ from lean_sandbox.model import names
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry
 
-__all__ = ["ClaimNotes"]
-
 
 class ClaimNotes:
     """Turns what a pass did into Events and counts it; no Events without a recorder."""

@@ -12,8 +12,6 @@ from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry
 from lean_sandbox.watch.store import Store
 
-__all__ = ["assigned_name", "is_controlled", "own_sandbox"]
-
 
 def own_sandbox(sandboxes: Store[SandboxEntry], claim: ClaimEntry) -> SandboxEntry | None:
     """Return the Sandbox of a claim: the one it names, the one of its own name, or one taken over.

@@ -51,8 +51,6 @@ from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry
 from lean_sandbox.watch.store import Key
 
-__all__ = ["Annotator", "ClaimFailedError", "ClaimReconciler"]
-
 log = structlog.get_logger("claim")
 
 _EXPIRED_REQUEUE_S = 0.001

@@ -18,8 +18,6 @@ from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry
 from lean_sandbox.watch.store import Key, Store
 
-__all__ = ["StatusWriter"]
-
 _MOST_PATCHES = 5
 _NO_STATUS = SandboxClaimStatus()
 

@@ -13,8 +13,6 @@ from heapq import heapify, heappop, heappush
 
 from lean_sandbox.watch.store import Key
 
-__all__ = ["WaitingClaims"]
-
 # What a claim is ordered by: the latest arrival of which it left a member untaken, when it was
 # created, its name.
 _Turn = tuple[int, str, Key]

@@ -14,7 +14,7 @@ import msgspec
 
 from filters import Change
 from lean_sandbox.controllers.doubt import doubting
-from lean_sandbox.controllers.sandbox.handed import Handed
+from lean_sandbox.controllers.sandbox.handed import CreateResponses
 from lean_sandbox.kube.client import METADATA_ACCEPT, Client
 from lean_sandbox.kube.errors import NotFound
 from lean_sandbox.kube.limits import Lane
@@ -27,7 +27,7 @@ from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.service import Service
 from lean_sandbox.runtime.absent import KnownAbsent, Proof
 from lean_sandbox.runtime.queue import WorkQueue
-from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.objects import (
     NEW_POD_COLUMNS,
     WAITING,
@@ -44,25 +44,23 @@ from lean_sandbox.watch.objects import (
 from lean_sandbox.watch.store import Entry, Key, key_of
 from lean_sandbox.watch.wire import as_version
 
-__all__ = ["Act", "Intakes"]
-
 E = TypeVar("E", bound=Entry)
 
 # What an answer may show beyond our own change and still concern nobody: our write itself.
 _OURS = Change.COLUMNS | Change.VERSION
 
 
-class Intakes:
-    """The intake of each kind."""
+class WatchCaches:
+    """The cache of each kind."""
 
     __slots__ = ("pods", "pvcs", "sandboxes", "services")
 
     def __init__(
         self,
-        sandboxes: Intake[SandboxEntry],
-        pods: Intake[PodEntry],
-        services: Intake[ServiceEntry],
-        pvcs: Intake[PvcEntry],
+        sandboxes: Cache[SandboxEntry],
+        pods: Cache[PodEntry],
+        services: Cache[ServiceEntry],
+        pvcs: Cache[PvcEntry],
     ) -> None:
         self.sandboxes = sandboxes
         self.pods = pods
@@ -76,16 +74,16 @@ class Act:
     def __init__(
         self,
         client: Client,
-        intakes: Intakes,
+        watch_caches: WatchCaches,
         queue: WorkQueue[Key],
         absent: KnownAbsent,
-        handed: Handed,
+        handed: CreateResponses,
         *,
         timeout_s: float,
     ) -> None:
         self._client = client
         self._handed = handed
-        self._intakes = intakes
+        self._intakes = watch_caches
         self._queue = queue
         self._absent = absent
         self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
@@ -104,15 +102,15 @@ class Act:
         handed = self._handed.take(key, self._intakes.sandboxes.store.get(key))
         if handed is not None:
             return handed
-        intake = self._intakes.sandboxes
-        held = intake.store.get(key)
+        cache = self._intakes.sandboxes
+        held = cache.store.get(key)
         sandbox = await self._client.find(
             SANDBOXES, key.namespace, key.name, Sandbox, **self._options
         )
         if sandbox is None:
-            intake.looked_in_vain(held)
+            cache.apply_not_found(held)
             return None
-        intake.looked_full(sandbox)
+        cache.apply_fetched(sandbox)
         return sandbox
 
     async def patch_sandbox(self, entry: SandboxEntry, patch: dict[str, Any]) -> None:
@@ -180,7 +178,7 @@ class Act:
         row = row_of(answer.metadata)
         row.columns = sandbox_columns(status)
         token = f"{row.uid}@{row.resource_version}"
-        entry, change = self._intakes.sandboxes.learn_row(row)
+        entry, change = self._intakes.sandboxes.apply_metadata_response(row)
         if entry.version == as_version(row.resource_version):
             entry.status = status
             self._queue.withdraw(key, token)
@@ -202,7 +200,7 @@ class Act:
         try:
             pod = await self._client.get(PODS, key.namespace, key.name, Pod, **self._options)
         except NotFound:
-            self._intakes.pods.looked_in_vain(held)
+            self._intakes.pods.apply_not_found(held)
             self._absent.remember(
                 PODS.plural, key.namespace, key.name, Proof.NOT_FOUND, since=asked
             )
@@ -210,7 +208,7 @@ class Act:
         if not _is_watched(pod):
             return pod_from_full(pod, row_of(pod.metadata), None)
         held = self._intakes.pods.store.get(key)
-        entry = self._intakes.pods.looked_full(pod)
+        entry = self._intakes.pods.apply_fetched(pod)
         if held is not None and held.uid == entry.uid and not _is_kept_alike(held, entry):
             # A watch of bare cells does not show it; the plan of this pass was made before.
             self._queue.add(sandbox, reason="pod changed meanwhile")
@@ -237,7 +235,7 @@ class Act:
         entry = self._intakes.pods.store.get(key_of(row.namespace, row.name))
         if entry is None or entry.uid != row.uid:
             row.columns = NEW_POD_COLUMNS
-            entry = self._intakes.pods.learn_created(row)
+            entry = self._intakes.pods.apply_create_response(row)
         if entry.state is None:
             # The server sets this phase on every Pod it creates.
             entry.state = PodState(phase=names.POD_PENDING)
@@ -284,19 +282,19 @@ class Act:
 
         ``None`` when there is none. One GET.
         """
-        intake = self._intakes.services
-        held = intake.store.get(sandbox)
+        cache = self._intakes.services
+        held = cache.store.get(sandbox)
         try:
             whole = await self._client.get(
                 SERVICES, sandbox.namespace, sandbox.name, dict, **self._options
             )
         except NotFound:
-            intake.looked_in_vain(held)
+            cache.apply_not_found(held)
             return None
         service = msgspec.convert(whole, Service)
         if not self._watches_service(service):
             return service_from_full(service, row_of(service.metadata), None), whole
-        return intake.looked_full(service), whole
+        return cache.apply_fetched(service), whole
 
     def _watches_service(self, service: Service) -> bool:
         """Tell whether the watch, if it is filtered, will tell of this Service's end."""
@@ -355,9 +353,9 @@ class Act:
             **self._options,
         )
         if claim is None:
-            self._intakes.pvcs.looked_in_vain(held)
+            self._intakes.pvcs.apply_not_found(held)
             return None
-        return self._intakes.pvcs.looked_row(row_of(claim.metadata))
+        return self._intakes.pvcs.apply_fetched_metadata(row_of(claim.metadata))
 
     async def create_pvc(self, sandbox: Key, body: dict[str, Any]) -> PvcEntry:
         """Create a claim. One POST."""
@@ -387,13 +385,13 @@ class Act:
 
     # -- what answers teach ----------------------------------------------------------------------
 
-    def _learn_full(self, intake: Intake[E], item: Any, sandbox: Key) -> E:
-        entry, _ = intake.learn_full(item)
+    def _learn_full(self, cache: Cache[E], item: Any, sandbox: Key) -> E:
+        entry, _ = cache.apply_response(item)
         self._withdraw(sandbox, entry, item.metadata)
         return entry
 
-    def _learn_partial(self, intake: Intake[E], item: PartialObject, sandbox: Key) -> E:
-        entry, _ = intake.learn_row(row_of(item.metadata))
+    def _learn_partial(self, cache: Cache[E], item: PartialObject, sandbox: Key) -> E:
+        entry, _ = cache.apply_metadata_response(row_of(item.metadata))
         self._withdraw(sandbox, entry, item.metadata)
         return entry
 

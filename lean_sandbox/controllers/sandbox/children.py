@@ -18,7 +18,7 @@ from lean_sandbox.controllers.sandbox.failures import (
     RefusedError,
     StepError,
 )
-from lean_sandbox.controllers.sandbox.launch import Launches, is_before_ready
+from lean_sandbox.controllers.sandbox.launch import StatusThrottle, is_before_ready
 from lean_sandbox.controllers.sandbox.notes import Notes
 from lean_sandbox.controllers.sandbox.pod_plan import (
     AdoptPod,
@@ -62,8 +62,6 @@ from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import RUNNING, WAITING, PodEntry, SandboxEntry
 from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import OwnerRow
-
-__all__ = ["Children", "ChildrenOutcome"]
 
 _LONGEST_DEFERRAL_S = 1.0
 
@@ -116,7 +114,7 @@ class Children:
         act: Act,
         absent: KnownAbsent,
         notes: Notes,
-        launches: Launches,
+        launches: StatusThrottle,
         *,
         clock: Clock,
         pvcs_ready: Callable[[], Awaitable[str | None]],

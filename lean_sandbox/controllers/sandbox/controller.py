@@ -9,10 +9,10 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.recording import Recorder
-from lean_sandbox.controllers.sandbox.act import Act, Intakes
+from lean_sandbox.controllers.sandbox.act import Act, WatchCaches
 from lean_sandbox.controllers.sandbox.children import Children
-from lean_sandbox.controllers.sandbox.handed import Handed
-from lean_sandbox.controllers.sandbox.launch import Launches
+from lean_sandbox.controllers.sandbox.handed import CreateResponses
+from lean_sandbox.controllers.sandbox.launch import StatusThrottle
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.notes import Notes
 from lean_sandbox.controllers.sandbox.reconciler import Options, SandboxReconciler
@@ -33,14 +33,12 @@ from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Item, WorkQueue
 from lean_sandbox.runtime.safetynet import SafetyNet
 from lean_sandbox.runtime.standback import StandBack
 from lean_sandbox.runtime.tracing import Tracing
-from lean_sandbox.runtime.workers import Dispatcher, PassReport, Result
+from lean_sandbox.runtime.workers import ReconcileResult, Result, Workers
 from lean_sandbox.watch.caches import Caches
-from lean_sandbox.watch.group import InformerGroup
-from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.group import ReflectorGroup
+from lean_sandbox.watch.kind import Delta
 from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry
 from lean_sandbox.watch.store import Key
-
-__all__ = ["SandboxController", "SandboxOptions"]
 
 _ABSENT_ENTRIES = 4096
 # How soon a Sandbox that stands back for claims asks again.
@@ -72,13 +70,13 @@ class SandboxController:
         self,
         client: Client,
         caches: Caches,
-        informers: InformerGroup,
+        informers: ReflectorGroup,
         *,
         clock: Clock,
         options: SandboxOptions,
         recorder: Recorder | None = None,
         tracing: Tracing | None = None,
-        on_pass: Callable[[PassReport[Key]], None] | None = None,
+        on_pass: Callable[[ReconcileResult[Key]], None] | None = None,
     ) -> None:
         self._client = client
         self._caches = caches
@@ -94,22 +92,22 @@ class SandboxController:
         self._notes = Notes(recorder)
         self.metrics = SandboxMetrics(clock)
         self._absent = KnownAbsent(_ABSENT_ENTRIES, _ABSENT_TTL_S, clock)
-        self._handed = Handed()
-        self._launches = Launches(
+        self._handed = CreateResponses()
+        self._launches = StatusThrottle(
             options.status_window_s, options.step_window_s, is_spare=self._is_spare
         )
         self.queue: WorkQueue[Key] = WorkQueue(clock)
-        self.dispatcher: Dispatcher[Key]
+        self.dispatcher: Workers[Key]
         self._children: Children
         self._reconciler: SandboxReconciler
 
-    def connect(self, intakes: Intakes) -> None:
+    def connect(self, watch_caches: WatchCaches) -> None:
         """Take the intakes, which need this controller's handlers to be built."""
         options = self._options
-        self._intakes = intakes
+        self._intakes = watch_caches
         act = Act(
             self._client,
-            intakes,
+            watch_caches,
             self.queue,
             self._absent,
             self._handed,
@@ -140,7 +138,7 @@ class SandboxController:
             on_gone=self._forget,
             on_status=self._status_written,
         )
-        self.dispatcher = Dispatcher(
+        self.dispatcher = Workers(
             self.queue,
             self._pass,
             count=options.workers,
@@ -230,7 +228,7 @@ class SandboxController:
         """Look, in a moment, at a Sandbox that was ready when another controller changed it."""
         self.queue.add(key, priority=REFILL, after_s=_STAND_BACK_S, reason="owner")
 
-    def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
+    def on_sandbox(self, notice: Delta[SandboxEntry]) -> None:
         """Wake a Sandbox that changed."""
         if notice.is_new:
             self._client.ending.forget(notice.key.namespace)
@@ -245,7 +243,7 @@ class SandboxController:
             token=notice.token,
         )
 
-    def _may_be_handed_over(self, notice: Notice[SandboxEntry]) -> bool:
+    def _may_be_handed_over(self, notice: Delta[SandboxEntry]) -> bool:
         """Tell whether the answer to a create of our own may be under way."""
         entry = notice.new
         if self.stand_back is None or entry is None or notice.old is not None or notice.initial:
@@ -253,7 +251,7 @@ class SandboxController:
         is_ours = entry.owner is not None and entry.owner.group == names.EXTENSIONS_GROUP
         return is_ours and entry.needs_look
 
-    def on_pod(self, notice: Notice[PodEntry]) -> None:
+    def on_pod(self, notice: Delta[PodEntry]) -> None:
         """Wake the Sandbox of a Pod that changed, and remember what is proven about the name."""
         key = notice.key
         if notice.new is not None:
@@ -275,12 +273,12 @@ class SandboxController:
         candidates = (self._caches.sandboxes.get(one) for one in (key, owner) if one is not None)
         return any(entry is not None and entry.pod_key == key for entry in candidates)
 
-    def on_service(self, notice: Notice[ServiceEntry]) -> None:
+    def on_service(self, notice: Delta[ServiceEntry]) -> None:
         """Wake the Sandbox of a Service that changed."""
         if not notice.initial:
             self._wake(service_wakes(notice), notice)
 
-    def on_pvc(self, notice: Notice[PvcEntry]) -> None:
+    def on_pvc(self, notice: Delta[PvcEntry]) -> None:
         """Wake the Sandbox of a claim for a volume that went."""
         self._wake(pvc_wakes(notice), notice)
 
@@ -291,7 +289,7 @@ class SandboxController:
         now = self._clock.monotonic()
         return self._launches.remaining_s(wake.key, now, is_news=wake.is_news)
 
-    def _wake(self, wakes: list[Wake], notice: Notice[Any]) -> None:
+    def _wake(self, wakes: list[Wake], notice: Delta[Any]) -> None:
         if self.queue.is_held:
             # Nor do windows begin: who leads next looks at everything.
             return

@@ -6,8 +6,6 @@ from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.model import messages
 from lean_sandbox.model.messages import Failure
 
-__all__ = ["OvertakenError", "RefusedError", "StepError"]
-
 
 class OvertakenError(Exception):
     """The Sandbox was changed, replaced or deleted while a pass over it was under way.

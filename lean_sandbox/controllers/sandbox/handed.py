@@ -13,10 +13,8 @@ from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import as_version
 
-__all__ = ["Handed"]
 
-
-class Handed:
+class CreateResponses:
     """Sandboxes by key, each handed out once; the oldest give way above ``limit``.
 
     At 2 to 3 KiB each the bound is what a large batch of a pool may hold for a moment.

@@ -22,8 +22,6 @@ from lean_sandbox.model.conditions import find
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.watch.store import Key
 
-__all__ = ["Launches", "is_before_ready", "is_news", "is_on_the_way_up"]
-
 # The window grows with the number of launches under way: when a thousand Pods start at once each
 # takes longer, and a status in between is as useless as in a quick launch. As long as all can be
 # told in one turn it grows little, for somebody may look at each of so few; but nobody waits for a
@@ -90,7 +88,7 @@ class _Step(msgspec.Struct, gc=False):
     published_at: float = 0.0
 
 
-class Launches:
+class StatusThrottle:
     """Since when each Sandbox on its way up has had an unpublished step, on the monotonic clock.
 
     The first unready status waits for ``window_s`` from the first step, each later one for

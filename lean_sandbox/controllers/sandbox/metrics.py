@@ -18,8 +18,6 @@ from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.store import Key
 
-__all__ = ["SandboxMetrics"]
-
 
 class SandboxMetrics:
     """Counts suspends, resumes, ends and expiries; remembers only what is under way."""

@@ -10,9 +10,6 @@ from lean_sandbox.model.conditions import find
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.watch.objects import PodEntry, SandboxEntry
 
-__all__ = ["Notes"]
-
-
 # Reason of the Ready condition -> (type, action, note) of the Event that its appearance leaves.
 _BY_REASON: dict[str, tuple[EventType, str, str, str]] = {
     names.REASON_DEPENDENCIES_READY: ("Normal", "SandboxReady", "Ready", "Sandbox is ready"),

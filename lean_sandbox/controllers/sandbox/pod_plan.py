@@ -12,20 +12,6 @@ from lean_sandbox.model import messages
 from lean_sandbox.model.meta import Ownership
 from lean_sandbox.watch.objects import PodEntry
 
-__all__ = [
-    "AdoptPod",
-    "CreatePod",
-    "DeletePod",
-    "KeepPod",
-    "LookAtPod",
-    "ManyPods",
-    "NoPod",
-    "PodStep",
-    "PodWorld",
-    "RefusePod",
-    "plan_pod",
-]
-
 
 class PodWorld(msgspec.Struct, frozen=True):
     """What is known about the Pod of one Sandbox.

@@ -9,8 +9,6 @@ from lean_sandbox.model import messages
 from lean_sandbox.model.meta import Ownership
 from lean_sandbox.watch.objects import PvcEntry
 
-__all__ = ["PvcStep", "plan_pvc"]
-
 
 class PvcStep(Enum):
     """The next step for one claim."""

@@ -16,7 +16,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.sandbox.act import Act
 from lean_sandbox.controllers.sandbox.children import Children, ChildrenOutcome
 from lean_sandbox.controllers.sandbox.failures import OvertakenError
-from lean_sandbox.controllers.sandbox.launch import Launches, is_news, is_on_the_way_up
+from lean_sandbox.controllers.sandbox.launch import StatusThrottle, is_news, is_on_the_way_up
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.notes import Notes
 from lean_sandbox.controllers.sandbox.teardown import Teardown
@@ -29,8 +29,6 @@ from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.store import Key
-
-__all__ = ["PassFailedError", "SandboxReconciler"]
 
 log = structlog.get_logger("sandbox")
 
@@ -67,7 +65,7 @@ class SandboxReconciler:
         children: Children,
         teardown: Teardown,
         notes: Notes,
-        launches: Launches,
+        launches: StatusThrottle,
         *,
         clock: Clock,
         options: Options,

@@ -13,18 +13,6 @@ from lean_sandbox.model.meta import Ownership
 from lean_sandbox.model.service import adoption_refusal
 from lean_sandbox.watch.objects import ServiceEntry
 
-__all__ = [
-    "AdoptService",
-    "CreateService",
-    "DeleteService",
-    "KeepService",
-    "LookAtService",
-    "NoService",
-    "RefuseService",
-    "ServiceStep",
-    "plan_service",
-]
-
 
 class NoService(msgspec.Struct, frozen=True):
     """Nothing to do; the Sandbox reports no Service."""

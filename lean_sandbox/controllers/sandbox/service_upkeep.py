@@ -26,8 +26,6 @@ from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import SandboxEntry, ServiceEntry
 from lean_sandbox.watch.store import Key
 
-__all__ = ["ServiceUpkeep"]
-
 
 class ServiceUpkeep:
     """Makes, repairs, adopts or deletes the Service of a Sandbox."""

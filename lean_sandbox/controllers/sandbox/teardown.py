@@ -13,8 +13,6 @@ from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import PodEntry, SandboxEntry
 from lean_sandbox.watch.store import Key, key_of
 
-__all__ = ["Teardown"]
-
 
 class Teardown:
     """Deletes the Pod and the Service of an expired Sandbox, those that it owns."""

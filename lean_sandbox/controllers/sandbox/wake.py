@@ -12,12 +12,10 @@ import msgspec
 
 from filters import Change
 from lean_sandbox.model import names
-from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.kind import Delta
 from lean_sandbox.watch.objects import READY, RUNNING, WAITING, PodEntry, PvcEntry, ServiceEntry
 from lean_sandbox.watch.store import Key
 from lean_sandbox.watch.wire import OwnerRow
-
-__all__ = ["Wake", "owner_key", "pod_wakes", "pvc_wakes", "service_wakes"]
 
 _AT_ONCE = (
     Change.GONE
@@ -54,7 +52,7 @@ def owner_key(namespace: str, owner: OwnerRow | None) -> Key | None:
     return Key(namespace, owner.name)
 
 
-def pod_wakes(notice: Notice[PodEntry]) -> list[Wake]:
+def pod_wakes(notice: Delta[PodEntry]) -> list[Wake]:
     """Return the Sandboxes that a change of a Pod concerns: its old and its new owner."""
     may_wait = not (notice.change & _AT_ONCE) and _is_a_step_up(notice)
     reason = "pod gone" if notice.new is None else f"pod {notice.new.hint or 'changed'}"
@@ -73,7 +71,7 @@ def pod_wakes(notice: Notice[PodEntry]) -> list[Wake]:
     return list(wakes.values())
 
 
-def _is_a_step_up(notice: Notice[PodEntry]) -> bool:
+def _is_a_step_up(notice: Delta[PodEntry]) -> bool:
     if notice.new is None or notice.old is None:
         return False
     if notice.old.hint == READY:
@@ -83,7 +81,7 @@ def _is_a_step_up(notice: Notice[PodEntry]) -> bool:
     return notice.new.hint in (RUNNING, WAITING)
 
 
-def pvc_wakes(notice: Notice[PvcEntry]) -> list[Wake]:
+def pvc_wakes(notice: Delta[PvcEntry]) -> list[Wake]:
     """Return the Sandbox that a claim for a volume belonged to, once the claim is gone.
 
     Nothing else that happens to a claim changes what a Sandbox does or reports (spec, 6.1).
@@ -94,7 +92,7 @@ def pvc_wakes(notice: Notice[PvcEntry]) -> list[Wake]:
     return [] if key is None else [Wake(key, may_wait=False, reason="volume claim gone")]
 
 
-def service_wakes(notice: Notice[ServiceEntry]) -> list[Wake]:
+def service_wakes(notice: Delta[ServiceEntry]) -> list[Wake]:
     """Return the Sandboxes that a change of a Service concerns: its owners, old and new.
 
     One that nobody controls, or that went, concerns the Sandbox of its name: it may be free to be

@@ -12,12 +12,10 @@ from lean_sandbox.kube.resources import SANDBOXES, SANDBOXWARMPOOLS
 from lean_sandbox.kube.wire import PartialObject
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.warmpool import UNKNOWN_POOL_STATUS, SandboxWarmPoolStatus
-from lean_sandbox.watch.cache import Intake
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.objects import SandboxEntry, row_of
 from lean_sandbox.watch.resources.extension_objects import PoolEntry
 from lean_sandbox.watch.store import Key
-
-__all__ = ["PoolAct"]
 
 
 class PoolAct:
@@ -26,10 +24,10 @@ class PoolAct:
     def __init__(self, client: Client, *, timeout_s: float) -> None:
         self._client = client
         self._options: dict[str, Any] = {"lane": Lane.BACKGROUND, "timeout_s": timeout_s}
-        self._pools: Intake[PoolEntry]
-        self._sandboxes: Intake[SandboxEntry]
+        self._pools: Cache[PoolEntry]
+        self._sandboxes: Cache[SandboxEntry]
 
-    def connect(self, pools: Intake[PoolEntry], sandboxes: Intake[SandboxEntry]) -> None:
+    def connect(self, pools: Cache[PoolEntry], sandboxes: Cache[SandboxEntry]) -> None:
         """Take the intakes, which need the controllers' handlers to be built."""
         self._pools = pools
         self._sandboxes = sandboxes
@@ -45,7 +43,7 @@ class PoolAct:
     async def create(self, namespace: str, body: bytes) -> Sandbox:
         """Create a member. One POST."""
         made = await self._client.create(SANDBOXES, namespace, body, Sandbox, **self._options)
-        self._sandboxes.learn_full(made)
+        self._sandboxes.apply_response(made)
         return made
 
     async def get(self, key: Key) -> Sandbox | None:
@@ -92,7 +90,7 @@ class PoolAct:
             accept=METADATA_ACCEPT,
             **self._options,
         )
-        entry, _ = self._sandboxes.learn_row(row_of(answer.metadata))
+        entry, _ = self._sandboxes.apply_metadata_response(row_of(answer.metadata))
         return entry
 
     async def patch_status(
@@ -123,6 +121,6 @@ class PoolAct:
         if row.generation != entry.generation:
             forget()
             return
-        learned, _ = self._pools.learn_row(row)
+        learned, _ = self._pools.apply_metadata_response(row)
         if learned.uid == row.uid:
             learned.status = status

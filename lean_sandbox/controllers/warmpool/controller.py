@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.controllers.blueprints import Blueprints
+from lean_sandbox.controllers.blueprints import TemplateResolver
 from lean_sandbox.controllers.recording import Recorder
 from lean_sandbox.controllers.warmpool.act import PoolAct
 from lean_sandbox.controllers.warmpool.notes import PoolNotes
-from lean_sandbox.controllers.warmpool.orphans import Orphans
+from lean_sandbox.controllers.warmpool.orphans import OrphanIndex
 from lean_sandbox.controllers.warmpool.reconciler import PoolOptions, PoolReconciler
 from lean_sandbox.controllers.warmpool.upkeep import Neighbours, Upkeep
 from lean_sandbox.kube.client import Client
 from lean_sandbox.model import names
 from lean_sandbox.runtime.queue import REFILL, Item, WorkQueue
 from lean_sandbox.runtime.safetynet import SafetyNet
-from lean_sandbox.runtime.workers import Dispatcher, Result
-from lean_sandbox.watch.cache import Intake
+from lean_sandbox.runtime.workers import Result, Workers
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
-from lean_sandbox.watch.kind import Notice
+from lean_sandbox.watch.kind import Delta
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources.extension_objects import PoolEntry, TemplateEntry
 from lean_sandbox.watch.store import Key
-
-__all__ = ["PoolController"]
 
 # Changes of members within this time are one reason to look at their pool.
 _GATHERING_S = 0.05
@@ -39,7 +37,7 @@ class PoolController:
         client: Client,
         caches: Caches,
         extensions: ExtensionCaches,
-        blueprints: Blueprints,
+        blueprints: TemplateResolver,
         *,
         clock: Clock,
         uniform: Callable[[], float],
@@ -49,7 +47,7 @@ class PoolController:
         recorder: Recorder | None = None,
     ) -> None:
         self._extensions = extensions
-        self._orphans = Orphans(caches)
+        self._orphans = OrphanIndex(caches)
         self._act = PoolAct(client, timeout_s=options.request_timeout_s)
         self.queue: WorkQueue[Key] = WorkQueue(clock)
         self._reconciler = PoolReconciler(
@@ -64,7 +62,7 @@ class PoolController:
             options=options,
             claims_are_waiting=claims_are_waiting,
         )
-        self.dispatcher: Dispatcher[Key] = Dispatcher(
+        self.dispatcher: Workers[Key] = Workers(
             self.queue,
             self._pass,
             count=options.workers,
@@ -73,9 +71,9 @@ class PoolController:
             name="sandboxwarmpool",
         )
 
-    def connect(self, intakes: ExtensionIntakes, sandboxes: Intake[SandboxEntry]) -> None:
+    def connect(self, watch_caches: ExtensionIntakes, sandboxes: Cache[SandboxEntry]) -> None:
         """Take the intakes, which need this controller's handlers to be built."""
-        self._act.connect(intakes.pools, sandboxes)
+        self._act.connect(watch_caches.pools, sandboxes)
 
     async def _pass(self, item: Item[Key]) -> Result:
         return await self._reconciler.reconcile(item.key)
@@ -99,13 +97,13 @@ class PoolController:
         if pool in self._extensions.pools:
             self.queue.add(pool, priority=REFILL, after_s=_GATHERING_S, reason="member")
 
-    def on_pool(self, notice: Notice[PoolEntry]) -> None:
+    def on_pool(self, notice: Delta[PoolEntry]) -> None:
         """Wake a pool that changed."""
         if notice.is_new:
             self._act.begins(notice.key.namespace)
         self.queue.add(notice.key, priority=REFILL, reason="pool", token=notice.token)
 
-    def on_template(self, notice: Notice[TemplateEntry]) -> None:
+    def on_template(self, notice: Delta[TemplateEntry]) -> None:
         """Wake the pools of a template that changed."""
         if not notice.initial:
             self.on_policy_there(notice.key)
@@ -120,7 +118,7 @@ class PoolController:
             ):
                 self.queue.add(pool.key, priority=REFILL, reason="template")
 
-    def on_sandbox(self, notice: Notice[SandboxEntry]) -> None:
+    def on_sandbox(self, notice: Delta[SandboxEntry]) -> None:
         """Wake the pool that a Sandbox belonged to or belongs to, or that it could belong to."""
         for entry in (notice.old, notice.new):
             pool = pool_of(entry) if entry is not None else None

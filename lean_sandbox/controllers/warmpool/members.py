@@ -23,15 +23,13 @@ from lean_sandbox.model.warmpool import PoolView
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import SandboxEntry
 
-__all__ = ["Census", "take_census"]
-
 # By when a new member has been looked at in any case that is not a takeover.
 _LOOKED_AT_S = 10.0
 # How soon a pool comes back to members that have yet to be looked at.
 _LOOK_AGAIN_S = 1.0
 
 
-class Census(msgspec.Struct):
+class PoolMembers(msgspec.Struct):
     """Who belongs to the pool, and how they are."""
 
     active: list[SandboxEntry] = []
@@ -63,12 +61,12 @@ def take_census(
     *,
     now_s: float,
     readiness_grace_s: float,
-) -> Census:
+) -> PoolMembers:
     """Count the members of a pool; ``deleted`` are the uids that this process has deleted.
 
     The loop is the hot one of a large pool: a ready member costs no more than looking at it.
     """
-    census = Census()
+    census = PoolMembers()
     for entry in caches.sandboxes.owned_by(pool.namespace, pool.uid):
         labels = entry.labels or {}
         if labels.get(names.WARM_POOL_LABEL) != pool.pool_hash:
@@ -89,7 +87,9 @@ def take_census(
     return census
 
 
-def _judge(census: Census, entry: SandboxEntry, now_s: float, readiness_grace_s: float) -> None:
+def _judge(
+    census: PoolMembers, entry: SandboxEntry, now_s: float, readiness_grace_s: float
+) -> None:
     """Count a member that is not ready."""
     facts = facts_of(entry)
     if entry.status is None and now_s - (facts.created_s or now_s) > _LOOKED_AT_S:

@@ -7,8 +7,6 @@ from lean_sandbox.kube.events import EventType
 from lean_sandbox.model import names
 from lean_sandbox.watch.resources.extension_objects import PoolEntry
 
-__all__ = ["PoolNotes"]
-
 
 class PoolNotes:
     """Says when a pool stops and starts to make progress; silent without a recorder."""

@@ -11,10 +11,8 @@ from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.store import Key
 
-__all__ = ["Orphans"]
 
-
-class Orphans:
+class OrphanIndex:
     """Where ownerless Sandboxes are, by namespace and value of the pool label."""
 
     def __init__(self, caches: Caches) -> None:

@@ -15,9 +15,9 @@ import anyio
 import msgspec
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.controllers.blueprints import Blueprints
+from lean_sandbox.controllers.blueprints import TemplateResolver
 from lean_sandbox.controllers.warmpool.act import PoolAct
-from lean_sandbox.controllers.warmpool.members import Census, take_census
+from lean_sandbox.controllers.warmpool.members import PoolMembers, take_census
 from lean_sandbox.controllers.warmpool.notes import PoolNotes
 from lean_sandbox.controllers.warmpool.state import PoolState, Visit
 from lean_sandbox.controllers.warmpool.upkeep import Upkeep
@@ -48,8 +48,6 @@ from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.resources.extension_objects import PoolEntry
 from lean_sandbox.watch.store import Key, Store, key_of
-
-__all__ = ["PoolFailedError", "PoolOptions", "PoolReconciler"]
 
 # Refilling stands back for claims in steps of the first, and never longer than the second.
 _STAND_BACK_S = 0.05
@@ -99,7 +97,7 @@ class PoolReconciler:
         self,
         pools: Store[PoolEntry],
         caches: Caches,
-        blueprints: Blueprints,
+        blueprints: TemplateResolver,
         act: PoolAct,
         upkeep: Upkeep,
         notes: PoolNotes,
@@ -168,11 +166,11 @@ class PoolReconciler:
         due = [seconds for seconds in visit.requeues if seconds > 0]
         return Result(requeue_after_s=min(due) if due else None)
 
-    def _recount(self, visit: Visit, census: Census) -> Census:
+    def _recount(self, visit: Visit, census: PoolMembers) -> PoolMembers:
         """Return the census as it is now; counting anew is for a pass that made requests."""
         return self._census(visit) if visit.has_acted else census
 
-    def _census(self, visit: Visit) -> Census:
+    def _census(self, visit: Visit) -> PoolMembers:
         visit.has_acted = False
         return take_census(
             self._caches,
@@ -189,7 +187,7 @@ class PoolReconciler:
 
     # -- what has to go --------------------------------------------------------------------------
 
-    async def _put_in_order(self, visit: Visit) -> Census:
+    async def _put_in_order(self, visit: Visit) -> PoolMembers:
         """Settle who belongs to the pool, delete who is stale or stuck, and count who is left."""
         await self._upkeep.take_in_orphans(visit)
         census = self._census(visit)
@@ -201,7 +199,7 @@ class PoolReconciler:
             await self._upkeep.delete(visit, stuck)
         return self._recount(visit, census)
 
-    async def _shrink(self, visit: Visit, census: Census) -> None:
+    async def _shrink(self, visit: Visit, census: PoolMembers) -> None:
         """Delete the members that are too many, those of least use first."""
         surplus = min(len(census.active) - visit.view.replicas, self._options.max_batch_size)
         if surplus <= 0:
@@ -221,7 +219,7 @@ class PoolReconciler:
 
     # -- what is missing -------------------------------------------------------------------------
 
-    async def _refill(self, visit: Visit, census: Census) -> None:
+    async def _refill(self, visit: Visit, census: PoolMembers) -> None:
         """Create members, as many as are missing and may be created now."""
         view, state = visit.view, visit.state
         now = self._clock.monotonic()
@@ -293,7 +291,7 @@ class PoolReconciler:
 
     # -- what is told ----------------------------------------------------------------------------
 
-    def _signal(self, visit: Visit, entry: PoolEntry, census: Census) -> None:
+    def _signal(self, visit: Visit, entry: PoolEntry, census: PoolMembers) -> None:
         """Say when the pool stops and starts to make progress, and come back while it does not."""
         view, state = visit.view, visit.state
         note = ""
@@ -315,7 +313,7 @@ class PoolReconciler:
             self._notes.progressing(entry)
         state.is_stuck = bool(note)
 
-    def _policy_note(self, visit: Visit, census: Census) -> str:
+    def _policy_note(self, visit: Visit, census: PoolMembers) -> str:
         """Return why members that are missing are not made: for want of a NetworkPolicy.
 
         One that is under way is nothing to tell of.
@@ -335,7 +333,7 @@ class PoolReconciler:
         visit.requeues.append(left_s)
         return ""
 
-    async def _report(self, visit: Visit, entry: PoolEntry, census: Census) -> None:
+    async def _report(self, visit: Visit, entry: PoolEntry, census: PoolMembers) -> None:
         """Write the counts if they changed, or come back when it is too early for that."""
         if census.unknown:
             return

@@ -18,8 +18,6 @@ from lean_sandbox.model.warmpool import PoolView
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.store import Key, Store
 
-__all__ = ["PoolState", "Visit"]
-
 
 class PoolState(msgspec.Struct):
     """What is remembered of one pool, by uid: a pool of the same name begins anew."""

@@ -11,8 +11,8 @@ from typing import Protocol
 import msgspec
 
 from lean_sandbox.controllers.warmpool.act import PoolAct
-from lean_sandbox.controllers.warmpool.members import Census
-from lean_sandbox.controllers.warmpool.orphans import Orphans
+from lean_sandbox.controllers.warmpool.members import PoolMembers
+from lean_sandbox.controllers.warmpool.orphans import OrphanIndex
 from lean_sandbox.controllers.warmpool.state import Visit
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.model import names
@@ -27,8 +27,6 @@ from lean_sandbox.model.template import TemplateView
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.store import Key
-
-__all__ = ["Neighbours", "Upkeep"]
 
 # A refused write met a version that the watch has not shown yet. It will within this time.
 _LOOK_AGAIN_S = 1.0
@@ -52,7 +50,7 @@ class Upkeep(msgspec.Struct, frozen=True):
 
     caches: Caches
     act: PoolAct
-    orphans: Orphans
+    orphans: OrphanIndex
     neighbours: Neighbours
 
     async def delete(self, visit: Visit, entry: SandboxEntry) -> bool:
@@ -125,7 +123,7 @@ class Upkeep(msgspec.Struct, frozen=True):
         }
         return await self.act.patch(Key(meta.namespace, meta.name), patch)
 
-    async def complete_labels(self, visit: Visit, census: Census) -> None:
+    async def complete_labels(self, visit: Visit, census: PoolMembers) -> None:
         """Write the launch type where it is missing. One PATCH for each such member.
 
         A member whose patch failed is a member all the same.
@@ -141,7 +139,7 @@ class Upkeep(msgspec.Struct, frozen=True):
             except ControlPlaneError as error:
                 visit.errors.append(error)
 
-    async def drop_stale(self, visit: Visit, template: TemplateView, census: Census) -> None:
+    async def drop_stale(self, visit: Visit, template: TemplateView, census: PoolMembers) -> None:
         """Delete the members that no longer fit the template (strategy Recreate).
 
         One DELETE for each, and one GET for each stamp that is not the template's own.

@@ -17,8 +17,6 @@ from typing import Any
 from lean_sandbox.local.crds.schema import model, tree_schema
 from lean_sandbox.model.warmpool import LEAST_GRACE_S
 
-__all__ = ["definitions", "generate", "write"]
-
 Json = dict[str, Any]
 
 CORE_GROUP = "agents.x-k8s.io"

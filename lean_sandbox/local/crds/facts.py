@@ -12,21 +12,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "ATOMIC_FIELDS",
-    "ATOMIC_TYPES",
-    "BYTE_FIELDS",
-    "BYTE_MAPS",
-    "DEFAULTS",
-    "INT64",
-    "MAP_LISTS",
-    "MERGE",
-    "OTHER_MAPS",
-    "QUANTITY_MAPS",
-    "REPLACED_MAP_LISTS",
-    "SET_LISTS",
-]
-
 INT64 = frozenset(
     {
         "Condition.observedGeneration",

@@ -18,18 +18,6 @@ import msgspec
 
 from lean_sandbox.local.crds import facts
 
-__all__ = [
-    "INT_OR_STRING",
-    "QUANTITY",
-    "QUANTITY_PATTERN",
-    "component_name",
-    "components",
-    "descriptions",
-    "linked_schema",
-    "model",
-    "tree_schema",
-]
-
 Json = dict[str, Any]
 Nested = Callable[[type], Json]
 

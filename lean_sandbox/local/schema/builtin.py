@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-__all__ = ["BUILTIN_KINDS", "builtin_model", "builtin_schema", "model_module"]
-
 Json = dict[str, Any]
 
 _GROUPS: dict[str, tuple[str, ...]] = {

@@ -8,8 +8,6 @@ from lean_sandbox.local.schema import errors, names, paths
 from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.quantity import parse_quantity
 
-__all__ = ["check_claim", "check_claim_spec", "claim_defaults"]
-
 Json = dict[str, Any]
 
 _MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")

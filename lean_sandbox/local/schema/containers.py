@@ -9,8 +9,6 @@ from lean_sandbox.local.schema import errors, names, paths
 from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.quantity import parse_quantity
 
-__all__ = ["check_container"]
-
 Json = dict[str, Any]
 
 _PROTOCOLS = ("SCTP", "TCP", "UDP")

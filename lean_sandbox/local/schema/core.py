@@ -17,8 +17,6 @@ from lean_sandbox.local.schema.pod_defaults import pod_defaults, pod_spec_defaul
 from lean_sandbox.local.schema.pods import check_pod
 from lean_sandbox.local.schema.services import check_service, service_defaults
 
-__all__ = ["CLUSTER_KINDS", "core_defaults", "core_validate"]
-
 Json = dict[str, Any]
 
 CLUSTER_KINDS = frozenset(

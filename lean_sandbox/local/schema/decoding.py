@@ -12,8 +12,6 @@ from lean_sandbox.local.schema.builtin import builtin_schema
 from lean_sandbox.local.schema.formats import INTEGER_RANGES, is_date_time
 from lean_sandbox.local.schema.quantity import parse_quantity
 
-__all__ = ["clear_nulls", "decode_errors", "metadata_decode_errors"]
-
 Json = dict[str, Any]
 
 _QUANTITY_TEXT = (

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-__all__ = ["apply_defaults"]
-
 Json = dict[str, Any]
 
 

@@ -14,8 +14,6 @@ from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.validation import validate
 
-__all__ = ["definition_defaults", "validate_definition"]
-
 Json = dict[str, Any]
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")

@@ -7,26 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "OMITTED",
-    "FieldError",
-    "duplicate",
-    "forbidden",
-    "immutable",
-    "invalid",
-    "invalid_status",
-    "not_found",
-    "not_supported",
-    "required",
-    "status_body",
-    "strict_decoding_status",
-    "too_long",
-    "too_many",
-    "type_invalid",
-    "unknown_field_errors",
-    "warning_header",
-]
-
 Json = dict[str, Any]
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from lean_sandbox.local.schema import errors, names
 from lean_sandbox.local.schema.errors import FieldError
 
-__all__ = ["EMPTY_EVENT", "check_event_place", "check_new_event"]
-
 Json = dict[str, Any]
 
 EMPTY_EVENT: Json = {

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from datetime import date
 from typing import Any
 
-__all__ = ["INTEGER_RANGES", "is_date_time", "matches_format"]
-
 INTEGER_RANGES = {
     "int32": (-(2**31), 2**31 - 1),
     "int64": (-(2**63), 2**63 - 1),

@@ -9,8 +9,6 @@ from typing import Any
 from lean_sandbox.local.schema import errors, paths
 from lean_sandbox.local.schema.errors import FieldError
 
-__all__ = ["correlate", "duplicates", "identity"]
-
 Json = dict[str, Any]
 
 

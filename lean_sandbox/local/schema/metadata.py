@@ -8,14 +8,6 @@ from typing import Any
 from lean_sandbox.local.schema import errors, names, paths
 from lean_sandbox.local.schema.errors import FieldError
 
-__all__ = [
-    "ANNOTATIONS_LIMIT_BYTES",
-    "check_annotations",
-    "check_labels",
-    "name_rule",
-    "validate_metadata",
-]
-
 Json = dict[str, Any]
 
 # All annotation keys and values of an object together (apimachinery TotalAnnotationSizeLimitB).

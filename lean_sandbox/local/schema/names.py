@@ -5,17 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-__all__ = [
-    "NameRule",
-    "label_key_problems",
-    "label_value_problems",
-    "path_segment_problems",
-    "port_name_problems",
-    "rfc1035_label_problems",
-    "rfc1123_label_problems",
-    "subdomain_problems",
-]
-
 NameRule = Callable[[str], list[str]]
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"

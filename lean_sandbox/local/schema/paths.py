@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["child", "index", "key"]
-
 
 def child(path: str, name: str) -> str:
     """Return the path of a named field."""

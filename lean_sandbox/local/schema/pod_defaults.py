@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["containers_of", "pod_defaults", "pod_spec_defaults"]
-
 Json = dict[str, Any]
 
 _LISTS = ("initContainers", "containers", "ephemeralContainers")

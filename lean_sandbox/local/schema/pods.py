@@ -12,8 +12,6 @@ from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.metadata import check_labels
 from lean_sandbox.local.schema.pod_defaults import containers_of
 
-__all__ = ["check_pod", "check_pod_spec"]
-
 Json = dict[str, Any]
 
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")

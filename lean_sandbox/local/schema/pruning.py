@@ -7,8 +7,6 @@ from typing import Any
 
 from lean_sandbox.local.schema import paths
 
-__all__ = ["METADATA_FIELDS", "prune"]
-
 Json = dict[str, Any]
 
 _TYPE_META = frozenset({"apiVersion", "kind", "metadata"})

@@ -6,8 +6,6 @@ import re
 from fractions import Fraction
 from typing import Any
 
-__all__ = ["parse_quantity"]
-
 _QUANTITY = re.compile(
     r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?\d+))?\Z", re.ASCII
 )

@@ -14,8 +14,6 @@ from lean_sandbox.local.schema.listtypes import correlate
 if TYPE_CHECKING:
     from cel import Program
 
-__all__ = ["RuleError", "check_rules", "compile_rule", "has_rules"]
-
 Json = dict[str, Any]
 _MISSING = object()
 _KEYWORD = "x-kubernetes-validations"

@@ -9,8 +9,6 @@ from lean_sandbox.local.schema import errors, names, paths
 from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.metadata import check_labels
 
-__all__ = ["check_service", "service_defaults"]
-
 Json = dict[str, Any]
 
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")

@@ -13,8 +13,6 @@ from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.formats import INTEGER_RANGES, matches_format
 from lean_sandbox.local.schema.listtypes import correlate, duplicates
 
-__all__ = ["is_blocking", "validate"]
-
 Json = dict[str, Any]
 
 _BLOCKING = frozenset(

@@ -38,8 +38,6 @@ from lean_sandbox.watch.resources.extension_objects import (
 )
 from lean_sandbox.watch.wire import MetaRow
 
-__all__ = ["claims", "policies", "pools", "templates"]
-
 _FULL = (Representation.FULL,)
 
 

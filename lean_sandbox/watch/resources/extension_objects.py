@@ -27,22 +27,6 @@ from lean_sandbox.watch.objects import chosen
 from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
-__all__ = [
-    "ClaimEntry",
-    "PolicyEntry",
-    "PolicyItem",
-    "PoolEntry",
-    "TemplateEntry",
-    "claim_from_full",
-    "claim_from_row",
-    "policy_from_full",
-    "policy_from_row",
-    "pool_from_full",
-    "pool_from_row",
-    "template_from_full",
-    "template_from_row",
-]
-
 TEMPLATE_LABELS = frozenset({names.TEMPLATE_REF_HASH_LABEL})
 CLAIM_LABELS = frozenset({names.CREATED_BY_LABEL, names.SANDBOX_NAME_ANNOTATION})
 CLAIM_ANNOTATIONS = frozenset(

@@ -29,8 +29,6 @@ from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, Service
 from lean_sandbox.watch.representation import FALLBACK_ORDER, Representation
 from lean_sandbox.watch.wire import MetaRow
 
-__all__ = ["pods", "pvcs", "representations", "sandboxes", "services"]
-
 _WITH_COLUMNS = (Representation.CELLS, Representation.TABLE)
 _TRACKED = names.NAME_HASH_LABEL
 

@@ -13,25 +13,6 @@ from lean_sandbox.watch.rows import shared_owner
 from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
-__all__ = [
-    "GATED",
-    "NEW_POD_COLUMNS",
-    "NO_NODE",
-    "READY",
-    "RUNNING",
-    "WAITING",
-    "PodEntry",
-    "PodState",
-    "managed_metadata",
-    "owner_uid",
-    "pod_columns",
-    "pod_from_full",
-    "pod_from_row",
-    "pod_hint",
-    "pod_row_contradicts",
-    "pod_state",
-]
-
 READY = "ready"
 RUNNING = "running"
 WAITING = "waiting"

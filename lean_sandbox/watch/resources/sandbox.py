@@ -22,17 +22,6 @@ from lean_sandbox.watch.rows import chosen, shared_owner
 from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, WriterRow, as_version
 
-__all__ = [
-    "SANDBOX_ANNOTATIONS",
-    "SANDBOX_LABELS",
-    "SandboxEntry",
-    "compact_status",
-    "sandbox_columns",
-    "sandbox_from_full",
-    "sandbox_from_row",
-    "sandbox_row_contradicts",
-]
-
 SANDBOX_LABELS = frozenset(
     {
         names.CREATED_BY_LABEL,

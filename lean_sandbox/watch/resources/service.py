@@ -14,16 +14,6 @@ from lean_sandbox.watch.rows import ADOPTION_LABELS, chosen, shared_owner
 from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
-__all__ = [
-    "PvcEntry",
-    "ServiceEntry",
-    "pvc_from_full",
-    "pvc_from_row",
-    "service_from_full",
-    "service_from_row",
-    "service_spec_version",
-]
-
 
 class ServiceEntry(msgspec.Struct, gc=False):
     """What is remembered of a Service; ``spec`` only of those that a Sandbox has or may adopt."""
