@@ -1,4 +1,4 @@
-"""The README says what is so: its flags, defaults and commands are those of the program."""
+"""The pages say what is so: flags, defaults, commands and paths are those of the program."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
 from lean_sandbox.config.options import Settings, flag_of, shown_default
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_every_flag_stands_in_the_readme_with_its_default_and_meaning() -> None:
+def test_every_flag_stands_in_its_page_with_its_default_and_meaning() -> None:
     """The table of flags is made of the settings; a change of one without the other fails."""
-    listed = dict(re.findall(r"^\| `(--[a-z-]+)` \| (.*) \|$", README, flags=re.MULTILINE))
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    listed = dict(re.findall(r"^\| `(--[a-z-]+)` \| (.*) \|$", page, flags=re.MULTILINE))
     wanted = {
         flag_of(option.name): f"{shown_default(option)} | {option.metadata['help']}"
         for option in fields(Settings)
@@ -22,14 +26,19 @@ def test_every_flag_stands_in_the_readme_with_its_default_and_meaning() -> None:
     assert listed == wanted
 
 
-def test_every_file_the_readme_links_exists() -> None:
-    """Links into the project lead somewhere."""
-    linked = re.findall(r"\]\((?!https?://)([^)#]+)\)", README)
-    named = re.findall(r"`((?:lean_sandbox|tests|filters|manifests)/[\w./-]+)`", README)
-    assert linked
-    assert named
-    for path in (*linked, *named):
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_a_page_links_exists(page: Path) -> None:
+    """Links into the project lead somewhere, and so do the paths that are named."""
+    text = page.read_text()
+    for path in re.findall(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / path).exists(), path
+    for path in re.findall(r"`((?:lean_sandbox|tests|filters|manifests)/[\w./-]+)`", text):
         assert (ROOT / path).exists(), path
+
+
+def test_the_front_page_fits_on_two_screens() -> None:
+    """Whoever opens the project reads what it is and how to begin; the rest has its pages."""
+    assert len(README.splitlines()) <= 130
 
 
 def test_the_test_command_stands_where_the_pipeline_reads_it() -> None:

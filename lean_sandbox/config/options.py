@@ -1,7 +1,7 @@
 """Every option of the controller: its unit, default and consequence, in one place.
 
-The command line, the environment, the config file, their help and the README are made from these
-fields. Names, defaults and meanings that the reference has too are the reference's.
+The command line, the environment, the config file, their help and docs/configuration.md are made
+from these fields. Names, defaults and meanings that the reference has too are the reference's.
 """
 
 from __future__ import annotations
@@ -349,5 +349,5 @@ def shown(option: Field[Any], value: Any) -> str:
 
 
 def shown_default(option: Field[Any]) -> str:
-    """Return the default of a setting as help and README show it."""
+    """Return the default of a setting as help and docs show it."""
     return shown(option, option.default)

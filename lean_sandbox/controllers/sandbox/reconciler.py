@@ -2,7 +2,7 @@
 
 A pass reads the caches, fetches a full object only where something relevant is not known, lets the
 pure plans decide, acts, and ends by writing the status if it differs. Requests of a pass: none when
-nothing is to be done; see the budgets in the README for each flow.
+nothing is to be done; docs/design.md has the budget of each flow.
 """
 
 from __future__ import annotations
