@@ -263,9 +263,7 @@ def _run_local_up(given: argparse.Namespace) -> int:
 
 
 def _add_crds(commands: _Commands) -> None:
-    parser = _command(
-        commands, "crds", "print the CustomResourceDefinitions, made from the program's own model"
-    )
+    parser = _command(commands, "crds", "print the CustomResourceDefinitions of the four kinds")
     parser.add_argument(
         "--output",
         type=Path,
@@ -277,15 +275,13 @@ def _add_crds(commands: _Commands) -> None:
 
 
 def _run_crds(given: argparse.Namespace) -> int:
-    from lean_sandbox.local.crds.definitions import generate  # noqa: PLC0415
-
-    files = generate()
+    paths = sorted(Path(__file__).with_name("crds").glob("*.yaml"))
     if given.output is None:
-        sys.stdout.write("---\n".join(files.values()))
+        sys.stdout.write("".join(path.read_text(encoding="utf-8") for path in paths))
         return EXIT_OK
     given.output.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (given.output / name).write_text(text)
+    for path in paths:
+        (given.output / path.name).write_bytes(path.read_bytes())
     return EXIT_OK
 
 

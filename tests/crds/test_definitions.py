@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
+from lean_sandbox.cli import EXIT_OK, main
 from lean_sandbox.local.crds.definitions import definitions, generate, write
 from lean_sandbox.local.schema import definition_defaults, validate_definition
 
 Json = dict[str, Any]
-FOLDER = Path(__file__).parents[2] / "manifests" / "crds"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "manifests" / "crds"
+PACKAGED = ROOT / "lean_sandbox" / "crds"
 KINDS = {"Sandbox", "SandboxClaim", "SandboxTemplate", "SandboxWarmPool"}
 CRDS: dict[str, Json] = {crd["spec"]["names"]["kind"]: crd for crd in definitions().values()}
 
@@ -53,6 +56,17 @@ def test_checked_in_files_are_what_the_generator_writes() -> None:
     listing = yaml.safe_load(held.pop("Kustomization"))
     assert held == generate()
     assert listing["resources"] == sorted(held)
+
+
+def test_the_command_prints_and_writes_the_generated_files(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The packaged files are the generated ones; the command shows them as they are."""
+    assert {path.name: path.read_text("utf-8") for path in PACKAGED.iterdir()} == generate()
+    assert main(["crds"]) == EXIT_OK
+    assert capsys.readouterr().out == "".join(text for _, text in sorted(generate().items()))
+    assert main(["crds", "--output", str(tmp_path)]) == EXIT_OK
+    assert {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()} == generate()
 
 
 def test_generation_is_deterministic(tmp_path: Path) -> None:

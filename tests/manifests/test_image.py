@@ -27,6 +27,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from lean_sandbox.cli import EXIT_CONFIG, EXIT_USAGE
+from lean_sandbox.local.crds.definitions import generate
 from lean_sandbox.version import __version__
 from tests.manifests.files import ROOT as MANIFESTS
 
@@ -195,7 +196,7 @@ def _pip(*arguments: str) -> None:
 
 @pytest.mark.timeout(180)
 def test_the_wheel_holds_the_program_and_nothing_else(image: Image) -> None:
-    """All modules of the two packages, their type markers, the license; no tests, no manifests."""
+    """All modules, type markers, the printed definitions, the license; no tests, no manifests."""
     with zipfile.ZipFile(image.wheel) as archive:
         names = set(archive.namelist())
         entry_points = archive.read(
@@ -209,7 +210,8 @@ def test_the_wheel_holds_the_program_and_nothing_else(image: Image) -> None:
     }
     markers = {f"{package}/py.typed" for package in packages}
     about = {name for name in names if ".dist-info/" in name}
-    assert names - about == modules | markers
+    definitions = {f"lean_sandbox/crds/{name}" for name in generate()}
+    assert names - about == modules | markers | definitions
     assert any(name.endswith("/LICENSE") for name in about)
     assert PROJECT["project"]["scripts"] == {"lean-sandbox": "lean_sandbox.cli:main"}
     assert "lean-sandbox = lean_sandbox.cli:main" in entry_points

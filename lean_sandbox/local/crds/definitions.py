@@ -1,6 +1,6 @@
 """The four CustomResourceDefinitions, generated.
 
-`python -m lean_sandbox.local.crds.definitions FOLDER` writes them as YAML.
+`python -m lean_sandbox.local.crds.definitions FOLDER...` writes them as YAML.
 
 Only `v1beta1` is served and stored. The embedded core types carry no descriptions, so that a
 definition stays small enough for a client-side `kubectl apply`; our own fields have short ones.
@@ -440,4 +440,5 @@ def write(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    for given in sys.argv[1:]:
+        write(Path(given))
