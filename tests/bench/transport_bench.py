@@ -30,16 +30,16 @@ from lightkube.generic_resource import create_namespaced_resource
 from lightkube.types import PatchType
 
 from lean_sandbox.kube import tls
+from lean_sandbox.kube.auth import bearer
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.lightkube_transport import LightkubeTransport
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.kube.wire import PartialObject
 from tests.api.certificates import Certificates, make
 
-REQUESTS_A_ROUND = 160
+REQUESTS_A_ROUND = 320
 PATCH = {"status": {"conditions": [{"type": "Ready", "status": "True"}], "podIPs": ["10.0.0.1"]}}
 
 Call = Callable[[], Awaitable[Any]]
@@ -108,13 +108,12 @@ def server_process(pipe: Pipe, folder: str) -> None:
     asyncio.run(_serve(pipe, Certificates(Path(folder)).server_context()))
 
 
-def lightkube_calls(url: str, authority: Path, transport: Transport | None) -> dict[str, Call]:
-    """Return the calls of a lightkube client, stock or on our transport."""
+def lightkube_calls(url: str, authority: Path) -> dict[str, Call]:
+    """Return the calls of a stock lightkube client."""
     config = KubeConfig.from_one(
         cluster=Cluster(server=url, certificate_auth=str(authority)), user=User(token="t")
     )
-    adapter = None if transport is None else LightkubeTransport(transport)
-    client = lightkube.AsyncClient(config=config.get(), namespace="default", transport=adapter)
+    client = lightkube.AsyncClient(config=config.get(), namespace="default")
     kind: type[NamespacedResourceG] = create_namespaced_resource(
         SANDBOXES.group, SANDBOXES.version, SANDBOXES.kind, SANDBOXES.plural
     )
@@ -172,10 +171,10 @@ async def measure(ports: list[int], authority: Path, rounds: int) -> list[str]:
         url = f"{'https' if scheme == 'TLS' else 'http'}://127.0.0.1:{port}"
         context = tls.trusting(file=authority) if scheme == "TLS" else None
         # All 16 in flight, as the stock client has them: no slot is kept for the other lane.
-        transport = Transport(Connection(url, context), limits=Limits(reserved_for_client=0))
+        credential = Connection(url, context, auth=bearer("t"))
+        transport = Transport(credential, limits=Limits(reserved_for_client=0))
         ways = {
-            "lightkube, stock": lightkube_calls(url, authority, None),
-            "lightkube on our transport": lightkube_calls(url, authority, transport),
+            "lightkube, stock": lightkube_calls(url, authority),
             "our client": lean_calls(transport),
             "our transport, bytes": raw_calls(transport),
         }
