@@ -26,6 +26,7 @@ from filters.combine import (
     not_,
 )
 from filters.debounce import Debounce
+from filters.detector import ChangeDetector, FilterStatistics, Fingerprints
 from filters.events import (
     Change,
     EventType,
@@ -36,7 +37,6 @@ from filters.events import (
     from_json,
     from_table_row,
 )
-from filters.examiner import ChangeDetector, FilterStatistics, Fingerprints
 from filters.memory import Filter
 from filters.predicates import (
     NO_OPINION,
@@ -87,7 +87,7 @@ from filters.selectors import (
     label_selector,
     streaming_initial_list,
 )
-from filters.verdicts import Verdict
+from filters.verdicts import Decision
 
 if typing.TYPE_CHECKING:
     from filters.explaining import (
@@ -109,6 +109,7 @@ __all__ = [
     "Change",
     "ChangeDetector",
     "Debounce",
+    "Decision",
     "EventType",
     "Explained",
     "FieldTerm",
@@ -127,7 +128,6 @@ __all__ = [
     "Pruner",
     "SelectorError",
     "Summary",
-    "Verdict",
     "Writer",
     "all_of",
     "allow_keys",

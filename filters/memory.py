@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from filters.combine import Predicate
+from filters.detector import ChangeDetector, FilterStatistics, Fingerprints
 from filters.events import Change, EventType, Observed
-from filters.examiner import ChangeDetector, FilterStatistics, Fingerprints
-from filters.verdicts import Verdict
+from filters.verdicts import Decision
 
 __all__ = ["Filter", "FilterStatistics"]
 
@@ -28,7 +28,7 @@ class Filter:
     not heard of for longest is forgotten, which only makes its next event pass.
     """
 
-    __slots__ = ("_evicted", "_examiner", "_max_objects", "_names", "_objects")
+    __slots__ = ("_detector", "_evicted", "_max_objects", "_names", "_objects")
 
     def __init__(self, predicate: Predicate, *, max_objects: int = 100_000) -> None:
         """Start empty. Raises ValueError when ``max_objects`` is below 1."""
@@ -37,7 +37,7 @@ class Filter:
         self._max_objects = max_objects
         self._objects: OrderedDict[str, tuple[tuple[str, str], Fingerprints]] = OrderedDict()
         self._names: dict[tuple[str, str], str] = {}
-        self._examiner = ChangeDetector(predicate, objects=self._objects.__len__)
+        self._detector = ChangeDetector(predicate, objects=self._objects.__len__)
         self._evicted = 0
 
     def __len__(self) -> int:
@@ -49,20 +49,20 @@ class Filter:
     @property
     def predicate(self) -> Predicate:
         """Return the predicate this filter was made with."""
-        return self._examiner.predicate
+        return self._detector.predicate
 
-    def admit(self, event_type: EventType, obj: Observed) -> Verdict:
+    def admit(self, event_type: EventType, obj: Observed) -> Decision:
         """Judge one event and remember the state it brought."""
         uid = obj.uid
         if event_type == _DELETED:
             self.forget(uid)
-            return self._examiner.bury()
+            return self._detector.deleted()
         entry = self._objects.get(uid)
         if entry is None:
-            return self._greet(uid, obj)
+            return self._admit_new(uid, obj)
         self._objects.move_to_end(uid)
         key, before = entry
-        verdict, after = self._examiner.examine(before, obj)
+        verdict, after = self._detector.examine(before, obj)
         if after is not before:
             self._objects[uid] = (key, after)
         return verdict
@@ -76,7 +76,7 @@ class Filter:
         """
         uid = obj.uid
         entry = self._objects.get(uid)
-        _, after = self._examiner.observe(None if entry is None else entry[1], obj)
+        _, after = self._detector.update_baseline(None if entry is None else entry[1], obj)
         if entry is None:
             self._remember(uid, (obj.namespace, obj.name), after)
         else:
@@ -99,18 +99,18 @@ class Filter:
 
     def statistics(self) -> FilterStatistics:
         """Return the counters as they are now."""
-        return self._examiner.statistics(evicted=self._evicted)
+        return self._detector.statistics(evicted=self._evicted)
 
-    def _greet(self, uid: str, obj: Observed) -> Verdict:
+    def _admit_new(self, uid: str, obj: Observed) -> Decision:
         key = (obj.namespace, obj.name)
         previous = self._names.get(key) if uid else None
         if previous is None:
-            verdict, after = self._examiner.greet(obj)
+            verdict, after = self._detector.first_seen(obj)
         else:
-            verdict, after = self._examiner.replace(previous, obj)
+            verdict, after = self._detector.recreated(previous, obj)
         if not uid:
             # Nothing to remember it by; to drop its events would be a guess.
-            return Verdict(Change.FIRST_SEEN, "no uid", passed=True)
+            return Decision(Change.FIRST_SEEN, "no uid", passed=True)
         self._remember(uid, key, after)
         return verdict
 

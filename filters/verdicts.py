@@ -9,7 +9,7 @@ from filters.combine import Predicate, State, support
 from filters.events import Change
 from filters.predicates import NO_OPINION, Leaf
 
-__all__ = ["Program", "Verdict", "compare"]
+__all__ = ["Decision", "Program", "compare"]
 
 
 def compare(before: Sequence[Hashable], after: Sequence[Hashable]) -> tuple[State, ...]:
@@ -57,7 +57,7 @@ class Program:
         return f"dropped: nothing of [{', '.join(names)}] changed"
 
 
-class Verdict:
+class Decision:
     """Whether an event passed; true when it did. The words are made only when asked for."""
 
     __slots__ = ("_after", "_before", "_program", "change", "passed")
@@ -82,7 +82,7 @@ class Verdict:
         return self.passed
 
     def __repr__(self) -> str:
-        return f"Verdict(passed={self.passed}, change={self.change!r}, reason={self.reason!r})"
+        return f"Decision(passed={self.passed}, change={self.change!r}, reason={self.reason!r})"
 
     @property
     def reason(self) -> str:

@@ -25,7 +25,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from filters import EventType, Verdict
+from filters import Decision, EventType
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.runtime.queue import Item
@@ -68,7 +68,7 @@ class Sight(msgspec.Struct, frozen=True, gc=False):
     plural: str
     key: Key
     type: EventType
-    verdict: Verdict
+    verdict: Decision
     version: str
     owner: str
 
@@ -131,7 +131,7 @@ class TraceBuffer:
         """Keep what comes in of a kind, and what is made of it."""
         store = cache.store
 
-        def saw(plural: str, event_type: EventType, row: MetaRow, verdict: Verdict) -> None:
+        def saw(plural: str, event_type: EventType, row: MetaRow, verdict: Decision) -> None:
             key = Key(row.namespace, row.name)
             held = store.get(key)
             owner = row.controller

@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 import structlog
 
-from filters import Change, ChangeDetector, EventType, Verdict
+from filters import Change, ChangeDetector, Decision, EventType
 from lean_sandbox.clock import Clock
 from lean_sandbox.watch.kind import Delta, Kind
 from lean_sandbox.watch.rows import row_of
@@ -31,13 +31,13 @@ E = TypeVar("E", bound=Entry)
 
 log = structlog.get_logger("watch")
 
-Told = Callable[[str, EventType, MetaRow, Verdict], None]
+Told = Callable[[str, EventType, MetaRow, Decision], None]
 """Is told of an event: the plural of its kind, its type, what it showed, what was made of it."""
 
 _NOTHING = Change(0)
-_KNOWN = Verdict(_NOTHING, "dropped: known already", passed=False)
-_ELSEWHERE = Verdict(_NOTHING, "dropped: in a namespace of another shard", passed=False)
-_CONTRADICTS = Verdict(Change.COLUMNS, "contradicts what is remembered", passed=True)
+_KNOWN = Decision(_NOTHING, "dropped: known already", passed=False)
+_ELSEWHERE = Decision(_NOTHING, "dropped: in a namespace of another shard", passed=False)
+_CONTRADICTS = Decision(Change.COLUMNS, "contradicts what is remembered", passed=True)
 
 
 class IntakeTiming(TypedDict):
@@ -55,7 +55,7 @@ def cache_timing(clock: Clock, request_timeout_s: float) -> IntakeTiming:
 class _Take(Protocol):
     def __call__(
         self, event_type: EventType, row: MetaRow, item: Any, *, initial: bool
-    ) -> Verdict: ...
+    ) -> Decision: ...
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class Cache(Generic[E]):
         self.kind = kind
         self.store = store
         self.handlers = handlers
-        self._examiner = ChangeDetector(kind.predicate, objects=store.__len__)
+        self._detector = ChangeDetector(kind.predicate, objects=store.__len__)
         # By namespace whose list is under way: what was known before and has not been listed yet.
         self._missing: dict[str | None, set[Key]] = {}
         # By the same: the newest version that was known when the list began.
@@ -109,13 +109,13 @@ class Cache(Generic[E]):
     @property
     def filter(self) -> ChangeDetector:
         """The predicate with its counters; the fingerprints are in the entries."""
-        return self._examiner
+        return self._detector
 
     def follow(self, told: Told) -> None:
         """Tell of every event from now on. Who never asks for it does not pay for it either."""
         take, plural = self._handle, self.kind.resource.plural
 
-        def followed(event_type: EventType, row: MetaRow, item: Any, *, initial: bool) -> Verdict:
+        def followed(event_type: EventType, row: MetaRow, item: Any, *, initial: bool) -> Decision:
             verdict = take(event_type, row, item, initial=initial)
             told(plural, event_type, row, verdict)
             return verdict
@@ -128,7 +128,7 @@ class Cache(Generic[E]):
         take = self._handle
         self.admits_namespace = admits
 
-        def narrowed(event_type: EventType, row: MetaRow, item: Any, *, initial: bool) -> Verdict:
+        def narrowed(event_type: EventType, row: MetaRow, item: Any, *, initial: bool) -> Decision:
             if admits(row.namespace):
                 return take(event_type, row, item, initial=initial)
             self.statistics.seen += 1
@@ -366,7 +366,9 @@ class Cache(Generic[E]):
                 self.store.remove(kept.key)
             self._ended.add(row.uid, new.version)
             return new, Change.GONE
-        change, new.seen = self._examiner.observe((kept.seen or None) if kept else None, row)
+        change, new.seen = self._detector.update_baseline(
+            (kept.seen or None) if kept else None, row
+        )
         self._put(new, old)
         if hears_again:
             new.version -= 1
@@ -379,7 +381,7 @@ class Cache(Generic[E]):
             entry.key, entry.version
         )
 
-    def _take(self, event_type: EventType, row: MetaRow, item: Any, *, initial: bool) -> Verdict:
+    def _take(self, event_type: EventType, row: MetaRow, item: Any, *, initial: bool) -> Decision:
         statistics = self.statistics
         statistics.seen += 1
         key = key_of(row.namespace, row.name)
@@ -442,14 +444,14 @@ class Cache(Generic[E]):
 
     def _judge(
         self, row: MetaRow, old: E | None, kept: E | None
-    ) -> tuple[Verdict, tuple[Hashable, ...]]:
+    ) -> tuple[Decision, tuple[Hashable, ...]]:
         if kept is not None and kept.seen:
-            return self._examiner.examine(kept.seen, row)
+            return self._detector.examine(kept.seen, row)
         if old is not None and kept is None:
-            return self._examiner.replace(old.uid, row)
-        return self._examiner.greet(row)
+            return self._detector.recreated(old.uid, row)
+        return self._detector.first_seen(row)
 
-    def _take_deleted(self, key: Key, row: MetaRow, version: int, old: E | None) -> Verdict:
+    def _take_deleted(self, key: Key, row: MetaRow, version: int, old: E | None) -> Decision:
         if old is not None and (old.uid != row.uid or 0 < version < old.version):
             # The end of an object whose successor is known already, or one that has since been
             # shown alive: it had stopped matching the selector for a while.
@@ -458,11 +460,11 @@ class Cache(Generic[E]):
         self.statistics.passed += 1
         return self._gone(key, version, row)
 
-    def _gone(self, key: Key, version: int, row: MetaRow | None = None) -> Verdict:
+    def _gone(self, key: Key, version: int, row: MetaRow | None = None) -> Decision:
         old = self.store.remove(key)
         # What waits for the end of a write would bring it back.
         self._held.pop(key, None)
-        verdict = self._examiner.bury()
+        verdict = self._detector.deleted()
         if old is not None:
             self._ended.add(old.uid, version)
         elif row is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from filters import EventType, Filter, ObservedObject, Owner, Verdict
+from filters import Decision, EventType, Filter, ObservedObject, Owner
 
 ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED
 
@@ -44,7 +44,7 @@ def pod(**changes: Any) -> ObservedObject:
     return ObservedObject(**{**values, "resource_version": "1", "columns": columns, **changes})
 
 
-def verdicts(subject: Filter, objects: Iterable[ObservedObject]) -> list[Verdict]:
+def verdicts(subject: Filter, objects: Iterable[ObservedObject]) -> list[Decision]:
     """Admit the objects in turn, the first as ADDED, and return the verdicts after the first."""
     stream = iter(objects)
     assert subject.admit(ADDED, next(stream)).passed

@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters import Change, EventType, Verdict
+from filters import Change, Decision, EventType
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.manager.flight import (
     CLAIMS,
@@ -34,7 +34,7 @@ from tests.support.clock import FakeClock
 Json = dict[str, Any]
 NAMES = st.sampled_from("abc")
 TIMES = st.floats(0.0, 100.0)
-PASSED = Verdict(Change.FIRST_SEEN, "first sight", passed=True)
+PASSED = Decision(Change.FIRST_SEEN, "first sight", passed=True)
 TEXTS = st.text(max_size=8)
 
 
@@ -47,7 +47,7 @@ def kept(entry: Entry) -> Kept:
     """Return an entry as the ring keeps it."""
     if not isinstance(entry, Saw):
         return entry
-    verdict = Verdict(Change.GENERATION, entry.reason, passed=entry.passed)
+    verdict = Decision(Change.GENERATION, entry.reason, passed=entry.passed)
     type_ = EventType(entry.type)
     return Sight(entry.at, entry.plural, entry.key, type_, verdict, entry.version, entry.owner)
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from filters.combine import Predicate, State, compile_judge
 from filters.events import Change, Observed
 from filters.predicates import NO_OPINION
-from filters.verdicts import Program, Verdict, compare
+from filters.verdicts import Decision, Program, compare
 
 __all__ = ["ChangeDetector", "FilterStatistics", "Fingerprints"]
 
@@ -87,20 +87,20 @@ class ChangeDetector:
         # Nearly every dropped event repeats all fingerprints: they share this one verdict. A
         # predicate with not_ may pass such an event and has none.
         judged = self._judge([False] * len(leaves))
-        quiet = Verdict(_NO_CHANGE, self._program.nothing_changed(), passed=False)
+        quiet = Decision(_NO_CHANGE, self._program.nothing_changed(), passed=False)
         self._quiet = quiet if judged is False else None
         self._quiet_count = 0
 
     @property
     def predicate(self) -> Predicate:
-        """Return the predicate this examiner was made with."""
+        """Return the predicate this detector was made with."""
         return self._program.predicate
 
     def read(self, obj: Observed) -> Fingerprints:
         """Return the fingerprints of a state."""
         return tuple([read(obj) for read in self._reads])
 
-    def examine(self, before: Fingerprints, obj: Observed) -> tuple[Verdict, Fingerprints]:
+    def examine(self, before: Fingerprints, obj: Observed) -> tuple[Decision, Fingerprints]:
         """Judge an event of an object by what was remembered; return what to remember now.
 
         A text that did not change stays the object it was, so that holders go on sharing it.
@@ -120,10 +120,12 @@ class ChangeDetector:
                 for state, old, new in zip(states, before, after, strict=True)
             ]
         )
-        verdict = Verdict(outcome.change, self._program, before, after, passed=outcome.passed)
+        verdict = Decision(outcome.change, self._program, before, after, passed=outcome.passed)
         return verdict, after
 
-    def observe(self, before: Fingerprints | None, obj: Observed) -> tuple[Change, Fingerprints]:
+    def update_baseline(
+        self, before: Fingerprints | None, obj: Observed
+    ) -> tuple[Change, Fingerprints]:
         """Take note of a state that was no event; return what changed and what to remember now.
 
         ``before`` is None at first sight. Change is empty for what would not have passed.
@@ -138,21 +140,21 @@ class ChangeDetector:
             outcome = self._outcomes[states] = self._decide(states)
         return outcome.change if outcome.passed else _NO_CHANGE, after
 
-    def greet(self, obj: Observed) -> tuple[Verdict, Fingerprints]:
+    def first_seen(self, obj: Observed) -> tuple[Decision, Fingerprints]:
         """Pass the first sight of an object."""
         self._first_seen += 1
-        return Verdict(Change.FIRST_SEEN, "first sight", passed=True), self.read(obj)
+        return Decision(Change.FIRST_SEEN, "first sight", passed=True), self.read(obj)
 
-    def replace(self, previous_uid: str, obj: Observed) -> tuple[Verdict, Fingerprints]:
+    def recreated(self, previous_uid: str, obj: Observed) -> tuple[Decision, Fingerprints]:
         """Pass an object that took the name of another one."""
         self._recreated += 1
         reason = f"re-created: uid {previous_uid} -> {obj.uid}"
-        return Verdict(Change.RECREATED, reason, passed=True), self.read(obj)
+        return Decision(Change.RECREATED, reason, passed=True), self.read(obj)
 
-    def bury(self) -> Verdict:
+    def deleted(self) -> Decision:
         """Pass the end of an object."""
         self._gone += 1
-        return Verdict(Change.GONE, "deleted", passed=True)
+        return Decision(Change.GONE, "deleted", passed=True)
 
     def statistics(self, *, evicted: int = 0) -> FilterStatistics:
         """Return the counters as they are now."""

@@ -1,4 +1,4 @@
-"""Laws of the examiner: a filter whose memory is the caller's."""
+"""Laws of the change detector: a filter whose memory is the caller's."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ PREDICATES = st.sampled_from(
 
 
 @given(PREDICATES, st.lists(STATES, min_size=1, max_size=8))
-def test_an_examiner_with_remembered_fingerprints_is_a_filter(predicate, states) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_a_detector_with_remembered_fingerprints_is_a_filter(predicate, states) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     """Event by event both say the same, and count the same."""
     whole, bare = Filter(predicate), ChangeDetector(predicate, objects=lambda: 1)
     whole.admit(ADDED, states[0])
-    _, held = bare.greet(states[0])
+    _, held = bare.first_seen(states[0])
     for state in states[1:]:
         expected = whole.admit(MODIFIED, state)
         verdict, held = bare.examine(held, state)
@@ -54,7 +54,7 @@ def test_what_did_not_change_stays_the_same_object() -> None:
     """A fingerprint that is equal is kept, so that its text stays shared with its holder."""
     bare = ChangeDetector(any_of(generation(), labels("app")))
     first, second = (b"web".decode() for _ in range(2))
-    _, held = bare.greet(sandbox(generation=1, labels={"app": first}))
+    _, held = bare.first_seen(sandbox(generation=1, labels={"app": first}))
     verdict, after = bare.examine(held, sandbox(generation=2, labels={"app": second}))
     assert verdict.change == Change.GENERATION
     assert after[1] is held[1]
@@ -66,20 +66,20 @@ def test_what_did_not_change_stays_the_same_object() -> None:
 def test_observing_tells_the_change_and_counts_no_event() -> None:
     """A state that came by another way is compared, not judged."""
     bare = ChangeDetector(generation())
-    change, held = bare.observe(None, sandbox(generation=1))
+    change, held = bare.update_baseline(None, sandbox(generation=1))
     assert change == Change.FIRST_SEEN
-    change, held = bare.observe(held, sandbox(generation=2))
+    change, held = bare.update_baseline(held, sandbox(generation=2))
     assert change == Change.GENERATION
-    assert bare.observe(held, sandbox(generation=2)) == (Change(0), held)
+    assert bare.update_baseline(held, sandbox(generation=2)) == (Change(0), held)
     assert (bare.statistics().seen, bare.statistics().observed) == (0, 3)
 
 
 def test_re_creations_and_ends_are_counted_as_passed() -> None:
     """As a filter counts them."""
     bare = ChangeDetector(generation())
-    verdict, _ = bare.replace("old", sandbox(uid="new"))
+    verdict, _ = bare.recreated("old", sandbox(uid="new"))
     assert (verdict.change, verdict.reason) == (Change.RECREATED, "re-created: uid old -> new")
-    assert bare.bury().change == Change.GONE
+    assert bare.deleted().change == Change.GONE
     found = bare.statistics()
     assert (found.passed, found.recreated, found.gone) == (2, 1, 1)
 
