@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -226,20 +225,6 @@ def expire_at(view: ClaimView, finished: Condition | None) -> float | None:
     if view.ttl_s is not None and (since := _finished_at(finished)) is not None:
         moments.append(since + view.ttl_s)
     return min(moments, default=None)
-
-
-def is_expired(view: ClaimView, finished: Condition | None, now: datetime) -> bool:
-    """Return whether the moment of expiry has come."""
-    moment = expire_at(view, finished)
-    return moment is not None and now.timestamp() >= moment
-
-
-def time_left_s(view: ClaimView, finished: Condition | None, now: datetime) -> float | None:
-    """Return the seconds until the claim expires, None when it never does or already has."""
-    moment = expire_at(view, finished)
-    if moment is None or now.timestamp() >= moment:
-        return None
-    return moment - now.timestamp()
 
 
 def _finished_at(finished: Condition | None) -> float | None:

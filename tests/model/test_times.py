@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.expiry import is_expired, requeue_after_s
 from lean_sandbox.model.sandbox import view_of
 from lean_sandbox.model.times import (
     format_duration,
     format_rfc3339,
+    has_come,
     parse_duration,
     parse_rfc3339,
     same_instant,
+    time_left_s,
 )
 from tests.model.support import NOW, sandbox
 
@@ -162,17 +163,16 @@ def test_durations_read_back(nanoseconds: int) -> None:
 
 
 @pytest.mark.case(118)
-def test_expiry_comes_with_the_very_instant() -> None:
-    """Case 118: at shutdownTime it is expired; before, the wait is what remains, at least 2 s."""
+def test_a_moment_comes_with_the_very_instant() -> None:
+    """Case 118: at its moment an object is expired; before, the wait is what remains."""
     now_s = NOW.timestamp()
 
-    assert is_expired(now_s, NOW)
-    assert requeue_after_s(now_s, NOW) is None
-    assert requeue_after_s(now_s + 7200, NOW) == 7200.0
-    assert not is_expired(now_s + 0.5, NOW)
-    assert requeue_after_s(now_s + 0.5, NOW) == 2.0
-    assert not is_expired(None, NOW)
-    assert requeue_after_s(None, NOW) is None
+    assert has_come(now_s, NOW)
+    assert time_left_s(now_s, NOW) is None
+    assert time_left_s(now_s + 7200, NOW) == 7200.0
+    assert not has_come(now_s + 0.5, NOW)
+    assert not has_come(None, NOW)
+    assert time_left_s(None, NOW) is None
 
 
 @pytest.mark.case(146)
@@ -180,9 +180,9 @@ def test_shutdown_time_is_compared_as_an_instant() -> None:
     """Case 146: a shutdownTime with offset and fraction expires at that very instant."""
     shutdown_time = view_of(sandbox({"shutdownTime": "2026-01-02T05:04:05.5+02:00"})).shutdown_time
 
-    assert not is_expired(shutdown_time, NOW)
-    assert not is_expired(shutdown_time, NOW + timedelta(seconds=0.4))
-    assert is_expired(shutdown_time, NOW + timedelta(seconds=0.5))
+    assert not has_come(shutdown_time, NOW)
+    assert not has_come(shutdown_time, NOW + timedelta(seconds=0.4))
+    assert has_come(shutdown_time, NOW + timedelta(seconds=0.5))
 
 
 def test_a_bad_shutdown_time_names_its_field() -> None:

@@ -14,12 +14,10 @@ from lean_sandbox.model.claim import (
     SandboxClaim,
     claim_facts,
     expire_at,
-    is_expired,
-    time_left_s,
     view_of_claim,
 )
 from lean_sandbox.model.claim_status import ClaimError, pool_not_found, requeue_after_s
-from lean_sandbox.model.times import format_rfc3339
+from lean_sandbox.model.times import format_rfc3339, has_come, time_left_s
 from tests.model_extensions.support import (
     CREATED_BY,
     NOW,
@@ -122,15 +120,15 @@ def test_the_earlier_of_both_terms_wins() -> None:
 @pytest.mark.claim_case(102)
 def test_the_time_to_live_counts_from_finishing() -> None:
     """Claim case 102: 120 s after a finish 30 s ago leaves 90 s."""
-    assert time_left_s(view(ttlSecondsAfterFinished=120), finished(30), NOW) == 90
+    assert time_left_s(expire_at(view(ttlSecondsAfterFinished=120), finished(30)), NOW) == 90
 
 
 @pytest.mark.claim_case(103)
 def test_a_time_to_live_of_zero_expires_at_once() -> None:
     """Claim case 103: the pass that mirrors Finished finds it expired."""
     zero = view(ttlSecondsAfterFinished=0)
-    assert not is_expired(zero, None, NOW)
-    assert is_expired(zero, finished(0), NOW)
+    assert not has_come(expire_at(zero, None), NOW)
+    assert has_come(expire_at(zero, finished(0)), NOW)
 
 
 @pytest.mark.claim_case(105)
@@ -138,7 +136,7 @@ def test_without_terms_nothing_expires() -> None:
     """Claim case 105: a finished claim without a time to live stays, as does one without dates."""
     assert expire_at(view(), finished(10)) is None
     assert expire_at(view_of_claim(claim_object()), finished(10)) is None
-    assert time_left_s(view(), finished(10), NOW) is None
+    assert time_left_s(expire_at(view(), finished(10)), NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -159,10 +157,10 @@ def test_only_a_true_finished_with_a_time_counts(mirrored: Any) -> None:
 @pytest.mark.claim_case(97, 106, 107)
 def test_expiry_is_not_latched() -> None:
     """Claim cases 97, 106, 107: past is expired, from the very second on; the future is not."""
-    assert is_expired(view(shutdownTime=shutdown(-1)), None, NOW)
-    assert is_expired(view(shutdownTime=shutdown(0)), None, NOW)
-    assert not is_expired(view(shutdownTime=shutdown(1)), None, NOW)
-    assert time_left_s(view(shutdownTime=shutdown(-1)), None, NOW) is None
+    assert has_come(expire_at(view(shutdownTime=shutdown(-1)), None), NOW)
+    assert has_come(expire_at(view(shutdownTime=shutdown(0)), None), NOW)
+    assert not has_come(expire_at(view(shutdownTime=shutdown(1)), None), NOW)
+    assert time_left_s(expire_at(view(shutdownTime=shutdown(-1)), None), NOW) is None
 
 
 @pytest.mark.claim_case(4, 7)
@@ -197,10 +195,10 @@ def test_expired_or_time_left_never_both(
     done = None if finished_s is None else finished(finished_s)
     claim = view(**lifecycle)
 
-    left = time_left_s(claim, done, NOW)
+    left = time_left_s(expire_at(claim, done), NOW)
 
     assert (expire_at(claim, done) is not None) == (
-        is_expired(claim, done, NOW) or left is not None
+        has_come(expire_at(claim, done), NOW) or left is not None
     )
-    assert not (is_expired(claim, done, NOW) and left is not None)
+    assert not (has_come(expire_at(claim, done), NOW) and left is not None)
     assert left is None or left > 0

@@ -26,8 +26,7 @@ from lean_sandbox.model.claim import (
     SandboxClaim,
     SandboxClaimSpec,
     SandboxClaimStatus,
-    is_expired,
-    time_left_s,
+    expire_at,
 )
 from lean_sandbox.model.claim_metadata import validate_additional_metadata
 from lean_sandbox.model.claim_status import (
@@ -44,6 +43,7 @@ from lean_sandbox.model.claim_status import (
     sandbox_not_owned,
 )
 from lean_sandbox.model.conditions import find, is_true
+from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.extension_caches import ExtensionCaches
@@ -178,12 +178,12 @@ class ClaimReconciler:
         if entry is None or entry.view is None or entry.status is None:
             return None
         finished = find(entry.status.conditions, names.FINISHED)
-        return time_left_s(entry.view, finished, self._clock.now())
+        return time_left_s(expire_at(entry.view, finished), self._clock.now())
 
     def _has_expired(self, entry: ClaimEntry, status: SandboxClaimStatus) -> bool:
         assert entry.view is not None
         finished = find(status.conditions, names.FINISHED)
-        return is_expired(entry.view, finished, self._clock.now())
+        return has_come(expire_at(entry.view, finished), self._clock.now())
 
     # -- serving ---------------------------------------------------------------------------------
 
@@ -259,7 +259,8 @@ class ClaimReconciler:
             return Result(requeue_after_s=_EXPIRED_REQUEUE_S)
         if written and sandbox is not None and entry.uid in self._unmeasured:
             self._metrics.first_ready(entry, sandbox, self._unmeasured.pop(entry.uid))
-        left_s = time_left_s(entry.view, find(new.conditions, names.FINISHED), now)
+        finished = find(new.conditions, names.FINISHED)
+        left_s = time_left_s(expire_at(entry.view, finished), now)
         collisions = self._count(entry, error)
         if error is not None and error.fault.retry is Retry.BACKOFF:
             raise ClaimFailedError(str(error), error.__cause__)

@@ -22,8 +22,9 @@ from lean_sandbox.controllers.sandbox.notes import Notes
 from lean_sandbox.controllers.sandbox.teardown import Teardown
 from lean_sandbox.kube.errors import Invalid
 from lean_sandbox.kube.terminating import ENDING_S
-from lean_sandbox.model import conditions, expiry, names
+from lean_sandbox.model import conditions, names
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus
+from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.caches import Caches
@@ -32,7 +33,10 @@ from lean_sandbox.watch.store import Key
 
 log = structlog.get_logger("sandbox")
 
-
+# A reconcile for the expiry alone never comes sooner: expiry may be noticed up to this much late.
+_LEAST_EXPIRY_WAIT_S = 2.0
+# After a Sandbox was marked as expired, its teardown follows in a reconcile of its own.
+_MARKED_REQUEUE_S = 0.001
 _SUSPENDED_FOR_GOOD = frozenset({names.REASON_POD_TERMINATED, names.REASON_POD_NOT_OWNED})
 
 
@@ -212,11 +216,12 @@ class SandboxReconciler:
 
     def _expired(self, entry: SandboxEntry) -> bool:
         assert entry.view is not None
-        return expiry.is_expired(entry.view.shutdown_time, self._clock.now())
+        return has_come(entry.view.shutdown_time, self._clock.now())
 
     def _remaining_s(self, entry: SandboxEntry) -> float | None:
         assert entry.view is not None
-        return expiry.requeue_after_s(entry.view.shutdown_time, self._clock.now())
+        left_s = time_left_s(entry.view.shutdown_time, self._clock.now())
+        return None if left_s is None else max(left_s, _LEAST_EXPIRY_WAIT_S)
 
     async def _expire(self, entry: SandboxEntry, old: SandboxStatus) -> Result:
         self._launches.settled(entry.key)
@@ -227,7 +232,7 @@ class SandboxReconciler:
                 self._children.lost_sight_of_pod(entry.pod_key)
             marked = conditions.expired_mark(old, entry.generation, self._clock.now())
             await self._write_status(entry, old, marked)
-            return Result(requeue_after_s=expiry.MARK_REQUEUE_S)
+            return Result(requeue_after_s=_MARKED_REQUEUE_S)
         failures = await self._teardown.run(entry)
         assert entry.view is not None
         if entry.view.shutdown_policy == names.SHUTDOWN_POLICY_DELETE:
@@ -258,7 +263,7 @@ class SandboxReconciler:
         has_expired = self._expired(entry)
         if has_expired:
             new = conditions.expired_mark(new, entry.generation, now)
-            requeues = [expiry.MARK_REQUEUE_S]
+            requeues = [_MARKED_REQUEUE_S]
         if outcome.is_namespace_terminating:
             # Everything in it is about to go; a status would only add to the work (changes,
             # v1.0.3).
