@@ -8,13 +8,11 @@ import msgspec
 
 from lean_sandbox.model.meta import EMPTY_META, ObjectMeta, OwnerReference, controller_reference
 from lean_sandbox.model.names import (
-    CREATED_BY_LABEL,
     EXTENSIONS_API_VERSION,
     SANDBOX_CLAIM_KIND,
     SHUTDOWN_POLICY_DELETE,
     SHUTDOWN_POLICY_DELETE_FOREGROUND,
     SHUTDOWN_POLICY_RETAIN,
-    TRACE_CONTEXT_ANNOTATION,
     TRUE,
     clipped_name,
 )
@@ -199,19 +197,6 @@ def view_of_claim(claim: SandboxClaim) -> ClaimView:
         policy=interned(lifecycle.shutdownPolicy or SHUTDOWN_POLICY_RETAIN),
         additional_labels=shared_map(spec.additionalPodMetadata.labels),
         additional_annotations=shared_map(spec.additionalPodMetadata.annotations),
-    )
-
-
-def claim_facts(meta: ObjectMeta, view: ClaimView) -> ClaimFacts:
-    """Return what goes into the Sandbox of the claim with this metadata and view."""
-    return ClaimFacts(
-        name=meta.name,
-        namespace=meta.namespace,
-        uid=meta.uid,
-        created_by=(meta.labels or {}).get(CREATED_BY_LABEL, ""),
-        trace_context=(meta.annotations or {}).get(TRACE_CONTEXT_ANNOTATION, ""),
-        additional_labels=view.additional_labels,
-        additional_annotations=view.additional_annotations,
     )
 
 

@@ -37,17 +37,6 @@ _MAX_NAME: Final = 63
 _MAX_PREFIX: Final = 253
 
 
-def parse_allowed_domains(text: str | None) -> tuple[str, ...]:
-    """Return the label domains an operator allows, from the text of the file; None: no file.
-
-    A file that names any domain replaces the default.
-    """
-    entries = re.split(r"[,\n\r]", text or "")
-    return tuple(name for entry in entries if (name := entry.strip().lower())) or (
-        DEFAULT_ALLOWED_DOMAINS
-    )
-
-
 def validate_additional_metadata(
     labels: Mapping[str, str] | None,
     annotations: Mapping[str, str] | None,

@@ -22,11 +22,6 @@ SANDBOX_CLAIM_KIND: Final = "SandboxClaim"
 SANDBOX_TEMPLATE_KIND: Final = "SandboxTemplate"
 SANDBOX_WARM_POOL_KIND: Final = "SandboxWarmPool"
 
-SANDBOX_PLURAL: Final = "sandboxes"
-SANDBOX_CLAIM_PLURAL: Final = "sandboxclaims"
-SANDBOX_TEMPLATE_PLURAL: Final = "sandboxtemplates"
-SANDBOX_WARM_POOL_PLURAL: Final = "sandboxwarmpools"
-
 NETWORKING_API_VERSION: Final = "networking.k8s.io/v1"
 NETWORK_POLICY_KIND: Final = "NetworkPolicy"
 
@@ -62,7 +57,6 @@ CLIENT_FIRST_REQUESTED_AT_ANNOTATION: Final = CORE_PREFIX + "client-first-reques
 CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION: Final = CORE_PREFIX + "controller-first-observed-at"
 WEBHOOK_FIRST_OBSERVED_AT_ANNOTATION: Final = CORE_PREFIX + "webhook-first-observed-at"
 CLAIM_FIRST_READY_AT_ANNOTATION: Final = CORE_PREFIX + "claim-first-ready-at"
-CREATION_LATENCY_RECORDED_ANNOTATION: Final = CORE_PREFIX + "creation-latency-recorded"
 SANDBOX_NAME_ANNOTATION: Final = CORE_PREFIX + "sandbox-name"
 
 # --- values of spec ----------------------------------------------------------------------------
@@ -132,15 +126,6 @@ REASON_CLAIM_TEMPLATES_ERROR: Final = "VolumeClaimTemplatesError"
 REASON_CLAIM_EXPIRED: Final = "ClaimExpired"
 REASON_SANDBOX_MISSING: Final = "SandboxMissing"
 REASON_SANDBOX_NOT_READY: Final = "SandboxNotReady"
-
-# Reasons of events that are not reasons of conditions too.
-EVENT_POD_CREATED: Final = "SandboxPodCreated"
-EVENT_POD_CREATE_FAILED: Final = "SandboxPodCreateFailed"
-EVENT_SANDBOX_READY: Final = "SandboxReady"
-EVENT_SANDBOX_ADOPTED: Final = "SandboxAdopted"
-EVENT_SANDBOX_PROVISIONED: Final = "SandboxProvisioned"
-EVENT_POOL_NOT_PROGRESSING: Final = "WarmPoolNotProgressing"
-EVENT_POOL_PROGRESSING: Final = "WarmPoolProgressing"
 
 POD_PENDING: Final = "Pending"
 POD_RUNNING: Final = "Running"

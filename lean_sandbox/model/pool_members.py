@@ -1,4 +1,4 @@
-"""The members of a pool as one pass sees them: whose they are, how they do, which go first."""
+"""The members of a pool as one pass sees them: how they do, which go first."""
 
 from __future__ import annotations
 
@@ -41,16 +41,6 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     owner_uid: str = ""
 
 
-class Standing(Enum):
-    """How a listed Sandbox relates to the pool."""
-
-    OWNED = "owned"
-    # The right labels and no owner: adopted if it fits the template, else deleted.
-    ORPHAN = "orphan"
-    TERMINATING = "terminating"
-    IGNORED = "ignored"
-
-
 class Readiness(Enum):
     """What the age of an active member means."""
 
@@ -84,19 +74,6 @@ def is_waiting_on_scheduling(conditions: Iterable[Condition], *, is_deleting: bo
     """Return whether a Sandbox mirrors that its Pod cannot be placed or is gated."""
     scheduled = None if is_deleting else find(conditions, POD_SCHEDULED)
     return scheduled is not None and scheduled.status == FALSE and scheduled.reason in _WAITING
-
-
-def standing(member: Member, pool_uid: str, *, is_pending_deletion: bool) -> Standing:
-    """Return how ``member`` relates to the pool ``pool_uid``.
-
-    ``is_pending_deletion`` says that this process deleted it and has not seen it go.
-    """
-    is_owned = member.owner_uid == pool_uid
-    if member.is_deleting or (is_owned and is_pending_deletion):
-        return Standing.TERMINATING if is_owned else Standing.IGNORED
-    if is_owned:
-        return Standing.OWNED
-    return Standing.IGNORED if member.owner_uid else Standing.ORPHAN
 
 
 def judge_readiness(member: Member, now_s: float, grace_s: float) -> Judgement:

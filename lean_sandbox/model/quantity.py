@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation, localcontext
 from fractions import Fraction
 from typing import Any, Final
 
@@ -11,21 +10,9 @@ _QUANTITY: Final = re.compile(
     r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d{1,4})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
 )
 _SUFFIX: Final = {
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 10**3),
-    "k": Fraction(10**3),
-    "M": Fraction(10**6),
-    "G": Fraction(10**9),
-    "T": Fraction(10**12),
-    "P": Fraction(10**15),
-    "E": Fraction(10**18),
-    "Ki": Fraction(2**10),
-    "Mi": Fraction(2**20),
-    "Gi": Fraction(2**30),
-    "Ti": Fraction(2**40),
-    "Pi": Fraction(2**50),
-    "Ei": Fraction(2**60),
+    **{letter: Fraction(1000) ** power for power, letter in enumerate("num", -3)},
+    **{letter: Fraction(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
+    **{f"{letter}i": Fraction(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
 }
 # The finest unit the API keeps; finer values are rounded away from zero.
 _NANO: Final = 10**9
@@ -35,48 +22,29 @@ _MAX_EXPONENT: Final = 64
 _MOST_TEXT: Final = 128
 
 
-def parse_quantity(value: str | float) -> Fraction:
-    """Return the exact value of a quantity as it stands in JSON, text or plain number.
-
-    Raises:
-        ValueError: ``value`` is not a quantity.
-
-    """
-    text = value if isinstance(value, str) else _plain(value)
+def parse_quantity(value: Any) -> Fraction | None:
+    """Return the exact value of a quantity as it stands in JSON, None for what is no quantity."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        text = str(value)
+    except ValueError:
+        # An integer of thousands of digits.
+        return None
     match = _QUANTITY.fullmatch(text) if len(text) <= _MOST_TEXT else None
     if match is None:
-        raise ValueError(f'"{text[:_MOST_TEXT]}" is not a quantity')
+        return None
     number, exponent, suffix = match.groups()
-    if exponent:
-        power = int(exponent[1:])
-        if abs(power) > _MAX_EXPONENT:
-            raise ValueError(f'the exponent of "{value}" is out of range')
-        return _rounded(Fraction(number) * Fraction(10) ** power)
-    return _rounded(Fraction(number) * _SUFFIX.get(suffix or "", Fraction(1)))
-
-
-def same_quantity(left: Any, right: Any) -> bool:
-    """Return whether two JSON values mean the same quantity; what is none compares literally."""
-    return bool(canonical_quantity(left) == canonical_quantity(right))
+    power = int(exponent[1:]) if exponent else 0
+    if abs(power) > _MAX_EXPONENT:
+        return None
+    return _rounded(Fraction(number) * Fraction(10) ** power * _SUFFIX.get(suffix, Fraction(1)))
 
 
 def canonical_quantity(value: Any) -> Any:
     """Return a value that equals that of every other notation; what is no quantity stays itself."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return value
-    try:
-        return parse_quantity(value)
-    except ValueError:
-        return value
-
-
-def _plain(value: float) -> str:
-    try:
-        with localcontext() as context:
-            context.prec = 40
-            return format(Decimal(str(value)), "f")
-    except InvalidOperation:
-        return ""
+    number = parse_quantity(value)
+    return value if number is None else number
 
 
 def _rounded(value: Fraction) -> Fraction:

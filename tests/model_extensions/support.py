@@ -13,7 +13,6 @@ from lean_sandbox.model.claim import (
     SandboxClaim,
     SandboxClaimSpec,
     SandboxClaimStatus,
-    claim_facts,
     view_of_claim,
 )
 from lean_sandbox.model.claim_sandbox import PoolMember
@@ -117,7 +116,16 @@ def claim_object(
 def facts(spec: dict[str, Any] | None = None, **metadata: Any) -> ClaimFacts:
     """Return what of a claim goes into its Sandbox."""
     claim = claim_object(spec, **metadata)
-    return claim_facts(claim.metadata, view_of_claim(claim))
+    view = view_of_claim(claim)
+    return ClaimFacts(
+        name=claim.metadata.name,
+        namespace=claim.metadata.namespace,
+        uid=claim.metadata.uid,
+        created_by=(claim.metadata.labels or {}).get(CREATED_BY, ""),
+        trace_context=(claim.metadata.annotations or {}).get(TRACE, ""),
+        additional_labels=view.additional_labels,
+        additional_annotations=view.additional_annotations,
+    )
 
 
 def claim_spec(**spec: Any) -> SandboxClaimSpec:

@@ -16,7 +16,6 @@ from lean_sandbox.model.claim_sandbox import (
     adoption_merge_patch,
     adoption_patch,
     candidate_refusal,
-    controller_index,
     needs_template_touch,
 )
 from lean_sandbox.model.meta import OwnerReference, controller_reference
@@ -302,14 +301,6 @@ def test_only_healthy_members_of_the_pool_can_be_taken() -> None:
     assert refusal(pool="other") == 'it belongs to the warm pool "pool"'
 
 
-def test_the_controller_is_found_among_the_owners() -> None:
-    """The guard of the patch points at the controller, wherever it stands."""
-    plain = OwnerReference("v1", "ConfigMap", "x", "y")
-    controller = controller_reference("a/v1", "B", "c", "d")
-    assert controller_index((plain, controller)) == 1
-    assert controller_index((plain,)) is None
-
-
 # --- laws ----------------------------------------------------------------------------------------
 
 KEYS = ["foreign", "other/key", "til~de", CREATED_BY, TRACE, WARM_POOL, TEMPLATE_HASH, LAUNCH_TYPE]
@@ -319,8 +310,8 @@ POOL_KEYS = {WARM_POOL, TEMPLATE_HASH, POD_TEMPLATE_HASH, CREATED_BY}
 
 
 @st.composite
-def members(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str], int]:
-    """Draw a member, what of its labels is known, and where its controller stands."""
+def members(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str]]:
+    """Draw a member and what of its labels is known."""
     stored = member(eviction=draw(st.booleans()))
     for key in draw(st.sets(st.sampled_from(sorted(POOL_KEYS)))):
         stored["metadata"]["labels"].pop(key, None)
@@ -330,12 +321,10 @@ def members(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str], int]:
         {"apiVersion": "v1", "kind": "ConfigMap", "name": f"o{n}", "uid": f"o{n}"}
         for n in range(draw(st.integers(0, 2)))
     ]
-    index = draw(st.integers(0, len(others)))
-    owners = stored["metadata"]["ownerReferences"]
-    stored["metadata"]["ownerReferences"] = [*others[:index], *owners, *others[index:]]
+    stored["metadata"]["ownerReferences"] += others
     labels = stored["metadata"]["labels"]
     kept = draw(st.sets(st.sampled_from(sorted(labels)))) if labels else set()
-    return stored, {key: labels[key] for key in kept}, index
+    return stored, {key: labels[key] for key in kept}
 
 
 CLAIMS = st.sampled_from(
@@ -350,16 +339,14 @@ CLAIMS = st.sampled_from(
 
 @given(members(), CLAIMS, st.booleans())
 def test_any_member_ends_with_one_owner_and_all_foreign_keys(
-    drawn: tuple[dict[str, Any], dict[str, str], int],
+    drawn: tuple[dict[str, Any], dict[str, str]],
     claim: ClaimFacts,
     touches: bool,  # noqa: FBT001
 ) -> None:
     """However little is known of a member: one owner, no mark of the pool, no foreign key lost."""
-    stored, labels, index = drawn
+    stored, labels = drawn
 
-    after = adopted(
-        stored, claim, template(), touches_template=touches, labels=labels, owner_index=index
-    )
+    after = adopted(stored, claim, template(), touches_template=touches, labels=labels)
 
     assert after["metadata"]["ownerReferences"] == [OWNER]
     result = after["metadata"]["labels"]
@@ -376,12 +363,12 @@ def test_any_member_ends_with_one_owner_and_all_foreign_keys(
 
 @given(members(), CLAIMS)
 def test_both_patches_have_one_outcome(
-    drawn: tuple[dict[str, Any], dict[str, str], int], claim: ClaimFacts
+    drawn: tuple[dict[str, Any], dict[str, str]], claim: ClaimFacts
 ) -> None:
     """Knowing the whole member, the JSON Patch and the merge patch give the same object."""
-    stored, _, index = drawn
+    stored, _ = drawn
     desired = desired_pod_metadata(template(), claim, ref_hash=H)
-    what = known(stored, owner_index=index)
+    what = known(stored)
     operations = adoption_patch(what, claim, desired, ref_hash=H, touches_template=True)
     assert operations is not None
 

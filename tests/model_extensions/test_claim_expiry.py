@@ -12,16 +12,13 @@ from hypothesis import strategies as st
 from lean_sandbox.model.claim import (
     ClaimView,
     SandboxClaim,
-    claim_facts,
     expire_at,
     view_of_claim,
 )
 from lean_sandbox.model.claim_status import ClaimError, pool_not_found, requeue_after_s
 from lean_sandbox.model.times import format_rfc3339, has_come, time_left_s
 from tests.model_extensions.support import (
-    CREATED_BY,
     NOW,
-    TRACE,
     additional,
     claim_object,
     condition,
@@ -81,18 +78,6 @@ def test_a_plain_claim_is_plain() -> None:
         assert not plain.has_additional_metadata
     nothing = view_of_claim(msgspec.json.decode(b'{"spec":null,"status":null}', type=SandboxClaim))
     assert nothing == ClaimView()
-
-
-def test_facts_come_from_metadata_and_view() -> None:
-    """The raw created-by value and the trace context of the client are passed on."""
-    claim = claim_object(labels={CREATED_BY: "evil"}, annotations={TRACE: "{}"})
-    facts = claim_facts(claim.metadata, view_of_claim(claim))
-    assert (facts.name, facts.uid, facts.created_by, facts.trace_context) == (
-        "c",
-        "u1",
-        "evil",
-        "{}",
-    )
 
 
 @pytest.mark.claim_case(100, 101)

@@ -13,7 +13,6 @@ from lean_sandbox.model.claim_metadata import (
     desired_pod_metadata,
     is_visibly_same,
     merge_patch_of,
-    parse_allowed_domains,
     validate_additional_metadata,
 )
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
@@ -136,19 +135,6 @@ def test_nobody_poses_as_the_router(key: str, value: str) -> None:
         f'invalid additionalPodMetadata: failed to validate label "{key}": '
         f'restricted system label value: "{key}"="{value}" is not allowed in AdditionalPodMetadata'
     )
-
-
-@pytest.mark.claim_case(26)
-def test_the_file_of_domains_replaces_the_default() -> None:
-    """Claim case 26: separators comma, LF, CR; trimmed, lower-cased; empty is the default."""
-    assert parse_allowed_domains(None) == (USERS,)
-    assert parse_allowed_domains(" ,\r\n ") == (USERS,)
-    both = parse_allowed_domains(f"{USERS},custom.company.com")
-    assert both == (USERS, "custom.company.com")
-    only = parse_allowed_domains("\n Custom.Company.com \r\n")
-    assert not fault_of({"custom.company.com/x": "v"}, domains=both)
-    assert not fault_of({"custom.company.com/x": "v"}, domains=only)
-    assert fault_of({f"{USERS}/x": "v"}, domains=only)
 
 
 @pytest.mark.claim_case(27, 28, 29)

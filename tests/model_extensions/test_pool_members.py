@@ -1,4 +1,4 @@
-"""Members of a pool: whose they are, how they do, which go first."""
+"""Members of a pool: how they do, which go first."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from lean_sandbox.model.names import LAUNCH_TYPE_LABEL
 from lean_sandbox.model.pool_members import (
     Member,
     Readiness,
-    Standing,
     is_ready,
     is_waiting_on_scheduling,
     jittered_requeue_s,
     judge_readiness,
     lacks_launch_type,
-    standing,
     victims,
 )
 from tests.model_extensions.support import condition
@@ -35,30 +33,6 @@ def aged(age_s: float, **fields: Any) -> Member:
 def judged(member: Member, grace_s: float = GRACE_S) -> Readiness:
     """Return the readiness of a member."""
     return judge_readiness(member, NOW_S, grace_s).readiness
-
-
-# --- whose ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.pool_case(26, 32, 33, 34, 51, 58)
-@pytest.mark.parametrize(
-    ("fields", "pending", "expected"),
-    [
-        ({"owner_uid": "U"}, False, Standing.OWNED),
-        ({}, False, Standing.ORPHAN),
-        # A ReplicaSet, or a pool of the same name with another uid.
-        ({"owner_uid": "V"}, False, Standing.IGNORED),
-        ({"owner_uid": "U", "is_deleting": True}, False, Standing.TERMINATING),
-        ({"owner_uid": "V", "is_deleting": True}, False, Standing.IGNORED),
-        ({"is_deleting": True}, False, Standing.IGNORED),
-        # Deleted by ourselves, the cache has not seen it yet.
-        ({"owner_uid": "U"}, True, Standing.TERMINATING),
-    ],
-)
-def test_standing(fields: dict[str, Any], pending: bool, expected: Standing) -> None:  # noqa: FBT001
-    """Pool cases 26, 32, 33, 34, 51, 58: only the uid of the controller counts."""
-    member = Member("m", **fields)
-    assert standing(member, "U", is_pending_deletion=pending) is expected
 
 
 @pytest.mark.pool_case(35)

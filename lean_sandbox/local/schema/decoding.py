@@ -10,7 +10,7 @@ from typing import Any
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.builtin import builtin_schema
 from lean_sandbox.local.schema.formats import INTEGER_RANGES, is_date_time
-from lean_sandbox.local.schema.quantity import parse_quantity
+from lean_sandbox.model.quantity import parse_quantity
 
 Json = dict[str, Any]
 
@@ -80,7 +80,7 @@ def _check_scalar(value: Any, schema: Json, where: str) -> None:
 
 def _check_int_or_string(value: Any, schema: Json, where: str) -> None:
     if "pattern" in schema:
-        if isinstance(value, dict | list | bool) or parse_quantity(value) is None:
+        if parse_quantity(value) is None:
             raise _Undecodable(_QUANTITY_TEXT)
     elif isinstance(value, bool) or not isinstance(value, int | str):
         raise _mismatch(value, schema, where)
