@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.controlplane.plugin"]
+pytest_plugins = ["tests.controlplane.plugin", "tests.workers"]
 
 # A loaded machine is no reason to fail: the time limit of each test is the guard. The run that
 # decides over a change is repeatable; a run by hand looks for examples that nobody has tried.
@@ -14,3 +17,10 @@ settings.register_profile("steady", deadline=None, derandomize="CI" in os.enviro
 # `--hypothesis-profile=thorough`, for a look at many more examples.
 settings.register_profile("thorough", deadline=None, max_examples=5000)
 settings.load_profile("steady")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_stays_open() -> Iterator[None]:
+    """Find what was left open before the last test ends: after it, a worker fails no run."""
+    yield
+    gc.collect()

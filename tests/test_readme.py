@@ -46,4 +46,4 @@ def test_the_test_command_stands_where_the_pipeline_reads_it() -> None:
     between = README.split("<!-- test-command -->")[1].split("<!-- /test-command -->")[0]
     commands = [line for line in between.splitlines() if line and not line.startswith("```")]
     assert len(commands) == 1
-    assert commands[0].endswith("python -m pytest")
+    assert commands[0].endswith("python -m pytest -n auto")

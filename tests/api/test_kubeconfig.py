@@ -146,7 +146,7 @@ def test_the_parsers_do_not_stay(tmp_path: Path) -> None:
     """A process that reads apart has neither lightkube nor an HTTP or YAML library in memory."""
     program = (
         "import sys\n"
-        "from lean_sandbox import serving\n"
+        "from lean_sandbox.manager import serving\n"
         "from lean_sandbox.kube.config import load\n"
         "from lean_sandbox.kube.kubeconfig import apart\n"
         f"load({str(written(tmp_path))!r}, read=apart)\n"

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -25,24 +26,43 @@ LIMIT_S = 120.0
 REAL = [pytest.mark.controlplane, pytest.mark.timeout(LIMIT_S)]
 """The marks of a test, or of a parameter, that needs the real control plane."""
 
+_LEFT_OUT = "left_out"
 _left_out = pytest.StashKey[int]()
 _programs = pytest.StashKey[Programs]()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse workers for tests on the real control plane: they share the one server of the run."""
+    if _is_asked_for(config) and config.getoption("numprocesses", default=None):
+        raise pytest.UsageError(f"tests marked {MARKER} share one server: run them without -n")
+
+
+def _is_asked_for(config: pytest.Config) -> bool:
+    return MARKER in (config.getoption("markexpr") or "")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what needs a real control plane unless the run asks for it by the marker."""
-    if MARKER in (config.getoption("markexpr") or ""):
+    if _is_asked_for(config):
         return
     kept = [item for item in items if item.get_closest_marker(MARKER) is None]
     config.stash[_left_out] = len(items) - len(kept)
+    if (output := getattr(config, "workeroutput", None)) is not None:
+        output[_LEFT_OUT] = config.stash[_left_out]
     items[:] = kept
 
 
-def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a worker has counted; each of them collects all tests."""
+    node.config.stash[_left_out] = getattr(node, "workeroutput", {}).get(_LEFT_OUT, 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was left out."""
-    count = config.stash.get(_left_out, 0)
-    command = "python -m pytest -m controlplane"
-    return [f"left out {count} tests on a real control plane: {command}"] if count else []
+    if count := terminalreporter.config.stash.get(_left_out, 0):
+        command = "python -m pytest -m controlplane"
+        terminalreporter.write_line(f"left out {count} tests on a real control plane: {command}")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -1,0 +1,13 @@
+"""A run with workers divides the tests that there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.workers import PROCESSES
+
+
+def test_what_takes_turns_is_there() -> None:
+    """A file that moved would run beside the others unnoticed."""
+    root = Path(__file__).resolve().parent.parent
+    assert [path for path in PROCESSES if not (root / path).exists()] == []

@@ -1,0 +1,40 @@
+"""How a run with `-n` divides the tests: whole files, and those that start processes by turns.
+
+A file stays whole because its tests may share an event loop. Tests that start processes of the
+program wait in real time and would slow each other down: one worker runs all of them, the others
+meanwhile have the machine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from xdist.scheduler.loadscope import LoadScopeScheduling
+
+PROCESSES = (
+    "tests/bench_command/test_memory.py",
+    "tests/bench_command/test_scenarios.py",
+    "tests/client",
+    "tests/demo",
+    "tests/footprint",
+    "tests/leading/test_process.py",
+    "tests/leading/test_rolling_upgrade.py",
+    "tests/metrics/test_process.py",
+    "tests/running/test_start.py",
+)
+"""Files, and folders of files, whose tests take turns."""
+
+
+class _WholeFiles(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out the tests of a file together, and those that take turns to one worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "processes" if file.startswith(PROCESSES) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Divide the tests in the way of this project, whatever `--dist` says."""
+    return _WholeFiles(config, log)
