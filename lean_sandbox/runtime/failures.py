@@ -1,6 +1,6 @@
 """What a failed pass asks for: another try, a try not before some time, or none.
 
-Errors of the API say so themselves through attributes; nothing here knows their classes.
+Errors say so themselves, through their attributes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,27 @@ from enum import Enum
 from typing import Protocol, runtime_checkable
 
 import msgspec
+
+from lean_sandbox.kube.errors import ControlPlaneError, said
+
+
+class ReconcileError(Exception):
+    """A reconcile that could not bring its object to the wanted state; repeated with backoff.
+
+    The text is what a condition shows. ``retry_after_s`` is how long the server asked to wait.
+    """
+
+    retryable = True
+
+    def __init__(self, text: str, *causes: BaseException) -> None:
+        super().__init__(text)
+        waits = [getattr(cause, "retry_after_s", None) for cause in causes]
+        self.retry_after_s = max((wait for wait in waits if wait is not None), default=None)
+
+    @classmethod
+    def of(cls, step: str, cause: ControlPlaneError) -> ReconcileError:
+        """Return the error for what a named step has met."""
+        return cls(f"{step}: {said(cause)}", cause)
 
 
 @runtime_checkable

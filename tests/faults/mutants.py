@@ -116,7 +116,7 @@ MUTANTS = (
     Mutant(
         "a Pod out of sight is taken for gone",
         _SANDBOX,
-        "            self._children.lost_sight_of_pod(key)",
+        "            self._parts.doubtful.add(key)",
         '            self._absent.remember("pods", key.namespace, key.name, Proof.SYNCED_WATCH)',
     ),
     Mutant(
@@ -182,7 +182,7 @@ MUTANTS = (
     ),
     Mutant(
         "a Sandbox is never reconciled",
-        "controllers/sandbox/reconciler.py",
+        "controllers/sandbox/reconcile.py",
         "        if entry is None or entry.is_deleting:\n            # Children go",
         "        if True:\n            # Children go",
     ),

@@ -116,4 +116,4 @@ async def test_what_is_noted_of_a_pod_goes_with_its_sandbox() -> None:
             await world.advance(1.0)
         assert not world.plane.store.list("pods", NS)
         assert world.whole.sandboxes.absence().entries == 0
-        assert not world.whole.sandboxes._children.doubtful
+        assert not world.whole.sandboxes._parts.doubtful

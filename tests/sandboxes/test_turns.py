@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.sandbox.launch import StatusThrottle
+from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
 from lean_sandbox.watch.store import Key
 from tests.support.world import condition, open_world, sandbox
 

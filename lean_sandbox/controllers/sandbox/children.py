@@ -1,4 +1,4 @@
-"""The children of a Sandbox in the order of the specification (3.3): claims, Pod, Service.
+"""The children of a Sandbox in the order of the specification (3.3): volume claims, Pod, Service.
 
 An error of one child does not stop the next: all are collected and shown together.
 """
@@ -12,29 +12,23 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.ownership import ownership_of, reference_of, sandbox_meta
+from lean_sandbox.controllers.recording import ObjectEvents, reference_to
 from lean_sandbox.controllers.sandbox.act import Act
-from lean_sandbox.controllers.sandbox.failures import (
-    OvertakenError,
-    RefusedError,
-    StepError,
-)
-from lean_sandbox.controllers.sandbox.launch import StatusThrottle, is_before_ready
-from lean_sandbox.controllers.sandbox.notes import Notes
-from lean_sandbox.controllers.sandbox.pod_plan import (
-    AdoptPod,
-    CreatePod,
-    DeletePod,
-    KeepPod,
-    LookAtPod,
+from lean_sandbox.controllers.sandbox.plans import (
+    Adopt,
+    Create,
+    Delete,
+    Fetch,
+    Keep,
     ManyPods,
-    NoPod,
+    Nothing,
     PodStep,
-    PodWorld,
-    RefusePod,
+    Refuse,
     plan_pod,
+    plan_pvc,
 )
-from lean_sandbox.controllers.sandbox.pvc_plan import PvcStep, plan_pvc
-from lean_sandbox.controllers.sandbox.service_upkeep import ServiceUpkeep
+from lean_sandbox.controllers.sandbox.service import is_as_wanted, sync_service
+from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, is_before_ready
 from lean_sandbox.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -55,8 +49,9 @@ from lean_sandbox.model.meta import (
 )
 from lean_sandbox.model.pod import build_pod, metadata_patch
 from lean_sandbox.model.pvc import build_pvc, pvc_name
-from lean_sandbox.model.sandbox import Sandbox
+from lean_sandbox.model.sandbox import Sandbox, SandboxView
 from lean_sandbox.runtime.absent import KnownAbsent
+from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.tracing import Tracing, traced
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import RUNNING, WAITING, PodEntry, SandboxEntry
@@ -66,431 +61,398 @@ from lean_sandbox.watch.wire import OwnerRow
 _LONGEST_DEFERRAL_S = 1.0
 
 
-class ChildrenOutcome(msgspec.Struct):
-    """What became of the children: what to report, and what has to be repeated."""
+class OvertakenError(Exception):
+    """The Sandbox was changed, replaced or deleted while it was reconciled.
 
-    observation: Observation
-    failures: list[Exception]
-    requeue_after_s: float | None = None
-    is_many_pods: bool = False
-    is_namespace_terminating: bool = False
+    What was planned may not hold any more; nothing failed, it begins anew.
+    """
 
 
-class _Pass(msgspec.Struct):
-    """The state of one pass."""
+class Parts(msgspec.Struct):
+    """What the reconciles of all Sandboxes share.
 
-    entry: SandboxEntry
-    sandbox: Sandbox | None
-    name_hash: str
-    is_start: bool = False
-    errors: list[str] = []
-    failures: list[Exception] = []
-    invalid: str | None = None
-    pod: PodEntry | None = None
-    pod_is_owned: bool = False
-    pod_error: str | None = None
-    many_pods: int = 0
-    service_exists: bool = False
-    service_failed: bool = False
-    requeue_after_s: float | None = None
-    is_namespace_terminating: bool = False
+    ``pvcs_ready`` returns why volume claims are not known yet. ``drift_since`` is since when the
+    metadata of a Pod differs from what is wanted and its write is deferred. ``doubtful`` are Pods
+    of which the watch shows nothing although they may exist: one may only have lost the label that
+    it is watched by, and a create would collide with it.
+    """
 
-    @property
-    def key(self) -> Key:
-        return self.entry.key
+    caches: Caches
+    act: Act
+    absent: KnownAbsent
+    events: ObjectEvents
+    throttle: StatusThrottle
+    clock: Clock
+    pvcs_ready: Callable[[], Awaitable[str | None]]
+    write_behind_s: float = 0.0
+    tracing: Tracing | None = None
+    drift_since: dict[Key, float] = {}
+    doubtful: set[Key] = set()
 
-    def repeat_in(self, seconds: float) -> None:
-        """Ask for another pass, at the latest in so many seconds; 0 for at once."""
-        waits = self.requeue_after_s
-        self.requeue_after_s = seconds if waits is None else min(seconds, waits)
+    def forget(self, key: Key) -> None:
+        """Drop what is remembered between the reconciles of a Sandbox."""
+        self.drift_since.pop(key, None)
+        self.doubtful.discard(key)
+        self.throttle.settled(key)
 
 
 class Children:
-    """Keeps the claims, the Pod and the Service of Sandboxes as their plans say."""
+    """One reconcile of the children of one Sandbox; its fields are what became of them.
+
+    ``sandbox`` is the whole object, if it was fetched already. ``is_start``: a published status
+    that says there is no Pod is believed.
+    """
 
     def __init__(
-        self,
-        caches: Caches,
-        act: Act,
-        absent: KnownAbsent,
-        notes: Notes,
-        launches: StatusThrottle,
-        *,
-        clock: Clock,
-        pvcs_ready: Callable[[], Awaitable[str | None]],
-        write_behind_s: float = 0.0,
-        tracing: Tracing | None = None,
+        self, parts: Parts, entry: SandboxEntry, sandbox: Sandbox | None, *, is_start: bool
     ) -> None:
-        self._caches = caches
-        self._act = act
-        self._absent = absent
-        self._notes = notes
-        self._launches = launches
-        self._services = ServiceUpkeep(caches, act)
-        self._clock = clock
-        self._pvcs_ready = pvcs_ready
-        self._write_behind_s = min(write_behind_s, _LONGEST_DEFERRAL_S)
-        self._tracing = tracing
-        self._drift_since: dict[Key, float] = {}
-        #: Pods of which the watch shows nothing, although they may exist.
-        self.doubtful: set[Key] = set()
+        self._parts = parts
+        self._caches = parts.caches
+        self._act = parts.act
+        self._sandbox = sandbox
+        self._is_start = is_start
+        self._errors: list[str] = []
+        self._invalid: str | None = None
+        self._pod: PodEntry | None = None
+        self._is_pod_owned = False
+        self._pod_error: str | None = None
+        self._has_service = False
+        self._is_service_unknown = False
+        self.entry = entry
+        self.key = entry.key
+        self.many_pods = 0
+        self.failures: list[Exception] = []
+        self.requeue_after_s: float | None = None
+        self.is_namespace_terminating = False
 
-    def forget(self, key: Key) -> None:
-        """Drop what is remembered between the passes over a Sandbox."""
-        self._drift_since.pop(key, None)
-        self.doubtful.discard(key)
+    @property
+    def _view(self) -> SandboxView:
+        assert self.entry.view is not None
+        return self.entry.view
 
-    def lost_sight_of_pod(self, key: Key) -> None:
-        """Take note that the watch stopped showing a Pod which nobody had begun to delete.
+    async def run(self) -> None:
+        """Bring all children to the wanted state, as far as this reconcile can.
 
-        It may only have lost the tracking label; a look tells, a create would collide.
+        Raises OvertakenError when it has to begin anew.
         """
-        self.doubtful.add(key)
+        tracing = self._parts.tracing
+        await self._guarded(traced(tracing, "reconcilePVCs", self._sync_pvcs()))
+        error = await self._guarded(traced(tracing, "reconcilePod", self._sync_pod()))
+        self._pod_error = said(error) if error is not None else None
+        if not self.many_pods:
+            self._is_service_unknown = await self._guarded(self._sync_service()) is not None
+        if not self.failures and self.requeue_after_s is None:
+            self._parts.drift_since.pop(self.key, None)
 
-    async def run(
-        self, entry: SandboxEntry, sandbox: Sandbox | None, *, is_start: bool = False
-    ) -> ChildrenOutcome:
-        """Bring all children to the wanted state, as far as this pass can.
-
-        ``is_start``: believe a published status that says there is no Pod.
-        Raises OvertakenError when the pass has to begin anew.
-        """
-        work = _Pass(entry, sandbox, names.name_hash(entry.key.name), is_start=is_start)
-        await self._guarded(work, traced(self._tracing, "reconcilePVCs", self._claims(work)))
-        step = traced(self._tracing, "reconcilePod", self._pod(work))
-        pod_failure = await self._guarded(work, step)
-        if pod_failure is not None:
-            work.pod_error = said(pod_failure)
-        if not work.many_pods:
-            work.service_failed = await self._guarded(work, self._service(work)) is not None
-        if not work.failures and work.requeue_after_s is None:
-            self._drift_since.pop(work.key, None)
-        return ChildrenOutcome(
-            observation=self._observation(work),
-            failures=work.failures,
-            requeue_after_s=work.requeue_after_s,
-            is_many_pods=work.many_pods > 0,
-            is_namespace_terminating=work.is_namespace_terminating,
-        )
-
-    async def _guarded(self, work: _Pass, step: Awaitable[None]) -> Exception | None:
+    async def _guarded(self, step: Awaitable[None]) -> Exception | None:
         """Run one step; collect what goes wrong so that the others still run."""
         try:
             await step
         except Invalid as error:
             # Only a change of the Sandbox can cure it: shown, not repeated (changes, v1.0.4).
-            work.invalid = work.invalid or said(error)
+            self._invalid = self._invalid or said(error)
             return error
-        except (ControlPlaneError, RefusedError, StepError) as error:
+        except (ControlPlaneError, ReconcileError) as error:
             if isinstance(error, Forbidden) and error.namespace_terminating:
-                work.is_namespace_terminating = True
+                self.is_namespace_terminating = True
             else:
-                work.failures.append(error)
-            work.errors.append(said(error))
+                self.failures.append(error)
+            self._errors.append(said(error))
             return error
         return None
 
-    async def _whole(self, work: _Pass) -> Sandbox:
-        """Return the whole Sandbox, fetched once in a pass at most.
+    def _repeat_in(self, seconds: float) -> None:
+        """Ask for another reconcile, at the latest in so many seconds; 0 for at once."""
+        waits = self.requeue_after_s
+        self.requeue_after_s = seconds if waits is None else min(seconds, waits)
 
-        Raises OvertakenError when it is not the one that the pass was planned for.
+    async def _whole(self) -> Sandbox:
+        """Return the whole Sandbox, fetched once at most.
+
+        Raises OvertakenError when it is not the one that was planned for.
         """
-        if work.sandbox is None:
-            sandbox = await self._act.get_sandbox(work.key)
-            fresh = self._caches.sandboxes.get(work.key)
+        if self._sandbox is None:
+            sandbox = await self._act.get_sandbox(self.key)
+            fresh = self._caches.sandboxes.get(self.key)
             if (
                 sandbox is None
                 or fresh is None
                 or fresh.is_deleting
-                or fresh.uid != work.entry.uid
-                or fresh.generation != work.entry.generation
+                or fresh.uid != self.entry.uid
+                or fresh.generation != self.entry.generation
             ):
                 raise OvertakenError
-            work.sandbox, work.entry = sandbox, fresh
-        return work.sandbox
+            self._sandbox, self.entry = sandbox, fresh
+        return self._sandbox
 
-    # -- claims for volumes ----------------------------------------------------------------------
+    # -- volume claims ---------------------------------------------------------------------------
 
-    async def _claims(self, work: _Pass) -> None:
-        assert work.entry.view is not None
-        templates = work.entry.view.claim_templates
+    async def _sync_pvcs(self) -> None:
+        templates = self._view.claim_templates
         if not templates:
             return
-        problem = await self._pvcs_ready()
+        problem = await self._parts.pvcs_ready()
         if problem is not None:
-            raise RefusedError(messages.failed(Failure.PVC_GET, problem))
+            raise ReconcileError(messages.failed(Failure.PVC_GET, problem))
         for index, template in enumerate(templates):
-            await self._claim(work, index, pvc_name(template, work.key.name))
+            await self._sync_pvc(index, pvc_name(template, self.key.name))
 
-    async def _claim(self, work: _Pass, index: int, name: str) -> None:
-        key = key_of(work.key.namespace, name)
+    async def _sync_pvc(self, index: int, name: str) -> None:
+        key = key_of(self.key.namespace, name)
         held = self._caches.pvcs.get(key)
         for _ in range(2):
-            step = plan_pvc(
-                held,
-                pvc_name=name,
-                sandbox_name=work.key.name,
-                uid=work.entry.uid,
-                name_hash=work.name_hash,
-            )
-            if isinstance(step, str):
-                raise RefusedError(step)
-            if step is PvcStep.KEEP:
-                return
-            if step is PvcStep.ADOPT:
-                await self._adopt_claim(work, key)
-                return
-            self._act.check_namespace(work.key.namespace)
-            sandbox = await self._whole(work)
-            templates = sandbox.spec.volumeClaimTemplates or ()
+            match plan_pvc(self.entry, held):
+                case Keep():
+                    return
+                case Refuse(text):
+                    raise ReconcileError(text)
+                case Adopt(pvc):
+                    await self._adopt_pvc(key, pvc.others)
+                    return
+            self._act.check_namespace(self.key.namespace)
+            sandbox = await self._whole()
+            template = (sandbox.spec.volumeClaimTemplates or ())[index]
             try:
-                await self._act.create_pvc(work.key, build_pvc(sandbox.metadata, templates[index]))
+                await self._act.create_pvc(self.key, build_pvc(sandbox.metadata, template))
             except AlreadyExists:
-                # The cache lags behind, or the claim is outside of what it watches: look.
+                # The cache lags behind, or the claim is outside of what it watches: fetch it.
                 held = await self._act.get_pvc(key)
                 continue
             return
-        raise RefusedError(f'PVC "{name}" exists and cannot be read')
+        raise ReconcileError(f'PVC "{name}" exists and cannot be read')
 
-    async def _adopt_claim(self, work: _Pass, key: Key) -> None:
-        held = self._caches.pvcs.get(key)
-        references = _references(work.entry, held.others if held is not None else ())
+    async def _adopt_pvc(self, key: Key, others: tuple[OwnerRow, ...]) -> None:
+        patch = {"metadata": {"ownerReferences": self._references(others)}}
         try:
-            made = await self._act.patch_pvc(
-                key, {"metadata": {"ownerReferences": references}}, work.key
-            )
+            made = await self._act.patch_pvc(key, patch, self.key)
         except ControlPlaneError as error:
-            raise StepError(Failure.PVC_PATCH, error) from error
-        if ownership_of(made.owner, work.entry.uid) is not Ownership.OWNED:
-            work.repeat_in(0.0)
+            raise ReconcileError.of(Failure.PVC_PATCH, error) from error
+        if ownership_of(made.owner, self.entry.uid) is not Ownership.OWNED:
+            self._repeat_in(0.0)
+
+    def _references(self, others: tuple[OwnerRow, ...]) -> list[dict[str, Any]]:
+        """Return the owner references of an adopted object: those it has, and our control."""
+        controller = controller_reference(
+            names.CORE_API_VERSION, names.SANDBOX_KIND, self.key.name, self.entry.uid
+        )
+        held = [reference_of(other) for other in others]
+        return owner_references_body(with_controller_reference(held, controller))
 
     # -- the Pod ---------------------------------------------------------------------------------
 
-    async def _pod(self, work: _Pass) -> None:
-        looked: PodEntry | None = None
-        has_looked = False
-        # A look may follow a look only through a create that collided; nothing loops here.
+    async def _sync_pod(self) -> None:
+        fetched: PodEntry | None = None
+        was_fetched = False
+        # A fetch may follow a fetch only through a create that collided; nothing loops here.
         for _ in range(4):
-            world = self._pod_world(work, looked, has_looked=has_looked)
-            step = plan_pod(world)
-            if isinstance(step, LookAtPod):
-                looked = await self._look(work, step.name)
-                has_looked = True
-                continue
-            if isinstance(step, CreatePod) and not await self._create_pod(work, step):
-                looked = await self._look(work, work.key.name, collided=True)
-                has_looked = True
-                continue
-            await self._carry_out(work, step)
-            return
-        raise RefusedError(
+            step = self._plan_pod(fetched, was_fetched=was_fetched)
+            if isinstance(step, Fetch):
+                fetched = await self._fetch_pod(self.entry.pod_key, Failure.POD_GET)
+            elif isinstance(step, Create) and not await self._create_pod(step):
+                fetched = await self._fetch_pod(self.key, Failure.POD_GET_AFTER_CREATE)
+            else:
+                await self._carry_out(step)
+                return
+            was_fetched = True
+        raise ReconcileError(
             messages.failed(Failure.POD_GET_AFTER_CREATE, "it came and went while it was looked at")
         )
 
-    def _pod_world(self, work: _Pass, looked: PodEntry | None, *, has_looked: bool) -> PodWorld:
-        entry = work.entry
-        assert entry.view is not None
-        annotations = entry.annotations or {}
-        lookup = names.resolve_pod_name(entry.key.name, annotations)
-        key = key_of(entry.key.namespace, lookup)
-        named = looked if has_looked and looked is not None else self._caches.pods.get(key)
-        return PodWorld(
-            name=entry.key.name,
-            uid=entry.uid,
-            name_hash=work.name_hash,
-            is_suspended=entry.view.is_suspended,
-            lookup=lookup,
-            has_annotation=names.POD_NAME_ANNOTATION in annotations,
-            owned=tuple(self._caches.pods.owned_by(entry.key.namespace, entry.uid)),
-            named=named,
-            is_absence_proven=(has_looked and looked is None)
-            or (
-                key not in self.doubtful
-                and (
-                    self._absent.is_absent("pods", key.namespace, key.name)
-                    or (work.is_start and _was_seen_suspended(entry))
-                )
-            ),
-            is_doubtful=key in self.doubtful,
+    def _plan_pod(self, fetched: PodEntry | None, *, was_fetched: bool) -> PodStep:
+        entry, key = self.entry, self.entry.pod_key
+        is_doubtful = key in self._parts.doubtful
+        is_absent = (was_fetched and fetched is None) or (
+            not is_doubtful
+            and (
+                self._parts.absent.is_absent("pods", key.namespace, key.name)
+                or (self._is_start and _was_seen_suspended(entry))
+            )
+        )
+        return plan_pod(
+            entry,
+            self._caches.pods.owned_by(key.namespace, entry.uid),
+            fetched if fetched is not None else self._caches.pods.get(key),
+            is_absent=is_absent,
+            is_doubtful=is_doubtful,
         )
 
-    async def _look(self, work: _Pass, name: str, *, collided: bool = False) -> PodEntry | None:
-        key = key_of(work.key.namespace, name)
+    async def _fetch_pod(self, key: Key, failure: Failure) -> PodEntry | None:
         try:
-            pod = await self._act.get_pod(key, work.key)
+            pod = await self._act.get_pod(key, self.key)
         except ControlPlaneError as error:
-            step = Failure.POD_GET_AFTER_CREATE if collided else Failure.POD_GET
-            raise StepError(step, error) from error
+            raise ReconcileError.of(failure, error) from error
         if pod is None or names.NAME_HASH_LABEL in (pod.labels or {}):
-            self.doubtful.discard(key)
+            self._parts.doubtful.discard(key)
         else:
-            # Out of the watch's sight: the next pass has to look again.
-            self.doubtful.add(key)
+            # The watch does not show it: the next reconcile has to fetch it again.
+            self._parts.doubtful.add(key)
         return pod
 
-    async def _create_pod(self, work: _Pass, step: CreatePod) -> bool:
+    async def _create_pod(self, step: Create) -> bool:
         """Create the Pod; false when one of its name exists already."""
-        self._act.check_namespace(work.key.namespace)
-        # An annotation that names this very Pod is stale only if there is none, which the create
-        # itself tells; one that names another is known to be stale already.
-        clears_after = step.clears_annotation and step.is_looked_up
-        await self._clear_annotation(work, wanted=step.clears_annotation and not clears_after)
-        sandbox = await self._whole(work)
+        self._act.check_namespace(self.key.namespace)
+        # An annotation that names this very Pod is wrong only if there is none, which the create
+        # itself tells; one that names another Pod is known to be wrong already.
+        names_this = self.entry.pod_key == self.key
+        if step.clears_annotation and not names_this:
+            await self._clear_annotation()
+        sandbox = await self._whole()
         try:
-            work.pod = await self._act.create_pod(work.key, build_pod(sandbox))
+            pod = await self._act.create_pod(self.key, build_pod(sandbox))
         except AlreadyExists:
             return False
         except ControlPlaneError as error:
-            self._notes.pod_create_failed(work.entry, work.key.name, error)
+            note = messages.pod_create_failed(self.key.name, said(error))
+            self._parts.events.emit(
+                self.entry, "Warning", "SandboxPodCreateFailed", "PodCreation", note
+            )
             raise
-        work.pod_is_owned = True
-        self._notes.pod_created(work.entry, work.pod)
-        self._observed("NewPodStatusObserved", work.pod)
-        await self._clear_annotation(work, wanted=clears_after)
+        self._pod, self._is_pod_owned = pod, True
+        self._parts.events.emit(
+            self.entry,
+            "Normal",
+            "SandboxPodCreated",
+            "PodCreation",
+            messages.pod_created(pod.key.name),
+            reference_to(pod, "v1", "Pod"),
+        )
+        self._trace_pod("NewPodStatusObserved")
+        if step.clears_annotation and names_this:
+            await self._clear_annotation()
         return True
 
-    async def _carry_out(self, work: _Pass, step: PodStep) -> None:
+    async def _carry_out(self, step: PodStep) -> None:
         match step:
             case ManyPods(count):
-                work.many_pods = count
-            case NoPod(clears):
-                await self._clear_annotation(work, wanted=clears)
-            case RefusePod(text, clears):
-                await self._clear_annotation(work, wanted=clears)
-                raise RefusedError(text)
-            case DeletePod(pod, clears):
-                await self._clear_annotation(work, wanted=clears)
-                await self._delete_pod(work, await self._keep_in_sight(work, pod))
-            case AdoptPod(pod):
-                await self._sync_pod(work, pod, adopts=True)
-            case KeepPod(pod, is_owned, clears):
-                await self._clear_annotation(work, wanted=clears)
-                work.pod, work.pod_is_owned = pod, is_owned
-                assert work.entry.view is not None
-                if is_owned and not work.entry.view.is_suspended:
-                    await self._sync_pod(work, pod, adopts=False)
+                self.many_pods = count
+            case Nothing(clears):
+                await self._clear_annotation(is_wanted=clears)
+            case Refuse(text, clears):
+                await self._clear_annotation(is_wanted=clears)
+                raise ReconcileError(text)
+            case Delete(pod, clears):
+                await self._clear_annotation(is_wanted=clears)
+                await self._delete_pod(await self._keep_in_sight(pod))
+            case Adopt(pod):
+                await self._sync_metadata(pod, adopts=True)
+            case Keep(pod, is_owned, clears):
+                await self._clear_annotation(is_wanted=clears)
+                self._pod, self._is_pod_owned = pod, is_owned
+                if is_owned and self._view.is_suspended:
+                    self._pod = await self._keep_in_sight(pod)
                 elif is_owned:
-                    work.pod = await self._keep_in_sight(work, pod)
-                await self._refresh(work)
-                self._observed("ExistingPodStatusObserved", work.pod)
+                    await self._sync_metadata(pod, adopts=False)
+                await self._refresh()
+                self._trace_pod("ExistingPodStatusObserved")
             case _:
                 pass
 
-    def _observed(self, event: str, pod: PodEntry | None) -> None:
+    def _trace_pod(self, event: str) -> None:
         """Note in the span of the step how the Pod is, where that is known (spec, 7.6)."""
-        if self._tracing is None or pod is None or pod.state is None:
-            return
-        about = {"pod.Name": pod.key.name, "pod.Phase": pod.state.phase}
-        self._tracing.event(event, about)
+        tracing, pod = self._parts.tracing, self._pod
+        if tracing is not None and pod is not None and pod.state is not None:
+            tracing.event(event, {"pod.Name": pod.key.name, "pod.Phase": pod.state.phase})
 
-    async def _keep_in_sight(self, work: _Pass, pod: PodEntry) -> PodEntry:
+    async def _keep_in_sight(self, pod: PodEntry) -> PodEntry:
         """Give a Pod back the label by which it is watched: its end is what suspending waits for.
 
         At most one PATCH.
         """
         if names.NAME_HASH_LABEL in (pod.labels or {}):
             return pod
-        patch = {"metadata": {"labels": {names.NAME_HASH_LABEL: work.name_hash}}}
+        labels = {names.NAME_HASH_LABEL: names.name_hash(self.key.name)}
         try:
-            return await self._act.patch_pod(pod, patch, work.key)
+            return await self._act.patch_pod(pod, {"metadata": {"labels": labels}}, self.key)
         except ControlPlaneError as error:
-            raise StepError(Failure.POD_PATCH, error) from error
+            raise ReconcileError.of(Failure.POD_PATCH, error) from error
 
-    async def _refresh(self, work: _Pass) -> None:
+    async def _refresh(self) -> None:
         """Fetch the Pod if what is known of its state may be old. At most one GET."""
-        pod = work.pod
-        assert work.entry.view is not None
-        if pod is None or not work.pod_is_owned or not _is_worth_a_look(pod):
+        pod = self._pod
+        if pod is None or not self._is_pod_owned or not _may_be_old(pod):
             return
-        if work.entry.view.is_suspended and pod.state is not None and pod.is_terminating:
+        if self._view.is_suspended and pod.state is not None and pod.is_terminating:
             # Only its end matters now, and the watch tells of that.
             return
-        held_s = self._held_s(work.entry, pod)
+        held_s = self._held_s(pod)
         if held_s > 0.0:
-            work.repeat_in(held_s)
-            return
-        await self._fetch(work, pod)
+            self._repeat_in(held_s)
+        else:
+            await self._fetch_state(pod)
 
-    def _held_s(self, entry: SandboxEntry, pod: PodEntry) -> float:
-        """Return for how long nobody would be told what a look shows: a mere step of a launch."""
+    def _held_s(self, pod: PodEntry) -> float:
+        """Return for how long what a fetch shows would not be published: a step of a launch."""
+        entry = self.entry
         if pod.state is None or pod.hint not in (WAITING, RUNNING) or entry.status is None:
             return 0.0
         if not is_before_ready(entry.status):
             return 0.0
-        return self._launches.held_s(entry.key, self._clock.monotonic())
+        return self._parts.throttle.held_s(entry.key, self._parts.clock.monotonic())
 
-    async def _fetch(self, work: _Pass, pod: PodEntry) -> None:
-        # Nothing old is told while the look fails; and it may have gone between the event and the
-        # look, then its DELETED event is on its way.
-        work.pod, work.pod_is_owned = None, False
-        self._launches.looked(work.key)
-        fresh = await self._look(work, pod.key.name)
+    async def _fetch_state(self, pod: PodEntry) -> None:
+        # Nothing old is reported while the fetch fails; and the Pod may have gone between the event
+        # and the fetch, then its DELETED event is on its way.
+        self._pod, self._is_pod_owned = None, False
+        self._parts.throttle.looked(self.key)
+        fresh = await self._fetch_pod(pod.key, Failure.POD_GET)
         if fresh is not None and fresh.uid == pod.uid:
-            work.pod, work.pod_is_owned = fresh, True
+            self._pod, self._is_pod_owned = fresh, True
 
-    async def _delete_pod(self, work: _Pass, pod: PodEntry) -> None:
-        """Delete the Pod; its latest state is worth a look, but its end does not wait for it."""
-        work.pod, work.pod_is_owned = pod, True
-        is_worth_a_look = _is_worth_a_look(pod)
+    async def _delete_pod(self, pod: PodEntry) -> None:
+        """Delete the Pod; its end does not wait for a fetch of its latest state, which follows."""
+        self._pod, self._is_pod_owned = pod, True
+        may_be_old = _may_be_old(pod)
         try:
             was_there = await self._act.delete_pod(pod)
-        except Conflict as error:
-            # The name has been taken by another Pod, which the watch may not show.
-            self.doubtful.add(pod.key)
-            raise StepError(Failure.POD_DELETE, error) from error
         except ControlPlaneError as error:
-            raise StepError(Failure.POD_DELETE, error) from error
+            if isinstance(error, Conflict):
+                # The name has been taken by another Pod, which the watch may not show.
+                self._parts.doubtful.add(pod.key)
+            raise ReconcileError.of(Failure.POD_DELETE, error) from error
         if not was_there:
-            work.pod, work.pod_is_owned = None, False
-        elif is_worth_a_look:
-            await self._fetch(work, pod)
+            self._pod, self._is_pod_owned = None, False
+        elif may_be_old:
+            await self._fetch_state(pod)
 
-    async def _clear_annotation(self, work: _Pass, *, wanted: bool = True) -> None:
-        if not wanted:
+    async def _clear_annotation(self, *, is_wanted: bool = True) -> None:
+        if not is_wanted:
             return
         patch = {"metadata": {"annotations": {names.POD_NAME_ANNOTATION: None}}}
         try:
-            await self._act.patch_sandbox(work.entry, patch)
+            await self._act.patch_sandbox(self.entry, patch)
         except ControlPlaneError as error:
-            raise StepError(Failure.POD_NAME_CLEAR, error) from error
-        if work.entry.pod_key != work.key:
+            raise ReconcileError.of(Failure.POD_NAME_CLEAR, error) from error
+        if self.entry.pod_key != self.key:
             # What was planned concerns the Pod that the annotation named; now another is expected.
-            work.repeat_in(0.0)
-        fresh = self._caches.sandboxes.get(work.key)
-        if fresh is not None and fresh.uid == work.entry.uid:
-            work.entry = fresh
+            self._repeat_in(0.0)
+        fresh = self._caches.sandboxes.get(self.key)
+        if fresh is not None and fresh.uid == self.entry.uid:
+            self.entry = fresh
 
-    async def _sync_pod(self, work: _Pass, pod: PodEntry, *, adopts: bool) -> None:
+    async def _sync_metadata(self, pod: PodEntry, *, adopts: bool) -> None:
         """Bring the Pod's metadata to the wanted state, taking ownership when it is adopted."""
-        metadata: dict[str, Any] = dict(self._metadata_patch(work, pod) or {})
+        metadata: dict[str, Any] = dict(self._missing_metadata(pod) or {})
         if adopts:
-            metadata = {
-                **metadata,
-                "ownerReferences": _references(work.entry, pod.others),
-            }
-        work.pod, work.pod_is_owned = pod, True
-        if not metadata:
-            return
-        if not adopts and self._is_deferred(work):
+            metadata["ownerReferences"] = self._references(pod.others)
+        self._pod, self._is_pod_owned = pod, True
+        if not metadata or (not adopts and self._is_deferred()):
             return
         try:
-            work.pod = await self._act.patch_pod(pod, {"metadata": metadata}, work.key)
+            made = await self._act.patch_pod(pod, {"metadata": metadata}, self.key)
         except ControlPlaneError as error:
             if adopts:
-                work.pod, work.pod_is_owned = None, False
-            raise StepError(Failure.POD_PATCH, error) from error
-        self._drift_since.pop(work.key, None)
-        if self._metadata_patch(work, work.pod):
-            # Somebody else wrote to it between the event that was planned for and this answer.
-            work.repeat_in(0.0)
+                self._pod, self._is_pod_owned = None, False
+            raise ReconcileError.of(Failure.POD_PATCH, error) from error
+        self._pod = made
+        self._parts.drift_since.pop(self.key, None)
+        if self._missing_metadata(made):
+            # Somebody else wrote to it between the event that was planned for and this response.
+            self._repeat_in(0.0)
 
-    @staticmethod
-    def _metadata_patch(work: _Pass, pod: PodEntry) -> dict[str, Any] | None:
-        """Return what is missing in the metadata of a Pod."""
-        assert work.entry.view is not None
+    def _missing_metadata(self, pod: PodEntry) -> dict[str, Any] | None:
         return metadata_patch(
-            sandbox_meta(work.entry),
-            work.entry.view.template_metadata,
+            sandbox_meta(self.entry),
+            self._view.template_metadata,
             ObjectMeta(
                 name=pod.key.name,
                 namespace=pod.key.namespace,
@@ -500,40 +462,38 @@ class Children:
             ),
         )
 
-    def _is_deferred(self, work: _Pass) -> bool:
+    def _is_deferred(self) -> bool:
         """Tell whether a drift of the Pod's metadata may wait longer (spec, 3.12)."""
-        if self._write_behind_s <= 0:
-            return False
-        now = self._clock.monotonic()
-        since = self._drift_since.setdefault(work.key, now)
-        left_s = since + self._write_behind_s - now
+        now, parts = self._parts.clock.monotonic(), self._parts
+        since = parts.drift_since.setdefault(self.key, now) if parts.write_behind_s > 0 else now
+        left_s = since + min(parts.write_behind_s, _LONGEST_DEFERRAL_S) - now
         if left_s <= 0:
             return False
-        work.repeat_in(left_s)
+        self._repeat_in(left_s)
         return True
 
-    async def _service(self, work: _Pass) -> None:
-        before = self._caches.services.get(work.key)
-        work.service_exists = await self._services.run(work.entry)
-        after = self._caches.services.get(work.key)
-        if after is not before and not self._services.is_as_wanted(work.entry):
-            # Somebody else wrote to it between the event that was planned for and our answer.
-            work.repeat_in(0.0)
+    # -- the Service -----------------------------------------------------------------------------
+
+    async def _sync_service(self) -> None:
+        before = self._caches.services.get(self.key)
+        self._has_service = await sync_service(self.entry, before, self._act)
+        after = self._caches.services.get(self.key)
+        if after is not before and not is_as_wanted(self.entry, after):
+            # Somebody else wrote to it between the event that was planned for and the response.
+            self._repeat_in(0.0)
 
     # -- what to report --------------------------------------------------------------------------
 
-    def _observation(self, work: _Pass) -> Observation:
-        assert work.entry.view is not None
-        view = work.entry.view
+    def observation(self) -> Observation:
+        """Return what the status is to say of the children."""
         pod = None
-        if work.pod is not None:
-            state = work.pod.state if work.pod_is_owned else None
-            is_terminating = work.pod.is_terminating
-            pod = ObservedPod(is_owned=work.pod_is_owned, is_terminating=is_terminating)
+        if self._pod is not None:
+            pod = ObservedPod(is_owned=self._is_pod_owned, is_terminating=self._pod.is_terminating)
+            state = self._pod.state if self._is_pod_owned else None
             if state is not None:
                 pod = ObservedPod(
                     is_owned=True,
-                    is_terminating=is_terminating,
+                    is_terminating=self._pod.is_terminating,
                     phase=state.phase,
                     is_ready_condition_true=state.is_ready,
                     ips=state.ips,
@@ -541,20 +501,20 @@ class Children:
                     scheduled=state.scheduled,
                 )
         return Observation(
-            generation=work.entry.generation,
-            is_suspended=view.is_suspended,
+            generation=self.entry.generation,
+            is_suspended=self._view.is_suspended,
             pod=pod,
-            pod_error=work.pod_error,
-            multiple_pods=messages.multiple_pods(work.many_pods) if work.many_pods else None,
-            errors=tuple(work.errors),
-            invalid=work.invalid,
-            service_requested=view.service,
-            service_present=work.service_exists,
-            is_service_unknown=work.service_failed,
+            pod_error=self._pod_error,
+            multiple_pods=messages.multiple_pods(self.many_pods) if self.many_pods else None,
+            errors=tuple(self._errors),
+            invalid=self._invalid,
+            service_requested=self._view.service,
+            service_present=self._has_service,
+            is_service_unknown=self._is_service_unknown,
         )
 
 
-def _is_worth_a_look(pod: PodEntry) -> bool:
+def _may_be_old(pod: PodEntry) -> bool:
     """Tell whether an event has hinted at a state of the Pod other than the one remembered."""
     return pod.state is None or pod.is_stale
 
@@ -562,7 +522,7 @@ def _is_worth_a_look(pod: PodEntry) -> bool:
 def _was_seen_suspended(entry: SandboxEntry) -> bool:
     """Tell whether the published status already says that the Pod is gone, for this very spec.
 
-    A restart over suspended Sandboxes would otherwise look for each one's Pod again.
+    A restart over suspended Sandboxes would otherwise fetch each one's Pod again.
     """
     for condition in entry.status.conditions if entry.status is not None else ():
         if condition.type == names.SUSPENDED:
@@ -571,12 +531,3 @@ def _was_seen_suspended(entry: SandboxEntry) -> bool:
                 and condition.observedGeneration == entry.generation
             )
     return False
-
-
-def _references(entry: SandboxEntry, others: tuple[OwnerRow, ...]) -> list[dict[str, Any]]:
-    """Return the owner references of an adopted object: those it has, and the Sandbox's control."""
-    controller = controller_reference(
-        names.CORE_API_VERSION, names.SANDBOX_KIND, entry.key.name, entry.uid
-    )
-    held = [reference_of(other) for other in others]
-    return owner_references_body(with_controller_reference(held, controller))

@@ -8,15 +8,13 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.controllers.recording import Recorder
+from lean_sandbox.controllers.recording import ObjectEvents, Recorder
 from lean_sandbox.controllers.sandbox.act import Act, WatchCaches
-from lean_sandbox.controllers.sandbox.children import Children
+from lean_sandbox.controllers.sandbox.children import Parts
 from lean_sandbox.controllers.sandbox.handed import CreateResponses
-from lean_sandbox.controllers.sandbox.launch import StatusThrottle
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
-from lean_sandbox.controllers.sandbox.notes import Notes
-from lean_sandbox.controllers.sandbox.reconciler import Options, SandboxReconciler
-from lean_sandbox.controllers.sandbox.teardown import Teardown
+from lean_sandbox.controllers.sandbox.reconcile import SandboxReconciler
+from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
 from lean_sandbox.controllers.sandbox.wake import (
     Wake,
     owner_key,
@@ -64,7 +62,7 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SandboxController:
-    """Keeps Sandboxes as their specs say; see :mod:`.reconciler` for a pass."""
+    """Keeps Sandboxes as their specs say; see :mod:`.reconcile`."""
 
     def __init__(
         self,
@@ -89,7 +87,7 @@ class SandboxController:
         self.stand_back: StandBack[Key] | None = None
         #: Tells whether claims wait for members of a pool.
         self.is_awaited: Callable[[Key], bool] = lambda _pool: False
-        self._notes = Notes(recorder)
+        self._events = ObjectEvents(recorder, names.CORE_API_VERSION, names.SANDBOX_KIND)
         self.metrics = SandboxMetrics(clock)
         self._absent = KnownAbsent(_ABSENT_ENTRIES, _ABSENT_TTL_S, clock)
         self._handed = CreateResponses()
@@ -98,7 +96,7 @@ class SandboxController:
         )
         self.queue: WorkQueue[Key] = WorkQueue(clock)
         self.dispatcher: Workers[Key]
-        self._children: Children
+        self._parts: Parts
         self._reconciler: SandboxReconciler
 
     def connect(self, watch_caches: WatchCaches) -> None:
@@ -113,28 +111,21 @@ class SandboxController:
             self._handed,
             timeout_s=options.request_timeout_s,
         )
-        self._children = Children(
-            self._caches,
-            act,
-            self._absent,
-            self._notes,
-            self._launches,
+        self._parts = Parts(
+            caches=self._caches,
+            act=act,
+            absent=self._absent,
+            events=self._events,
+            throttle=self._launches,
             clock=self._clock,
             pvcs_ready=self._pvcs_ready,
             write_behind_s=options.write_behind_s,
             tracing=self._tracing,
         )
         self._reconciler = SandboxReconciler(
-            self._caches,
-            act,
-            self._children,
-            Teardown(self._caches, act, self._absent, self._children.doubtful),
-            self._notes,
-            self._launches,
-            clock=self._clock,
-            options=Options(cluster_domain=options.cluster_domain),
-            metrics=self.metrics,
-            tracing=self._tracing,
+            self._parts,
+            self.metrics,
+            cluster_domain=options.cluster_domain,
             on_gone=self._forget,
             on_status=self._status_written,
         )
@@ -263,7 +254,7 @@ class SandboxController:
             self._absent.remember("pods", key.namespace, key.name, Proof.SYNCED_WATCH)
         else:
             # Its end, forced; or only the end of its tracking label.
-            self._children.lost_sight_of_pod(key)
+            self._parts.doubtful.add(key)
         if not notice.initial:
             self._wake(pod_wakes(notice), notice)
 

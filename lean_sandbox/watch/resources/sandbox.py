@@ -78,7 +78,9 @@ class SandboxEntry(msgspec.Struct, gc=False):
     @property
     def pod_key(self) -> Key:
         """The key under which the Pod is expected: the Sandbox's own, or what it is told to be."""
-        return Key(self.key.namespace, self.pod_name) if self.pod_name else self.key
+        if self.pod_name is None or not names.is_object_name(self.pod_name):
+            return self.key
+        return Key(self.key.namespace, self.pod_name)
 
     @property
     def needs_look(self) -> bool:

@@ -1,0 +1,186 @@
+"""What to do about the Pod, a volume claim and the Service of a Sandbox (spec, 3.4 to 3.9).
+
+Pure functions: from what the cache and the fetches of this reconcile show to exactly one next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from lean_sandbox.controllers.ownership import may_adopt, ownership_of, reference_of
+from lean_sandbox.model import messages, names
+from lean_sandbox.model.meta import Ownership
+from lean_sandbox.model.service import adoption_refusal
+from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry
+
+T = TypeVar("T", PodEntry, PvcEntry, ServiceEntry)
+
+
+class Fetch(msgspec.Struct, frozen=True):
+    """Fetch the object and plan again: what is known of it may be old, or nothing is known."""
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """None is wanted, and there is none that is the Sandbox's.
+
+    In this and the other steps ``clears_annotation`` says that the pod-name annotation is wrong.
+    """
+
+    clears_annotation: bool = False
+
+
+class Create(msgspec.Struct, frozen=True):
+    """None exists and one is wanted."""
+
+    clears_annotation: bool = False
+
+
+class Keep(msgspec.Struct, Generic[T], frozen=True):
+    """The object is there and stays; only a suspended Sandbox keeps a Pod that it does not own."""
+
+    found: T
+    is_owned: bool = True
+    clears_annotation: bool = False
+
+
+class Adopt(msgspec.Struct, Generic[T], frozen=True):
+    """Nobody controls the object, and it carries the authorisation to be taken."""
+
+    found: T
+
+
+class Delete(msgspec.Struct, Generic[T], frozen=True):
+    """The object is the Sandbox's own, and none is wanted."""
+
+    found: T
+    clears_annotation: bool = False
+
+
+class Refuse(msgspec.Struct, frozen=True):
+    """The name is held by an object that must not be touched; the Ready condition shows why."""
+
+    text: str
+    clears_annotation: bool = False
+
+
+class ManyPods(msgspec.Struct, frozen=True):
+    """More than one Pod is controlled by the Sandbox: touch none."""
+
+    count: int
+
+
+_Step = Fetch | Nothing | Create | Keep[T] | Adopt[T] | Delete[T] | Refuse
+PodStep = _Step[PodEntry] | ManyPods
+PvcStep = Create | Keep[PvcEntry] | Adopt[PvcEntry] | Refuse
+ServiceStep = _Step[ServiceEntry]
+
+
+def _refusal(kind: str, found: T, entry: SandboxEntry) -> str | None:
+    """Return why an object that is not the Sandbox's is left alone, ``None`` if it is adopted."""
+    if found.owner is not None:
+        owner = reference_of(found.owner)
+        return messages.owned_by_other(kind, found.key.name, owner, entry.key.name)
+    if may_adopt(found.labels, names.name_hash(entry.key.name)):
+        return None
+    return messages.cannot_adopt(kind, found.key.name)
+
+
+def _is_own(found: T, entry: SandboxEntry) -> bool:
+    return ownership_of(found.owner, entry.uid) is Ownership.OWNED
+
+
+def plan_pod(
+    entry: SandboxEntry,
+    owned: Iterable[PodEntry],
+    named: PodEntry | None,
+    *,
+    is_absent: bool,
+    is_doubtful: bool,
+) -> PodStep:
+    """Decide the next step for the Pod.
+
+    ``owned`` are the Pods that the cache shows to be controlled by the Sandbox, ``named`` is the
+    Pod under the expected name as the cache or a fetch shows it. ``is_absent`` when it is known
+    that there is none of that name, ``is_doubtful`` when the watch lost sight of it without seeing
+    it end.
+    """
+    assert entry.view is not None
+    is_suspended = entry.view.is_suspended
+    expected = entry.pod_key
+    has_annotation = names.POD_NAME_ANNOTATION in (entry.annotations or {})
+    if named is None and is_doubtful and not is_absent:
+        # Another owned Pod does not answer the question: this one would make two.
+        return Fetch()
+    pods = {pod.key: pod for pod in owned}
+    if named is not None and _is_own(named, entry):
+        pods.setdefault(named.key, named)
+    if len(pods) > 1:
+        return ManyPods(len(pods))
+    pod, clears = named, False
+    if pods:
+        (pod,) = pods.values()
+        # Ownership wins over the annotation; its target is neither adopted nor touched.
+        clears = has_annotation and pod.key != expected
+    elif named is None:
+        if not is_absent and (is_suspended or expected != entry.key):
+            return Fetch()
+        # Running under its own name needs no fetch: the create itself shows what is there.
+        clears = has_annotation
+    if is_suspended:
+        return _plan_suspended(entry, pod, clears=clears, has_annotation=has_annotation)
+    if pod is None:
+        return Create(clears)
+    if _is_own(pod, entry):
+        return Keep(pod, clears_annotation=clears)
+    text = _refusal(messages.POD, pod, entry)
+    if text is None:
+        return Adopt(pod)
+    return Refuse(text, clears_annotation=has_annotation and pod.owner is not None)
+
+
+def _plan_suspended(
+    entry: SandboxEntry, pod: PodEntry | None, *, clears: bool, has_annotation: bool
+) -> PodStep:
+    if pod is None:
+        return Nothing(clears_annotation=has_annotation)
+    if not _is_own(pod, entry):
+        return Keep(pod, is_owned=False, clears_annotation=has_annotation)
+    if pod.is_terminating:
+        return Keep(pod, clears_annotation=clears)
+    return Delete(pod, clears_annotation=clears)
+
+
+def plan_pvc(entry: SandboxEntry, pvc: PvcEntry | None) -> PvcStep:
+    """Decide the next step for one volume claim."""
+    if pvc is None:
+        return Create()
+    if _is_own(pvc, entry):
+        return Keep(pvc)
+    text = _refusal(messages.PVC, pvc, entry)
+    return Adopt(pvc) if text is None else Refuse(text)
+
+
+def plan_service(entry: SandboxEntry, service: ServiceEntry | None) -> ServiceStep:
+    """Decide the next step for the headless Service; ``spec.service`` may be absent."""
+    assert entry.view is not None
+    wanted = entry.view.service
+    if service is None:
+        return Create() if wanted else Nothing()
+    is_known = service.spec is not None and not service.is_stale
+    if _is_own(service, entry):
+        if wanted is False:
+            return Delete(service)
+        return Keep(service) if is_known else Fetch()
+    if wanted is False or (wanted is None and service.owner is None):
+        return Nothing()
+    text = _refusal(messages.SERVICE, service, entry)
+    if text is not None:
+        return Refuse(text)
+    if not is_known:
+        return Fetch()
+    # The cached spec is enough to refuse; what is adopted is written back whole.
+    text = adoption_refusal(service.as_service(), names.name_hash(entry.key.name))
+    return Adopt(service) if text is None else Refuse(text)

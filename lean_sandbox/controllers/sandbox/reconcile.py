@@ -1,0 +1,353 @@
+"""Brings one Sandbox to the state its spec asks for (spec, section 3).
+
+A reconcile reads the caches, fetches a full object only where something relevant is not known, lets
+the pure plans decide, writes, and ends by writing the status if it differs. Requests: none when
+nothing is to be done; docs/design.md has the budget of each flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from lean_sandbox.controllers.ownership import ownership_of
+from lean_sandbox.controllers.sandbox.children import Children, OvertakenError, Parts
+from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
+from lean_sandbox.controllers.sandbox.throttle import is_news, is_on_the_way_up
+from lean_sandbox.kube.errors import ControlPlaneError, Invalid, said
+from lean_sandbox.kube.events import EventType
+from lean_sandbox.kube.terminating import ENDING_S
+from lean_sandbox.model import conditions, messages, names
+from lean_sandbox.model.conditions import find
+from lean_sandbox.model.messages import Failure
+from lean_sandbox.model.meta import Ownership
+from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView
+from lean_sandbox.model.times import has_come, time_left_s
+from lean_sandbox.runtime.failures import ReconcileError
+from lean_sandbox.runtime.workers import Result
+from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.store import Key
+
+log = structlog.get_logger("sandbox")
+
+OnStatus = Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None]
+
+# A reconcile for the expiry alone never comes sooner: expiry may be noticed up to this much late.
+_LEAST_EXPIRY_WAIT_S = 2.0
+# After a Sandbox was marked as expired, its teardown follows in a reconcile of its own.
+_MARKED_REQUEUE_S = 0.001
+_SUSPENDED_FOR_GOOD = frozenset({names.REASON_POD_TERMINATED, names.REASON_POD_NOT_OWNED})
+
+# Reason of the Ready condition -> (type, reason, action, note) of the Event that it leaves when it
+# appears; without a note that of the condition (changes, v1.0.4; spec, 3.13).
+_EVENTS: dict[str, tuple[EventType, str, str, str]] = {
+    names.REASON_DEPENDENCIES_READY: ("Normal", "SandboxReady", "Ready", "Sandbox is ready"),
+    names.REASON_SANDBOX_SUSPENDED: ("Normal", "SandboxSuspended", "Suspension", ""),
+    names.REASON_SANDBOX_EXPIRED: ("Normal", "SandboxExpired", "Expiry", ""),
+    names.REASON_POD_SUCCEEDED: ("Normal", "PodSucceeded", "PodCompletion", ""),
+    names.REASON_POD_FAILED: ("Warning", "PodFailed", "PodCompletion", ""),
+}
+
+
+class SandboxReconciler:
+    """Reconciles Sandboxes; ``on_status`` is called with each status that was published."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        metrics: SandboxMetrics,
+        *,
+        cluster_domain: str,
+        on_gone: Callable[[Key], None],
+        on_status: OnStatus,
+    ) -> None:
+        self._parts = parts
+        self._caches = parts.caches
+        self._act = parts.act
+        self._clock = parts.clock
+        self._metrics = metrics
+        self._cluster_domain = cluster_domain
+        self._on_gone = on_gone
+        self._on_status = on_status
+        # Sandboxes of which the server refuses any update, whatever it says, at this generation.
+        self._refused: dict[Key, tuple[str, int]] = {}
+
+    async def reconcile(self, key: Key, *, is_start: bool = False) -> Result:
+        """Reconcile one Sandbox.
+
+        ``is_start`` says that only a list has led to it, at the start or the periodic one: what the
+        status says was found is then believed, so that neither makes any request.
+        Raises ReconcileError or an error of the API tree when it has to be repeated.
+        """
+        entry = self._caches.sandboxes.get(key)
+        sandbox = None
+        was_unknown = entry is not None and entry.status is None
+        if entry is not None and not entry.is_deleting and entry.needs_look:
+            sandbox = await self._act.get_sandbox(key)
+            entry = self._caches.sandboxes.get(key) if sandbox is not None else None
+        if entry is None or entry.is_deleting:
+            # Children go by their owner references; nothing is written about an object on its way
+            # out.
+            self._forget(key)
+            return Result()
+        if entry.needs_look:
+            # A newer event has overtaken the response, and has this key reconciled again.
+            return Result()
+        if was_unknown and entry.status not in (None, EMPTY_STATUS):
+            # Somebody else wrote it: its event has told only that there is one.
+            assert entry.status is not None
+            self._on_status(entry, EMPTY_STATUS, entry.status)
+        tracing = self._parts.tracing
+        if tracing is None:
+            return await self._run(entry, sandbox, is_start=is_start)
+        parent = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION)
+        with tracing.span("ReconcileSandbox", _attributes(entry), parent):
+            carrier = tracing.carrier() if not parent else None
+            if carrier is not None:
+                patch = {"metadata": {"annotations": {names.TRACE_CONTEXT_ANNOTATION: carrier}}}
+                await self._act.patch_sandbox(entry, patch)
+            return await self._run(entry, sandbox, is_start=is_start)
+
+    async def _run(self, entry: SandboxEntry, sandbox: Sandbox | None, *, is_start: bool) -> Result:
+        assert entry.status is not None
+        old = entry.status
+        if entry.fault:
+            return await self._refuse(entry, old)
+        if self._is_expired(entry):
+            return await self._expire(entry, old)
+        self._metrics.looked(entry, old)
+        children = Children(self._parts, entry, sandbox, is_start=is_start)
+        try:
+            await children.run()
+        except OvertakenError:
+            return Result(requeue_after_s=0.0)
+        return await self._conclude(entry, old, children)
+
+    def _forget(self, key: Key) -> None:
+        self._parts.forget(key)
+        self._metrics.forget(key)
+        self._refused.pop(key, None)
+        self._on_gone(key)
+
+    def due_in_s(self, key: Key) -> float | None:
+        """Return when a Sandbox expires, in seconds: a backoff must not sleep through it."""
+        entry = self._caches.sandboxes.get(key)
+        if entry is None or entry.view is None:
+            return None
+        return self._remaining_s(entry)
+
+    def is_final(self, key: Key) -> bool:
+        """Tell whether nothing is to be expected of a Sandbox until somebody changes something."""
+        entry = self._caches.sandboxes.get(key)
+        if entry is None or entry.is_deleting:
+            return True
+        if entry.needs_look:
+            return False
+        assert entry.status is not None
+        status, view = entry.status, _view(entry)
+        if self._refused.get(key) == (entry.uid, entry.generation):
+            return True
+        ready = find(status.conditions, names.READY)
+        if ready is None or ready.observedGeneration != entry.generation:
+            return False
+        if ready.reason == names.REASON_INVALID_CONFIGURATION:
+            return True
+        if self._is_expired(entry):
+            cleared = conditions.expired_cleared(status, entry.generation, self._clock.now())
+            return (
+                conditions.is_marked_expired(status)
+                and view.shutdown_policy != names.SHUTDOWN_POLICY_DELETE
+                and conditions.status_patch(status, cleared) is None
+            )
+        if view.is_suspended:
+            suspended = find(status.conditions, names.SUSPENDED)
+            return suspended is not None and suspended.reason in _SUSPENDED_FOR_GOOD
+        if conditions.is_true(status.conditions, names.FINISHED):
+            return True
+        pods = self._caches.pods.owned_by(key.namespace, entry.uid)
+        return ready.status == names.TRUE and len(pods) == 1 and not pods[0].is_stale
+
+    async def _refuse(self, entry: SandboxEntry, old: SandboxStatus) -> Result:
+        """Say why the spec cannot be acted upon; only a change of it can help."""
+        refused = conditions.ready(
+            conditions.Observation(generation=entry.generation, invalid=entry.fault)
+        )
+        listed = conditions.upsert(old.conditions, refused, self._clock.now())
+        await self._write_status(entry, old, msgspec.structs.replace(old, conditions=listed))
+        return Result()
+
+    # -- expiry ----------------------------------------------------------------------------------
+
+    def _is_expired(self, entry: SandboxEntry) -> bool:
+        return has_come(_view(entry).shutdown_time, self._clock.now())
+
+    def _remaining_s(self, entry: SandboxEntry) -> float | None:
+        left_s = time_left_s(_view(entry).shutdown_time, self._clock.now())
+        return None if left_s is None else max(left_s, _LEAST_EXPIRY_WAIT_S)
+
+    async def _expire(self, entry: SandboxEntry, old: SandboxStatus) -> Result:
+        self._parts.throttle.settled(entry.key)
+        if not conditions.is_marked_expired(old):
+            if not old.selector:
+                # A selector is published with the first Pod: without one nothing shows whether
+                # there is a Pod that lacks the tracking label.
+                self._parts.doubtful.add(entry.pod_key)
+            marked = conditions.expired_mark(old, entry.generation, self._clock.now())
+            await self._write_status(entry, old, marked)
+            return Result(requeue_after_s=_MARKED_REQUEUE_S)
+        failures = [*await self._end_pod(entry), *await self._end_service(entry)]
+        if _view(entry).shutdown_policy == names.SHUTDOWN_POLICY_DELETE:
+            # The object goes whatever became of its children: they are collected with it.
+            await self._act.delete_sandbox(entry)
+            return Result()
+        if failures:
+            raise ReconcileError("\n".join(failures))
+        cleared = conditions.expired_cleared(old, entry.generation, self._clock.now())
+        await self._write_status(entry, old, cleared)
+        return Result()
+
+    async def _end_pod(self, entry: SandboxEntry) -> list[str]:
+        """Delete the Pod of an expired Sandbox if it is its own; return what failed (spec, 3.10).
+
+        At most one GET, where neither the watch nor an earlier response shows whether there is one,
+        and one DELETE.
+        """
+        key, doubtful = entry.pod_key, self._parts.doubtful
+        pod = self._caches.pods.get(key)
+        # A selector is published with the first Pod and cleared once it is gone: without one there
+        # is none.
+        may_exist = key in doubtful or (entry.status is not None and bool(entry.status.selector))
+        is_absent = self._parts.absent.is_absent("pods", key.namespace, key.name)
+        if pod is None and may_exist and not is_absent:
+            try:
+                pod = await self._act.get_pod(key, entry.key)
+            except ControlPlaneError as error:
+                return [messages.failed(Failure.EXPIRY_POD_GET, said(error))]
+            doubtful.discard(key)
+        if pod is None or pod.is_terminating:
+            return []
+        if ownership_of(pod.owner, entry.uid) is not Ownership.OWNED:
+            return []
+        try:
+            await self._act.delete_pod(pod)
+        except ControlPlaneError as error:
+            return [messages.failed(Failure.POD_DELETE, said(error))]
+        return []
+
+    async def _end_service(self, entry: SandboxEntry) -> list[str]:
+        """Delete the Service of an expired Sandbox if it is its own. At most one DELETE."""
+        service = self._caches.services.get(entry.key)
+        if service is None or ownership_of(service.owner, entry.uid) is not Ownership.OWNED:
+            return []
+        try:
+            await self._act.delete_service(service)
+        except ControlPlaneError as error:
+            return [messages.failed(Failure.SERVICE_DELETE, said(error))]
+        return []
+
+    # -- the end of a reconcile ------------------------------------------------------------------
+
+    async def _conclude(
+        self, entry: SandboxEntry, old: SandboxStatus, children: Children
+    ) -> Result:
+        now, throttle = self._clock.now(), self._parts.throttle
+        observation = children.observation()
+        new = conditions.next_status(
+            old,
+            observation,
+            now,
+            name=entry.key.name,
+            namespace=entry.key.namespace,
+            cluster_domain=self._cluster_domain,
+        )
+        requeues = [children.requeue_after_s, self._remaining_s(entry)]
+        is_expired = self._is_expired(entry)
+        if is_expired:
+            new = conditions.expired_mark(new, entry.generation, now)
+            requeues = [_MARKED_REQUEUE_S]
+        if children.is_namespace_terminating:
+            # Everything in it is about to go; a status would only add to the work (changes,
+            # v1.0.3).
+            return Result(requeue_after_s=ENDING_S)
+        if children.many_pods:
+            self._report_many_pods(entry, old, new)
+        wait_s = 0.0 if children.failures else self._may_wait_s(entry.key, old, new)
+        if wait_s > 0:
+            requeues.append(wait_s)
+        else:
+            await self._write_status(entry, old, new)
+            if not is_on_the_way_up(old, new):
+                throttle.settled(entry.key)
+            elif conditions.status_patch(old, new) is not None:
+                # Only what was published lengthens the next wait: neither a reconcile with nothing
+                # to report nor a write that failed, which is repeated after the backoff.
+                throttle.published(entry.key, self._clock.monotonic())
+        if children.failures or observation.invalid:
+            self._metrics.failed(entry)
+        if children.failures and not is_expired:
+            raise ReconcileError("; ".join(map(str, children.failures)), *children.failures)
+        due = [seconds for seconds in requeues if seconds is not None]
+        return Result(requeue_after_s=min(due) if due else None)
+
+    def _may_wait_s(self, key: Key, old: SandboxStatus, new: SandboxStatus) -> float:
+        if not is_on_the_way_up(old, new) or conditions.status_patch(old, new) is None:
+            return 0.0
+        now = self._clock.monotonic()
+        return self._parts.throttle.remaining_s(key, now, is_news=is_news(old, new))
+
+    async def _write_status(
+        self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus
+    ) -> None:
+        patch = conditions.status_patch(old, new)
+        if patch is None:
+            return
+        try:
+            await self._act.patch_status(entry, {"status": patch}, new)
+        except Invalid as error:
+            # An object that its own schema refuses to update, whatever the change: repeating the
+            # write cannot help until somebody changes the object (changes, v1.0.6).
+            log.warning("status_refused", key=str(entry.key), reason=error.message)
+            self._refused[entry.key] = (entry.uid, entry.generation)
+            return
+        self._report(entry, old, new)
+        self._metrics.status_written(entry, old, new)
+        fresh = self._caches.sandboxes.get(entry.key)
+        if fresh is not None and fresh.uid == entry.uid:
+            self._on_status(fresh, old, new)
+
+    def _report_many_pods(
+        self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus
+    ) -> None:
+        """Leave an Event, once, about more than one Pod that the Sandbox controls."""
+        ready, before = find(new.conditions, names.READY), find(old.conditions, names.READY)
+        was_known = before is not None and before.reason == names.REASON_MULTIPLE_PODS
+        if ready is not None and not was_known:
+            self._parts.events.emit(entry, "Warning", "MultiplePods", "Reconciling", ready.message)
+
+    def _report(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
+        """Leave an Event about what the published Ready reason has changed to."""
+        ready, before = find(new.conditions, names.READY), find(old.conditions, names.READY)
+        if ready is None or (before is not None and before.reason == ready.reason):
+            return
+        is_going = _view(entry).shutdown_policy == names.SHUTDOWN_POLICY_DELETE
+        if ready.reason == names.REASON_SANDBOX_EXPIRED and is_going:
+            return
+        if ready.reason in _EVENTS:
+            type_, reason, action, note = _EVENTS[ready.reason]
+            self._parts.events.emit(entry, type_, reason, action, note or ready.message)
+
+
+def _view(entry: SandboxEntry) -> SandboxView:
+    assert entry.view is not None
+    return entry.view
+
+
+def _attributes(entry: SandboxEntry) -> dict[str, str]:
+    """Return what the span of a reconcile says of its Sandbox (spec, 7.6)."""
+    attributes = {"sandbox.name": entry.key.name, "sandbox.namespace": entry.key.namespace}
+    created_by = (entry.labels or {}).get(names.CREATED_BY_LABEL)
+    if created_by is not None:
+        attributes[names.CREATED_BY_LABEL] = names.normalise_created_by(created_by)
+    return attributes
