@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from lean_sandbox.config.options import Settings, flag_of, shown_default
+from lean_sandbox.config.options import OPTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -20,8 +19,8 @@ def test_every_flag_stands_in_its_page_with_its_default_and_meaning() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     listed = dict(re.findall(r"^\| `(--[a-z-]+)` \| (.*) \|$", page, flags=re.MULTILINE))
     wanted = {
-        flag_of(option.name): f"{shown_default(option)} | {option.metadata['help']}"
-        for option in fields(Settings)
+        option.flag: f"{option.shown(option.default)} | {option.help}"
+        for option in OPTIONS.values()
     }
     assert listed == wanted
 

@@ -1,16 +1,21 @@
-"""Every option of the controller: its unit, default and consequence, in one place.
+"""The table of options: name, default, meaning, form, bound and scope of each, in one place.
 
-The command line, the environment, the config file, their help and docs/configuration.md are made
-from these fields. Names, defaults and meanings that the reference has too are the reference's.
+The command line, the environment, the config file, the ConfigMap, their help and
+docs/configuration.md are made from it. What the reference has too has the same name, default and
+meaning.
 """
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, field, fields
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from lean_sandbox.config.checks import check
-from lean_sandbox.config.values import (
+import msgspec
+
+from lean_sandbox.config.forms import (
     BOOLEAN,
     DOMAINS,
     DURATION,
@@ -24,56 +29,148 @@ from lean_sandbox.config.values import (
     Form,
     choice,
 )
+from lean_sandbox.kube.errors import ConfigError
+
+Bound = Callable[[Any], str]
+_OBJECT_NAME = re.compile(
+    r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII
+)
+_LONGEST_NAME = 253
+_MANY_WORKERS = 1000
+
+
+def _positive(value: float) -> str:
+    return "" if value > 0 else "must be greater than 0"
+
+
+def _not_negative(value: float) -> str:
+    return "" if 0 <= value < math.inf else "must be 0 or more"
+
+
+def _not_nan(value: float) -> str:
+    return "must be a number, negative for no limit" if math.isnan(value) else ""
+
+
+def _name_of_object(value: str) -> str:
+    if not value or (len(value) <= _LONGEST_NAME and _OBJECT_NAME.fullmatch(value)):
+        return ""
+    return "must be the name of an object: lower-case letters, digits, - and . between them"
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One option: its name among the settings, and what its declaration says.
+
+    ``bound`` says what is wrong with a value of the right form. ``is_own``: the option makes one
+    process what it is, so the ConfigMap of all controllers cannot set it. ``topic`` begins a
+    section of the help.
+    """
+
+    name: str
+    default: Any
+    help: str
+    form: Form
+    metavar: str
+    unit: str
+    bound: Bound | None
+    is_own: bool
+    topic: str
+
+    @property
+    def flag(self) -> str:
+        """Return the flag with its dashes."""
+        return flag_of(self.name)
+
+    def shown(self, value: Any) -> str:
+        """Return a value as people are shown it."""
+        return "automatic" if value is None else self.form.write(value) or "none"
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of a setting."""
+    return "--" + name.replace("_", "-")
 
 
 def _option(
-    default: Any, help_text: str, form: Form = TEXT, *, unit: str = "", metavar: str = ""
+    default: Any,
+    meaning: str,
+    form: Form = TEXT,
+    *,
+    unit: str = "",
+    metavar: str = "",
+    bound: Bound | None = None,
+    own: bool = False,
+    topic: str = "",
 ) -> Any:
-    metadata = {"help": help_text, "form": form, "unit": unit, "metavar": metavar or form.metavar}
+    metadata = {"help": meaning, "form": form, "metavar": metavar or form.metavar, "unit": unit}
+    metadata |= {"bound": bound, "is_own": own, "topic": topic}
     return field(default=default, metadata=metadata)
+
+
+def _switch(meaning: str, *, default: bool = False, own: bool = False, topic: str = "") -> Any:
+    return _option(default, meaning, BOOLEAN, own=own, topic=topic)
+
+
+def _workers(default: int, meaning: str, unit: str, bound: Bound | None = _positive) -> Any:
+    return _option(default, meaning, INTEGER, unit=unit, bound=bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the controller is told from outside. Durations are in seconds."""
+    """The values of all options for one controller. Durations are in seconds."""
 
     kubeconfig: str = _option(
         "",
         "kubeconfig file; empty: KUBECONFIG, then the Pod's service account, then ~/.kube/config",
         metavar="FILE",
+        own=True,
+        topic="API server",
     )
-    context: str = _option("", "context of the kubeconfig; empty: its current one", metavar="NAME")
+    context: str = _option(
+        "", "context of the kubeconfig; empty: its current one", metavar="NAME", own=True
+    )
     max_requests_in_flight: int = _option(
         16,
         "requests in flight to the API server; more than about 16 only queue there",
         INTEGER,
         unit="requests",
+        bound=_positive,
     )
     kube_api_qps: float = _option(
-        -1.0, "requests a second at most; negative: no limit", NUMBER, unit="requests/s"
+        -1.0,
+        "requests a second at most; negative: no limit",
+        NUMBER,
+        unit="requests/s",
+        bound=_not_nan,
     )
     kube_api_burst: int = _option(
-        10, "requests above the rate before it holds", INTEGER, unit="requests"
+        10, "requests above the rate before it holds", INTEGER, unit="requests", bound=_positive
     )
     request_timeout: float = _option(
-        15.0, "deadline of one request; one that takes longer is given up and retried", DURATION
+        15.0,
+        "deadline of one request; one that takes longer is given up and retried",
+        DURATION,
+        bound=_positive,
     )
     namespaces: tuple[str, ...] = _option(
         (),
         "comma separated namespaces to watch; empty: all. Fewer namespaces need only Roles",
         NAMESPACES,
+        own=True,
+        topic="what is watched, and how",
     )
     exclude_namespaces: tuple[str, ...] = _option(
         (),
         "comma separated namespaces to leave alone; the server does not send what is in them, and"
         " what was begun there stays as it is",
         NAMESPACES,
+        own=True,
     )
     sandbox_label_selector: str = _option(
         "",
         "serve only Sandboxes with these labels (a=b,c in (d,e),!f); one that loses them is"
         " forgotten and nothing of it is deleted. Not with --extensions",
         LABEL_SELECTOR,
+        own=True,
     )
     shard: str = _option(
         "",
@@ -81,17 +178,14 @@ class Settings:
         " in 0/2; an INDEX counts modulo COUNT. The server still sends what is in the others, which"
         " is dropped; empty: all namespaces",
         SHARD,
+        own=True,
     )
     page_size: int = _option(
         250,
         "objects a list page at most; large objects come in pages of about 2 MiB",
         INTEGER,
         unit="objects",
-    )
-    streams_initial_list: bool = _option(
-        default=False,
-        help_text="ask for the initial list as a stream; falls back to pages",
-        form=BOOLEAN,
+        bound=_positive,
     )
     watch_representation: str = _option(
         "cells",
@@ -99,70 +193,63 @@ class Settings:
         " full; the next is used where a server refuses",
         choice("cells", "table", "metadata", "full", metavar="FORM"),
     )
-    cache_label_selectors: bool = _option(
-        default=False,
-        help_text="watch only Services with the tracking label (Pods are always watched so);"
-        " Services without it are then seen only when a create collides with them",
-        form=BOOLEAN,
+    cache_label_selectors: bool = _switch(
+        "watch only Services with the tracking label (Pods are always watched so);"
+        " Services without it are then seen only when a create collides with them"
     )
-    cluster_domain: str = _option("cluster.local", "suffix of status.serviceFQDN", metavar="DOMAIN")
-    sandbox_concurrent_workers: int = _option(
-        100, "Sandboxes reconciled at the same time", INTEGER, unit="Sandboxes"
+    cluster_domain: str = _option(
+        "cluster.local", "suffix of status.serviceFQDN", metavar="DOMAIN", topic="Sandboxes"
+    )
+    sandbox_concurrent_workers: int = _workers(
+        100, "Sandboxes reconciled at the same time", "Sandboxes"
     )
     sandbox_status_window: float = _option(
         2.0,
         "how long a starting Sandbox may go without a status before an unready one is written; a"
         " launch within it costs one status write, a longer one two",
         DURATION,
+        bound=_not_negative,
     )
     sandbox_status_step_window: float = _option(
         30.0,
         "how long a further unready step waits once one was published, doubling; readiness, errors"
         " and scheduling failures never wait for it",
         DURATION,
+        bound=_not_negative,
     )
     sandbox_write_behind_window: float = _option(
         0.0,
         "delay of metadata patches on a Sandbox's own Pod, at most 1s; 0: at once",
         DURATION,
+        bound=_not_negative,
     )
-    disable_sandbox_events: bool = _option(
-        default=False, help_text="write no Events about Sandboxes", form=BOOLEAN
+    disable_sandbox_events: bool = _switch("write no Events about Sandboxes")
+    extensions: bool = _switch(
+        "also serve SandboxClaims, SandboxTemplates and SandboxWarmPools",
+        own=True,
+        topic="claims, templates and pools",
     )
-    reconcile_deadline: float = _option(
-        60.0, "one pass over an object is given up and retried after this", DURATION
-    )
-    shutdown_grace: float = _option(
-        20.0, "how long running passes may finish after SIGTERM", DURATION
-    )
-    extensions: bool = _option(
-        default=False,
-        help_text="also serve SandboxClaims, SandboxTemplates and SandboxWarmPools",
-        form=BOOLEAN,
-    )
-    sandbox_claim_concurrent_workers: int = _option(
-        50, "claims served at the same time", INTEGER, unit="claims"
-    )
+    sandbox_claim_concurrent_workers: int = _workers(50, "claims served at the same time", "claims")
     sandbox_claim_warm_candidate_grace_period: float = _option(
         2.0,
         "how long a new claim waits for members of its pool that are on their way up, before it is"
         " given a Sandbox of its own; 0: not at all",
         DURATION,
+        bound=_not_negative,
     )
-    sandbox_warm_pool_concurrent_workers: int = _option(
-        1,
-        "pools looked at at the same time; one pool is always served by one",
-        INTEGER,
-        unit="pools",
+    sandbox_warm_pool_concurrent_workers: int = _workers(
+        1, "pools looked at at the same time; one pool is always served by one", "pools"
     )
-    sandbox_template_concurrent_workers: int = _option(
-        1, "templates looked at at the same time", INTEGER, unit="templates"
+    # The reference checks the workers of every kind but this.
+    sandbox_template_concurrent_workers: int = _workers(
+        1, "templates looked at at the same time", "templates", bound=None
     )
     sandbox_warm_pool_max_batch_size: int = _option(
         300,
         "members created or deleted in one pass over a pool at most",
         INTEGER,
         unit="members",
+        bound=_positive,
     )
     sandbox_warm_pool_replenish_delay: float = _option(
         0.0,
@@ -174,23 +261,24 @@ class Settings:
         "members created a second in each pool at most; 0: no limit",
         NUMBER,
         unit="members/s",
+        bound=_not_negative,
     )
     sandbox_warm_pool_readiness_grace_period: float = _option(
         300.0,
         "a member that is not ready for so long is replaced, unless it waits for a place",
         DURATION,
+        bound=_positive,
     )
     sandbox_warm_pool_unschedulable_recheck_interval: float = _option(
-        60.0, "how often a pool looks at members that wait for a place", DURATION
+        60.0,
+        "how often a pool looks at members that wait for a place",
+        DURATION,
+        bound=_positive,
     )
-    enable_warm_pool_eviction: bool = _option(
-        default=True, help_text="mark members as safe to evict", form=BOOLEAN
-    )
-    disable_claim_events: bool = _option(
-        default=False, help_text="write no Events about claims", form=BOOLEAN
-    )
-    disable_claim_observability_annotations: bool = _option(
-        default=False, help_text="do not write when a claim was first observed", form=BOOLEAN
+    enable_warm_pool_eviction: bool = _switch("mark members as safe to evict", default=True)
+    disable_claim_events: bool = _switch("write no Events about claims")
+    disable_claim_observability_annotations: bool = _switch(
+        "do not write when a claim was first observed"
     )
     allowed_label_domains: tuple[str, ...] = _option(
         ("sandbox.users.io",),
@@ -203,86 +291,89 @@ class Settings:
         "namespace of the ConfigMap agent-sandbox-config, whose keys are flags; empty: that of the"
         " Pod, and outside a cluster none is read",
         metavar="NAMESPACE",
+        own=True,
     )
     leader_elect: bool | None = _option(
-        default=None,
-        help_text="work only while holding the Lease that replicas contend for; automatic: with"
+        None,
+        "work only while holding the Lease that replicas contend for; automatic: with"
         " the credential of a Pod's service account yes, with a kubeconfig no",
-        form=BOOLEAN,
+        BOOLEAN,
+        own=True,
+        topic="replicas",
     )
     leader_election_namespace: str = _option(
         "",
         "namespace of the Lease; empty: that of the Pod, and outside a cluster it must be named",
         metavar="NAMESPACE",
+        own=True,
     )
-    allow_second_controller: bool = _option(
-        default=False,
-        help_text="run although a controller works in the cluster already; without this, and"
+    allow_second_controller: bool = _switch(
+        "run although a controller works in the cluster already; without this, and"
         " without an election, a run from outside of the cluster looks for its Lease and its"
         " Deployment first and refuses",
-        form=BOOLEAN,
+        own=True,
     )
     leader_election_lease: str = _option(
         "",
         "name of the Lease; each shard needs another. Empty: a3317529.agent-sandbox.x-k8s.io, so"
         " that the reference never works at the same time, and with --shard one for each of them",
         metavar="NAME",
+        bound=_name_of_object,
+        own=True,
     )
     metrics_bind_address: str = _option(
         ":8080",
         "where /metrics is served, host:port; no host: every address, port 0: a free one; 0: not"
         " at all. Outside of a Pod the default is 127.0.0.1:8080",
         metavar="ADDRESS",
+        own=True,
+        topic="metrics, health, profiles and traces",
     )
     health_probe_bind_address: str = _option(
         ":8081",
         "where /healthz and /readyz are served; empty or 0: not at all, and probes fail. Outside"
         " of a Pod the default is 127.0.0.1:8081",
         metavar="ADDRESS",
+        own=True,
     )
-    metrics_secure_serving: bool = _option(
-        default=False,
-        help_text="serve metrics over TLS only, with the certificate of --metrics-cert-dir",
-        form=BOOLEAN,
+    metrics_secure_serving: bool = _switch(
+        "serve metrics over TLS only, with the certificate of --metrics-cert-dir", own=True
     )
     metrics_cert_dir: str = _option(
         "",
         "folder of tls.crt and tls.key for --metrics-secure-serving; read again when they change",
         metavar="DIR",
+        own=True,
     )
     tls_min_version: str = _option(
         "",
         "oldest TLS version of the metrics listener: VersionTLS10 to VersionTLS13; empty:"
         " VersionTLS12",
         metavar="VERSION",
+        own=True,
     )
     tls_cipher_suites: tuple[str, ...] = _option(
         (),
         "comma separated cipher suites of the metrics listener, by their IANA names; empty: those"
         " of OpenSSL. Those of TLS 1.3 cannot be chosen",
         NAMES,
+        own=True,
     )
-    enable_rest_client_metrics: bool = _option(
-        default=False,
-        help_text="also measure how long requests to the API server take, by method",
-        form=BOOLEAN,
+    enable_rest_client_metrics: bool = _switch(
+        "also measure how long requests to the API server take, by method"
     )
-    enable_pprof: bool = _option(
-        default=False,
-        help_text="serve a CPU profile, as folded stacks, on /debug/pprof/profile of the metrics"
+    enable_pprof: bool = _switch(
+        "serve a CPU profile, as folded stacks, on /debug/pprof/profile of the metrics"
         " listener, to anyone who can reach it",
-        form=BOOLEAN,
+        own=True,
     )
-    enable_pprof_debug: bool = _option(
-        default=False,
-        help_text="serve heap, goroutine (tasks) and cmdline on /debug/pprof/ as well",
-        form=BOOLEAN,
+    enable_pprof_debug: bool = _switch(
+        "serve heap, goroutine (tasks) and cmdline on /debug/pprof/ as well", own=True
     )
-    enable_tracing: bool = _option(
-        default=False,
-        help_text="send a span of each pass over a Sandbox to where OTEL_EXPORTER_OTLP_ENDPOINT"
+    enable_tracing: bool = _switch(
+        "send a span of each pass over a Sandbox to where OTEL_EXPORTER_OTLP_ENDPOINT"
         " says, and leave its context on the Sandbox; needs the extra `tracing`",
-        form=BOOLEAN,
+        own=True,
     )
     trace_entries: int = _option(
         0,
@@ -291,11 +382,14 @@ class Settings:
         " reach it; 0: none are kept",
         INTEGER,
         unit="entries",
+        bound=_not_negative,
+        own=True,
     )
     log_level: str = _option(
         "info",
         "debug, info, warning or error; lines below it are not written",
         choice("debug", "info", "warning", "error", metavar="LEVEL"),
+        topic="log",
     )
     log_format: str = _option(
         "auto",
@@ -304,50 +398,159 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, naming the flag and what would."""
-        check(self)
+        """Refuse values that cannot work, naming every flag concerned."""
+        for option in OPTIONS.values():
+            value = getattr(self, option.name)
+            wrong = option.bound(value) if option.bound is not None else ""
+            if option.form.words and value not in option.form.words:
+                wrong = f"must be one of {', '.join(option.form.words)}"
+            if wrong:
+                raise ConfigError(f"{option.flag} {wrong}, not {option.form.write(value)!r}")
+        _check_together(self)
 
 
-# By the name of its first option: the topics in the order of the fields.
-TOPICS = {
-    "kubeconfig": "API server",
-    "namespaces": "what is watched, and how",
-    "cluster_domain": "Sandboxes",
-    "extensions": "claims, templates and pools",
-    "leader_elect": "replicas",
-    "metrics_bind_address": "metrics, health, profiles and traces",
-    "log_level": "log",
+OPTIONS = {
+    option.name.replace("_", "-"): Option(
+        name=option.name, default=option.default, **option.metadata
+    )
+    for option in fields(Settings)
+}
+"""Every option by its flag without dashes, in the order of the help."""
+
+
+def _check_together(settings: Settings) -> None:
+    both = sorted(set(settings.namespaces) & set(settings.exclude_namespaces))
+    if both:
+        raise ConfigError(
+            f"{', '.join(both)} cannot be both in --namespaces and in --exclude-namespaces",
+            way_out="take it out of one of them",
+        )
+    if settings.shard and settings.namespaces:
+        raise ConfigError(
+            "--shard cannot go with --namespaces: one divides all namespaces, the other names its"
+            " own",
+            way_out="give one of the two; --exclude-namespaces goes with --shard",
+        )
+    if settings.sandbox_label_selector and settings.extensions:
+        raise ConfigError(
+            "--sandbox-label-selector cannot go with --extensions: claims and pools would not see"
+            " the Sandboxes they make",
+            way_out="divide the work by --namespaces instead, or serve claims in another process",
+        )
+    if settings.metrics_secure_serving and not settings.metrics_cert_dir:
+        raise ConfigError("--metrics-secure-serving needs --metrics-cert-dir")
+
+
+def doubts(settings: Settings) -> dict[str, str]:
+    """Return what would work but is probably not meant: why, by flag."""
+    found = {}
+    workers = (
+        settings.sandbox_concurrent_workers
+        + settings.sandbox_claim_concurrent_workers
+        + settings.sandbox_warm_pool_concurrent_workers
+        + settings.sandbox_template_concurrent_workers
+    )
+    if workers > _MANY_WORKERS:
+        found["--sandbox-concurrent-workers"] = (
+            f"{workers} workers in all: more than {_MANY_WORKERS} mostly wait for the API server"
+        )
+    if settings.kube_api_qps > 0 and workers > settings.kube_api_burst:
+        found["--kube-api-burst"] = (
+            f"{workers} workers in all share a burst of {settings.kube_api_burst}: they will wait"
+            " for the rate"
+        )
+    return found
+
+
+# -- flags of the reference that have no setting here ----------------------------------------------
+#
+# Source: its command line of v1.0.8, to which no release up to v1.0.12 is known to add. What v1.0.0
+# removed, it refuses as unknown, and so does this.
+
+
+class Foreign(msgspec.Struct, frozen=True):
+    """A flag of the reference: its form, what help says of it, and the settings it stands for.
+
+    Without ``settings`` it has no effect. Where ``is_default``, it only changes what holds when no
+    source names the settings.
+    """
+
+    form: Form
+    help: str
+    settings: Callable[[Any], Mapping[str, Any]] | None = None
+    is_default: bool = False
+    bound: Bound | None = None
+
+
+_LEVELS = {"debug": "debug", "info": "info", "error": "error", "panic": "error"}
+
+
+def _zap_level(text: str) -> str:
+    known = _LEVELS.get(text.lower())
+    if known is not None:
+        return known
+    try:
+        verbosity = INTEGER.parse(text)
+    except ValueError:
+        verbosity = 0
+    if verbosity <= 0:
+        raise ValueError("it is none of debug, info, error, panic, nor a verbosity above 0")
+    return "debug"
+
+
+TRANSLATED = {
+    "zap-log-level": Foreign(
+        Form("LEVEL", _zap_level),
+        "--log-level in the reference's words; a verbosity above 0 is debug, panic is error",
+        lambda level: {"log_level": level},
+    ),
+    "zap-encoder": Foreign(
+        choice("json", "console", metavar="FORMAT", is_case_ignored=True),
+        "--log-format in the reference's words",
+        lambda form: {"log_format": form},
+    ),
+    "zap-devel": Foreign(
+        BOOLEAN,
+        "console and debug where neither is chosen otherwise",
+        lambda on: {"log_format": "console", "log_level": "debug"} if on else {},
+        is_default=True,
+    ),
 }
 
+IDLE = {
+    "api-connections": Foreign(
+        INTEGER,
+        "every request in flight has a connection of its own: --max-requests-in-flight",
+        bound=_positive,
+    ),
+    "separate-watch-connection": Foreign(BOOLEAN, "every watch has a connection of its own"),
+    "pprof-block-profile-rate": Foreign(
+        INTEGER, "there is no block profile: nothing blocks a thread"
+    ),
+    "pprof-mutex-profile-fraction": Foreign(
+        INTEGER, "there is no mutex profile: one thread holds no lock"
+    ),
+    "zap-stacktrace-level": Foreign(
+        choice("info", "error", "panic", metavar="LEVEL", is_case_ignored=True),
+        "only failures of the program itself are logged with a trace, and always",
+    ),
+    "zap-time-encoding": Foreign(
+        choice(
+            *("epoch", "millis", "nano", "nanos", "iso8601", "rfc3339", "rfc3339nano"),
+            metavar="FORM",
+            is_case_ignored=True,
+        ),
+        "times in the log are always RFC 3339",
+    ),
+}
 
-def topics() -> dict[str, list[Field[Any]]]:
-    """Return the options by the topic under which help shows them."""
-    grouped: dict[str, list[Field[Any]]] = {}
-    topic = ""
-    for option in fields(Settings):
-        topic = TOPICS.get(option.name, topic)
-        grouped.setdefault(topic, []).append(option)
-    return grouped
+_WEBHOOK = ("cert-dir", "cert-name", "key-name", "namespace", "port", "service-name")
+REMOVED = dict.fromkeys(
+    ("enable-webhook", "manage-webhook-certs", *(f"webhook-{name}" for name in _WEBHOOK)),
+    "v1.0.0 removed it with the conversion webhook; leave it out",
+)
 
-
-def flag_of(name: str) -> str:
-    """Return the flag of a setting."""
-    return "--" + name.replace("_", "-")
-
-
-def form_of(option: Field[Any]) -> Form:
-    """Return how the values of a setting are read and written."""
-    form: Form = option.metadata["form"]
-    return form
-
-
-def shown(option: Field[Any], value: Any) -> str:
-    """Return a value of a setting as people are shown it."""
-    if value is None:
-        return "automatic"
-    return form_of(option).write(value) or "none"
-
-
-def shown_default(option: Field[Any]) -> str:
-    """Return the default of a setting as help and docs show it."""
-    return shown(option, option.default)
+TUNABLE = frozenset(
+    (*(name for name, option in OPTIONS.items() if not option.is_own), *TRANSLATED, *IDLE)
+)
+"""What the ConfigMap of all controllers may set."""

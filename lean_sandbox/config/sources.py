@@ -9,36 +9,48 @@ underscores, and by its key in the file or the ConfigMap.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.config.checks import doubts
-from lean_sandbox.config.flags import Scanned, UsageError, scan
-from lean_sandbox.config.options import Settings
-from lean_sandbox.config.reference import IDLE, REMOVED, TRANSLATED
-from lean_sandbox.config.values import BOOLEAN, Form
+from lean_sandbox.config.forms import BOOLEAN, Form
+from lean_sandbox.config.options import (
+    IDLE,
+    OPTIONS,
+    REMOVED,
+    TRANSLATED,
+    TUNABLE,
+    Settings,
+    doubts,
+    flag_of,
+)
 from lean_sandbox.kube.errors import ConfigError
 
-if TYPE_CHECKING:
-    from lean_sandbox.config.configmap import ConfigMap
-
-PREFIX = "LEAN_SANDBOX_"
-CONFIG = "config"
+PREFIX: Final = "LEAN_SANDBOX_"
+CONFIG: Final = "config"
+CONFIG_MAP: Final = "agent-sandbox-config"
 # Where the reference's manifests mount their optional ConfigMap (spec of claims, 1.3).
-MOUNTED_DOMAINS = Path("/etc/sandbox-config/allowed-label-domains")
+MOUNTED_DOMAINS: Final = Path("/etc/sandbox-config/allowed-label-domains")
 
-_OPTIONS = {option.name.replace("_", "-"): option for option in fields(Settings)}
-_NAMES = (*_OPTIONS, *TRANSLATED, *IDLE)
+_FORMS: Final[Mapping[str, Form]] = {
+    name: option.form for name, option in (OPTIONS | TRANSLATED | IDLE).items()
+}
 # Kubernetes sets these in every Pod for a Service of our name; they are nobody's settings.
 _SERVICE_LINK = re.compile(
     r"\w*_SERVICE_HOST|\w*_SERVICE_PORT(_\w+)?|\w*_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
 )
 _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://.+")
+
+
+class UsageError(ConfigError):
+    """A command line that cannot be understood."""
+
+
+class HelpWanted(Exception):  # noqa: N818 -- a wish, not an error
+    """``-h`` or ``--help`` was given."""
 
 
 class Origin(StrEnum):
@@ -61,7 +73,31 @@ class Place(msgspec.Struct, frozen=True):
         return f"{self.origin} {self.name}".rstrip()
 
 
-DEFAULT = Place(Origin.DEFAULT)
+class Given(msgspec.Struct, frozen=True):
+    """A flag, without its dashes, as a source gives it; of a boolean without a value, ``true``."""
+
+    name: str
+    text: str
+    place: Place
+
+
+class Scanned(msgspec.Struct, frozen=True):
+    """A command line taken apart: its flags in their order, and what follows the last of them."""
+
+    flags: tuple[Given, ...]
+    rest: tuple[str, ...]
+
+    def last(self, *names: str) -> str | None:
+        """Return the value of the last flag of one of these names, None without any."""
+        texts = [flag.text for flag in self.flags if flag.name in names]
+        return texts[-1] if texts else None
+
+
+class ConfigMap(msgspec.Struct, frozen=True):
+    """The ConfigMap of all controllers as it was read: its name in words, its values by flag."""
+
+    name: str
+    values: Mapping[str, str]
 
 
 class Remark(msgspec.Struct, frozen=True):
@@ -81,15 +117,7 @@ class Effective(msgspec.Struct, frozen=True):
 
     def place(self, name: str) -> Place:
         """Return where the value of a setting came from."""
-        return self.places.get(name, DEFAULT)
-
-
-class _Given(msgspec.Struct, frozen=True):
-    """An option as a source names it."""
-
-    name: str
-    text: str
-    place: Place
+        return self.places.get(name, Place(Origin.DEFAULT))
 
 
 def variable_of(flag: str) -> str:
@@ -97,20 +125,48 @@ def variable_of(flag: str) -> str:
     return PREFIX + flag.upper().replace("-", "_")
 
 
-def scan_flags(arguments: Sequence[str], extra: Mapping[str, Form]) -> Scanned:
-    """Take the command line of a controller apart; ``extra`` are the command's own flags.
+# -- the command line ------------------------------------------------------------------------------
 
-    Raises UsageError and HelpWanted as :func:`.settings_flags.scan` does.
+
+def scan(arguments: Sequence[str], extra: Mapping[str, Form]) -> Scanned:
+    """Take a command line apart by the rules of Go's flag package; ``extra`` are further flags.
+
+    ``-x`` and ``--x`` are the same; a value follows after ``=`` or as the next argument, but that
+    of a boolean only after ``=``; the first argument that is no flag, and ``--``, end the flags.
+    Ours on top: ``--no-x`` switches a boolean off. Raises UsageError for what is no flag,
+    HelpWanted when help is asked for before that.
     """
+    forms = {**_FORMS, **extra}
+    found: list[Given] = []
+    waiting = list(arguments)
+    while waiting and len(waiting[0]) > 1 and waiting[0].startswith("-"):
+        argument = waiting.pop(0)
+        if argument == "--":
+            break
+        name, equals, text = argument.removeprefix("-").removeprefix("-").partition("=")
+        if not name or name.startswith("-"):
+            raise UsageError(f"{argument} is no flag")
+        form = forms.get(name)
+        negated = name.removeprefix("no-")
+        if form is None and name in ("h", "help"):
+            raise HelpWanted
+        if form is None and name != negated and forms.get(negated) is BOOLEAN:
+            if equals:
+                raise UsageError(f"--{name} takes no value")
+            name, text = negated, "false"
+        elif form is None:
+            raise UsageError(f"--{name}: {_unknown(name)}", way_out=_way_out(name, "--{}".format))
+        elif not equals and form is BOOLEAN:
+            text = "true"
+        elif not equals:
+            if not waiting:
+                raise UsageError(f"--{name} needs a value")
+            text = waiting.pop(0)
+        found.append(Given(name, text, Place(Origin.FLAG, f"--{name}")))
+    return Scanned(tuple(found), tuple(waiting))
 
-    def is_boolean(name: str) -> bool | None:
-        form = extra.get(name) or _form(name)
-        return None if form is None else form is BOOLEAN
 
-    def unknown(name: str) -> UsageError:
-        return UsageError(f"--{name}: {_unknown(name)}", way_out=_way_out(name, "--{}".format))
-
-    return scan(arguments, is_boolean, unknown)
+# -- all sources together --------------------------------------------------------------------------
 
 
 def resolve(
@@ -123,7 +179,7 @@ def resolve(
 
     Raises UsageError for a command line that cannot be understood, ConfigError for everything else.
     """
-    scanned = scan_flags(arguments, {CONFIG: Form("FILE", str)})
+    scanned = scan(arguments, {CONFIG: Form("FILE", str)})
     return effective(scanned, environment, mounted_domains=mounted_domains)
 
 
@@ -136,88 +192,74 @@ def effective(
 ) -> Effective:
     """Return the settings for a command line that was taken apart; see :func:`resolve`.
 
-    ``config_map`` is what the server told; a key of it that sets nothing is remarked upon.
+    A key of the ConfigMap that sets nothing is remarked upon.
     """
-    flags = [
-        _Given(flag.name, flag.text, Place(Origin.FLAG, f"--{flag.name}"))
-        for flag in scanned.flags
-        if flag.name in _NAMES
-    ]
-    named = {flag.name: flag.text for flag in scanned.flags}
-    config = named.get(CONFIG, environment.get(variable_of(CONFIG), ""))
+    config = scanned.last(CONFIG)
+    if config is None:
+        config = environment.get(variable_of(CONFIG), "")
     tuned, strange = _in_config_map(config_map) if config_map is not None else ([], [])
-    merged = _Merged()
-    for layer in (tuned, _in_file(config), _in_environment(environment), flags):
-        merged.add(layer)
-    found = merged.effective(mounted_domains, scanned.rest)
-    return msgspec.structs.replace(found, remarks=(*found.remarks, *strange))
-
-
-class _Merged:
-    """The values of all sources, taken in from the weakest to the strongest."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, tuple[Any, _Given]] = {}
-        self._defaults: dict[str, tuple[Any, _Given]] = {}
-        self._idle: dict[str, Remark] = {}
-
-    def add(self, layer: Iterable[_Given]) -> None:
-        values: dict[str, tuple[Any, _Given]] = {}
-        for given in layer:
-            for name, value in self._settings_of(given).items():
-                before = values.get(name)
-                if before is not None and before[1].name != given.name and before[0] != value:
-                    raise ConfigError(
-                        f"--{before[1].name} and --{given.name} contradict each other",
-                        source=_sources(before[1].place, given.place),
-                        way_out="leave one of them out",
-                    )
-                values[name] = (value, given)
-        self._values |= values
-
-    def _settings_of(self, given: _Given) -> Mapping[str, Any]:
-        option = _OPTIONS.get(given.name)
-        if option is not None:
-            return {option.name: _parsed(given, option.metadata["form"])}
-        if (idle := IDLE.get(given.name)) is not None:
-            value = _parsed(given, idle.form)
-            place = "" if given.place.origin is Origin.FLAG else str(given.place)
-            if idle.least is not None and value < idle.least:
-                problem = f"--{given.name} must be at least {idle.least}, not {value}"
-                raise ConfigError(problem, source=place)
-            self._idle[given.name] = Remark(f"--{given.name}", place, idle.why)
-            return {}
-        translated = TRANSLATED[given.name]
-        values = translated.settings(_parsed(given, translated.form))
-        if translated.is_default:
-            self._defaults = {name: (value, given) for name, value in values.items()}
-            return {}
-        return values
-
-    def effective(self, mounted_domains: Path, rest: tuple[str, ...]) -> Effective:
-        chosen = self._defaults | self._values
-        values = {name: value for name, (value, _) in chosen.items()}
-        places = {name: given.place for name, (_, given) in chosen.items()}
-        if values.get("extensions") and "allowed_label_domains" not in values:
-            domains = _domains(mounted_domains)
-            if domains:
-                values["allowed_label_domains"] = domains
-                places["allowed_label_domains"] = Place(Origin.FILE, str(mounted_domains))
-        try:
-            settings = Settings(**values)
-        except ConfigError as error:
-            raise _placed(error, places) from error
-        remarks = list(self._idle.values())
-        remarks += [Remark(flag, "", why) for flag, why in doubts(settings).items()]
-        if rest:
-            why = "what follows the first argument that is no flag is not looked at"
-            remarks.append(Remark(" ".join(rest), "", why))
-        return Effective(settings, places, tuple(remarks))
-
-
-def _parsed(given: _Given, form: Form) -> Any:
+    flags = [flag for flag in scanned.flags if flag.name in _FORMS]
+    values: dict[str, tuple[Any, Given]] = {}
+    defaults: dict[str, tuple[Any, Given]] = {}
+    idle: dict[str, Remark] = {}
+    for source in (tuned, _in_file(config), _in_environment(environment), flags):
+        values |= _values_of(source, defaults, idle)
+    values = defaults | values
+    chosen = {name: value for name, (value, _) in values.items()}
+    places = {name: given.place for name, (_, given) in values.items()}
+    if chosen.get("extensions") and "allowed_label_domains" not in chosen:
+        domains = _domains(mounted_domains)
+        if domains:
+            chosen["allowed_label_domains"] = domains
+            places["allowed_label_domains"] = Place(Origin.FILE, str(mounted_domains))
     try:
-        return form.parse(given.text)
+        settings = Settings(**chosen)
+    except ConfigError as error:
+        raise _with_places(error, places) from error
+    remarks = [*idle.values(), *(Remark(flag, "", why) for flag, why in doubts(settings).items())]
+    if scanned.rest:
+        why = "what follows the first argument that is no flag is not looked at"
+        remarks.append(Remark(" ".join(scanned.rest), "", why))
+    return Effective(settings, places, (*remarks, *strange))
+
+
+def _values_of(
+    source: Sequence[Given], defaults: dict[str, tuple[Any, Given]], idle: dict[str, Remark]
+) -> dict[str, tuple[Any, Given]]:
+    """Return the settings of one source, and note defaults and flags without effect."""
+    values: dict[str, tuple[Any, Given]] = {}
+    for given in source:
+        value = _parsed(given)
+        if (option := OPTIONS.get(given.name)) is not None:
+            meant: Mapping[str, Any] = {option.name: value}
+        elif (translated := TRANSLATED.get(given.name)) is not None and translated.settings:
+            meant = translated.settings(value)
+            if translated.is_default:
+                defaults.clear()
+                defaults.update((name, (default, given)) for name, default in meant.items())
+                continue
+        else:
+            flag = IDLE[given.name]
+            place = "" if given.place.origin is Origin.FLAG else str(given.place)
+            if flag.bound is not None and (wrong := flag.bound(value)):
+                raise ConfigError(f"--{given.name} {wrong}, not {value}", source=place)
+            idle[given.name] = Remark(f"--{given.name}", place, flag.help)
+            continue
+        for name, one in meant.items():
+            before, first = values.get(name, (one, given))
+            if before != one and first.name != given.name:
+                raise ConfigError(
+                    f"--{first.name} and --{given.name} contradict each other",
+                    source=f"{first.place}, {given.place}",
+                    way_out="leave one of them out",
+                )
+            values[name] = (one, given)
+    return values
+
+
+def _parsed(given: Given) -> Any:
+    try:
+        return _FORMS[given.name].parse(given.text)
     except ValueError as error:
         problem = f"{given.text!r} is not valid: {error}"
         if given.place.origin is Origin.FLAG:
@@ -226,30 +268,14 @@ def _parsed(given: _Given, form: Form) -> Any:
         raise ConfigError(problem, source=source, field=f"--{given.name}") from error
 
 
-def _placed(error: ConfigError, places: Mapping[str, Place]) -> ConfigError:
-    """Add to an error from where the flags that it names got their values."""
-    named = [
-        places[name.replace("-", "_")]
-        for name in dict.fromkeys(re.findall(r"--([a-z][a-z-]*[a-z])", error.problem))
-        if name.replace("-", "_") in places
-    ]
-    elsewhere = [place for place in named if place.origin is not Origin.FLAG]
-    return ConfigError(error.problem, source=_sources(*elsewhere), way_out=error.way_out)
-
-
-def _sources(*places: Place) -> str:
-    return ", ".join(str(place) for place in places)
-
-
-def _form(name: str) -> Form | None:
-    if (option := _OPTIONS.get(name)) is not None:
-        form: Form = option.metadata["form"]
-        return form
-    known = TRANSLATED.get(name) or IDLE.get(name)
-    return known.form if known is not None else None
-
-
-# -- names nobody knows ----------------------------------------------------------------------------
+def _with_places(error: ConfigError, places: Mapping[str, Place]) -> ConfigError:
+    """Add to an error where the flags that it names got their values, unless by a flag."""
+    source = ", ".join(
+        str(place)
+        for name, place in places.items()
+        if place.origin is not Origin.FLAG and re.search(rf"{flag_of(name)}\b(?!-)", error.problem)
+    )
+    return ConfigError(error.problem, source=source, way_out=error.way_out)
 
 
 def _unknown(name: str) -> str:
@@ -262,31 +288,28 @@ def _way_out(name: str, spelt: Callable[[str], str]) -> str:
         return ""
     import difflib  # noqa: PLC0415 -- for an error only
 
-    near = difflib.get_close_matches(name, (*_NAMES, CONFIG), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, (*_FORMS, CONFIG), n=1, cutoff=0.5)
     if near:
         return f"did you mean {spelt(near[0])}?"
     return "`lean-sandbox run --help` lists those there are"
 
 
-# -- environment -----------------------------------------------------------------------------------
+# -- environment, files and ConfigMap --------------------------------------------------------------
 
 
-def _in_environment(environment: Mapping[str, str]) -> list[_Given]:
-    names = {variable_of(name): name for name in _NAMES}
+def _in_environment(environment: Mapping[str, str]) -> list[Given]:
+    names = {variable_of(name): name for name in _FORMS}
     found = []
     for variable, text in environment.items():
         if not variable.startswith(PREFIX) or variable == variable_of(CONFIG):
             continue
-        name = names.get(variable)
-        if name is not None:
-            found.append(_Given(name, text, Place(Origin.ENVIRONMENT, variable)))
+        place = Place(Origin.ENVIRONMENT, variable)
+        if (name := names.get(variable)) is not None:
+            found.append(Given(name, text, place))
         elif not _is_service_link(variable, text):
             guessed = variable.removeprefix(PREFIX).lower().replace("_", "-")
-            raise ConfigError(
-                _unknown(guessed),
-                source=f"{Origin.ENVIRONMENT} {variable}",
-                way_out=_way_out(guessed, variable_of),
-            )
+            way_out = _way_out(guessed, variable_of)
+            raise ConfigError(_unknown(guessed), source=str(place), way_out=way_out)
     return found
 
 
@@ -296,42 +319,88 @@ def _is_service_link(variable: str, text: str) -> bool:
     return variable.endswith("_PORT") and _SERVICE_URL.fullmatch(text) is not None
 
 
-# -- files -----------------------------------------------------------------------------------------
-
-
-def _in_file(config: str) -> list[_Given]:
+def _in_file(config: str) -> list[Given]:
     if not config:
         return []
-    from lean_sandbox.config.file import read  # noqa: PLC0415 -- rarely used
-
-    found = []
-    for entry in read(Path(config)):
-        if entry.name not in _NAMES:
+    path = Path(config)
+    found = list(_folder(path) if path.is_dir() else read_file(path))
+    for given in found:
+        if given.name not in _FORMS:
             raise ConfigError(
-                _unknown(entry.name),
-                source=entry.place,
-                field=entry.name,
-                way_out=_way_out(entry.name, str),
+                _unknown(given.name),
+                source=given.place.name,
+                field=given.name,
+                way_out=_way_out(given.name, str),
             )
-        found.append(_Given(entry.name, entry.text, Place(Origin.FILE, entry.place)))
     return found
 
 
-def _in_config_map(config_map: ConfigMap) -> tuple[list[_Given], list[Remark]]:
-    from lean_sandbox.config.configmap import TUNABLE  # noqa: PLC0415 -- in a cluster only
+def _folder(path: Path) -> Iterator[Given]:
+    """Yield the flags of a mounted ConfigMap; names that begin with a dot are Kubernetes' own."""
+    for file in sorted(path.iterdir()):
+        if not file.name.startswith("."):
+            text = ",".join(_text_of(file).strip("\r\n").splitlines())
+            yield Given(file.name, text, Place(Origin.FILE, str(file)))
 
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"it cannot be read: {error}", source=str(path), way_out="point --config at another"
+        ) from error
+
+
+def read_file(path: Path) -> Iterator[Given]:
+    """Yield the flags of a config file: YAML of one ``flag: value`` a line, a value or a list."""
+    import yaml  # noqa: PLC0415 -- 0.9 MiB, and few name a file
+
+    def refused(node: yaml.Node | None, problem: str, key: str = "") -> ConfigError:
+        line = f" line {node.start_mark.line + 1}" if node is not None else ""
+        way_out = "write one `flag: value` a line; lists as [a, b]"
+        return ConfigError(problem, source=f"{path}{line}", field=key, way_out=way_out)
+
+    def scalar(node: yaml.Node, key: str = "") -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise refused(node, "it is no `flag: value`", key)
+        if node.tag == "tag:yaml.org,2002:null":
+            raise refused(node, 'it has no value; write "" for an empty one', key)
+        return str(node.value)
+
+    try:
+        # Nodes know their lines; loaded values would not.
+        root = yaml.compose(_text_of(path), yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark is not None else ""
+        problem = f"it is no YAML: {getattr(error, 'problem', '') or error}"
+        raise ConfigError(problem, source=f"{path}{line}") from error
+    if root is not None and not isinstance(root, yaml.MappingNode):
+        raise refused(root, "it is no `flag: value`")
+    seen: set[str] = set()
+    for key_node, node in root.value if root is not None else ():
+        key = scalar(key_node)
+        if key in seen:
+            raise refused(key_node, f"{key} stands there twice", key)
+        seen.add(key)
+        items = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        text = ",".join(scalar(item, key) for item in items)
+        place = f"{path} line {key_node.start_mark.line + 1}"
+        yield Given(key, text, Place(Origin.FILE, place))
+
+
+def _in_config_map(config_map: ConfigMap) -> tuple[list[Given], list[Remark]]:
     found, strange = [], []
     for name, text in sorted(config_map.values.items()):
         place = Place(Origin.CONFIG_MAP, f"{config_map.name} key {name}")
         if name in TUNABLE:
-            value = ",".join(text.strip("\r\n").splitlines())
-            found.append(_Given(name, value, place))
-        elif name in _NAMES:
-            why = "it is not used: only a flag, the environment or the config file can set this"
-            strange.append(Remark(name, str(place), why))
-        else:
+            found.append(Given(name, ",".join(text.strip("\r\n").splitlines()), place))
+            continue
+        why = "only a flag, the environment or the config file can set this"
+        if name not in _FORMS:
             why = ": ".join(filter(None, (_unknown(name), _way_out(name, str))))
-            strange.append(Remark(name, str(place), f"it is not used: {why}"))
+        strange.append(Remark(name, str(place), f"it is not used: {why}"))
     return found, strange
 
 
@@ -342,6 +411,5 @@ def _domains(path: Path) -> tuple[str, ...]:
         return ()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"it cannot be read: {error}", source=str(path)) from error
-    form: Form = _OPTIONS["allowed-label-domains"].metadata["form"]
-    domains: tuple[str, ...] = form.parse(text)
+    domains: tuple[str, ...] = _FORMS["allowed-label-domains"].parse(text)
     return domains

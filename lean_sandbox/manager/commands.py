@@ -5,27 +5,28 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lean_sandbox.config.flags import HelpWanted, UsageError
+from lean_sandbox.config.forms import BOOLEAN, Form, choice
 from lean_sandbox.config.options import flag_of
 from lean_sandbox.config.sources import (
     CONFIG,
     Effective,
+    HelpWanted,
     Origin,
     Remark,
+    Scanned,
+    UsageError,
     effective,
-    scan_flags,
+    scan,
 )
-from lean_sandbox.config.values import BOOLEAN, Form, choice
 from lean_sandbox.kube.errors import NotLeaderError
 from lean_sandbox.manager.exits import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from lean_sandbox.version import about
 
 if TYPE_CHECKING:
-    from lean_sandbox.config.configmap import ConfigMap
-    from lean_sandbox.config.flags import Scanned
     from lean_sandbox.config.options import Settings
+    from lean_sandbox.config.sources import ConfigMap
     from lean_sandbox.kube.kubeconfig import Reader
 
 _RUN = """\
@@ -45,7 +46,7 @@ _EXTRA = {CONFIG: _FILE, "version": BOOLEAN}
 def run(arguments: Sequence[str]) -> int:
     """Run the controller until it is stopped; return the exit code. Raises ConfigError."""
     try:
-        scanned = scan_flags(arguments, _EXTRA)
+        scanned = scan(arguments, _EXTRA)
         if _wants_version(scanned):
             return _print_version()
         return _run(scanned)
@@ -111,17 +112,14 @@ def config(arguments: Sequence[str]) -> int:
     own = {"output": _OUTPUT, "o": _OUTPUT}
     flags = {"-o, --output FORMAT": "table, json, or yaml: a config file (default: table)"}
     try:
-        scanned = scan_flags(arguments, {**_EXTRA, **own})
+        scanned = scan(arguments, {**_EXTRA, **own})
         if _wants_version(scanned):
             return _print_version()
-        form = "table"
-        for flag in scanned.flags:
-            if flag.name in own:
-                form = _output(flag.text)
+        form = _parsed("output", _OUTPUT, scanned.last(*own) or "table")
         found = effective(scanned, os.environ)
     except (HelpWanted, UsageError) as wanted:
         return _explain("config", _CONFIG, wanted, flags)
-    from lean_sandbox.config.report import WRITERS  # noqa: PLC0415
+    from lean_sandbox.config.render import WRITERS  # noqa: PLC0415
 
     sys.stdout.write(WRITERS[form](found))
     for remark in found.remarks:
@@ -130,12 +128,11 @@ def config(arguments: Sequence[str]) -> int:
     return EXIT_OK
 
 
-def _output(text: str) -> str:
+def _parsed(name: str, form: Form, text: str) -> Any:
     try:
-        form: str = _OUTPUT.parse(text)
+        return form.parse(text)
     except ValueError as error:
-        raise UsageError(f"--output: {text!r} is not valid: {error}") from error
-    return form
+        raise UsageError(f"--{name}: {text!r} is not valid: {error}") from error
 
 
 def _fields(remark: Remark) -> dict[str, str]:
@@ -144,11 +141,8 @@ def _fields(remark: Remark) -> dict[str, str]:
 
 
 def _wants_version(scanned: Scanned) -> bool:
-    texts = [flag.text for flag in scanned.flags if flag.name == "version"]
-    try:
-        return bool(texts) and bool(BOOLEAN.parse(texts[-1]))
-    except ValueError as error:
-        raise UsageError(f"--version: {texts[-1]!r} is not valid: {error}") from error
+    text = scanned.last("version")
+    return text is not None and bool(_parsed("version", BOOLEAN, text))
 
 
 def _print_version() -> int:
@@ -164,7 +158,7 @@ def _explain(
         print(f"usage: lean-sandbox {command} [flags]", file=sys.stderr)  # noqa: T201
         print(f"lean-sandbox {command}: {wanted}", file=sys.stderr)  # noqa: T201
         return EXIT_USAGE
-    from lean_sandbox.config.help import help_text  # noqa: PLC0415
+    from lean_sandbox.config.render import help_text  # noqa: PLC0415
 
     version = {"--version": "print the version and exit"}
     sys.stdout.write(help_text(command, summary, {**(own or {}), **version}))

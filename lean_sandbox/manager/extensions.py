@@ -210,8 +210,6 @@ def _claim_options(settings: Settings) -> ClaimOptions:
         candidate_grace_s=settings.sandbox_claim_warm_candidate_grace_period,
         observes=not settings.disable_claim_observability_annotations,
         request_timeout_s=settings.request_timeout,
-        pass_deadline_s=settings.reconcile_deadline,
-        shutdown_grace_s=settings.shutdown_grace,
     )
 
 

@@ -117,10 +117,7 @@ class Controller:
             client,
             clock=self._clock,
             uniform=uniform,
-            options=watch_options
-            or WatchOptions(
-                page_size=options.page_size, streams_initial_list=options.streams_initial_list
-            ),
+            options=watch_options or WatchOptions(page_size=options.page_size),
             namespaces=options.namespaces,
             exclude_namespaces=options.exclude_namespaces,
         )
@@ -413,8 +410,6 @@ def _sandbox_options(settings: Settings) -> SandboxOptions:
         step_window_s=settings.sandbox_status_step_window,
         write_behind_s=settings.sandbox_write_behind_window,
         request_timeout_s=settings.request_timeout,
-        pass_deadline_s=settings.reconcile_deadline,
-        shutdown_grace_s=settings.shutdown_grace,
     )
 
 

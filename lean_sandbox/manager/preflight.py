@@ -1,32 +1,44 @@
-"""A run from outside of the cluster first looks for a controller that works in it already.
+"""What a run asks the server before it begins: its ConfigMap, and whether another one works here.
 
-Two controllers come to the same end, but pay twice for it and undo what the other has just done.
-In a cluster the Lease decides; a run without one, from a laptop, has only this look.
+Two controllers in one cluster reach the same state, but each undoes and pays for what the other
+does. In a cluster the Lease prevents that; a run from outside of the cluster has only this check.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
+import structlog
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.kube.asking import ask
+from lean_sandbox.config.sources import CONFIG_MAP, ConfigMap
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import ConfigError
-from lean_sandbox.kube.resources import DEPLOYMENTS, LEASES
+from lean_sandbox.kube.errors import ConfigError, ControlPlaneError, Forbidden, NotFound
+from lean_sandbox.kube.limits import Lane
+from lean_sandbox.kube.resources import CONFIGMAPS, DEPLOYMENTS, LEASES, Resource
 from lean_sandbox.manager.lease import LEASE_NAME
 from lean_sandbox.model.times import parse_rfc3339
+
+T = TypeVar("T")
 
 FLAG: Final = "--allow-second-controller"
 # Where the manifests, ours and the reference's, put it (spec, 7.11).
 HOME: Final = "agent-sandbox-system"
 DEPLOYMENT: Final = "agent-sandbox-controller"
-# A holder that died is believed for this long. Its clock is another one, that of a virtual machine
-# perhaps which slept, so it may be right about nothing: then its Deployment tells.
+# A holder that has not renewed for this long is taken for dead. Clocks of two machines differ, so
+# the Lease alone is not enough: the Deployment is asked for as well.
 _BELIEVED: Final = timedelta(seconds=60)
 _UNKNOWN: Final = "second_controller_unknown"
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 15.0
+
+log = structlog.get_logger("controller")
+
+
+class _Data(msgspec.Struct):
+    data: dict[str, str] | None = None
 
 
 class _LeaseSpec(msgspec.Struct):
@@ -46,19 +58,31 @@ class _Deployment(msgspec.Struct):
     status: _DeploymentStatus | None = None
 
 
-async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> ConfigError | None:
-    """Return why not to begin beside the controller that works, ``None`` where there is none.
+async def read_config_map(client: Client, clock: Clock, namespace: str) -> ConfigMap | None:
+    """Return the ConfigMap of ``namespace``, None where there is none or it may not be read.
 
-    ``namespace`` is where the Lease and the Deployment are, by default that of the manifests. A
-    server that does not answer is asked again until it does; one that does not tell, for lack of a
-    permission, is taken for one with nothing to tell. One or two GETs.
+    One GET, repeated while the server does not answer.
+    """
+    found = await _get(
+        client, clock, CONFIGMAPS, namespace, CONFIG_MAP, _Data, unknown="config_map_unknown"
+    )
+    if found is None:
+        return None
+    return ConfigMap(f"{namespace}/{CONFIG_MAP}", found.data or {})
+
+
+async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> ConfigError | None:
+    """Return why not to begin beside the controller that works, None where there is none.
+
+    ``namespace`` is where the Lease and the Deployment are, by default that of the manifests. One
+    or two GETs, each repeated while the server does not answer; what may not be read is not there.
     """
     home = namespace or HOME
-    lease = await ask(client, clock, LEASES, home, LEASE_NAME, _Lease, unknown=_UNKNOWN)
+    lease = await _get(client, clock, LEASES, home, LEASE_NAME, _Lease, unknown=_UNKNOWN)
     holder = _holder(lease, clock.now()) if lease is not None else ""
     if holder:
         return _refused(home, f"{holder!r} holds its Lease {home}/{LEASE_NAME}")
-    deployment = await ask(
+    deployment = await _get(
         client, clock, DEPLOYMENTS, home, DEPLOYMENT, _Deployment, unknown=_UNKNOWN
     )
     status = deployment.status if deployment is not None else None
@@ -69,7 +93,6 @@ async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> Confi
 
 
 def _holder(lease: _Lease, now: datetime) -> str:
-    """Return who holds a Lease and has renewed it lately, "" for nobody."""
     spec = lease.spec
     if spec is None or not spec.holderIdentity or not spec.renewTime:
         return ""
@@ -89,3 +112,32 @@ def _refused(home: str, found: str) -> ConfigError:
             f" or run beside it all the same with {FLAG}"
         ),
     )
+
+
+async def _get(
+    client: Client,
+    clock: Clock,
+    resource: Resource,
+    namespace: str,
+    name: str,
+    type_: type[T],
+    *,
+    unknown: str,
+) -> T | None:
+    """Return an object, None where there is none or it may not be read.
+
+    The GET is repeated until the server answers. Failures are logged as the event ``unknown``.
+    """
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return await client.get(resource, namespace, name, type_, lane=Lane.CLIENT)
+        except NotFound:
+            return None
+        except Forbidden as error:
+            log.warning(unknown, problem=error.message or str(error))
+            return None
+        except ControlPlaneError as error:
+            log.warning(unknown, problem=str(error), next_s=pause_s)
+        await clock.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -30,7 +30,7 @@ from lean_sandbox.manager.metrics_requests import RequestTimes
 from lean_sandbox.metrics.registry import Exposition
 
 if TYPE_CHECKING:
-    from lean_sandbox.config.configmap import ConfigMap
+    from lean_sandbox.config.sources import ConfigMap
     from lean_sandbox.manager.leader import Elector
     from lean_sandbox.manager.tracing import OpenTelemetry
 
@@ -211,7 +211,8 @@ async def _tuned(
     namespace = settings.config_map_namespace or (own_namespace() if is_inside else "")
     if not namespace:
         return settings
-    from lean_sandbox.config.configmap import read  # noqa: PLC0415 -- in a cluster only
+    # Neither this nor its libraries where nothing is read.
+    from lean_sandbox.manager.preflight import read_config_map  # noqa: PLC0415
 
     client = Client(Transport(connection, clock=clock), timeout_s=settings.request_timeout)
     address = _health_address(settings)
@@ -224,7 +225,7 @@ async def _tuned(
             if listening is not None:
                 checks = {"healthz": lambda: None, "readyz": lambda: "the ConfigMap is not read"}
                 group.start_soon(Endpoint("health", health(checks), clock).serve, listening)
-            found = await read(client, clock, namespace)
+            found = await read_config_map(client, clock, namespace)
             is_answered = True
             group.cancel_scope.cancel()
     finally:

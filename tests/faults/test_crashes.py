@@ -235,7 +235,7 @@ async def test_stopped_it_ends_the_passes_that_run_and_begins_no_more() -> None:
 
 async def test_a_pass_that_does_not_end_in_its_grace_is_cut_off() -> None:
     """SIGTERM with a request that gets no answer: the controller ends when the grace is over."""
-    settings = Settings(sandbox_status_window=0.0, shutdown_grace=20.0)
+    settings = Settings(sandbox_status_window=0.0)
     async with open_world(settings) as world:
         world.plane.delay("create", "pods", 1e9)
         world.plane.store.create(sandbox())

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.config.flags import UsageError
 from lean_sandbox.config.options import Settings
-from lean_sandbox.config.sources import resolve
+from lean_sandbox.config.sources import UsageError, resolve
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.sharding import lease_of
 from lean_sandbox.version import __version__

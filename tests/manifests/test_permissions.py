@@ -9,11 +9,12 @@ from typing import Any
 import anyio
 import pytest
 
-from lean_sandbox.config.configmap import CONFIG_MAP, read
 from lean_sandbox.config.options import Settings
+from lean_sandbox.config.sources import CONFIG_MAP
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.leader import LEASE_NAME, Elector
+from lean_sandbox.manager.preflight import read_config_map
 from tests.leading.rig import Rig, open_rig
 from tests.manifests.files import ROOT, Grant, grants, named, objects
 from tests.manifests.flows import live_of_claims, live_of_sandboxes
@@ -175,7 +176,7 @@ async def test_the_config_map_is_read_with_its_role_alone() -> None:
         (rule,) = CONFIG["rules"]
         assert rule["resourceNames"] == [CONFIG_MAP]
         namespace = CONFIG["metadata"]["namespace"]
-        assert await read(rig.client(CONTROLLER), rig.clock, namespace) is None
+        assert await read_config_map(rig.client(CONTROLLER), rig.clock, namespace) is None
         entries = rig.plane.audit.select(user=CONTROLLER, resource="configmaps")
         assert asked(entries) == set(grants(CONFIG["rules"]))
 

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import Field, fields
 from typing import Any
 
 from hypothesis import strategies as st
 
-from lean_sandbox.config import values as forms
-from lean_sandbox.config.options import Settings, form_of
+from lean_sandbox.config import forms
+from lean_sandbox.config import options as table
+from lean_sandbox.config.options import Option
 
 __all__ = ["OPTIONS", "any_value", "assignments"]
 
-OPTIONS = {option.name: option for option in fields(Settings)}
+OPTIONS = {option.name: option for option in table.OPTIONS.values()}
 # What cannot be set freely: these contradict others, or need them.
 _BOUND = {"sandbox_label_selector", "metrics_secure_serving", "exclude_namespaces", "shard"}
 
 _WORDS = st.text(alphabet="abcz09", min_size=1, max_size=6)
 _LISTS = st.lists(_WORDS, max_size=3, unique=True).map(tuple)
-_CHOICES = {
-    "watch_representation": ("cells", "table", "metadata", "full"),
-    "log_level": ("debug", "info", "warning", "error"),
-    "log_format": ("auto", "json", "console"),
-}
 
 
-def any_value(option: Field[Any]) -> st.SearchStrategy[Any]:
+def any_value(option: Option) -> st.SearchStrategy[Any]:
     """Return a strategy of values that an option accepts on its own."""
-    form = form_of(option)
+    form = option.form
     if form is forms.BOOLEAN:
         return st.booleans()
     if form is forms.INTEGER:
@@ -38,8 +33,8 @@ def any_value(option: Field[Any]) -> st.SearchStrategy[Any]:
         return st.integers(1, 10**15).map(lambda ns: ns / 10**9)
     if form in (forms.NAMES, forms.NAMESPACES, forms.DOMAINS):
         return _LISTS
-    if option.name in _CHOICES:
-        return st.sampled_from(_CHOICES[option.name])
+    if form.words:
+        return st.sampled_from(form.words)
     if form is forms.SHARD:
         return st.sampled_from(["", "0/2", "7/3"])
     if option.name == "leader_election_lease":

@@ -15,17 +15,24 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from structlog.testing import capture_logs
 
-from lean_sandbox.config.configmap import CONFIG_MAP, TUNABLE, ConfigMap, read
-from lean_sandbox.config.options import Settings, flag_of
-from lean_sandbox.config.reference import IDLE, TRANSLATED
-from lean_sandbox.config.sources import Effective, Origin, effective, scan_flags, variable_of
-from lean_sandbox.config.values import Form
+from lean_sandbox.config.forms import TEXT
+from lean_sandbox.config.options import TUNABLE, Settings, flag_of
+from lean_sandbox.config.sources import (
+    CONFIG_MAP,
+    ConfigMap,
+    Effective,
+    Origin,
+    effective,
+    scan,
+    variable_of,
+)
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load, own_namespace
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.exits import EXIT_CONFIG, EXIT_OK
+from lean_sandbox.manager.preflight import read_config_map
 from tests.settings.strategies import OPTIONS, assignments
 from tests.settings.test_sources import file_of, written
 from tests.support.clock import FakeClock
@@ -44,7 +51,7 @@ def tuned(
     mounted: Path = NOWHERE,
 ) -> Effective:
     """Return what a ConfigMap makes of a command line and an environment."""
-    scanned = scan_flags(arguments, {"config": Form("FILE", str)})
+    scanned = scan(arguments, {"config": TEXT})
     config_map = ConfigMap(f"{NS}/{CONFIG_MAP}", values)
     return effective(scanned, environment or {}, mounted_domains=mounted, config_map=config_map)
 
@@ -104,17 +111,11 @@ def test_the_config_map_wins_over_the_mounted_file_of_domains(tmp_path: Path) ->
 # -- its keys --------------------------------------------------------------------------------------
 
 
-def test_every_tunable_flag_exists() -> None:
-    """No key is promised that no option has; flags of the reference without meaning count."""
-    known = {name.replace("_", "-") for name in OPTIONS}
-    assert known | set(TRANSLATED) | set(IDLE) >= TUNABLE
-
-
 def test_what_a_process_is_cannot_be_tuned() -> None:
     """Its server, scope, Lease, addresses, kinds and what it shows of itself are its own."""
     own = {name.replace("_", "-") for name in OPTIONS} - TUNABLE
     assert own == {
-        *("kubeconfig", "context", "config-map-namespace", "shutdown-grace"),
+        *("kubeconfig", "context", "config-map-namespace"),
         *("namespaces", "exclude-namespaces", "shard", "sandbox-label-selector", "extensions"),
         *("leader-elect", "leader-election-namespace", "leader-election-lease"),
         *("allow-second-controller", "metrics-bind-address", "health-probe-bind-address"),
@@ -185,10 +186,12 @@ async def cluster(
 async def test_it_is_read_by_one_get(tmp_path: Path) -> None:
     """Where there is none, that is all there is to know."""
     async with cluster(tmp_path) as (plane, client, clock):
-        assert await read(client, clock, NS) is None
+        assert await read_config_map(client, clock, NS) is None
         assert dict(plane.audit.counts()) == {"get configmaps": 1}
         plane.store.create(config_map({"page-size": "9"}))
-        assert await read(client, clock, NS) == ConfigMap(f"{NS}/{CONFIG_MAP}", {"page-size": "9"})
+        assert await read_config_map(client, clock, NS) == ConfigMap(
+            f"{NS}/{CONFIG_MAP}", {"page-size": "9"}
+        )
         assert dict(plane.audit.counts()) == {"get configmaps": 2}
 
 
@@ -197,7 +200,7 @@ async def test_who_may_not_read_it_begins_and_is_told(tmp_path: Path) -> None:
     async with cluster(tmp_path, "system:serviceaccount:ns:narrow") as (plane, client, clock):
         plane.store.create(config_map({"page-size": "9"}))
         with capture_logs() as logs:
-            assert await read(client, clock, NS) is None
+            assert await read_config_map(client, clock, NS) is None
     assert [line["event"] for line in logs] == ["config_map_unknown"]
 
 
@@ -209,7 +212,7 @@ async def test_a_server_in_trouble_is_asked_again_until_it_answers(tmp_path: Pat
         found: list[ConfigMap | None] = []
 
         async def look() -> None:
-            found.append(await read(client, clock, NS))
+            found.append(await read_config_map(client, clock, NS))
 
         async with anyio.create_task_group() as group:
             group.start_soon(look)

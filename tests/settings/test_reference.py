@@ -7,8 +7,7 @@ import json
 import pytest
 
 from lean_sandbox.cli import EXIT_OK, EXIT_USAGE, main
-from lean_sandbox.config.options import form_of
-from lean_sandbox.config.reference import IDLE, REMOVED, TRANSLATED
+from lean_sandbox.config.options import IDLE, REMOVED, TRANSLATED
 from lean_sandbox.config.sources import resolve
 from tests.settings.strategies import OPTIONS
 
@@ -53,7 +52,7 @@ REFERENCE = {
 def test_a_flag_of_the_reference_has_its_name_and_default(name: str) -> None:
     """Whoever gives no flags gets what the reference would have done."""
     option = OPTIONS[name.replace("-", "_")]
-    assert form_of(option).write(option.default) == REFERENCE[name]
+    assert option.form.write(option.default) == REFERENCE[name]
 
 
 IDLE_FLAGS = [
@@ -75,7 +74,7 @@ def test_a_flag_without_meaning_costs_one_warning(
     assert main(["config", flag, flag]) == EXIT_OK
     told = capsys.readouterr()
     (line,) = told.err.splitlines()
-    assert line.startswith(f"lean-sandbox: warning: {name}: {IDLE[name[2:]].why}")
+    assert line.startswith(f"lean-sandbox: warning: {name}: {IDLE[name[2:]].help}")
     assert main(["config"]) == EXIT_OK
     assert told.out == capsys.readouterr().out
 

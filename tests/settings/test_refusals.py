@@ -35,8 +35,6 @@ from lean_sandbox.version import __version__
         ("--max-requests-in-flight", "0"),
         ("--page-size", "0"),
         ("--request-timeout", "0s"),
-        ("--reconcile-deadline", "0"),
-        ("--shutdown-grace", "-1s"),
         ("--trace-entries", "-1"),
         ("--leader-election-lease", "Upper"),
         ("--leader-election-lease", "a..b"),

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 
 from lean_sandbox.cli import EXIT_OK, EXIT_USAGE, main
-from lean_sandbox.config.options import Settings, flag_of, form_of, shown_default, topics
-from lean_sandbox.config.report import as_yaml
+from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
+from lean_sandbox.config.options import Settings
+from lean_sandbox.config.render import as_yaml
 from lean_sandbox.config.sources import Effective, resolve
-from lean_sandbox.config.values import BOOLEAN, DURATION, INTEGER, NUMBER
 from tests.settings.strategies import OPTIONS, assignments
 
 
@@ -94,23 +94,23 @@ def test_help_says_of_every_flag_what_it_does_its_unit_and_default(
     told = capsys.readouterr().out
     words = " ".join(told.split())
     at = 0
-    for topic, options in topics().items():
-        at = told.index(f"\n{topic}:\n", at)
-        for option in options:
-            at = told.index(f"\n  {flag_of(option.name)}", at)
-            assert option.metadata["help"] in words
-            unit = f" {option.metadata['unit']}".rstrip()
-            assert f"(default: {shown_default(option)}{unit})" in words
+    for option in OPTIONS.values():
+        if option.topic:
+            at = told.index(f"\n{option.topic}:\n", at)
+        at = told.index(f"\n  {option.flag}", at)
+        assert option.help in words
+        default = f"{option.shown(option.default)} {option.unit}".rstrip()
+        assert f"(default: {default})" in words
     assert max(map(len, told.splitlines())) <= 100
 
 
 def test_every_number_has_a_unit_and_nothing_else_has() -> None:
     """A number without a unit says nothing; a duration brings its own."""
     for option in OPTIONS.values():
-        is_number = form_of(option) in (INTEGER, NUMBER)
-        assert bool(option.metadata["unit"]) is is_number, option.name
-        if form_of(option) in (BOOLEAN, DURATION):
-            assert option.metadata["metavar"] in ("BOOL", "DURATION")
+        is_number = option.form in (INTEGER, NUMBER)
+        assert bool(option.unit) is is_number, option.name
+        if option.form in (BOOLEAN, DURATION):
+            assert option.metavar in ("BOOL", "DURATION")
 
 
 def test_the_commands_are_listed_with_the_others(capsys: pytest.CaptureFixture[str]) -> None:

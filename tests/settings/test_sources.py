@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 
-from lean_sandbox.config.options import Settings, flag_of, form_of
+from lean_sandbox.config.options import Settings, flag_of
 from lean_sandbox.config.sources import Effective, Origin, resolve, variable_of
 from lean_sandbox.kube.errors import ConfigError
 from tests.settings.strategies import OPTIONS, assignments
@@ -26,7 +26,7 @@ def effective(
 
 def written(name: str, value: Any) -> str:
     """Return a value as every source has it."""
-    return form_of(OPTIONS[name]).write(value)
+    return OPTIONS[name].form.write(value)
 
 
 def file_of(values: dict[str, Any], path: Path) -> Path:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.config.flags import Flag, HelpWanted, UsageError, scan
+from lean_sandbox.config.forms import BOOLEAN, TEXT
 from lean_sandbox.config.options import Settings
-from lean_sandbox.config.sources import resolve
+from lean_sandbox.config.sources import HelpWanted, UsageError, resolve, scan
 
 
 def settings(*arguments: str) -> Settings:
@@ -113,10 +113,7 @@ def test_what_was_written_is_what_is_read(written: list[tuple[str, str, bool, bo
         flag = f"{'--' if has_two else '-'}{name}"
         arguments += [f"{flag}={value}"] if is_joined or name == "on" else [flag, value]
 
-    scanned = scan(
-        arguments,
-        {"a": False, "b-c": False, "d": False, "on": True}.get,
-        UsageError,
-    )
-    assert scanned.flags == tuple(Flag(name, value) for name, value, *_ in written)
+    scanned = scan(arguments, {"a": TEXT, "b-c": TEXT, "d": TEXT, "on": BOOLEAN})
+    found = [(flag.name, flag.text, flag.place.name) for flag in scanned.flags]
+    assert found == [(name, value, f"--{name}") for name, value, *_ in written]
     assert scanned.rest == ()

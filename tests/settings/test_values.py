@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.config.options import form_of
-from lean_sandbox.config.values import BOOLEAN, DOMAINS, DURATION, INTEGER, NUMBER
+from lean_sandbox.config.forms import BOOLEAN, DOMAINS, DURATION, INTEGER, NUMBER
 from lean_sandbox.local.selectors import parse_labels
 from lean_sandbox.watch.selector import parse
 from tests.settings.strategies import OPTIONS, any_value
@@ -18,7 +17,7 @@ def test_every_value_comes_back_as_it_was_written(data: st.DataObject) -> None:
     """For every option and every value it can have, reading undoes writing."""
     option = OPTIONS[data.draw(st.sampled_from(sorted(OPTIONS)))]
     value = data.draw(any_value(option))
-    form = form_of(option)
+    form = option.form
     assert form.parse(form.write(value)) == value
 
 

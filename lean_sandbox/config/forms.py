@@ -20,19 +20,20 @@ _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 _OCTAL = re.compile(r"([+-]?)0([0-7_]*[0-7])", re.ASCII)
 _SHARD = re.compile(r"(0|[1-9][0-9]{0,5})/([1-9][0-9]{0,3})", re.ASCII)
 _BLANK = re.compile(r"\s")
-_MOST = 2**63
+_INT64_LIMIT = 2**63
 
 
 class Form(msgspec.Struct, frozen=True):
     """How values of one form are read and written.
 
     ``parse`` raises ValueError for a text that is none; ``write`` gives a text that ``parse`` reads
-    as the same value. ``metavar`` stands for the value in help.
+    as the same value. ``metavar`` stands for the value in help; ``words`` are all there may be.
     """
 
     metavar: str
     parse: Callable[[str], Any]
     write: Callable[[Any], str] = str
+    words: tuple[str, ...] = ()
 
 
 def choice(*words: str, metavar: str, is_case_ignored: bool = False) -> Form:
@@ -44,13 +45,7 @@ def choice(*words: str, metavar: str, is_case_ignored: bool = False) -> Form:
             raise ValueError(f"it is none of {', '.join(words)}")
         return word
 
-    return Form(metavar, parse)
-
-
-def _domains(text: str) -> tuple[str, ...]:
-    """Return names separated by commas or ends of lines, without blanks, in lower case."""
-    parts = re.split(r"[,\r\n]", text)
-    return tuple(name for part in parts if (name := part.strip().lower()))
+    return Form(metavar, parse, words=words)
 
 
 def _boolean(text: str) -> bool:
@@ -62,24 +57,24 @@ def _boolean(text: str) -> bool:
 def _integer(text: str) -> int:
     octal = _OCTAL.fullmatch(text)
     try:
-        # A base of 0 reads 0x10 and 1_000, but leaves out the 017 that Go has kept.
-        value = int(octal[1] + octal[2].lstrip("_"), 8) if octal else int(_solid(text), 0)
+        # A base of 0 reads 0x10 and 1_000, but refuses 017, which is octal in Go.
+        value = int(octal[1] + octal[2].lstrip("_"), 8) if octal else int(_without_blanks(text), 0)
     except ValueError:
         raise ValueError("it is no whole number") from None
-    if not -_MOST <= value < _MOST:
+    if not -_INT64_LIMIT <= value < _INT64_LIMIT:
         raise ValueError("it does not fit into 64 bits")
     return value
 
 
 def _number(text: str) -> float:
     try:
-        return float(_solid(text.replace("_", " ")))
+        return float(_without_blanks(text.replace("_", " ")))
     except ValueError:
         raise ValueError("it is no number") from None
 
 
-def _solid(text: str) -> str:
-    """Return the text unless it has blanks, which Python's numbers would overlook."""
+def _without_blanks(text: str) -> str:
+    """Refuse blanks, which int() and float() would overlook."""
     if _BLANK.search(text):
         raise ValueError(text)
     return text
@@ -96,14 +91,16 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
+def _domains(text: str) -> tuple[str, ...]:
+    """Read names as the reference's file of domains has them: by comma or line, in any case."""
+    parts = re.split(r"[,\r\n]", text)
+    return tuple(name for part in parts if (name := part.strip().lower()))
+
+
 def _namespaces(text: str) -> tuple[str, ...]:
     names = _names(text)
     selectors.exclude_namespaces(*names)
     return tuple(dict.fromkeys(names))
-
-
-def _label_selector(text: str) -> str:
-    return selector.parse(text).text
 
 
 def _shard(text: str) -> str:
@@ -112,17 +109,13 @@ def _shard(text: str) -> str:
     return text
 
 
-def _written_number(value: float) -> str:
-    return repr(value).removesuffix(".0")
-
-
 TEXT = Form("TEXT", str)
 BOOLEAN = Form("BOOL", _boolean, lambda value: "true" if value else "false")
 INTEGER = Form("N", _integer)
-NUMBER = Form("RATE", _number, _written_number)
+NUMBER = Form("RATE", _number, lambda value: repr(value).removesuffix(".0"))
 DURATION = Form("DURATION", _duration, format_duration)
 NAMES = Form("A,B", _names, ",".join)
 DOMAINS = Form("A,B", _domains, ",".join)
 NAMESPACES = Form("A,B", _namespaces, ",".join)
-LABEL_SELECTOR = Form("SELECTOR", _label_selector)
+LABEL_SELECTOR = Form("SELECTOR", lambda text: selector.parse(text).text)
 SHARD = Form("INDEX/COUNT", _shard)

@@ -1,0 +1,135 @@
+"""What `--help` and `lean-sandbox config` print: every option, or the settings in effect.
+
+No setting is a secret: credentials come from the kubeconfig alone.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER, Form
+from lean_sandbox.config.options import IDLE, OPTIONS, TRANSLATED, Option
+from lean_sandbox.config.sources import Effective
+
+_WIDTH = 96
+_INDENT = " " * 8
+_SYNTAX = """\
+A flag has one or two dashes. A value stands after = or in the next argument; that of a boolean only
+after =, and a boolean alone is true (--no-NAME is false). Durations are written 300ms, 1m30s or 0.
+
+Every flag can also be given as LEAN_SANDBOX_NAME in the environment (upper case, _ for -) and as
+`name: value` in the config file. A flag beats the environment, that beats the file, that beats the
+default. What is unknown is refused wherever it stands."""
+_FOREIGN = {
+    "of the reference, in its own words": TRANSLATED,
+    "of the reference, without effect here; each costs one warning": IDLE,
+}
+_CONFIG = (
+    "config file of `flag: value` lines (YAML: comments, quotes, lists), or a folder with one file"
+    " for each flag, as a ConfigMap is mounted (default: none)"
+)
+
+
+def help_text(command: str, summary: str, own: Mapping[str, str]) -> str:
+    """Return the help of a command; ``own`` are its own flags with their meanings."""
+    lines = [f"usage: lean-sandbox {command} [flags]", "", summary, "", _SYNTAX, ""]
+    for flag, meaning in {**own, "--config FILE": _CONFIG}.items():
+        lines += _entry(flag, meaning)
+    for option in OPTIONS.values():
+        if option.topic:
+            lines += ["", f"{option.topic}:"]
+        default = f"{option.shown(option.default)} {option.unit}".rstrip()
+        meaning = f"{option.help} (default: {default})"
+        lines += _entry(_usage(option.flag, option.form, option.metavar), meaning)
+    for head, flags in _FOREIGN.items():
+        lines += ["", f"{head}:"]
+        for name, foreign in flags.items():
+            lines += _entry(_usage(f"--{name}", foreign.form, foreign.form.metavar), foreign.help)
+    return "\n".join((*lines, ""))
+
+
+def _usage(flag: str, form: Form, metavar: str) -> str:
+    return flag if form is BOOLEAN else f"{flag} {metavar}"
+
+
+def _entry(flag: str, meaning: str) -> list[str]:
+    wrapped = textwrap.wrap(
+        meaning,
+        _WIDTH,
+        initial_indent=_INDENT,
+        subsequent_indent=_INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [f"  {flag}", *wrapped]
+
+
+def as_table(effective: Effective) -> str:
+    """Return one line for each setting, under a head."""
+    rows = [("SETTING", "VALUE", "UNIT", "SOURCE")]
+    for flag, option in OPTIONS.items():
+        value = option.shown(getattr(effective.settings, option.name))
+        rows.append((flag, value, _unit(option) or "-", str(effective.place(option.name))))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = (
+        "  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]))
+        for row in rows
+    )
+    return "\n".join((*lines, ""))
+
+
+def as_json(effective: Effective) -> str:
+    """Return one object: the settings by name, and what was remarked."""
+    settings = {}
+    for flag, option in OPTIONS.items():
+        place = effective.place(option.name)
+        settings[flag] = {
+            "value": _plain(option, getattr(effective.settings, option.name)),
+            "default": _plain(option, option.default),
+            "unit": _unit(option),
+            "source": place.origin.value,
+            "from": place.name,
+        }
+    remarks = [
+        {"flag": remark.flag, "from": remark.place, "why": remark.why}
+        for remark in effective.remarks
+    ]
+    report = {"settings": settings, "warnings": remarks}
+    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n"
+
+
+def as_yaml(effective: Effective) -> str:
+    """Return a config file that gives the same settings; what came from where is a comment."""
+    lines = []
+    for flag, option in OPTIONS.items():
+        value = getattr(effective.settings, option.name)
+        comment = f"# {effective.place(option.name)}"
+        if unit := _unit(option):
+            comment = f"{comment}, {unit}"
+        if value is None:
+            lines.append(f"# {flag}: automatic {comment}")
+            continue
+        text = option.form.write(value)
+        if option.form not in (BOOLEAN, INTEGER, NUMBER, DURATION):
+            # A text as JSON has it is one between double quotes in YAML.
+            text = msgspec.json.encode(text).decode()
+        lines.append(f"{flag}: {text}  {comment}")
+    return "\n".join((*lines, ""))
+
+
+WRITERS = {"table": as_table, "json": as_json, "yaml": as_yaml}
+
+
+def _unit(option: Option) -> str:
+    return "duration" if option.form is DURATION else option.unit
+
+
+def _plain(option: Option, value: Any) -> Any:
+    """Return a value as JSON has it: numbers and booleans as such, durations as text."""
+    if value is None or option.form in (BOOLEAN, INTEGER, NUMBER):
+        return value
+    return list(value) if isinstance(value, tuple) else option.form.write(value)
