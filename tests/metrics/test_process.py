@@ -95,7 +95,7 @@ async def test_the_second_flag_serves_what_has_a_meaning() -> None:
             assert "no meaning in Python" in answer.text
     assert all(answer.status_code == 200 for answer in found.values())
     assert found["cmdline"].text == "\0".join(sys.orig_argv)
-    assert "endpoints.py" in found["goroutine"].text
+    assert "http/server.py" in found["goroutine"].text
     assert "builtins.dict" in found["heap"].text
     assert "profile" in found[""].text.split()
 
