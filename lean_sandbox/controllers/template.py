@@ -8,42 +8,31 @@ and one POST, PUT (with the GET it needs) or DELETE of the policy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.kube.client import METADATA_ACCEPT, Client
+from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ControlPlaneError, Forbidden, NotFound, said
 from lean_sandbox.kube.limits import Lane
-from lean_sandbox.kube.resources import NETWORKPOLICIES, SANDBOXTEMPLATES
+from lean_sandbox.kube.resources import NETWORKPOLICIES
 from lean_sandbox.kube.terminating import ENDING_S
-from lean_sandbox.kube.wire import PartialObject
 from lean_sandbox.model import names, networkpolicy
 from lean_sandbox.model.networkpolicy import PolicyAction
 from lean_sandbox.model.template import TemplateView, ref_hash_patch
-from lean_sandbox.runtime.queue import LOW, NORMAL, Item, WorkQueue
-from lean_sandbox.runtime.safetynet import SafetyNet
-from lean_sandbox.runtime.workers import Result, Workers
+from lean_sandbox.runtime.controller import Controller
+from lean_sandbox.runtime.failures import ReconcileError
+from lean_sandbox.runtime.queue import LOW, NORMAL, Item
+from lean_sandbox.runtime.workers import Result
+from lean_sandbox.runtime.writer import ObjectWriter, Written
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Delta
-from lean_sandbox.watch.objects import row_of
-from lean_sandbox.watch.resources.extension_objects import PolicyEntry, PolicyItem, TemplateEntry
+from lean_sandbox.watch.resources.extension_objects import PolicyEntry, TemplateEntry
 from lean_sandbox.watch.store import Key, Store, key_of
 
 
-class TemplateFailedError(Exception):
-    """A template whose label or policy could not be brought to what it should be; repeated."""
-
-    retryable = True
-
-    def __init__(self, text: str, cause: ControlPlaneError | None = None) -> None:
-        super().__init__(text)
-        self.retry_after_s: float | None = getattr(cause, "retry_after_s", None)
-
-
-class TemplateController:
+class TemplateController(Controller[TemplateEntry]):
     """Keeps the label and the NetworkPolicy of templates.
 
     ``policy_there`` is told of templates whose policy has come into being.
@@ -60,20 +49,10 @@ class TemplateController:
         workers: int = 1,
         timeout_s: float = 15.0,
     ) -> None:
-        self._client = client
-        self._templates = templates
+        super().__init__("sandboxtemplate", templates, clock, workers=workers)
+        self._writer = ObjectWriter(client, lane=Lane.BACKGROUND, timeout_s=timeout_s)
         self._policies = policies
         self._policy_there = policy_there
-        self._options: dict[str, Any] = {"lane": Lane.BACKGROUND, "timeout_s": timeout_s}
-        self.queue: WorkQueue[Key] = WorkQueue(clock)
-        self.dispatcher: Workers[Key] = Workers(
-            self.queue,
-            self._pass,
-            count=workers,
-            clock=clock,
-            net=SafetyNet(self.queue, clock, is_final=self._is_final),
-            name="sandboxtemplate",
-        )
         self._template_intake: Cache[TemplateEntry]
         self._policy_intake: Cache[PolicyEntry]
 
@@ -100,7 +79,7 @@ class TemplateController:
             return
         name = networkpolicy.template_of(notice.key.name)
         template = None if name is None else Key(notice.key.namespace, name)
-        if template is not None and template in self._templates:
+        if template is not None and template in self.cache:
             if notice.new is None:
                 self.queue.add(template, reason="name is free")
             elif notice.old is None:
@@ -114,9 +93,9 @@ class TemplateController:
             ):
                 self.queue.add(Key(notice.key.namespace, owner.name), token=notice.token)
 
-    def _is_final(self, key: Key) -> bool:
+    def is_final(self, key: Key) -> bool:
         """Tell whether a template has its label, and its policy if it is to have one."""
-        entry = self._templates.get(key)
+        entry = self.cache.get(key)
         if entry is None or entry.is_deleting or entry.view is None:
             return True
         policy = Key(key.namespace, networkpolicy.policy_name(key.name))
@@ -125,8 +104,9 @@ class TemplateController:
 
     # -- a pass ----------------------------------------------------------------------------------
 
-    async def _pass(self, item: Item[Key]) -> Result:
-        entry = self._templates.get(item.key)
+    async def reconcile(self, item: Item[Key]) -> Result:
+        """Label one template and bring its NetworkPolicy to the rules it asks for."""
+        entry = self.cache.get(item.key)
         if entry is None or entry.is_deleting or entry.view is None:
             return Result()
         try:
@@ -144,28 +124,18 @@ class TemplateController:
         if patch is None:
             return True
         try:
-            answer = await self._client.merge_patch(
-                SANDBOXTEMPLATES,
-                entry.key.namespace,
-                entry.key.name,
-                patch,
-                PartialObject,
-                accept=METADATA_ACCEPT,
-                **self._options,
+            written = await self._writer.patch(
+                self._template_intake, entry, patch, generation=entry.generation
             )
         except NotFound:
             return False
         except ControlPlaneError as error:
-            raise TemplateFailedError(
+            raise ReconcileError(
                 f'failed to label sandbox template "{entry.key}" with template ref hash:'
                 f" {said(error)}",
                 error,
             ) from error
-        row = row_of(answer.metadata)
-        if row.generation == entry.generation:
-            # Else it shows a spec that the watch has yet to tell of, to the pools as well.
-            self._template_intake.apply_metadata_response(row)
-            self._withdraw(entry.key, answer)
+        self._withdraw(entry.key, written)
         return True
 
     async def _policy(self, entry: TemplateEntry, view: TemplateView) -> None:
@@ -189,61 +159,53 @@ class TemplateController:
                 pass
             case PolicyAction.CREATE:
                 body = networkpolicy.build_policy(view)
-                await self._write(entry.key, self._client.create, key.namespace, body)
+                written = await self._writer.create(
+                    self._policy_intake, key.namespace, body, name=key.name
+                )
+                self._withdraw(entry.key, written)
                 self._policy_there(entry.key)
             case PolicyAction.REPLACE:
                 await self._replace(entry.key, key, view)
             case PolicyAction.DELETE:
                 await self._delete(key, held)
             case PolicyAction.REFUSE:
-                raise TemplateFailedError(networkpolicy.refusal(entry.key.name))
+                raise ReconcileError(networkpolicy.refusal(entry.key.name))
             case PolicyAction.KEEP:
                 pass
 
     async def _look(self, key: Key) -> PolicyEntry | None:
         try:
-            item = await self._client.get(
-                NETWORKPOLICIES, key.namespace, key.name, PolicyItem, **self._options
-            )
-        except NotFound:
-            held = self._policies.get(key)
-            if held is not None:
-                self._policy_intake.forget(key, held.uid)
-            return None
+            item = await self._writer.peek(self._policy_intake, key)
         except ControlPlaneError as error:
             raise _unread(error) from error
+        if item is None:
+            self._policy_intake.apply_not_found(self._policies.get(key))
+            return None
         entry, _ = self._policy_intake.apply_response(item)
         return entry
 
     async def _replace(self, template: Key, key: Key, view: TemplateView) -> None:
         try:
-            whole = await self._client.get(
-                NETWORKPOLICIES, key.namespace, key.name, dict, **self._options
+            whole = await self._writer.client.get(
+                NETWORKPOLICIES, key.namespace, key.name, dict, **self._writer.options
             )
         except ControlPlaneError as error:
             raise _unread(error) from error
         body = networkpolicy.replaced_policy(view, whole)
-        await self._write(template, self._client.replace, key.namespace, key.name, body)
-
-    async def _write(self, template: Key, request: Any, namespace: str, *arguments: Any) -> None:
-        item: PolicyItem = await request(
-            NETWORKPOLICIES, namespace, *arguments, PolicyItem, **self._options
-        )
-        self._policy_intake.apply_response(item)
-        self._withdraw(template, item)
+        written = await self._writer.replace(self._policy_intake, key, body)
+        self._withdraw(template, written)
 
     async def _delete(self, key: Key, held: PolicyEntry | None) -> None:
         if held is None:
             return
-        with suppress(NotFound):
-            await self._client.delete(
-                NETWORKPOLICIES, key.namespace, key.name, uid=held.uid, **self._options
-            )
+        await self._writer.delete(self._policy_intake, held)
         self._policy_intake.forget(key, held.uid)
 
-    def _withdraw(self, key: Key, item: PartialObject | PolicyItem) -> None:
-        self.queue.withdraw(key, f"{item.metadata.uid}@{item.metadata.resourceVersion}")
+    def _withdraw(self, key: Key, written: Written[Any]) -> None:
+        meta = written.item.metadata
+        if written.is_latest:
+            self.queue.withdraw(key, f"{meta.uid}@{meta.resourceVersion}")
 
 
-def _unread(error: ControlPlaneError) -> TemplateFailedError:
-    return TemplateFailedError(f"failed to get NetworkPolicy: {said(error)}", error)
+def _unread(error: ControlPlaneError) -> ReconcileError:
+    return ReconcileError(f"failed to get NetworkPolicy: {said(error)}", error)

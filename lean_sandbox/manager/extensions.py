@@ -21,17 +21,16 @@ from lean_sandbox.controllers.warmpool.reconciler import PoolOptions
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
-from lean_sandbox.runtime.queue import WorkQueue
+from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.standback import StandBack
 from lean_sandbox.runtime.tracing import Tracing
-from lean_sandbox.runtime.workers import Workers, WorkerStatistics
 from lean_sandbox.watch.cache import Cache, cache_timing
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
 from lean_sandbox.watch.kind import Delta
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources import extension_kinds as kinds
-from lean_sandbox.watch.store import Key, Store
+from lean_sandbox.watch.store import Key
 
 # How long refilling and housekeeping stand back for claims at most.
 _LONGEST_STAND_BACK_S = 2.0
@@ -131,42 +130,9 @@ class Extensions:
         return own.templates, own.pools, own.claims, own.policies
 
     @property
-    def dispatchers(self) -> tuple[Workers[Key], ...]:
-        """Everything that runs passes."""
-        return (
-            self.claims.dispatcher,
-            self.pools.dispatcher,
-            self.templates.dispatcher,
-            self.claims.annotator.dispatcher,
-        )
-
-    @property
-    def queues(self) -> dict[str, WorkQueue[Key]]:
-        """The work queues by the name of their controller."""
-        return {
-            "sandboxclaim": self.claims.queue,
-            "sandboxwarmpool": self.pools.queue,
-            "sandboxtemplate": self.templates.queue,
-            "claim-annotations": self.claims.annotator.queue,
-        }
-
-    @property
-    def stores(self) -> dict[str, Store[Any]]:
-        """What the controllers look at, by their names."""
-        return {
-            "sandboxclaim": self.caches.claims,
-            "sandboxwarmpool": self.caches.pools,
-            "sandboxtemplate": self.caches.templates,
-        }
-
-    def worker_statistics(self) -> dict[str, WorkerStatistics]:
-        """Return the counters of the passes by the name of their controller."""
-        return {
-            "sandboxclaim": self.claims.dispatcher.statistics(),
-            "sandboxwarmpool": self.pools.dispatcher.statistics(),
-            "sandboxtemplate": self.templates.dispatcher.statistics(),
-            "claim-annotations": self.claims.annotator.dispatcher.statistics(),
-        }
+    def controllers(self) -> tuple[Controller[Any], ...]:
+        """Everything that reconciles."""
+        return self.claims, self.pools, self.templates, self.claims.annotator
 
     # -- what concerns all three -----------------------------------------------------------------
 

@@ -22,13 +22,13 @@ def record(controller: Controller, transport: Transport, most: int, clock: Clock
     recorder = TraceBuffer(most, clock)
     recorder.follow_events(controller.watch_caches.sandboxes)
     recorder.follow_events(controller.watch_caches.pods)
-    recorder.follow_passes("sandbox", SANDBOXES, controller.sandboxes.dispatcher)
+    recorder.follow_passes("sandbox", SANDBOXES, controller.sandboxes.workers)
     extensions = controller.extensions
     if extensions is not None:
         claims = extensions.claims
         recorder.follow_events(extensions.watch_caches.claims)
-        recorder.follow_passes("sandboxclaim", CLAIMS, claims.dispatcher)
-        recorder.follow_passes("claim-annotations", CLAIMS, claims.annotator.dispatcher)
+        recorder.follow_passes("sandboxclaim", CLAIMS, claims.workers)
+        recorder.follow_passes("claim-annotations", CLAIMS, claims.annotator.workers)
     before = transport.observer
 
     def observe(told: RequestRecord) -> None:

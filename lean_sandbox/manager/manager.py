@@ -26,7 +26,8 @@ from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.telemetry import Observer
 from lean_sandbox.kube.transport import Transport, TransportStatistics
 from lean_sandbox.manager.extensions import Extensions
-from lean_sandbox.runtime.queue import LOW, QueueStatistics, WorkQueue
+from lean_sandbox.runtime import controller as reconciling
+from lean_sandbox.runtime.queue import QueueStatistics, WorkQueue
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import ReconcileResult, WorkerStatistics
 from lean_sandbox.watch.cache import Cache, CacheStatistics, cache_timing
@@ -35,7 +36,7 @@ from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.reflector import WatchOptions, WatchStatistics
 from lean_sandbox.watch.representation import Representation
 from lean_sandbox.watch.resources import kinds
-from lean_sandbox.watch.store import Key, Store
+from lean_sandbox.watch.store import Key
 
 if TYPE_CHECKING:
     from lean_sandbox.manager.flight import TraceBuffer
@@ -208,8 +209,13 @@ class Controller:
     @property
     def queues(self) -> dict[str, WorkQueue[Key]]:
         """The work queues by the name of their controller."""
-        extensions = self.extensions.queues if self.extensions is not None else {}
-        return {"sandbox": self.queue, **extensions}
+        return {one.name: one.queue for one in self.controllers}
+
+    @property
+    def controllers(self) -> tuple[reconciling.Controller[Any], ...]:
+        """Everything that reconciles."""
+        extensions = self.extensions.controllers if self.extensions is not None else ()
+        return self.sandboxes, *extensions
 
     @property
     def all_caches(self) -> tuple[Cache[Any], ...]:
@@ -260,7 +266,8 @@ class Controller:
             group.start_soon(self._contend, elector, group.cancel_scope)
             await elector.acquired.wait()
             self._informers.makes_objects()
-            self._look_at_everything()
+            for controller in self.controllers:
+                controller.enqueue_all("elected")
             await self._work()
             await elector.release()
             group.cancel_scope.cancel()
@@ -269,16 +276,6 @@ class Controller:
         await elector.run()
         work.cancel()
 
-    def _look_at_everything(self) -> None:
-        """Begin as after a start: of what happened before, only the caches know."""
-        stores: dict[str, Store[Any]] = {"sandbox": self.caches.sandboxes}
-        if self.extensions is not None:
-            stores |= self.extensions.stores
-        for name, queue in self.queues.items():
-            queue.resume()
-            for key in stores[name].keys() if name in stores else ():
-                queue.add(key, priority=LOW, reason="elected")
-
     async def _work(self) -> None:
         """Run passes until stopped, and give the last Events a moment to be posted."""
         async with anyio.create_task_group() as guard:
@@ -286,7 +283,7 @@ class Controller:
                 for recorder in self.recorders.values():
                     recording.start_soon(recorder.run)
                 async with anyio.create_task_group() as passes:
-                    passes.start_soon(self.sandboxes.dispatcher.run)
+                    passes.start_soon(self.sandboxes.workers.run)
                     if self.extensions is not None:
                         passes.start_soon(self._extend, self.extensions)
                 for recorder in self.recorders.values():
@@ -307,8 +304,8 @@ class Controller:
         if not self.synced.is_set():
             return
         async with anyio.create_task_group() as passes:
-            for dispatcher in extensions.dispatchers:
-                passes.start_soon(dispatcher.run)
+            for controller in extensions.controllers:
+                passes.start_soon(controller.workers.run)
 
     async def _end_recording(self, recording: anyio.CancelScope) -> None:
         await self._clock.sleep(_EVENT_DRAIN_S)
@@ -376,8 +373,7 @@ class Controller:
         )
 
     def _workers(self) -> dict[str, WorkerStatistics]:
-        extensions = self.extensions.worker_statistics() if self.extensions is not None else {}
-        return {"sandbox": self.sandboxes.dispatcher.statistics(), **extensions}
+        return {one.name: one.workers.statistics() for one in self.controllers}
 
     def statistics(self) -> ControllerStatistics:
         """Return the counters as they are now."""

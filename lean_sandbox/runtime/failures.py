@@ -22,7 +22,7 @@ class ReconcileError(Exception):
 
     retryable = True
 
-    def __init__(self, text: str, *causes: BaseException) -> None:
+    def __init__(self, text: str, *causes: BaseException | None) -> None:
         super().__init__(text)
         waits = [getattr(cause, "retry_after_s", None) for cause in causes]
         self.retry_after_s = max((wait for wait in waits if wait is not None), default=None)

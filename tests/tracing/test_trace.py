@@ -171,7 +171,7 @@ async def test_off_nothing_is_kept_and_the_way_to_switch_it_on_is_told() -> None
         await world.ready_sandbox(sandbox())
         assert controller.flight is None
         assert controller.watch_caches.pods._handle == controller.watch_caches.pods._take
-        assert controller.sandboxes.dispatcher._reconcile == controller.sandboxes._pass
+        assert controller.sandboxes.workers._reconcile == controller.sandboxes.reconcile
         async with serving(world) as scraper:
             assert (await scraper.get("/debug/trace")).status_code == 404
         code, said, told = await command(world, "sandbox", "sb-1")

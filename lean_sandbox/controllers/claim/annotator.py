@@ -13,9 +13,10 @@ from datetime import UTC
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.claim.act import ClaimAct
 from lean_sandbox.model import names
-from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
+from lean_sandbox.runtime.controller import Controller
+from lean_sandbox.runtime.queue import LOW, Item
 from lean_sandbox.runtime.standback import StandBack
-from lean_sandbox.runtime.workers import Result, Workers
+from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry
 from lean_sandbox.watch.store import Key, Store
 
@@ -27,7 +28,7 @@ _UNKNOWN = "unknown"
 _STAND_BACK_S = 0.1
 
 
-class AnnotationWriter:
+class AnnotationWriter(Controller[ClaimEntry]):
     """Collects annotations by claim and writes them when it is their turn.
 
     They are lost with the process: the next one finds what is missing when it looks at the claim.
@@ -44,12 +45,12 @@ class AnnotationWriter:
         others_are_served: Callable[[Key], bool],
         workers: int = 4,
     ) -> None:
-        """Prepare to run; nothing happens before the dispatcher runs.
+        """Prepare to run; nothing happens before the workers run.
 
         ``observes``: whether to write when a claim was first seen, and its trace.
         ``others_are_served``: tells whether claims other than this one are due or being served.
         """
-        self._claims = claims
+        super().__init__("claim-annotations", claims, clock, workers=workers)
         self._act = act
         self._clock = clock
         self._observes = observes
@@ -61,10 +62,6 @@ class AnnotationWriter:
         self._first_seen: dict[str, str] = {}
         # Traces that were begun for claims whose client began none, by uid.
         self._traces: dict[str, str] = {}
-        self.queue: WorkQueue[Key] = WorkQueue(clock)
-        self.dispatcher: Workers[Key] = Workers(
-            self.queue, self._pass, count=workers, clock=clock, name="claim-annotations"
-        )
 
     def saw(self, entry: ClaimEntry) -> None:
         """Remember when a claim was first seen."""
@@ -147,13 +144,18 @@ class AnnotationWriter:
         self._pending[entry.key] = (entry.uid, {**pending, **changes})
         self.queue.add(entry.key, priority=LOW, after_s=after_s)
 
-    async def _pass(self, item: Item[Key]) -> Result:
+    def enqueue_all(self, reason: str) -> None:  # noqa: ARG002 -- the claims' controller finds it
+        """Take annotations in from now on; what is missing is found with the claims."""
+        self.queue.resume()
+
+    async def reconcile(self, item: Item[Key]) -> Result:
+        """Write what has been collected for one claim."""
         if not self._others_are_served(item.key):
             self._stand_back.forget(item.key)
         elif self._stand_back.must_wait(item.key):
             return Result(requeue_after_s=_STAND_BACK_S, priority=LOW)
         uid, changes = self._pending.pop(item.key, ("", {}))
-        entry = self._claims.get(item.key)
+        entry = self.cache.get(item.key)
         if entry is None or entry.uid != uid or entry.is_deleting or not changes:
             return Result()
         self._sending[uid] = changes

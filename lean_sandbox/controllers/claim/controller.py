@@ -20,11 +20,11 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import Condition, SandboxStatus
-from lean_sandbox.runtime.queue import CLIENT, LOW, Item, WorkQueue
-from lean_sandbox.runtime.safetynet import SafetyNet
+from lean_sandbox.runtime.controller import Controller
+from lean_sandbox.runtime.queue import CLIENT, LOW, Item
 from lean_sandbox.runtime.standback import StandBack
 from lean_sandbox.runtime.tracing import Tracing
-from lean_sandbox.runtime.workers import Result, Workers
+from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
@@ -66,7 +66,7 @@ class ClaimOptions(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_grace_s: float = 20.0
 
 
-class ClaimController:
+class ClaimController(Controller[ClaimEntry]):
     """Serves claims and keeps the warm queue true to the cached Sandboxes."""
 
     def __init__(
@@ -82,6 +82,14 @@ class ClaimController:
         recorder: Recorder | None = None,
         tracing: Tracing | None = None,
     ) -> None:
+        super().__init__(
+            "sandboxclaim",
+            extensions.claims,
+            clock,
+            workers=options.workers,
+            deadline_s=options.pass_deadline_s,
+            grace_s=options.shutdown_grace_s,
+        )
         self._client = client
         self._caches = caches
         self._tracing = tracing
@@ -93,7 +101,6 @@ class ClaimController:
             on_available=self._waiting.available, on_given_back=self._waiting.given_back
         )
         caches.sandboxes.on_change = self._feed
-        self.queue: WorkQueue[Key] = WorkQueue(clock)
         self._act = ClaimAct(client, self.queue, timeout_s=options.request_timeout_s)
         self.metrics = ClaimMetrics(clock)
         notes = ClaimNotes(recorder, self.metrics)
@@ -127,17 +134,6 @@ class ClaimController:
             clock=clock,
             allowed_label_domains=options.allowed_label_domains,
         )
-        self.dispatcher: Workers[Key] = Workers(
-            self.queue,
-            self._pass,
-            count=options.workers,
-            clock=clock,
-            deadline_s=options.pass_deadline_s,
-            grace_s=options.shutdown_grace_s,
-            retry_no_later_than_s=self._reconciler.due_in_s,
-            net=SafetyNet(self.queue, clock, is_final=self._is_final),
-            name="sandboxclaim",
-        )
 
     def connect(self, watch_caches: ExtensionIntakes, sandboxes: Cache[SandboxEntry]) -> None:
         """Take the intakes, which need this controller's handlers to be built."""
@@ -152,7 +148,8 @@ class ClaimController:
         """Tell whether claims wait for members of a pool."""
         return self._waiting.waits_for(pool)
 
-    async def _pass(self, item: Item[Key]) -> Result:
+    async def reconcile(self, item: Item[Key]) -> Result:
+        """Serve one claim."""
         arrivals = self._waiting.arrivals
         try:
             return await self._reconcile(item.key)
@@ -186,7 +183,11 @@ class ClaimController:
     def _member_available(self, claim: Key) -> None:
         self.queue.add(claim, priority=CLIENT, reason="member available")
 
-    def _is_final(self, key: Key) -> bool:
+    def due_in_s(self, key: Key) -> float | None:
+        """Return after how long a claim expires."""
+        return self._reconciler.due_in_s(key)
+
+    def is_final(self, key: Key) -> bool:
         """Tell whether nothing is to be expected of a claim until something else changes."""
         entry = self._extensions.claims.get(key)
         if entry is None or entry.is_deleting:

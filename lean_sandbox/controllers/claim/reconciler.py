@@ -44,6 +44,7 @@ from lean_sandbox.model.claim_status import (
 )
 from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.times import has_come, time_left_s
+from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.extension_caches import ExtensionCaches
@@ -56,16 +57,6 @@ log = structlog.get_logger("claim")
 _EXPIRED_REQUEUE_S = 0.001
 # How soon a claim comes back to a Sandbox that has yet to be looked at.
 _LOOK_AGAIN_S = 1.0
-
-
-class ClaimFailedError(Exception):
-    """A pass that could not serve a claim; it is repeated with backoff."""
-
-    retryable = True
-
-    def __init__(self, text: str, cause: BaseException | None = None) -> None:
-        super().__init__(text)
-        self.retry_after_s: float | None = getattr(cause, "retry_after_s", None)
 
 
 class Annotator(Protocol):
@@ -120,7 +111,7 @@ class ClaimReconciler:
         self._unmeasured: dict[str, str] = {}
 
     async def reconcile(self, key: Key) -> Result:
-        """Make one pass; raises :class:`ClaimFailedError` when it has to be repeated."""
+        """Make one pass; raises :class:`ReconcileError` when it has to be repeated."""
         entry = self._claims.get(key)
         if entry is None:
             return Result()
@@ -263,7 +254,7 @@ class ClaimReconciler:
         left_s = time_left_s(expire_at(entry.view, finished), now)
         collisions = self._count(entry, error)
         if error is not None and error.fault.retry is Retry.BACKOFF:
-            raise ClaimFailedError(str(error), error.__cause__)
+            raise ReconcileError(str(error), error.__cause__)
         return Result(requeue_after_s=requeue_after_s(error, left_s, collisions))
 
     def _count(self, entry: ClaimEntry, error: ClaimError | None) -> int:
@@ -346,7 +337,7 @@ class ClaimReconciler:
             try:
                 await self._act.delete_sandbox(held)
             except ControlPlaneError as problem:
-                raise ClaimFailedError(
+                raise ReconcileError(
                     f"failed to delete expired sandbox: {problem}", problem
                 ) from problem
         seen = ClaimObservation(

@@ -27,11 +27,11 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import is_true
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.runtime.absent import AbsenceStatistics, KnownAbsent, Proof
-from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Item, WorkQueue
-from lean_sandbox.runtime.safetynet import SafetyNet
+from lean_sandbox.runtime.controller import Controller
+from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Item
 from lean_sandbox.runtime.standback import StandBack
 from lean_sandbox.runtime.tracing import Tracing
-from lean_sandbox.runtime.workers import ReconcileResult, Result, Workers
+from lean_sandbox.runtime.workers import ReconcileResult, Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Delta
@@ -61,7 +61,7 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_grace_s: float = 20.0
 
 
-class SandboxController:
+class SandboxController(Controller[SandboxEntry]):
     """Keeps Sandboxes as their specs say; see :mod:`.reconcile`."""
 
     def __init__(
@@ -76,13 +76,21 @@ class SandboxController:
         tracing: Tracing | None = None,
         on_pass: Callable[[ReconcileResult[Key]], None] | None = None,
     ) -> None:
+        super().__init__(
+            "sandbox",
+            caches.sandboxes,
+            clock,
+            workers=options.workers,
+            deadline_s=options.pass_deadline_s,
+            grace_s=options.shutdown_grace_s,
+            on_result=on_pass,
+        )
         self._client = client
         self._caches = caches
         self._informers = informers
         self._clock = clock
         self._options = options
         self._tracing = tracing
-        self._on_pass = on_pass
         self.on_status: Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None] | None = None
         self.stand_back: StandBack[Key] | None = None
         #: Tells whether claims wait for members of a pool.
@@ -94,8 +102,6 @@ class SandboxController:
         self._launches = StatusThrottle(
             options.status_window_s, options.step_window_s, is_spare=self._is_spare
         )
-        self.queue: WorkQueue[Key] = WorkQueue(clock)
-        self.dispatcher: Workers[Key]
         self._parts: Parts
         self._reconciler: SandboxReconciler
 
@@ -129,20 +135,6 @@ class SandboxController:
             on_gone=self._forget,
             on_status=self._status_written,
         )
-        self.dispatcher = Workers(
-            self.queue,
-            self._pass,
-            count=options.workers,
-            clock=self._clock,
-            deadline_s=options.pass_deadline_s,
-            grace_s=options.shutdown_grace_s,
-            on_result=self._on_pass,
-            retry_no_later_than_s=self._reconciler.due_in_s,
-            net=SafetyNet(
-                self.queue, self._clock, is_final=self._reconciler.is_final, doubt=self._doubt
-            ),
-            name="sandbox",
-        )
 
     def _forget(self, key: Key) -> None:
         self._handed.forget(key)
@@ -173,7 +165,8 @@ class SandboxController:
             return False
         return self.stand_back.must_wait(key)
 
-    async def _pass(self, item: Item[Key]) -> Result:
+    async def reconcile(self, item: Item[Key]) -> Result:
+        """Bring one Sandbox to what its spec asks for."""
         if self._must_wait(item.key):
             return Result(requeue_after_s=_STAND_BACK_S, priority=item.priority)
         # After a list the published status is believed where a look would only confirm it.
@@ -188,7 +181,15 @@ class SandboxController:
             names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP
         )
 
-    def _doubt(self, key: Key) -> None:
+    def is_final(self, key: Key) -> bool:
+        """Tell whether a Sandbox is as its spec asks and says so."""
+        return self._reconciler.is_final(key)
+
+    def due_in_s(self, key: Key) -> float | None:
+        """Return after how long a Sandbox expires."""
+        return self._reconciler.due_in_s(key)
+
+    def doubt(self, key: Key) -> None:
         """Have the next pass fetch the Pod: the watch may hide what has happened to it."""
         entry = self._caches.sandboxes.get(key)
         if entry is not None:

@@ -14,9 +14,9 @@ from lean_sandbox.controllers.warmpool.reconciler import PoolOptions, PoolReconc
 from lean_sandbox.controllers.warmpool.upkeep import Neighbours, Upkeep
 from lean_sandbox.kube.client import Client
 from lean_sandbox.model import names
-from lean_sandbox.runtime.queue import REFILL, Item, WorkQueue
-from lean_sandbox.runtime.safetynet import SafetyNet
-from lean_sandbox.runtime.workers import Result, Workers
+from lean_sandbox.runtime.controller import Controller
+from lean_sandbox.runtime.queue import REFILL, Item
+from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
@@ -29,7 +29,7 @@ from lean_sandbox.watch.store import Key
 _GATHERING_S = 0.05
 
 
-class PoolController:
+class PoolController(Controller[PoolEntry]):
     """Keeps pools full; see :mod:`.reconciler` for a pass."""
 
     def __init__(
@@ -46,15 +46,17 @@ class PoolController:
         neighbours: Neighbours,
         recorder: Recorder | None = None,
     ) -> None:
+        super().__init__("sandboxwarmpool", extensions.pools, clock, workers=options.workers)
+        self._client = client
         self._extensions = extensions
         self._orphans = OrphanIndex(caches)
         self._act = PoolAct(client, timeout_s=options.request_timeout_s)
-        self.queue: WorkQueue[Key] = WorkQueue(clock)
         self._reconciler = PoolReconciler(
             extensions.pools,
             caches,
             blueprints,
             self._act,
+            client.ending,
             Upkeep(caches, self._act, self._orphans, neighbours),
             PoolNotes(recorder),
             clock=clock,
@@ -62,23 +64,16 @@ class PoolController:
             options=options,
             claims_are_waiting=claims_are_waiting,
         )
-        self.dispatcher: Workers[Key] = Workers(
-            self.queue,
-            self._pass,
-            count=options.workers,
-            clock=clock,
-            net=SafetyNet(self.queue, clock, is_final=self._is_final),
-            name="sandboxwarmpool",
-        )
 
     def connect(self, watch_caches: ExtensionIntakes, sandboxes: Cache[SandboxEntry]) -> None:
         """Take the intakes, which need this controller's handlers to be built."""
         self._act.connect(watch_caches.pools, sandboxes)
 
-    async def _pass(self, item: Item[Key]) -> Result:
+    async def reconcile(self, item: Item[Key]) -> Result:
+        """Bring one pool to what its spec asks for."""
         return await self._reconciler.reconcile(item.key)
 
-    def _is_final(self, key: Key) -> bool:
+    def is_final(self, key: Key) -> bool:
         """Tell whether a pool is full and says so."""
         entry = self._extensions.pools.get(key)
         if entry is None or entry.is_deleting or entry.view is None:
@@ -100,7 +95,7 @@ class PoolController:
     def on_pool(self, notice: Delta[PoolEntry]) -> None:
         """Wake a pool that changed."""
         if notice.is_new:
-            self._act.begins(notice.key.namespace)
+            self._client.ending.forget(notice.key.namespace)
         self.queue.add(notice.key, priority=REFILL, reason="pool", token=notice.token)
 
     def on_template(self, notice: Delta[TemplateEntry]) -> None:

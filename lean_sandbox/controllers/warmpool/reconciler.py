@@ -22,7 +22,7 @@ from lean_sandbox.controllers.warmpool.notes import PoolNotes
 from lean_sandbox.controllers.warmpool.state import PoolState, Visit
 from lean_sandbox.controllers.warmpool.upkeep import Upkeep
 from lean_sandbox.kube.errors import ControlPlaneError, Forbidden
-from lean_sandbox.kube.terminating import ENDING_S
+from lean_sandbox.kube.terminating import ENDING_S, TerminatingNamespaces
 from lean_sandbox.model.pool_members import jittered_requeue_s, victims
 from lean_sandbox.model.refill import (
     ReplenishHold,
@@ -43,6 +43,7 @@ from lean_sandbox.model.warmpool import (
     template_missing_note,
     unschedulable_note,
 )
+from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.standback import StandBack
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.caches import Caches
@@ -58,21 +59,6 @@ _NEXT_BATCH_S = 0.05
 _POLICY_UNDER_WAY_S = 5.0
 # Dates of objects are whole seconds, and an answer takes a while.
 _CLOCKS_AGREE_S = 5.0
-
-
-class PoolFailedError(Exception):
-    """A pass that could not do all it should have; it is repeated with backoff."""
-
-    retryable = True
-
-    def __init__(self, errors: list[ControlPlaneError]) -> None:
-        super().__init__("; ".join(str(error) for error in errors))
-        waits = [
-            after
-            for error in errors
-            if (after := getattr(error, "retry_after_s", None)) is not None
-        ]
-        self.retry_after_s: float | None = max(waits) if waits else None
 
 
 class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +85,7 @@ class PoolReconciler:
         caches: Caches,
         blueprints: TemplateResolver,
         act: PoolAct,
+        terminating: TerminatingNamespaces,
         upkeep: Upkeep,
         notes: PoolNotes,
         *,
@@ -111,6 +98,7 @@ class PoolReconciler:
         self._caches = caches
         self._blueprints = blueprints
         self._act = act
+        self._terminating = terminating
         self._upkeep = upkeep
         self._notes = notes
         self._clock = clock
@@ -125,7 +113,7 @@ class PoolReconciler:
         self._ahead_s = 0.0
 
     async def reconcile(self, key: Key) -> Result:
-        """Make one pass; raises :class:`PoolFailedError` when it has to be repeated."""
+        """Make one pass; raises :class:`ReconcileError` when it has to be repeated."""
         entry = self._pools.get(key)
         if entry is None or entry.is_deleting or entry.view is None:
             self._states.pop(key, None)
@@ -160,7 +148,7 @@ class PoolReconciler:
         if errors and not all(
             isinstance(error, Forbidden) and error.namespace_terminating for error in errors
         ):
-            raise PoolFailedError(errors)
+            raise ReconcileError("; ".join(str(error) for error in errors), *errors)
         if errors:
             return Result(requeue_after_s=ENDING_S)
         due = [seconds for seconds in visit.requeues if seconds > 0]
@@ -232,7 +220,7 @@ class PoolReconciler:
             return
         if wanted <= 0:
             return
-        if (refused_s := self._act.refused_s(view.namespace)) > 0:
+        if (refused_s := self._terminating.left_s(view.namespace)) > 0:
             # Members that go with the namespace wake the pool, each once.
             visit.requeues.append(refused_s)
             return

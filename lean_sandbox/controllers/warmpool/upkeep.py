@@ -105,15 +105,15 @@ class Upkeep(msgspec.Struct, frozen=True):
             if judge.by_spec(entry.labels, whole.spec, is_orphan=True) is Verdict.STALE:
                 await self.delete(visit, entry)
                 return
-        adopted = await self._adopt(visit, whole)
-        self.neighbours.launch(adopted.key)
+        await self._adopt(visit, entry, whole)
+        self.neighbours.launch(entry.key)
 
     @staticmethod
     def _is_mislabelled(visit: Visit, template: TemplateView, entry: SandboxEntry) -> bool:
         judge = visit.state.judge(template)
         return judge.by_labels(entry.labels, is_orphan=True) is Verdict.STALE
 
-    async def _adopt(self, visit: Visit, whole: Sandbox) -> SandboxEntry:
+    async def _adopt(self, visit: Visit, entry: SandboxEntry, whole: Sandbox) -> None:
         meta = whole.metadata
         owners = with_controller_reference(meta.ownerReferences, visit.view.reference)
         patch = {
@@ -121,7 +121,7 @@ class Upkeep(msgspec.Struct, frozen=True):
             "ownerReferences": owner_references_body(owners),
             "labels": {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM},
         }
-        return await self.act.patch(Key(meta.namespace, meta.name), patch)
+        await self.act.patch(entry, patch)
 
     async def complete_labels(self, visit: Visit, census: PoolMembers) -> None:
         """Write the launch type where it is missing. One PATCH for each such member.
@@ -135,7 +135,7 @@ class Upkeep(msgspec.Struct, frozen=True):
                 "labels": {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM},
             }
             try:
-                await self.act.patch(entry.key, patch)
+                await self.act.patch(entry, patch)
             except ControlPlaneError as error:
                 visit.errors.append(error)
 

@@ -1,0 +1,218 @@
+"""Requests about objects that are cached: each response is applied to the cache of its kind.
+
+Every method makes exactly one request. A response is applied as an event is, so the event of our
+own write is stale when it comes; while a write is under way the events of its object wait for the
+response. Deletes and guarded patches name the uid or the version they were decided on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from filters import Change
+from lean_sandbox.kube.client import METADATA_ACCEPT, Body, Client, Propagation
+from lean_sandbox.kube.errors import ApiError, NotFound
+from lean_sandbox.kube.limits import Lane
+from lean_sandbox.kube.wire import PartialObject
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.rows import row_of
+from lean_sandbox.watch.store import Entry, Key
+from lean_sandbox.watch.wire import as_version
+
+E = TypeVar("E", bound=Entry)
+
+_SERVER_FAULT = 500
+
+
+class Written(msgspec.Struct, Generic[E], frozen=True):
+    """What the response to a write has shown.
+
+    ``item`` is the object as the server sent it, whole or its metadata alone. ``entry`` is what the
+    cache knows now, and ``is_latest`` whether that is what the response has shown: a watch event
+    may have been faster. ``change`` is what the predicates see changed against what the cache knew
+    before.
+    """
+
+    item: Any
+    entry: E
+    change: Change
+    is_latest: bool
+
+
+class ObjectWriter:
+    """Gets, creates, patches, replaces and deletes objects, and keeps the caches up to date."""
+
+    def __init__(
+        self, client: Client, *, lane: Lane, timeout_s: float, field_manager: str | None = None
+    ) -> None:
+        """``field_manager`` is named in creates; the other writes leave it to the client."""
+        self.client = client
+        self.options: dict[str, Any] = {"lane": lane, "timeout_s": timeout_s}
+        self._field_manager = field_manager
+
+    async def peek(self, cache: Cache[E], key: Key) -> Any | None:
+        """Fetch a whole object without caching it; ``None`` when there is none.
+
+        The watch has yet to deliver what it shows, to all controllers.
+        """
+        kind = cache.kind
+        return await self.client.find(
+            kind.resource, key.namespace, key.name, kind.item_type, **self.options
+        )
+
+    async def get(self, cache: Cache[E], key: Key) -> Any | None:
+        """Fetch a whole object; ``None`` when there is none, which the cache forgets then."""
+        held = cache.store.get(key)
+        item = await self.peek(cache, key)
+        if item is None:
+            cache.apply_not_found(held)
+        else:
+            cache.apply_fetched(item)
+        return item
+
+    async def create(
+        self, cache: Cache[E], namespace: str, body: Body, *, name: str = ""
+    ) -> Written[E]:
+        """Create an object, ``name`` being its name unless that is generated.
+
+        Raises AlreadyExists.
+        """
+        kind = cache.kind
+        with cache.writing(Key(namespace, name)):
+            item = await self.client.create(
+                kind.resource,
+                namespace,
+                body,
+                kind.item_type,
+                field_manager=self._field_manager,
+                **self.options,
+            )
+            return _applied(cache, item)
+
+    async def patch(
+        self,
+        cache: Cache[E],
+        entry: E,
+        body: dict[str, Any] | list[dict[str, Any]],
+        *,
+        subresource: str | None = None,
+        doubt: Callable[[E], None] | None = None,
+        generation: int = 0,
+        columns: dict[str, str] | None = None,
+    ) -> Written[E]:
+        """Patch an object; the response is asked for as metadata, a fraction of the bytes.
+
+        A list of operations is a JSON Patch, anything else a merge patch. Raises NotFound when the
+        object is gone, which the cache forgets then; Conflict or Invalid when a guard in ``body``
+        does not hold. ``doubt`` is called with what is cached of the object when nobody can tell
+        whether the write was carried out. ``columns`` are what a Table would show of it now.
+
+        With a ``generation`` a response of another one is not applied: somebody else has changed
+        the spec, which the watch has yet to deliver to all controllers.
+        """
+        send = self.client.json_patch if isinstance(body, list) else self.client.merge_patch
+        with self._expecting(cache, entry, doubt):
+            item = await send(
+                cache.kind.resource,
+                entry.key.namespace,
+                entry.key.name,
+                body,
+                PartialObject,
+                subresource=subresource,
+                accept=METADATA_ACCEPT,
+                **self.options,
+            )
+            row = row_of(item.metadata)
+            if generation and row.generation != generation:
+                return Written(item, entry, Change(0), is_latest=False)
+            if columns is not None:
+                row.columns = columns
+            known, change = cache.apply_metadata_response(row)
+            return Written(item, known, change, known.version == as_version(row.resource_version))
+
+    async def patch_whole(self, cache: Cache[E], entry: E, body: dict[str, Any]) -> Written[E]:
+        """Apply a merge patch where the whole object is wanted back; as :meth:`patch` else."""
+        kind = cache.kind
+        with self._expecting(cache, entry):
+            item = await self.client.merge_patch(
+                kind.resource,
+                entry.key.namespace,
+                entry.key.name,
+                body,
+                kind.item_type,
+                **self.options,
+            )
+            return _applied(cache, item)
+
+    async def replace(self, cache: Cache[E], key: Key, body: dict[str, Any]) -> Written[E]:
+        """Write a whole object back; the resourceVersion in it guards against a lost change."""
+        kind = cache.kind
+        with cache.writing(key):
+            item = await self.client.replace(
+                kind.resource, key.namespace, key.name, body, kind.item_type, **self.options
+            )
+            return _applied(cache, item)
+
+    async def delete(
+        self,
+        cache: Cache[E],
+        entry: E,
+        *,
+        version: int = 0,
+        propagation: Propagation | None = None,
+    ) -> bool:
+        """Delete this very object; false when it was gone already, which the cache forgets then.
+
+        Raises Conflict when another object has its name, or, with ``version``, when it was written
+        to meanwhile.
+        """
+        key = entry.key
+        try:
+            await self.client.delete(
+                cache.kind.resource,
+                key.namespace,
+                key.name,
+                uid=entry.uid,
+                resource_version=str(version) if version else None,
+                propagation=propagation,
+                **self.options,
+            )
+        except NotFound:
+            cache.forget(key, entry.uid)
+            return False
+        return True
+
+    @contextmanager
+    def _expecting(
+        self, cache: Cache[E], entry: E, doubt: Callable[[E], None] | None = None
+    ) -> Iterator[None]:
+        """Hold the events of an object that is being written, and judge how the write ended."""
+
+        def unclear() -> None:
+            held = cache.store.get(entry.key)
+            if doubt is not None and held is not None and held.uid == entry.uid:
+                doubt(held)
+
+        with cache.writing(entry.key):
+            try:
+                yield
+            except NotFound:
+                cache.apply_not_found(entry)
+                raise
+            except ApiError as error:
+                if error.status >= _SERVER_FAULT:
+                    unclear()
+                raise
+            except BaseException:
+                # Timed out, broken off or cancelled: it may have been carried out all the same.
+                unclear()
+                raise
+
+
+def _applied(cache: Cache[E], item: Any) -> Written[E]:
+    entry, change = cache.apply_response(item)
+    return Written(item, entry, change, entry.version == as_version(item.metadata.resourceVersion))
