@@ -240,7 +240,7 @@ def _over_load(loads: list[ScenarioReport], where: str) -> Iterator[tuple[str, s
     for figure, title, y_label, unit, bound in (
         ("cpu_ms_each", "CPU time of the controller", "CPU for each claim (ms)", "ms", 10.0),
         ("requests_each", "Requests of the controller", "requests for each claim", "", 13.0),
-        ("received_kib_each", "Bytes received", "received for each claim (KiB)", "KiB", 40.0),
+        ("received_kib_each", "Bytes received", "received for each claim (KiB)", "KiB", 56.0),
     ):
         measured = line("lean-sandbox", figure, OURS, is_bold=True)
         if measured.points:

@@ -92,7 +92,7 @@ def _cost(clock: Clock, representation: Representation, objects: int) -> EventCo
     chunks = [stream[at : at + _CHUNK_BYTES] for at in range(0, len(stream), _CHUNK_BYTES)]
     splitter = LineSplitter()
     split_us = _each_us(clock, splitter.feed, chunks) * len(chunks) / len(lines)
-    decode = _decoder(representation, objects)
+    decode = _decoder(representation)
     rows = [decode(line) for line in lines]
     kind = pods()
     judge = Filter(kind.predicate, max_objects=2 * objects)
@@ -118,13 +118,12 @@ def _cost(clock: Clock, representation: Representation, objects: int) -> EventCo
 
 
 def _decoder(
-    representation: Representation, objects: int
+    representation: Representation,
 ) -> Callable[[bytes], tuple[MetaRow, Any]]:
     """Return what turns a line into what predicates and the cache take."""
     if representation is Representation.FULL:
         return _full_rows()
     kind = pods()
-    known = _known(objects) if representation is Representation.CELLS else {}
     decode = msgspec.json.Decoder(WatchLine).decode
     positions: dict[str, int] = {}
 
@@ -132,29 +131,17 @@ def _decoder(
         received = decode(line).object
         if received.column_definitions:
             found = column_positions(received.column_definitions)
-            positions.update((name, found[name]) for name in ("Name", *kind.columns))
+            positions.update((name, found[name]) for name in kind.columns)
         if received.rows is None:
             return received.metadata, None
         row = received.rows[0]
         columns = {name: str(row.cells[at]) for name, at in positions.items()}
-        if row.object is None:
-            assert kind.row_of_cells is not None
-            entry = known[columns["Name"]]
-            version = received.metadata.resource_version
-            return kind.row_of_cells(entry, EventType.MODIFIED, version, columns), None
+        assert row.object is not None
         meta = row.object.metadata
         meta.columns = columns
         return meta, None
 
     return take
-
-
-def _known(objects: int) -> dict[str, PodEntry]:
-    """Return what a list has shown of the Pods, by name."""
-    decode = _full_rows()
-    build = pods().from_full
-    rows = [decode(line) for line in pod_lines(Representation.FULL, objects)]
-    return {row.name: build(item, row, None) for row, item in rows}
 
 
 def _full_decoder() -> Callable[[bytes], _FullLine[Any]]:

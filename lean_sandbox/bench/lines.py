@@ -14,7 +14,6 @@ from lean_sandbox.local.store import Entry
 from lean_sandbox.watch.representation import Representation
 
 _FORMS: Mapping[Representation, Accepted] = {
-    Representation.CELLS: Accepted("table", "None"),
     Representation.TABLE: Accepted("table"),
     Representation.METADATA: Accepted("partial"),
     Representation.FULL: JSON,

@@ -188,10 +188,10 @@ class Settings:
         bound=_positive,
     )
     watch_representation: str = _option(
-        "cells",
-        "leanest form to ask of a watch: cells (of Pods, in busy namespaces), table, metadata or"
-        " full; the next is used where a server refuses",
-        choice("cells", "table", "metadata", "full", metavar="FORM"),
+        "table",
+        "leanest form to ask of a watch: table, metadata or full; the next is used where a server"
+        " refuses",
+        choice("table", "metadata", "full", metavar="FORM"),
     )
     cache_label_selectors: bool = _switch(
         "watch only Services with the tracking label (Pods are always watched so);"

@@ -238,8 +238,6 @@ class Controller:
         own = (self.watch_caches.sandboxes, self.watch_caches.pods, self.watch_caches.services)
         async with anyio.create_task_group() as group:
             self._informers.enter(group)
-            if self.elector is None:
-                self._informers.makes_objects()
             for cache in own:
                 self._informers.start(cache)
             if self.extensions is not None:
@@ -265,7 +263,6 @@ class Controller:
         async with anyio.create_task_group() as group:
             group.start_soon(self._contend, elector, group.cancel_scope)
             await elector.acquired.wait()
-            self._informers.makes_objects()
             for controller in self.controllers:
                 controller.enqueue_all("elected")
             await self._work()

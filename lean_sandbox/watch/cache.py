@@ -11,7 +11,8 @@ and the answers to our own requests) never lead backwards, whichever of them is 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypedDict, TypeVar
@@ -23,7 +24,6 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.watch.kind import Delta, Kind
 from lean_sandbox.watch.rows import row_of
 from lean_sandbox.watch.store import Entry, Key, Store, key_of
-from lean_sandbox.watch.strangers import CellsRow, Strangers
 from lean_sandbox.watch.tombstones import KEPT_S, Tombstones
 from lean_sandbox.watch.wire import MetaRow, as_version
 
@@ -96,9 +96,9 @@ class Cache(Generic[E]):
         # By the same: the newest version that was known when the list began.
         self._newest: dict[str | None, int] = {}
         self._ended: Tombstones[str] = Tombstones(monotonic, kept_s=tombstones_s)
-        self.strangers = Strangers()
-        # By key of an object that is being written: how to take what may be the echo of that.
-        self._held: dict[Key, Callable[[], object]] = {}
+        # What is being made or written by ourselves: by how many requests, and what has come of it.
+        self._expected: Counter[Key] = Counter()
+        self._held: dict[Key, tuple[EventType, MetaRow, Any]] = {}
         # The lists under way that are compared with what is remembered.
         self._resyncing: set[str | None] = set()
         self._handle: _Take = self._take
@@ -137,17 +137,12 @@ class Cache(Generic[E]):
 
         self._handle = narrowed
 
-    def begin_list(
-        self, namespace: str | None, *, without: Collection[str] = (), resync: bool = False
-    ) -> None:
+    def begin_list(self, namespace: str | None, *, resync: bool = False) -> None:
         """Note what is known, to find out what a list no longer holds.
 
         With ``resync`` every object is taken in anew, also at the version that is known.
-        ``without`` are the namespaces that a list of all leaves to others.
         """
         known = set(self.store.keys(namespace))
-        if without:
-            known = {key for key in known if key.namespace not in without}
         self._missing[namespace] = known
         self._resyncing.discard(namespace)
         if resync:
@@ -197,73 +192,44 @@ class Cache(Generic[E]):
 
     def row(self, event_type: EventType, row: MetaRow) -> None:
         """Take an event that carries metadata and perhaps columns."""
-        self._take_or_hold(event_type, row, None, initial=False)
+        self._take_or_hold(event_type, row, None)
 
     def full(self, event_type: EventType, item: Any, *, initial: bool) -> None:
         """Take an event, or a list's item, that carries the whole object."""
         row = self._row_of_full(item)
         if self._missing:
+            # What a list shows is never held: it is compared with what is known by the list's end.
             self.present(row.namespace, row.name)
-        self._take_or_hold(event_type, row, item, initial=initial)
-        if self.strangers:
-            self._introduce(key_of(row.namespace, row.name))
-
-    def cells(self, key: Key, row: CellsRow) -> bool:
-        """Take an event that carries nothing but cells: the rest is what is remembered.
-
-        Of an object that is not known yet it waits until something else makes it known. Returns
-        whether the event was about something that cells do not show.
-        """
-        old = self.store.get(key)
-        if old is None:
-            if self.admits_namespace(key.namespace):
-                self.strangers.note(key, row)
-            return False
-        if row.event_type is EventType.MODIFIED and self._holds(key, lambda: self.cells(key, row)):
-            return False
-        assert self.kind.row_of_cells is not None
-        full = self.kind.row_of_cells(old, row.event_type, row.resource_version, row.columns)
-        self._handle(row.event_type, full, None, initial=False)
-        return full.is_unexplained
+            self._handle(event_type, row, item, initial=initial)
+        else:
+            self._take_or_hold(event_type, row, item)
 
     @contextmanager
-    def writing(self, key: Key) -> Iterator[None]:
-        """Expect, for the body of the ``with``, that an object is made or written by us.
+    def expect_own_write(self, key: Key) -> Iterator[None]:
+        """Hold the events of an object while the body of the ``with`` creates or writes it.
 
-        Its event, which may be faster than the answer, says nothing that the answer does not, so
-        it waits for that: taken first it would wake passes that find nothing. Of several events
-        the last is kept, which is what the object has come to. Of several writes at once it waits
-        for the last answer.
+        An event that is faster than the response says nothing that the response does not: taken
+        first it would only wake passes that find nothing. The newest of them is taken when the
+        last of several requests has ended. A deletion is never held.
         """
+        self._expected[key] += 1
         try:
-            with self.strangers.expecting(key):
-                yield
+            yield
         finally:
-            is_last = key not in self.strangers.expected
-            take = self._held.pop(key, None) if is_last else None
-            if take is not None:
-                take()
+            self._expected[key] -= 1
+            if not self._expected[key]:
+                del self._expected[key]
+                held = self._held.pop(key, None)
+                if held is not None:
+                    self._handle(*held, initial=False)
 
-    def _take_or_hold(
-        self, event_type: EventType, row: MetaRow, item: Any, *, initial: bool
-    ) -> None:
-        if self.strangers.expected and event_type is EventType.MODIFIED:
+    def _take_or_hold(self, event_type: EventType, row: MetaRow, item: Any) -> None:
+        if self._expected and event_type is not EventType.DELETED:
             key = Key(row.namespace, row.name)
-            if self._holds(key, lambda: self._handle(event_type, row, item, initial=initial)):
+            if key in self._expected:
+                self._held[key] = (event_type, row, item)
                 return
-        self._handle(event_type, row, item, initial=initial)
-
-    def _holds(self, key: Key, take: Callable[[], object]) -> bool:
-        if key not in self.strangers.expected:
-            return False
-        self._held[key] = take
-        return True
-
-    def _introduce(self, key: Key) -> None:
-        """Take the row that has waited for an object, now that it is known."""
-        row = self.strangers.take(key) if key in self.store else None
-        if row is not None:
-            self.cells(key, row)
+        self._handle(event_type, row, item, initial=False)
 
     def apply_fetched(self, item: Any) -> E:
         """Take in the whole object that a GET has returned, and return what is known then.
@@ -356,7 +322,7 @@ class Cache(Generic[E]):
             return old, _NOTHING
         kept = old if old is not None and old.uid == row.uid else None
         new = self._build(row, item, kept)
-        if kept is None and self._has_ended(new):
+        if kept is None and self._ended.covers(new.uid, new.version):
             # The object ended while the answer was on its way: nothing would ever remove it again.
             return new, Change.GONE
         if self.kind.admits is not None and not self.kind.admits(row.labels):
@@ -372,14 +338,7 @@ class Cache(Generic[E]):
         self._put(new, old)
         if hears_again:
             new.version -= 1
-        if self.strangers:
-            self._introduce(new.key)
         return new, change
-
-    def _has_ended(self, entry: E) -> bool:
-        return self._ended.covers(entry.uid, entry.version) or self.strangers.has_seen_end(
-            entry.key, entry.version
-        )
 
     def _take(self, event_type: EventType, row: MetaRow, item: Any, *, initial: bool) -> Decision:
         statistics = self.statistics

@@ -22,7 +22,6 @@ from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Kind
 from lean_sandbox.watch.store import Entry, key_of
-from lean_sandbox.watch.strangers import CellsRow
 from lean_sandbox.watch.wire import (
     CUT,
     ColumnDefinition,
@@ -45,21 +44,12 @@ _TYPES = {str(event_type): event_type for event_type in EventType}
 _SHOWN_BYTES = 200
 # Of so many odd objects it is remembered that they have been logged.
 _LOGGED = 1024
-_NAME = "Name"
-# Cells are given up where they hide too much: looks at Pods cost more than the bytes saved.
-_MANY_DOUBTS = 32
-_DOUBTS_IN = 4
-_RECENT_ROWS = 1024
 # msgspec decodes texts when it comes to them, and lets Python complain about bytes that are none.
 _ODD_OBJECT = (msgspec.ValidationError, UnicodeDecodeError)
 
 
 class WentBackError(ProtocolFault):
     """A watch shows a version below the one it was opened at: its store is an older one."""
-
-
-class UnreadableForm(ProtocolFault):
-    """A watch came in a form that cannot be made sense of here; another form may serve."""
 
 
 @dataclass(slots=True)
@@ -86,8 +76,7 @@ class EventDecoder(Generic[E]):
     """Decodes what the server sends of one kind and hands it to the cache.
 
     ``version`` is the newest resource version taken in; ``None`` before the first list and after
-    one that can no longer be resumed from. ``namespace`` is the one that is watched, which rows of
-    bare cells do not name. ``on_event`` is told the namespace of each event of a watch.
+    one that can no longer be resumed from. ``namespace`` is the one that is listed, if not all.
     """
 
     def __init__(
@@ -98,12 +87,10 @@ class EventDecoder(Generic[E]):
         logger: Any = None,
         *,
         namespace: str | None = None,
-        on_event: Callable[[str], None] | None = None,
     ) -> None:
         self._kind = kind
         self._intake = cache
         self._namespace = namespace
-        self._on_event = on_event
         self.statistics = statistics
         self._log = logger or structlog.get_logger("watch")
         self._decode_item = msgspec.json.Decoder(kind.item_type).decode
@@ -112,9 +99,8 @@ class EventDecoder(Generic[E]):
         self._decode_line = msgspec.json.Decoder(WatchLine).decode
         self._logged: dict[str, str] = {}
         self._positions: dict[str, int] = {}
-        self._last_position = self._name_position = -1
+        self._last_position = -1
         self._said_missing: list[str] = []
-        self._rows = self._doubts = 0
         self.version: str | None = None
 
     # -- lists -----------------------------------------------------------------------------------
@@ -160,7 +146,7 @@ class EventDecoder(Generic[E]):
     def begin_watch(self) -> None:
         """Forget the columns of the watch before: each one tells them anew."""
         self._positions = {}
-        self._last_position = self._name_position = -1
+        self._last_position = -1
 
     def line(self, line: bytes) -> None:
         """Take one line of a Table or partial metadata watch.
@@ -186,9 +172,6 @@ class EventDecoder(Generic[E]):
             self._watched_row(event_type, received.metadata)
         else:
             for row in rows:
-                if row.object is None and self._kind.reads_cells and self._namespace is not None:
-                    self._cells(event_type, row, received.metadata.resource_version)
-                    continue
                 if row.object is None:
                     self._skip(line, ValueError("a row without its object"))
                     continue
@@ -254,41 +237,6 @@ class EventDecoder(Generic[E]):
     def _watched_row(self, event_type: EventType, meta: MetaRow) -> None:
         self._row(event_type, meta)
         self._advance(meta.resource_version)
-        if self._on_event is not None:
-            self._on_event(meta.namespace)
-
-    def _cells(self, event_type: EventType, row: TableRow, version: str) -> None:
-        """Take a row that has nothing but cells; the version is that of the whole Table."""
-        columns = self._columns(row)
-        at = self._name_position
-        namespace = self._namespace
-        if columns is None or not 0 <= at < len(row.cells) or not version or namespace is None:
-            raise UnreadableForm(
-                f"a row of {self._kind.resource.plural} has no object, and its cells do not do"
-            )
-        key = key_of(namespace, str(row.cells[at]))
-        try:
-            is_doubt = self._intake.cells(key, CellsRow(event_type, version, columns))
-        except Exception as error:  # noqa: BLE001 -- whatever it is, it costs this object alone
-            is_doubt = False
-            meta = MetaRow(name=key.name, namespace=namespace, resource_version=version)
-            self._skip(b"", error, meta)
-        self._advance(version)
-        if self._on_event is not None:
-            self._on_event(namespace)
-        self._weigh(doubts=int(is_doubt))
-
-    def _weigh(self, *, doubts: int) -> None:
-        """Count a row and the doubts it raised. Raises UnreadableForm where cells do not pay."""
-        self._rows += 1
-        self._doubts += doubts
-        if self._doubts >= _MANY_DOUBTS and self._doubts * _DOUBTS_IN >= self._rows:
-            raise UnreadableForm(
-                f"too much happens to {self._kind.resource.plural} that no cell shows"
-            )
-        if self._rows >= _RECENT_ROWS:
-            self._rows //= 2
-            self._doubts //= 2
 
     def _raw_line(self, line: bytes) -> RawLine | None:
         """Decode a line with a whole object; as :meth:`_envelope` does."""
@@ -338,15 +286,13 @@ class EventDecoder(Generic[E]):
     def _learn_columns(self, definitions: list[ColumnDefinition]) -> None:
         found = column_positions(definitions)
         wanted = self._kind.columns
-        more = [name for name in self._kind.more_columns if name in found]
         missing = [name for name in wanted if name not in found]
         if missing != self._said_missing:
             self._said_missing = missing
             if missing:
                 self._log.warning("columns_missing", columns=missing, using="metadata")
         # Half of the columns would be taken for the whole: better none.
-        self._positions = {} if missing else {name: found[name] for name in (*wanted, *more)}
-        self._name_position = found.get(_NAME, -1)
+        self._positions = {} if missing else {name: found[name] for name in wanted}
         self._last_position = max(self._positions.values(), default=-1)
 
     def _bookmark(self, version: str) -> None:

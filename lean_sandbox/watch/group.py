@@ -11,7 +11,6 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.reflector import Reflector, WatchOptions, WatchStatistics
-from lean_sandbox.watch.spread import Spread
 
 
 class ReflectorGroup:
@@ -38,8 +37,6 @@ class ReflectorGroup:
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._excluded = () if namespaces else exclude_namespaces
         self._informers: dict[str, list[Reflector[Any]]] = {}
-        self._spreads: dict[str, Spread] = {}
-        self._makes_objects = False
         self._group: TaskGroup | None = None
 
     def enter(self, group: TaskGroup) -> None:
@@ -53,10 +50,8 @@ class ReflectorGroup:
             return
         assert self._group is not None, "enter() comes first"
 
-        def make(
-            namespace: str | None, on_event: Callable[[str], None] | None = None
-        ) -> Reflector[Any]:
-            informer = Reflector(
+        informers = self._informers[plural] = [
+            Reflector(
                 self._client,
                 cache.kind,
                 cache,
@@ -65,36 +60,11 @@ class ReflectorGroup:
                 options=self._options,
                 namespace=namespace,
                 exclude_namespaces=self._excluded,
-                on_event=on_event,
             )
-            if self._makes_objects:
-                informer.use_cells()
-            return informer
-
-        informers = self._informers[plural] = []
-        if self._namespaces == (None,) and cache.kind.reads_cells:
-            spread = Spread(self._clock, make, informers, cache.admits_namespace)
-            self._spreads[plural] = spread
-            if self._makes_objects:
-                spread.begin(self._group)
-        else:
-            informers.extend(make(namespace) for namespace in self._namespaces)
+            for namespace in self._namespaces
+        ]
         for informer in informers:
             self._group.start_soon(informer.run)
-
-    def makes_objects(self) -> None:
-        """Say that from now on this process makes most of the objects that are watched.
-
-        What others make has to be asked for where a watch tells no more than cells, so a standby
-        is better off with more.
-        """
-        self._makes_objects = True
-        for informers in self._informers.values():
-            for informer in informers:
-                informer.use_cells()
-        for spread in self._spreads.values():
-            assert self._group is not None, "enter() comes first"
-            spread.begin(self._group)
 
     async def synced(self, *plurals: str) -> None:
         """Wait until the kinds named, or all that were started, have had their first list."""
@@ -142,7 +112,5 @@ class ReflectorGroup:
         }
 
     def statistics(self, plural: str) -> tuple[WatchStatistics, ...]:
-        """Return the counters of the watches of one kind, those given up by now included."""
-        open_ = tuple(informer.statistics for informer in self._informers.get(plural, ()))
-        spread = self._spreads.get(plural)
-        return open_ if spread is None else (*open_, spread.retired)
+        """Return the counters of the watches of one kind."""
+        return tuple(informer.statistics for informer in self._informers.get(plural, ()))

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from filters import Change, EventType, Predicate
+from filters import Change, Predicate
 from lean_sandbox.kube.resources import Resource
 from lean_sandbox.watch.representation import FALLBACK_ORDER, Representation
 from lean_sandbox.watch.store import Entry, Key
@@ -49,10 +49,8 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     still holds; ``from_full`` builds it from a whole object. ``columns_of`` gives the printer
     columns of a full object, so that both forms have the same fingerprints. ``suspects`` says that
     a row contradicts what is known, which passes the event whatever the predicate remembers.
-    ``columns`` are those without which a Table says nothing of an object, ``more_columns`` are
-    read where there are any. ``row_of_cells`` makes a row of what is remembered and the bare cells
-    of an event; only kinds that have it can be watched as cells. ``admits`` says of a selector that
-    users' labels decide whether an object with these is within.
+    ``columns`` are those without which a Table says nothing of an object. ``admits`` says of a
+    selector that users' labels decide whether an object with these is within.
     """
 
     resource: Resource
@@ -63,16 +61,9 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     columns_of: Callable[[Any], dict[str, str]] | None = None
     suspects: Callable[[MetaRow, E], bool] = lambda _row, _entry: False
     columns: tuple[str, ...] = ()
-    more_columns: tuple[str, ...] = ()
     watch_order: tuple[Representation, ...] = FALLBACK_ORDER
     list_as: Representation = Representation.FULL
     label_selector: str | None = None
     field_selector: str | None = None
     admits: Callable[[Mapping[str, str] | None], bool] | None = None
     owner_of: Callable[[E], str | None] = lambda _entry: None
-    row_of_cells: Callable[[E, EventType, str, dict[str, str]], MetaRow] | None = None
-
-    @property
-    def reads_cells(self) -> bool:
-        """Whether a watch of one namespace may come as bare cells."""
-        return self.row_of_cells is not None and Representation.CELLS in self.watch_order

@@ -6,7 +6,6 @@ interned, whole maps shared; lists are tuples; nothing here takes part in a refe
 collector never looks at it.
 """
 
-from lean_sandbox.watch.pod_cells import pod_row_of_cells
 from lean_sandbox.watch.resources.pod import (
     GATED,
     NEW_POD_COLUMNS,
@@ -70,7 +69,6 @@ __all__ = [
     "pod_from_row",
     "pod_hint",
     "pod_row_contradicts",
-    "pod_row_of_cells",
     "pod_state",
     "pvc_from_full",
     "pvc_from_row",

@@ -19,7 +19,7 @@ that the server does not know: then it is asked what it serves, so that the prob
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import urlencode
@@ -46,16 +46,14 @@ from lean_sandbox.kube.errors import (
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import path
 from lean_sandbox.kube.telemetry import Label
-from lean_sandbox.watch.acquaintance import Acquaintance
 from lean_sandbox.watch.backoff import Backoff
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.decode import EventDecoder, UnreadableForm, WatchStatistics, WentBackError
+from lean_sandbox.watch.decode import EventDecoder, WatchStatistics, WentBackError
 from lean_sandbox.watch.discovery import why_unserved
 from lean_sandbox.watch.kind import Kind
 from lean_sandbox.watch.lines import LineSplitter, LineTooLongError
 from lean_sandbox.watch.representation import Representation
 from lean_sandbox.watch.store import Entry
-from lean_sandbox.watch.wire import as_version
 
 __all__ = ["Reflector", "WatchOptions", "WatchStatistics"]
 
@@ -122,7 +120,6 @@ class Reflector(Generic[E]):
         options: WatchOptions | None = None,
         namespace: str | None = None,
         exclude_namespaces: tuple[str, ...] = (),
-        on_event: Callable[[str], None] | None = None,
     ) -> None:
         self._client = client
         self._kind = kind
@@ -132,10 +129,8 @@ class Reflector(Generic[E]):
         self._options = options or WatchOptions()
         self._namespace = namespace
         self._excluded = exclude_namespaces
-        self._left_out: tuple[str, ...] = ()
         self._backoff = Backoff(uniform)
         self._representations = list(kind.watch_order)
-        self._may_use_cells = False
         self._is_watching = False
         self._is_reopening = False
         self._resyncs = False
@@ -151,62 +146,17 @@ class Reflector(Generic[E]):
         self.synced = anyio.Event()
         self.problem: str | None = None
         self.statistics = WatchStatistics()
-        self._feed = EventDecoder(
-            kind, cache, self.statistics, self._log, namespace=namespace, on_event=on_event
-        )
+        self._feed = EventDecoder(kind, cache, self.statistics, self._log, namespace=namespace)
 
     @property
     def representation(self) -> Representation:
         """The form in which the watch is asked for at present."""
-        return next(
-            form
-            for form in self._representations
-            if form is not Representation.CELLS or self._can_read_cells
-        )
-
-    @property
-    def _can_read_cells(self) -> bool:
-        return self._may_use_cells and self._namespace is not None and self._kind.reads_cells
+        return self._representations[0]
 
     @property
     def version(self) -> str | None:
         """Up to which resource version everything was taken in; ``None`` before the first list."""
         return self._feed.version
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether all it was told has been taken in, so that another can go on in its place."""
-        strangers = self._intake.strangers
-        waiting = strangers and self._namespace is not None and strangers.of(self._namespace)
-        return self._feed.version is not None and not waiting
-
-    def use_cells(self) -> None:
-        """Watch as bare cells from now on, where that can be read.
-
-        Cells tell nothing of what others make, so it is for who makes nearly all of the objects.
-        """
-        before = self.representation
-        self._may_use_cells = True
-        if self.representation is not before:
-            self._reopen()
-
-    def continue_from(self, version: str | None) -> None:
-        """Begin with a watch, not a list: up to this version everything has been taken in."""
-        self._feed.version = version
-        if version is not None:
-            self.synced.set()
-
-    def leave_out(self, namespaces: Collection[str]) -> None:
-        """Leave these namespaces to others from the present version on, and no longer any else."""
-        self._left_out = tuple(namespaces)
-        self._reopen()
-
-    def begin_from_earlier(self, version: str | None) -> None:
-        """Watch anew from this version, if it is older than what was taken in."""
-        held = self._feed.version
-        if held is not None and version is not None and as_version(version) < as_version(held):
-            self._feed.version = version
-        self._reopen()
 
     def _reopen(self) -> None:
         """End the open watch, to go on with another where it stands; a list is not disturbed."""
@@ -216,7 +166,7 @@ class Reflector(Generic[E]):
 
     @property
     def _field_selector(self) -> str:
-        terms = selectors.exclude_namespaces(*self._excluded, *self._left_out)
+        terms = selectors.exclude_namespaces(*self._excluded)
         return ",".join((*filter(None, [self._kind.field_selector]), *terms))
 
     async def run(self) -> None:
@@ -224,22 +174,8 @@ class Reflector(Generic[E]):
         async with anyio.create_task_group() as group:
             self._group = group
             group.start_soon(self._guard)
-            if self._namespace is not None and self._kind.reads_cells:
-                group.start_soon(self._acquaintance(self._namespace).run)
             while True:
                 await self._attempt()
-
-    def _acquaintance(self, namespace: str) -> Acquaintance:
-        return Acquaintance(
-            self._client,
-            self._intake,
-            self._feed,
-            namespace,
-            clock=self._clock,
-            uniform=self._uniform,
-            timeout_s=self._options.request_timeout_s,
-            on_crowd=self._list_anew,
-        )
 
     def _list_anew(self) -> None:
         self._feed.version = None
@@ -278,10 +214,6 @@ class Reflector(Generic[E]):
             self._failed(str(error))
         except NotAcceptable as error:
             if error.verb == "watch" and self._fall_back(str(error)):
-                return
-            self._failed(str(error))
-        except UnreadableForm as error:
-            if self._fall_back(str(error)):
                 return
             self._failed(str(error))
         except NotFound as error:
@@ -328,10 +260,9 @@ class Reflector(Generic[E]):
         self.problem = None
 
     def _fall_back(self, why: str) -> bool:
-        refused = self.representation
-        if refused is self._representations[-1]:
+        if len(self._representations) == 1:
             return False
-        self._representations.remove(refused)
+        refused = self._representations.pop(0)
         self.statistics.fallbacks += 1
         self._log.warning(
             "representation_refused",
@@ -347,7 +278,7 @@ class Reflector(Generic[E]):
         self.statistics.lists += 1
         self._listed_at = self._clock.monotonic()
         initial = not self.synced.is_set()
-        self._intake.begin_list(self._namespace, without=self._left_out, resync=self._resyncs)
+        self._intake.begin_list(self._namespace, resync=self._resyncs)
         version = ""
         if self._streams_initial_list:
             version = await self._list_by_stream(initial=initial)
@@ -439,7 +370,7 @@ class Reflector(Generic[E]):
             on_line(line)
             return True
 
-        query = {"resourceVersion": feed.version or "", **representation.watch_query}
+        query = {"resourceVersion": feed.version or ""}
         self._is_watching = True
         try:
             await self._stream(query, representation.watch_accept, take)

@@ -66,9 +66,7 @@ class MetaRow(msgspec.Struct, rename="camel", gc=False):
     """The metadata of an object as seen by predicates.
 
     ``columns`` is filled after decoding, from the cells of a Table or from the full object; it is
-    ``None`` when the representation has none. ``is_unexplained`` marks an event of bare cells that
-    shows nothing new, so that what changed must be in what cells do not show; ``cells`` is then a
-    digest of them, 0 in every other form.
+    ``None`` when the representation has none.
     """
 
     name: str = ""
@@ -84,8 +82,6 @@ class MetaRow(msgspec.Struct, rename="camel", gc=False):
     creation_timestamp: str | None = None
     writers: tuple[WriterRow, ...] | None = msgspec.field(default=None, name="managedFields")
     columns: dict[str, str] | None = msgspec.field(default=None, name="-columns")
-    cells: int = msgspec.field(default=0, name="-cells")
-    is_unexplained: bool = msgspec.field(default=False, name="-unexplained")
 
     @property
     def controller(self) -> OwnerRow | None:

@@ -66,7 +66,7 @@ def _name_and_version(event: WatchLine) -> tuple[str, str]:
     rows, meta = event.object.rows, event.object.metadata
     if rows is not None and rows[0].object is not None:
         meta = rows[0].object.metadata
-    return (meta.name if meta.name or not rows else str(rows[0].cells[0])), meta.resource_version
+    return meta.name, meta.resource_version
 
 
 @pytest.mark.parametrize("representation", list(Representation))
@@ -80,7 +80,7 @@ def test_watch_lines_are_what_the_informer_decodes(representation: Representatio
     assert [name for name, _ in told[:3]] == [name for name, _ in told[3:]]
     versions = [int(version) for _, version in told]
     assert versions == sorted(set(versions))
-    is_table = representation in (Representation.CELLS, Representation.TABLE)
+    is_table = representation is Representation.TABLE
     assert [bool(e.object.column_definitions) for e in events] == [is_table, *[False] * 5]
 
 

@@ -108,9 +108,9 @@ def test_ticks_are_round_and_reach_the_highest_value(highest: float, last: float
 def test_every_representation_and_other_decoder_is_measured() -> None:
     """All steps cost something, and dropping is cheaper than passing."""
     found = measure_events(SystemClock(), objects=5)
-    assert [row.representation for row in found.events] == ["cells", "table", "metadata", "full"]
+    assert [row.representation for row in found.events] == ["table", "metadata", "full"]
     for row in found.events:
-        assert row.line_bytes > (100 if row.representation == "cells" else 1000)
+        assert row.line_bytes > 1000
         assert 0 < row.dropped_us < row.passed_us
     assert len(found.others) == 4
     assert all(row.decode_us > 0 for row in found.others)
@@ -123,7 +123,6 @@ def test_the_command_prints_one_json_object(capsys: pytest.CaptureFixture[str]) 
     assert printed["memory"] is None
     assert printed["scenarios"] == []
     assert {row["representation"] for row in printed["events"]["events"]} == {
-        "cells",
         "table",
         "metadata",
         "full",

@@ -63,7 +63,7 @@ async def cost_of_a_launch(form: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize(
     ("form", "most", "most_for_pods"),
-    [("table", 13_400, 3_600), ("cells", 10_300, 530), ("full", 13_100, 6_200)],
+    [("table", 13_400, 3_600), ("full", 13_100, 6_200)],
 )
 async def test_a_launch_takes_so_many_bytes_at_most(
     form: str, most: int, most_for_pods: int

@@ -96,26 +96,7 @@ async def test_churn_costs_no_write_in_any_form_of_the_watch(form: str) -> None:
             assert not world.asked()
 
 
-async def test_churn_that_no_cell_shows_costs_few_looks_and_then_none() -> None:
-    """Budget: where others write what cells hide, the watch soon asks for more than cells."""
-    async with open_world(watched("cells")) as world:
-        await world.ready_sandbox()
-        world.forget_requests()
-        for number in range(200):
-            mark(world, "annotations", "example.com/heartbeat", str(number))
-            await world.settle()
-        await world.advance(60.0)
-        assert not world.writes(events=True)
-        assert world.asked()["get pods"] <= 32
-        world.forget_requests()
-        for number in range(100):
-            churn(world, number)
-        await world.settle()
-        await world.advance(60.0)
-        assert not world.asked(events=True)
-
-
-@pytest.mark.parametrize("form", ["cells", "table"])
+@pytest.mark.parametrize("form", ["table", "full"])
 async def test_an_image_that_cannot_be_pulled_is_told_once(form: str) -> None:
     """Budget: flapping between ErrImagePull and ImagePullBackOff costs nothing once it is told."""
     async with open_world(watched(form)) as world:
@@ -132,7 +113,7 @@ async def test_an_image_that_cannot_be_pulled_is_told_once(form: str) -> None:
         assert not world.asked(events=True)
 
 
-@pytest.mark.parametrize("form", ["cells", "table"])
+@pytest.mark.parametrize("form", ["table", "full"])
 async def test_a_slow_launch_costs_two_status_writes_whatever_the_pod_goes_through(
     form: str,
 ) -> None:

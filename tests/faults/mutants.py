@@ -68,8 +68,8 @@ MUTANTS = (
     Mutant(
         "no tombstones",
         _CACHE,
-        "        return self._ended.covers(entry.uid, entry.version) or",
-        "        return False and",
+        "        if kept is None and self._ended.covers(new.uid, new.version):",
+        "        if False:",
     ),
     Mutant(
         "a list removes nothing",
@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         "an event that waited for an answer is dropped",
         _CACHE,
-        "            if take is not None:\n                take()",
-        "            if take is not None:\n                pass",
+        "                if held is not None:\n                    self._handle(*held",
+        "                if False:\n                    self._handle(*held",
     ),
     Mutant(
         "a deletion is known already",

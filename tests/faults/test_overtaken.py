@@ -262,7 +262,7 @@ async def test_an_overtaken_answer_is_no_end(
         assert case.holds(world)
 
 
-@pytest.mark.parametrize("form", ["cells", "table", "metadata"])
+@pytest.mark.parametrize("form", ["table", "metadata"])
 @pytest.mark.parametrize(
     "change",
     [{"annotations": {"cni.projectcalico.org/podIP": "10.244.0.5"}}, {"finalizers": ["a.b/c"]}],

@@ -191,13 +191,6 @@ def pod_row(
     )
 
 
-def pod_cells(event_type: str, name: str, version: int, **cells: Any) -> Json:
-    """Return an event of a Pod of which nothing but the cells is told."""
-    made = pod_row(event_type, name, version, **cells)
-    made["object"]["rows"][0]["object"] = None
-    return made
-
-
 def bookmark(version: int, *, annotations: Mapping[str, str] | None = None) -> Json:
     """Return a bookmark of a watch of full or partial objects."""
     metadata: Json = {"resourceVersion": str(version), "creationTimestamp": None}

@@ -46,17 +46,42 @@ def test_the_echo_of_a_write_waits_for_its_answer(boxes: Hand[SandboxEntry]) -> 
     """The watch may be faster: what it shows wakes nobody, since the answer shows it as well."""
     columns = {"Ready": "False", "Reason": "DependenciesNotReady"}
     echo = sandbox_row("MODIFIED", "a", 20, ready="False", reason="DependenciesNotReady")
-    with boxes.cache.writing(Key("ns", "a")):
+    with boxes.cache.expect_own_write(Key("ns", "a")):
         assert boxes.saw(echo) == []
         boxes.learn_metadata(sandbox("a", 20), columns)
     assert boxes.notices == []
     assert boxes.cache.statistics.dropped_known == 1
 
 
+def test_the_echo_of_a_create_waits_for_its_answer(boxes: Hand[SandboxEntry]) -> None:
+    """An object that its maker knows from the answer is new to nobody when its event comes."""
+    with boxes.cache.expect_own_write(Key("ns", "new")):
+        assert boxes.saw(sandbox_row("ADDED", "new", 20)) == []
+        boxes.learn_metadata(sandbox("new", 20), READY)
+    assert boxes.notices == []
+    assert boxes.get("new").version == 20
+
+
+def test_what_others_create_during_a_create_that_fails_is_told_after_it(
+    boxes: Hand[SandboxEntry],
+) -> None:
+    """Somebody else took the name: that is news once the answer has said so."""
+    with boxes.cache.expect_own_write(Key("ns", "new")):
+        assert boxes.saw(sandbox_row("ADDED", "new", 20)) == []
+    assert [notice.change for notice in boxes.notices] == [Change.FIRST_SEEN]
+
+
+def test_a_list_does_not_wait_for_a_write(boxes: Hand[SandboxEntry]) -> None:
+    """What a list shows is compared with what is known before the list ends."""
+    with boxes.cache.expect_own_write(Key("ns", "a")):
+        boxes.listed(sandbox("a", 30, generation=5))
+        assert boxes.get("a").generation == 5
+
+
 def test_the_echoes_of_two_writes_wait_for_both_answers(boxes: Hand[SandboxEntry]) -> None:
     """The answer that comes first does not let go what is still the echo of the other write."""
-    with boxes.cache.writing(Key("ns", "a")):
-        with boxes.cache.writing(Key("ns", "a")):
+    with boxes.cache.expect_own_write(Key("ns", "a")):
+        with boxes.cache.expect_own_write(Key("ns", "a")):
             boxes.learn_metadata(sandbox("a", 20), READY)
         assert boxes.saw(sandbox_row("MODIFIED", "a", 21, generation=2)) == []
         boxes.learn_metadata(sandbox("a", 21, generation=2), READY)
@@ -65,7 +90,7 @@ def test_the_echoes_of_two_writes_wait_for_both_answers(boxes: Hand[SandboxEntry
 
 def test_what_others_write_during_a_write_is_told_after_it(boxes: Hand[SandboxEntry]) -> None:
     """Also when the write fails; other objects and new ones do not wait."""
-    with boxes.cache.writing(Key("ns", "a")):
+    with boxes.cache.expect_own_write(Key("ns", "a")):
         assert boxes.saw(sandbox_row("ADDED", "b", 20)) == [Change.FIRST_SEEN]
         assert boxes.saw(sandbox_row("MODIFIED", "a", 21, generation=2)) == []
         assert boxes.saw(sandbox_row("MODIFIED", "a", 22, generation=3)) == []
@@ -75,7 +100,7 @@ def test_what_others_write_during_a_write_is_told_after_it(boxes: Hand[SandboxEn
 
 def test_an_end_during_a_write_is_told_at_once_and_stays_one(boxes: Hand[SandboxEntry]) -> None:
     """What was held back of the object does not bring it to life again."""
-    with boxes.cache.writing(Key("ns", "a")):
+    with boxes.cache.expect_own_write(Key("ns", "a")):
         assert boxes.saw(sandbox_row("MODIFIED", "a", 20, generation=2)) == []
         assert boxes.saw(sandbox_row("DELETED", "a", 21, generation=2)) == [Change.GONE]
     assert boxes.find("a") is None

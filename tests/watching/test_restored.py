@@ -11,7 +11,7 @@ import pytest
 from filters import Change
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.watch.reflector import WatchOptions
-from lean_sandbox.watch.resources import extension_kinds, kinds
+from lean_sandbox.watch.resources import extension_kinds
 from tests.support.clock import FakeClock, settle
 from tests.support.odd import KINDS
 from tests.support.world import condition, open_world, sandbox
@@ -20,14 +20,12 @@ from tests.watching.objects import (
     bookmark,
     event,
     page,
-    pod,
-    pod_cells,
     problem,
     sandbox_row,
     table_bookmark,
 )
 from tests.watching.objects import sandbox as listed
-from tests.watching.rig import open_rig, open_sandboxes, until
+from tests.watching.rig import open_rig, open_sandboxes
 
 END = {"k8s.io/initial-events-end": "true"}
 TOO_LARGE = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large"}]}
@@ -158,37 +156,6 @@ async def test_the_same_generation_of_a_restored_store_is_read_afresh(name: str)
         await rig.listed(body(100), version=150)
         assert [change for _, change in rig.news()] == [Change.FIRST_SEEN]
         assert rig.get("odd").version == 100
-
-
-async def test_streamed_lists_go_on_after_a_list_that_a_crowd_made_necessary() -> None:
-    """Each list is streamed: to list anew is no refusal of the server."""
-    options = WatchOptions(streams_initial_list=True)
-    async with open_rig(kinds.pods(), options, namespaces=("ns",)) as rig:
-        rig.informer.use_cells()
-        for number in range(3):
-            stream = await rig.server.next(watch=True)
-            assert stream.query["sendInitialEvents"] == "true"
-            at = 1000 * (number + 1)
-            first = pod("p0", at)
-            await stream.lines(
-                event("ADDED", first),
-                event("ADDED", pod("p1", at)),
-                bookmark(at + 100, annotations=END),
-            )
-            watch = await rig.server.next(watch=True)
-            assert "sendInitialEvents" not in watch.query
-            await watch.begin()
-            for other in range(60):
-                row = pod_cells("ADDED", f"new-{number}-{other}", at + 101 + other, first=not other)
-                await watch.line(row)
-            while rig.server.waiting == 0 or not rig.server.exchanges[-1].is_watch:
-                await until(lambda: rig.server.waiting)
-                if rig.server.exchanges[-1].is_watch:
-                    break
-                look = await rig.server.next(watch=False)
-                await until(lambda: len(rig.cache.strangers) > 50)
-                await look.reply(200, page([], at + 200))
-        assert rig.informer.statistics.pages == 0
 
 
 async def test_the_controller_follows_a_restored_store(tmp_path: Path) -> None:

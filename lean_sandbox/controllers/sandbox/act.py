@@ -115,7 +115,7 @@ class Act:
 
     async def patch_sandbox(self, entry: SandboxEntry, patch: dict[str, Any]) -> None:
         """Apply a merge patch to the Sandbox's metadata. One PATCH."""
-        with self._intakes.sandboxes.writing(entry.key):
+        with self._intakes.sandboxes.expect_own_write(entry.key):
             answer = await self._client.merge_patch(
                 SANDBOXES,
                 entry.key.namespace,
@@ -141,7 +141,7 @@ class Act:
         with (
             suppress(NotFound),
             doubting(forget),
-            self._intakes.sandboxes.writing(entry.key),
+            self._intakes.sandboxes.expect_own_write(entry.key),
         ):
             answer = await self._client.merge_patch(
                 SANDBOXES,
@@ -193,7 +193,7 @@ class Act:
 
     # -- Pods ------------------------------------------------------------------------------------
 
-    async def get_pod(self, key: Key, sandbox: Key) -> PodEntry | None:
+    async def get_pod(self, key: Key) -> PodEntry | None:
         """Fetch a Pod; ``None``, remembered, when there is none. One GET."""
         asked = self._absent.ticket()
         held = self._intakes.pods.store.get(key)
@@ -207,16 +207,11 @@ class Act:
             return None
         if not _is_watched(pod):
             return pod_from_full(pod, row_of(pod.metadata), None)
-        held = self._intakes.pods.store.get(key)
-        entry = self._intakes.pods.apply_fetched(pod)
-        if held is not None and held.uid == entry.uid and not _is_kept_alike(held, entry):
-            # A watch of bare cells does not show it; the plan of this pass was made before.
-            self._queue.add(sandbox, reason="pod changed meanwhile")
-        return entry
+        return self._intakes.pods.apply_fetched(pod)
 
     async def create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
         """Create the Pod; the answer is asked for as metadata, half the bytes. One POST."""
-        with self._intakes.pods.writing(sandbox):
+        with self._intakes.pods.expect_own_write(sandbox):
             return await self._create_pod(sandbox, body)
 
     async def _create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
@@ -246,7 +241,7 @@ class Act:
 
     async def patch_pod(self, pod: PodEntry, patch: dict[str, Any], sandbox: Key) -> PodEntry:
         """Apply a merge patch to a Pod. One PATCH."""
-        with self._intakes.pods.writing(pod.key):
+        with self._intakes.pods.expect_own_write(pod.key):
             answer = await self._client.merge_patch(
                 PODS, pod.key.namespace, pod.key.name, patch, Pod, **self._options
             )
@@ -404,16 +399,6 @@ class Act:
 def _is_watched(pod: Pod) -> bool:
     """Tell whether the watch, which is filtered by this label, tells of a Pod's end."""
     return names.NAME_HASH_LABEL in (pod.metadata.labels or {})
-
-
-def _is_kept_alike(held: PodEntry, entry: PodEntry) -> bool:
-    """Tell whether a Pod has the metadata that plans are made of as it was remembered."""
-    return (held.owner, held.others, held.labels, held.annotations) == (
-        entry.owner,
-        entry.others,
-        entry.labels,
-        entry.annotations,
-    )
 
 
 def _patched(held: dict[str, str] | None, changes: dict[str, str | None]) -> dict[str, str]:

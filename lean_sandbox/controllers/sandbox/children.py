@@ -278,7 +278,7 @@ class Children:
 
     async def _fetch_pod(self, key: Key, failure: Failure) -> PodEntry | None:
         try:
-            pod = await self._act.get_pod(key, self.key)
+            pod = await self._act.get_pod(key)
         except ControlPlaneError as error:
             raise ReconcileError.of(failure, error) from error
         if pod is None or names.NAME_HASH_LABEL in (pod.labels or {}):

@@ -222,7 +222,7 @@ class SandboxReconciler:
         is_absent = self._parts.absent.is_absent("pods", key.namespace, key.name)
         if pod is None and may_exist and not is_absent:
             try:
-                pod = await self._act.get_pod(key, entry.key)
+                pod = await self._act.get_pod(key)
             except ControlPlaneError as error:
                 return [messages.failed(Failure.EXPIRY_POD_GET, said(error))]
             doubtful.discard(key)

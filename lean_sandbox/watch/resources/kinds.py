@@ -29,12 +29,11 @@ from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, Service
 from lean_sandbox.watch.representation import FALLBACK_ORDER, Representation
 from lean_sandbox.watch.wire import MetaRow
 
-_WITH_COLUMNS = (Representation.CELLS, Representation.TABLE)
 _TRACKED = names.NAME_HASH_LABEL
 
 
 def representations(leanest: Representation) -> tuple[Representation, ...]:
-    """Return the order of fall back that starts with ``leanest``; cells do for Pods alone."""
+    """Return the order of fall back that starts with ``leanest``."""
     return FALLBACK_ORDER[FALLBACK_ORDER.index(leanest) :]
 
 
@@ -124,11 +123,9 @@ def pods(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[PodEntry]:
         columns_of=objects.pod_columns,
         suspects=objects.pod_row_contradicts,
         columns=("Ready", "Status", "IP", "Node"),
-        more_columns=("Restarts",),
         watch_order=order,
         label_selector=_TRACKED,
         owner_of=objects.owner_uid,
-        row_of_cells=objects.pod_row_of_cells,
     )
 
 
@@ -156,7 +153,7 @@ def services(
         ),
         from_row=objects.service_from_row,
         from_full=objects.service_from_full,
-        watch_order=tuple(form for form in order if form not in _WITH_COLUMNS),
+        watch_order=tuple(form for form in order if form is not Representation.TABLE),
         label_selector=_TRACKED if only_tracked else None,
     )
 

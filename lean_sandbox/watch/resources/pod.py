@@ -58,8 +58,7 @@ class PodEntry(msgspec.Struct, gc=False):
     not show yet. ``foreign`` is a digest of the status writes of others than the kubelet, ``None``
     while unknown. ``others`` are the references of owners that do not control it, kept only when
     none does. ``template_labels`` are shared by the Pods of a template, ``tracking`` is the one
-    label in which they differ. ``seen`` are the fingerprints of the last event, ``cells`` a digest
-    of all its cells if it came as bare cells and nothing newer is known, else 0.
+    label in which they differ. ``seen`` are the fingerprints of the last event.
     """
 
     key: Key
@@ -77,7 +76,6 @@ class PodEntry(msgspec.Struct, gc=False):
     foreign: int | None = None
     others: tuple[OwnerRow, ...] = ()
     seen: tuple[Hashable, ...] = ()
-    cells: int = 0
 
     @property
     def is_terminating(self) -> bool:
@@ -202,7 +200,6 @@ def pod_from_row(row: MetaRow, old: PodEntry | None) -> PodEntry:
         entry.state = old.state
         entry.is_delete_sent = old.is_delete_sent
         entry.is_stale = old.is_stale or _shows_another_state(row, entry.hint, old)
-        entry.cells = row.cells or (old.cells if entry.version == old.version else 0)
     entry.foreign = _foreign_writes(row, old)
     return entry
 
@@ -230,7 +227,7 @@ def _shows_another_state(row: MetaRow, hint: str, old: PodEntry) -> bool:
     that is being deleted nobody is told phase or readiness any more, so their class counts no more.
     """
     state = old.state
-    if row.columns is None or state is None or row.is_unexplained:
+    if row.columns is None or state is None:
         return True
     if hint != old.hint and row.deletion_timestamp is None:
         return True
@@ -261,8 +258,6 @@ def _is_another_writer(row: MetaRow, entry: PodEntry) -> bool:
 
 def pod_row_contradicts(row: MetaRow, entry: PodEntry) -> bool:
     """Tell whether a row shows, or may hide, another readiness than the last look did."""
-    if row.is_unexplained:
-        return True
     hint = pod_hint(row.columns)
     if hint is None or entry.state is None or entry.is_stale:
         return False
