@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.model.conditions import Observation, next_status, observe_pod
 from lean_sandbox.model.names import CORE_API_VERSION, SANDBOX_KIND
 from lean_sandbox.model.pod import Pod, build_pod
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
+from lean_sandbox.model.sandbox_status import Observation, next_status, observe_pod
 from lean_sandbox.model.times import format_rfc3339
 
 Json = dict[str, Any]

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import EMPTY_META, ObjectMeta, OwnerReference, controller_reference
 from lean_sandbox.model.names import (
     EXTENSIONS_API_VERSION,
@@ -16,7 +17,7 @@ from lean_sandbox.model.names import (
     TRUE,
     clipped_name,
 )
-from lean_sandbox.model.sandbox import Condition, PodTemplateMetadata, VolumeClaimTemplate
+from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
 from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.model.wire import OrNull, Value, fill

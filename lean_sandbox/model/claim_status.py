@@ -5,24 +5,26 @@ The controller is the only writer; name, addresses and conditions always go out 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.model import messages, names
+from lean_sandbox.model import names
 from lean_sandbox.model.claim import UNBOUND, BoundSandbox, SandboxClaimStatus
 from lean_sandbox.model.conditions import (
-    MAX_MESSAGE_CHARACTERS,
+    Condition,
+    changed_conditions,
+    changed_fields,
+    condition,
+    error_seen,
     find,
     is_true,
     remove,
-    status_patch,
+    upsert,
 )
-from lean_sandbox.model.sandbox import Condition, SandboxStatus
-from lean_sandbox.model.times import format_rfc3339
+from lean_sandbox.model.sandbox import SandboxStatus
 
 # For a missing pool or template, watches aside; and for a Sandbox that cannot be read yet.
 MISSING_REQUEUE_S: Final = 60.0
@@ -108,7 +110,7 @@ class ClaimError(Exception):
         if self.fault is ClaimFault.SANDBOX_NOT_OWNED:
             return f"Claim expired. {self.text}; deletion skipped."
         if self.fault is ClaimFault.OTHER:
-            return messages.error_seen(self.text)
+            return error_seen(self.text)
         return self.text
 
     def prefixed(self, prefix: str) -> ClaimError:
@@ -212,10 +214,10 @@ def next_claim_status(
     fault = seen.error.fault if seen.error is not None else None
     if fault is ClaimFault.CREATE_PENDING and old.bound.name:
         return old
-    conditions = _upsert(old.conditions, _ready(seen), now)
+    conditions = upsert(old.conditions, _ready(seen), now)
     finished = _mirrored(seen, names.FINISHED)
     if finished is not None:
-        conditions = _upsert(conditions, finished, now)
+        conditions = upsert(conditions, finished, now)
     elif seen.sandbox_name or not seen.is_expired:
         conditions = remove(conditions, names.FINISHED)
     return SandboxClaimStatus(_sorted(conditions), _bound(old, seen, fault))
@@ -228,9 +230,9 @@ def expired_claim_status(
 
     Nothing may be deleted before this was written.
     """
-    ready = _condition(names.FALSE, names.REASON_CLAIM_EXPIRED, _EXPIRED, generation)
+    ready = condition(names.READY, names.FALSE, names.REASON_CLAIM_EXPIRED, _EXPIRED, generation)
     return msgspec.structs.replace(
-        status, conditions=_sorted(_upsert(status.conditions, ready, now))
+        status, conditions=_sorted(upsert(status.conditions, ready, now))
     )
 
 
@@ -246,14 +248,9 @@ def claim_status_patch(old: SandboxClaimStatus, new: SandboxClaimStatus) -> dict
     Changed fields only, null for cleared ones, conditions as a whole. An unbound claim gets an
     empty ``sandbox`` with its first status; that alone is not worth a request.
     """
-    patch = _changed_conditions(old.conditions, new.conditions)
-    before, after = old.bound, new.bound
-    bound: dict[str, Any] = {}
-    for field in ("name", "serviceFQDN"):
-        if getattr(before, field) != (value := getattr(after, field)):
-            bound[field] = value or None
-    if before.podIPs != after.podIPs:
-        bound["podIPs"] = list(after.podIPs) or None
+    # Times count by value, and the order of conditions does not count.
+    patch = changed_conditions(_sorted(old.conditions), _sorted(new.conditions))
+    bound = changed_fields(old.bound, new.bound, ("name", "serviceFQDN", "podIPs"))
     if bound or (patch and old.sandbox is None):
         patch["sandbox"] = bound
     return patch or None
@@ -303,7 +300,7 @@ def _ready(seen: ClaimObservation) -> Condition:
     else:
         # The time of the Sandbox's own transition comes along; the generation is the claim's.
         return msgspec.structs.replace(mirrored, observedGeneration=seen.generation or None)
-    return _condition(*verdict, seen.generation)
+    return condition(names.READY, *verdict, seen.generation)
 
 
 def _mirrored(seen: ClaimObservation, kind: str) -> Condition | None:
@@ -323,34 +320,5 @@ def _bound(
     return old.sandbox if old.sandbox is not None else UNBOUND
 
 
-def _condition(status: str, reason: str, message: str, generation: int) -> Condition:
-    return Condition(
-        type=names.READY,
-        status=status,
-        reason=reason,
-        message=message[:MAX_MESSAGE_CHARACTERS],
-        observedGeneration=generation or None,
-    )
-
-
-def _upsert(
-    conditions: tuple[Condition, ...], new: Condition, now: datetime
-) -> tuple[Condition, ...]:
-    """Put ``new`` in place; a transition takes the time ``new`` brings along, else ``now``."""
-    old = find(conditions, new.type)
-    if old is not None and old.status == new.status and old.lastTransitionTime:
-        moment = old.lastTransitionTime
-    else:
-        moment = new.lastTransitionTime or format_rfc3339(now)
-    stamped = msgspec.structs.replace(new, lastTransitionTime=moment)
-    return (*remove(conditions, new.type), stamped)
-
-
-def _sorted(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-    return tuple(sorted(conditions, key=lambda condition: condition.type))
-
-
-def _changed_conditions(old: tuple[Condition, ...], new: tuple[Condition, ...]) -> dict[str, Any]:
-    # The comparison of a Sandbox's conditions, times by value and all, serves claims too.
-    patch = status_patch(SandboxStatus(_sorted(old)), SandboxStatus(_sorted(new)))
-    return patch or {}
+def _sorted(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
+    return tuple(sorted(conditions, key=lambda held: held.type))

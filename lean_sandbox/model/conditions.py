@@ -1,185 +1,54 @@
-"""The status of a Sandbox, computed from what one pass observed.
+"""Lists of conditions (metav1.Condition), and merge patches of the statuses that hold them.
 
-Pure: the same observation and the same old status always give the same new status. The controller
-is the only writer of this status, so arrays are replaced as a whole.
+This controller is the only writer of its statuses, so arrays are replaced as a whole.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.model import messages, names
-from lean_sandbox.model.meta import Ownership, ownership
-from lean_sandbox.model.pod import Pod, PodCondition
-from lean_sandbox.model.sandbox import Condition, SandboxStatus
-from lean_sandbox.model.service import service_fqdn
+from lean_sandbox.model import names
 from lean_sandbox.model.times import format_rfc3339, same_instant
+from lean_sandbox.model.wire import Value
 
-# Limits of the schema of metav1.Condition; a status that breaks them would be rejected as a whole.
+# A limit of the schema of metav1.Condition; a status that breaks it would be rejected as a whole.
 MAX_MESSAGE_CHARACTERS: Final = 32768
-_MAX_REASON_CHARACTERS: Final = 1024
-_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
-_STATUSES: Final = frozenset({names.TRUE, names.FALSE, names.UNKNOWN})
-_TEXT_FIELDS: Final = ("selector", "nodeName", "service", "serviceFQDN")
 
 
-class ObservedPod(msgspec.Struct, frozen=True):
-    """The Pod a pass ended up with, ours or not."""
-
-    is_owned: bool
-    # Its deletion was asked for. From then on its phase tells how the deletion went, not the work:
-    # a kubelet sets Failed or Succeeded before it removes a Pod that was deleted or drained.
-    is_terminating: bool = False
-    phase: str = ""
-    is_ready_condition_true: bool = False
-    ips: tuple[str, ...] = ()
-    node_name: str = ""
-    scheduled: PodCondition | None = None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the Pod serves: running, ready and reachable."""
-        return self.phase == names.POD_RUNNING and self.is_ready_condition_true and bool(self.ips)
+def _text() -> str:
+    # A default made by a factory is never left out when encoded: the schema requires these fields.
+    return ""
 
 
-class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pass over a Sandbox found out and what went wrong."""
+class Condition(Value, frozen=True):
+    """One entry of ``status.conditions``."""
 
-    generation: int
-    is_suspended: bool = False
-    # spec.service: true, false or unset.
-    service_requested: bool | None = None
-    # The Service step returned one: created, adopted or owned.
-    service_present: bool = False
-    # The Service step failed or was skipped: what status says about the Service stays.
-    is_service_unknown: bool = False
-    pod: ObservedPod | None = None
-    # Any failure of the Pod step, the multiple-Pods one and a rejected create included.
-    pod_error: str | None = None
-    multiple_pods: str | None = None
-    # Failures worth a retry, in the order PVC, Pod, Service.
-    errors: tuple[str, ...] = ()
-    # The server's refusal (422) of a child: no retry mends it.
-    invalid: str | None = None
-
-    @property
-    def service_required(self) -> bool:
-        """Whether readiness needs the Service: as the spec says, else because there is one."""
-        if self.service_requested is None:
-            return self.service_present
-        return self.service_requested
-
-    @property
-    def is_pod_state_unknown(self) -> bool:
-        """Whether there is no Pod to look at because the Pod step failed."""
-        return self.pod is None and (self.pod_error is not None or self.multiple_pods is not None)
+    type: str
+    status: str
+    reason: str = msgspec.field(default_factory=_text)
+    message: str = msgspec.field(default_factory=_text)
+    lastTransitionTime: str = msgspec.field(default_factory=_text)
+    observedGeneration: int | None = None
 
 
-def observe_pod(pod: Pod, sandbox_uid: str) -> ObservedPod:
-    """Return what conditions need of ``pod``."""
-    return ObservedPod(
-        is_owned=ownership(pod.metadata, sandbox_uid) is Ownership.OWNED,
-        is_terminating=pod.metadata.deletionTimestamp is not None,
-        phase=pod.status.phase,
-        is_ready_condition_true=pod.is_ready_condition_true,
-        ips=pod.ips,
-        node_name=pod.spec.nodeName,
-        scheduled=pod.scheduled,
+def condition(kind: str, status: str, reason: str, message: str, generation: int) -> Condition:
+    """Return a condition without a transition time, which :func:`upsert` sets."""
+    return Condition(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message[:MAX_MESSAGE_CHARACTERS],
+        observedGeneration=generation or None,
     )
 
 
-# --- the four conditions -----------------------------------------------------------------------
-
-
-def suspended(seen: Observation) -> Condition:
-    """Return the Suspended condition; failures of claims and Services never influence it."""
-    if not seen.is_suspended:
-        verdict = names.FALSE, names.REASON_NOT_SUSPENDED, "Sandbox is not suspended"
-    elif seen.is_pod_state_unknown:
-        verdict = (
-            names.UNKNOWN,
-            names.REASON_POD_STATE_UNKNOWN,
-            "Pod state is unknown. Sandbox suspension cannot be confirmed",
-        )
-    elif seen.pod is None:
-        verdict = (
-            names.TRUE,
-            names.REASON_POD_TERMINATED,
-            "Pod has been terminated. Sandbox is suspended",
-        )
-    elif not seen.pod.is_owned:
-        verdict = (
-            names.FALSE,
-            names.REASON_POD_NOT_OWNED,
-            "Refused to delete pod because it is not owned by this sandbox",
-        )
-    else:
-        verdict = (
-            names.FALSE,
-            names.REASON_POD_TERMINATING,
-            "Pod is terminating. Sandbox is suspending",
-        )
-    return _condition(names.SUSPENDED, *verdict, seen.generation)
-
-
-def finished(seen: Observation) -> Condition | None:
-    """Return the Finished condition of an owned Pod that ran to its end, else None."""
-    if seen.pod is None or not seen.pod.is_owned:
-        return None
-    outcome = _outcome(seen.pod)
-    if outcome is None:
-        return None
-    return _condition(names.FINISHED, names.TRUE, *outcome, seen.generation)
-
-
-def pod_scheduled(seen: Observation) -> Condition | None:
-    """Return the mirrored PodScheduled condition, None when it does not apply."""
-    if seen.is_pod_state_unknown:
-        message = "Pod state is unknown. Pod scheduling cannot be determined"
-        return _unknown_scheduling(message, seen.generation)
-    if seen.pod is None or not seen.pod.is_owned:
-        return None
-    mirrored = seen.pod.scheduled
-    if mirrored is None:
-        message = "Pod has not reported a PodScheduled condition yet"
-        return _unknown_scheduling(message, seen.generation)
-    status = mirrored.status if mirrored.status in _STATUSES else names.UNKNOWN
-    reason = mirrored.reason
-    if not reason and status == names.TRUE:
-        reason = names.REASON_POD_SCHEDULED
-    elif not _is_legal_reason(reason):
-        reason = names.REASON_POD_SCHEDULING_UNKNOWN
-    return _condition(names.POD_SCHEDULED, status, reason, mirrored.message, seen.generation)
-
-
-def ready(seen: Observation) -> Condition:
-    """Return the Ready condition.
-
-    A refused child is reported as InvalidConfiguration only when nothing else failed: clients take
-    that reason as final, and it must not appear while a retry may still change the picture.
-    """
-    return _condition(names.READY, *_readiness(seen), seen.generation)
-
-
-def compute(seen: Observation) -> tuple[tuple[str, Condition | None], ...]:
-    """Return every condition by type in the order of writing; None means it is removed.
-
-    The conditions carry no transition time yet: :func:`upsert` knows the old ones.
-    """
-    return (
-        (names.SUSPENDED, suspended(seen)),
-        (names.FINISHED, finished(seen)),
-        (names.POD_SCHEDULED, pod_scheduled(seen)),
-        (names.READY, ready(seen)),
-    )
-
-
-# --- lists of conditions -----------------------------------------------------------------------
+def error_seen(text: str) -> str:
+    """Return the message of Ready for errors that are worth a retry."""
+    return f"Error seen: {text}"
 
 
 def find(conditions: Iterable[Condition], kind: str) -> Condition | None:
@@ -201,15 +70,18 @@ def upsert(
 ) -> tuple[Condition, ...]:
     """Return ``conditions`` with ``new`` in the place of its type, or appended.
 
-    The transition time moves to ``now`` only when the status changes or the type is new.
+    The transition time moves only when the status changes or the type is new: to the time that
+    ``new`` brings along, else to ``now``.
     """
     old = find(conditions, new.type)
-    is_kept = old is not None and old.status == new.status and old.lastTransitionTime
-    moment = old.lastTransitionTime if old and is_kept else format_rfc3339(now)
+    if old is not None and old.status == new.status and old.lastTransitionTime:
+        moment = old.lastTransitionTime
+    else:
+        moment = new.lastTransitionTime or format_rfc3339(now)
     stamped = msgspec.structs.replace(new, lastTransitionTime=moment)
     if old is None:
         return (*conditions, stamped)
-    return tuple(stamped if condition is old else condition for condition in conditions)
+    return tuple(stamped if held is old else held for held in conditions)
 
 
 def remove(conditions: tuple[Condition, ...], kind: str) -> tuple[Condition, ...]:
@@ -217,172 +89,22 @@ def remove(conditions: tuple[Condition, ...], kind: str) -> tuple[Condition, ...
     return tuple(condition for condition in conditions if condition.type != kind)
 
 
-# --- whole statuses ----------------------------------------------------------------------------
+def changed_conditions(old: tuple[Condition, ...], new: tuple[Condition, ...]) -> dict[str, Any]:
+    """Return the part of a status patch for conditions: all of them, or nothing if none changed."""
+    if len(old) == len(new) and all(map(_is_same, old, new)):
+        return {}
+    return {"conditions": [msgspec.to_builtins(one) for one in new] or None}
 
 
-def next_status(
-    old: SandboxStatus,
-    seen: Observation,
-    now: datetime,
-    *,
-    name: str,
-    namespace: str,
-    cluster_domain: str = names.DEFAULT_CLUSTER_DOMAIN,
-) -> SandboxStatus:
-    """Return the complete status after a normal pass over the Sandbox ``namespace``/``name``.
-
-    Addresses and node are those of an owned Pod only; the selector stays once it was set; what is
-    said of the Service stays when the pass could not find out.
-    """
-    conditions = old.conditions
-    removed = []
-    for kind, condition in compute(seen):
-        if condition is None:
-            removed.append(kind)
-        else:
-            conditions = upsert(conditions, condition, now)
-    for kind in removed:
-        conditions = remove(conditions, kind)
-    selector = old.selector
-    if seen.pod is not None:
-        selector = f"{names.NAME_HASH_LABEL}={names.name_hash(name)}"
-    service, fqdn = old.service, old.serviceFQDN
-    if not (seen.is_service_unknown or seen.multiple_pods is not None):
-        service = name if seen.service_present else ""
-        fqdn = service_fqdn(name, namespace, cluster_domain) if seen.service_present else ""
-    is_ours = seen.pod is not None and seen.pod.is_owned
-    return SandboxStatus(
-        conditions=conditions,
-        selector=selector,
-        podIPs=seen.pod.ips if seen.pod and is_ours else (),
-        nodeName=seen.pod.node_name if seen.pod and is_ours else "",
-        service=service,
-        serviceFQDN=fqdn,
-    )
-
-
-def is_marked_expired(status: SandboxStatus) -> bool:
-    """Return whether the Sandbox is already marked as expired, so that its teardown may follow."""
-    condition = find(status.conditions, names.READY)
-    return condition is not None and condition.reason == names.REASON_SANDBOX_EXPIRED
-
-
-def expired_mark(old: SandboxStatus, generation: int, now: datetime) -> SandboxStatus:
-    """Return ``old`` marked as expired; what it says of a finished or suspended Pod stays."""
-    conditions = remove(old.conditions, names.POD_SCHEDULED)
-    conditions = upsert(conditions, _expired(generation), now)
-    return msgspec.structs.replace(old, conditions=conditions)
-
-
-def expired_cleared(old: SandboxStatus, generation: int, now: datetime) -> SandboxStatus:
-    """Return the status after a retained Sandbox was torn down: its conditions and nothing else."""
-    return SandboxStatus(conditions=upsert(old.conditions, _expired(generation), now))
-
-
-def status_patch(old: SandboxStatus, new: SandboxStatus) -> dict[str, Any] | None:
-    """Return what a merge patch must put under ``status``, None when no request is due.
-
-    Changed fields only, null for cleared ones, conditions as a whole. A changed nodeName alone is
-    not worth a request before the Sandbox is ready: it goes with the next change.
-    """
-    patch: dict[str, Any] = {}
-    if not _are_same(old.conditions, new.conditions):
-        patch["conditions"] = [msgspec.to_builtins(c) for c in new.conditions] or None
-    if old.podIPs != new.podIPs:
-        patch["podIPs"] = list(new.podIPs) or None
-    for field in _TEXT_FIELDS:
-        if getattr(old, field) != (value := getattr(new, field)):
-            patch[field] = value or None
-    if patch.keys() == {"nodeName"} and not is_true(new.conditions, names.READY):
-        return None
-    return patch or None
-
-
-# --- helpers -----------------------------------------------------------------------------------
-
-
-def _condition(kind: str, status: str, reason: str, message: str, generation: int) -> Condition:
-    return Condition(
-        type=kind,
-        status=status,
-        reason=reason,
-        message=message[:MAX_MESSAGE_CHARACTERS],
-        observedGeneration=generation or None,
-    )
-
-
-def _unknown_scheduling(message: str, generation: int) -> Condition:
-    return _condition(
-        names.POD_SCHEDULED,
-        names.UNKNOWN,
-        names.REASON_POD_SCHEDULING_UNKNOWN,
-        message,
-        generation,
-    )
-
-
-def _expired(generation: int) -> Condition:
-    return _condition(
-        names.READY, names.FALSE, names.REASON_SANDBOX_EXPIRED, "Sandbox has expired", generation
-    )
-
-
-def _outcome(pod: ObservedPod) -> tuple[str, str] | None:
-    if pod.is_terminating:
-        return None
-    if pod.phase == names.POD_SUCCEEDED:
-        return names.REASON_POD_SUCCEEDED, "Pod completed successfully"
-    if pod.phase == names.POD_FAILED:
-        return names.REASON_POD_FAILED, "Pod failed"
-    return None
-
-
-def _readiness(seen: Observation) -> tuple[str, str, str]:
-    """Return status, reason and message of Ready: the first that applies."""
-    if seen.multiple_pods is not None:
-        return names.FALSE, names.REASON_MULTIPLE_PODS, seen.multiple_pods
-    if seen.errors:
-        texts = (*seen.errors, *((seen.invalid,) if seen.invalid is not None else ()))
-        message = messages.error_seen(messages.join(texts))
-        return names.FALSE, names.REASON_RECONCILER_ERROR, message
-    if seen.invalid is not None:
-        return names.FALSE, names.REASON_INVALID_CONFIGURATION, seen.invalid
-    if seen.is_suspended:
-        message = "Sandbox is suspended" if seen.pod is None else "Sandbox is suspending"
-        return names.FALSE, names.REASON_SANDBOX_SUSPENDED, message
-    if seen.pod is not None and seen.pod.is_terminating:
-        return names.FALSE, names.REASON_POD_TERMINATING, "Pod is terminating"
-    if seen.pod is not None and (outcome := _outcome(seen.pod)) is not None:
-        return names.FALSE, *outcome
-    message = _pod_part(seen.pod) + _service_part(seen)
-    is_service_ok = seen.service_present or not seen.service_required
-    if seen.pod is not None and seen.pod.is_ready and is_service_ok:
-        return names.TRUE, names.REASON_DEPENDENCIES_READY, message
-    return names.FALSE, names.REASON_DEPENDENCIES_NOT_READY, message
-
-
-def _pod_part(pod: ObservedPod | None) -> str:
-    if pod is None:
-        return "Pod does not exist"
-    if pod.phase != names.POD_RUNNING:
-        return f"Pod exists with phase: {pod.phase}"
-    if not pod.is_ready_condition_true:
-        return "Pod is Running but not Ready"
-    return "Pod is Ready" if pod.ips else "Pod is Ready but has no podIPs yet"
-
-
-def _service_part(seen: Observation) -> str:
-    if not seen.service_required:
-        return ""
-    return "; Service Exists" if seen.service_present else "; Service does not exist"
-
-
-def _is_legal_reason(reason: str) -> bool:
-    return len(reason) <= _MAX_REASON_CHARACTERS and _REASON.fullmatch(reason) is not None
-
-
-def _are_same(left: tuple[Condition, ...], right: tuple[Condition, ...]) -> bool:
-    return len(left) == len(right) and all(map(_is_same, left, right))
+def changed_fields(
+    old: msgspec.Struct, new: msgspec.Struct, fields: Iterable[str]
+) -> dict[str, Any]:
+    """Return the part of a status patch for plain fields: those that differ, null for empty."""
+    return {
+        field: (list(value) if isinstance(value, tuple) else value) or None
+        for field in fields
+        if getattr(old, field) != (value := getattr(new, field))
+    }
 
 
 def _is_same(left: Condition, right: Condition) -> bool:

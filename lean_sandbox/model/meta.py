@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
 from typing import Any, Final
 
 import msgspec
@@ -67,32 +66,12 @@ NO_RECORD: Final[list[dict[str, Any]]] = [{}]
 """What to write to ``metadata.managedFields`` to end the record of who set which field."""
 
 
-class Ownership(Enum):
-    """How an object relates to the one that wants to use it."""
-
-    UNOWNED = "unowned"
-    OWNED = "owned"
-    OTHER = "owned by other"
-
-
 def controller_of(meta: ObjectMeta) -> OwnerReference | None:
     """Return the first owner reference marked as controller."""
     for reference in meta.ownerReferences:
         if reference.controller:
             return reference
     return None
-
-
-def ownership(meta: ObjectMeta, uid: str) -> Ownership:
-    """Return whether the object is controlled by ``uid``, by another one, or by nobody.
-
-    Only the uid counts: an earlier object of the same kind and name is another one, and a reference
-    written by an older API version with the same uid is ours.
-    """
-    reference = controller_of(meta)
-    if reference is None:
-        return Ownership.UNOWNED
-    return Ownership.OWNED if reference.uid == uid else Ownership.OTHER
 
 
 def controller_reference(api_version: str, kind: str, name: str, uid: str) -> OwnerReference:

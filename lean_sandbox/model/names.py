@@ -33,7 +33,6 @@ EXTENSIONS_PREFIX: Final = f"{EXTENSIONS_GROUP}/"
 # Labels.
 NAME_HASH_LABEL: Final = CORE_PREFIX + "sandbox-name-hash"
 ADOPTABLE_LABEL: Final = CORE_PREFIX + "adoptable"
-ADOPTABLE_VALUE: Final = "true"
 CREATED_BY_LABEL: Final = CORE_PREFIX + "created-by"
 WARM_POOL_LABEL: Final = CORE_PREFIX + "warm-pool-sandbox"
 TEMPLATE_REF_HASH_LABEL: Final = CORE_PREFIX + "sandbox-template-ref-hash"

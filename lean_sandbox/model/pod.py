@@ -33,20 +33,7 @@ from lean_sandbox.model.names import (
 )
 from lean_sandbox.model.pvc import claim_volume
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
-from lean_sandbox.model.service import may_adopt
 from lean_sandbox.model.wire import OrNull, Value, fill
-
-__all__ = [
-    "Pod",
-    "PodCondition",
-    "PodIP",
-    "PodSpec",
-    "PodStatus",
-    "build_pod",
-    "extension_labels",
-    "may_adopt",
-    "metadata_patch",
-]
 
 _LISTS = frozenset({PROPAGATED_LABELS_ANNOTATION, PROPAGATED_ANNOTATIONS_ANNOTATION})
 

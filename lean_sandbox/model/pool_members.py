@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from lean_sandbox.model.conditions import find, is_true
+from lean_sandbox.model.conditions import Condition, find, is_true
 from lean_sandbox.model.names import (
     FALSE,
     LAUNCH_TYPE_LABEL,
@@ -18,7 +18,6 @@ from lean_sandbox.model.names import (
     REASON_SCHEDULING_GATED,
     REASON_UNSCHEDULABLE,
 )
-from lean_sandbox.model.sandbox import Condition
 
 # The look at a member's grace comes this much after it ended, so that clocks need not agree.
 GRACE_SLACK_S: Final = 2.0

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import EMPTY_META, ObjectMeta
 from lean_sandbox.model.names import (
     OPERATING_MODE_RUNNING,
@@ -20,22 +21,6 @@ from lean_sandbox.model.service import ServicePort, derive_ports, shared_ports
 from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.model.wire import NOTHING, ODD, OrNull, Value, fill
-
-
-def _text() -> str:
-    # A default made by a factory is never left out when encoded: the schema requires these fields.
-    return ""
-
-
-class Condition(Value, frozen=True):
-    """One entry of ``status.conditions`` (metav1.Condition)."""
-
-    type: str
-    status: str
-    reason: str = msgspec.field(default_factory=_text)
-    message: str = msgspec.field(default_factory=_text)
-    lastTransitionTime: str = msgspec.field(default_factory=_text)
-    observedGeneration: int | None = None
 
 
 class SandboxStatus(Value, frozen=True):

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from lean_sandbox.model import messages
 from lean_sandbox.model.meta import (
     EMPTY_META,
     ObjectMeta,
@@ -17,12 +16,11 @@ from lean_sandbox.model.meta import (
     with_controller_reference,
 )
 from lean_sandbox.model.names import (
-    ADOPTABLE_LABEL,
-    ADOPTABLE_VALUE,
     DEFAULT_CLUSTER_DOMAIN,
     NAME_HASH_LABEL,
     name_hash,
 )
+from lean_sandbox.model.ownership import SERVICE, cannot_adopt, may_adopt
 from lean_sandbox.model.sharing import small_values
 from lean_sandbox.model.wire import OrNull, Value, fill
 
@@ -164,22 +162,16 @@ def owned_service_patch(
     return patch or None
 
 
-def may_adopt(meta: ObjectMeta, name_hash_value: str) -> bool:
-    """Return whether an unowned object carries the label that authorises its adoption."""
-    labels = meta.labels or {}
-    return (
-        labels.get(ADOPTABLE_LABEL) == ADOPTABLE_VALUE
-        or labels.get(NAME_HASH_LABEL) == name_hash_value
-    )
-
-
 def adoption_refusal(service: Service, name_hash_value: str) -> str | None:
     """Return why an unowned Service cannot be adopted, or None when it can."""
     name = service.metadata.name
-    if not may_adopt(service.metadata, name_hash_value):
-        return messages.cannot_adopt(messages.SERVICE, name)
+    if not may_adopt(service.metadata.labels, name_hash_value):
+        return cannot_adopt(SERVICE, name)
     if service.spec.clusterIP not in ("", HEADLESS):
-        return messages.service_has_cluster_ip(name, service.spec.clusterIP)
+        return (
+            f'cannot adopt service "{name}": ClusterIP is "{service.spec.clusterIP}" '
+            '(expected "None", field is immutable)'
+        )
     return None
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lean_sandbox.model.conditions import changed_fields
 from lean_sandbox.model.meta import (
     EMPTY_META,
     ObjectMeta,
@@ -254,12 +255,7 @@ def pool_status_patch(
 
     A value that became zero is removed.
     """
-    patch = {
-        field: value or None
-        for field in new.__struct_fields__
-        if getattr(old, field) != (value := getattr(new, field))
-    }
-    return patch or None
+    return changed_fields(old, new, new.__struct_fields__) or None
 
 
 def unschedulable_note(unschedulable: int, desired: int, grace_s: float) -> str:

@@ -10,8 +10,9 @@ from lean_sandbox.bench.holder import POD_FIELDS, pick
 from lean_sandbox.bench.lines import pod_lines
 from lean_sandbox.bench.objects import managed_fields, pair
 from lean_sandbox.model.conditions import find
-from lean_sandbox.model.meta import Ownership, ownership
+from lean_sandbox.model.meta import controller_of
 from lean_sandbox.model.names import READY
+from lean_sandbox.model.ownership import Ownership, ownership
 from lean_sandbox.model.pod import Pod, metadata_patch
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.watch.representation import Representation
@@ -29,7 +30,7 @@ def test_a_pair_decodes_as_a_ready_sandbox_with_its_own_running_pod() -> None:
     assert sandbox.status.podIPs == pod.ips
     assert sandbox.status.nodeName == pod.spec.nodeName
     assert pod.is_ready_condition_true
-    assert ownership(pod.metadata, sandbox.metadata.uid) is Ownership.OWNED
+    assert ownership(controller_of(pod.metadata), sandbox.metadata.uid) is Ownership.OWNED
     template = sandbox.spec.podTemplate.metadata
     assert metadata_patch(sandbox.metadata, template, pod.metadata) is None
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from lean_sandbox.model.conditions import Observation, ObservedPod
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, controller_reference
 from lean_sandbox.model.pod import PodCondition
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
+from lean_sandbox.model.sandbox_status import Observation, ObservedPod
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)

@@ -9,23 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.conditions import (
-    MAX_MESSAGE_CHARACTERS,
+from lean_sandbox.model.conditions import MAX_MESSAGE_CHARACTERS, Condition, find, remove, upsert
+from lean_sandbox.model.pod import Pod, PodCondition
+from lean_sandbox.model.sandbox_status import (
     Observation,
     ObservedPod,
     compute,
-    find,
     finished,
+    multiple_pods,
     observe_pod,
     pod_scheduled,
     ready,
-    remove,
     suspended,
-    upsert,
 )
-from lean_sandbox.model.messages import multiple_pods
-from lean_sandbox.model.pod import Pod, PodCondition
-from lean_sandbox.model.sandbox import Condition
 from tests.model.support import LATER, NOW, UID, pod, seen
 
 TWO = multiple_pods(2)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import (
     ObjectMeta,
     OwnerReference,
-    Ownership,
     controller_of,
     controller_reference,
     owner_references_body,
-    ownership,
     sandbox_reference,
     with_controller_reference,
 )
+from lean_sandbox.model.ownership import Ownership, ownership
 from lean_sandbox.model.pod import Pod
-from lean_sandbox.model.sandbox import Condition, Sandbox, SandboxStatus, view_of
+from lean_sandbox.model.sandbox import Sandbox, SandboxStatus, view_of
 from lean_sandbox.model.service import Service, ServicePort
 from tests.model.support import UID, owner, sandbox, template
 
@@ -135,7 +135,7 @@ def test_ownership_is_by_uid_of_the_controller(
     references: tuple[OwnerReference, ...], expected: Ownership
 ) -> None:
     """No controller is unowned, another uid is other, even one of the same kind and name."""
-    assert ownership(ObjectMeta(ownerReferences=references), UID) is expected
+    assert ownership(controller_of(ObjectMeta(ownerReferences=references)), UID) is expected
 
 
 @pytest.mark.case(65)
@@ -143,7 +143,9 @@ def test_a_reference_of_another_version_with_our_uid_is_ours() -> None:
     """Case 65: the API version of a reference does not matter for ownership."""
     reference = controller_reference("agents.x-k8s.io/v1alpha1", "Sandbox", "sb-1", UID)
 
-    assert ownership(ObjectMeta(ownerReferences=(reference,)), UID) is Ownership.OWNED
+    assert (
+        ownership(controller_of(ObjectMeta(ownerReferences=(reference,))), UID) is Ownership.OWNED
+    )
     assert reference.group == "agents.x-k8s.io"
 
 

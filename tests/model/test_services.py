@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.model.ownership import may_adopt
 from lean_sandbox.model.service import (
     Service,
     ServicePort,
@@ -18,7 +19,6 @@ from lean_sandbox.model.service import (
     adoption_refusal,
     build_service,
     derive_ports,
-    may_adopt,
     owned_service_patch,
     service_fqdn,
 )
@@ -278,7 +278,7 @@ def test_adoption_needs_one_of_two_labels(labels: dict[str, str] | None, is_allo
     """Cases 48-53, 92, 94, 103-105: only ``adoptable: "true"`` or the own hash authorise."""
     service = Service(ObjectMeta(name="sb-1", labels=labels))
 
-    assert may_adopt(service.metadata, HASH) is is_allowed
+    assert may_adopt(service.metadata.labels, HASH) is is_allowed
     assert (adoption_refusal(service, HASH) is None) is is_allowed
 
 

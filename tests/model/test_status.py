@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.conditions import (
+from lean_sandbox.model.conditions import Condition, find
+from lean_sandbox.model.sandbox import EMPTY_STATUS, SandboxStatus
+from lean_sandbox.model.sandbox_status import (
     Observation,
     expired_cleared,
     expired_mark,
-    find,
     is_marked_expired,
+    multiple_pods,
     next_status,
     status_patch,
 )
-from lean_sandbox.model.messages import multiple_pods
-from lean_sandbox.model.sandbox import EMPTY_STATUS, Condition, SandboxStatus
 from tests.model.support import HASH, HASH_KEY, LATER, NOW, merged, pod, seen
 
 SELECTOR = f"{HASH_KEY}={HASH}"

@@ -16,7 +16,8 @@ from lean_sandbox.model.claim import (
     view_of_claim,
 )
 from lean_sandbox.model.claim_sandbox import PoolMember
-from lean_sandbox.model.sandbox import Condition, PodTemplateMetadata, SandboxSpec
+from lean_sandbox.model.conditions import Condition
+from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec
 from lean_sandbox.model.template import SandboxTemplate, TemplateView, view_of_template
 from lean_sandbox.model.warmpool import PoolView, SandboxWarmPool, view_of_pool
 

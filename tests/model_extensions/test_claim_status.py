@@ -29,8 +29,8 @@ from lean_sandbox.model.claim_status import (
     sandbox_not_owned,
     template_not_found,
 )
-from lean_sandbox.model.conditions import find
-from lean_sandbox.model.sandbox import Condition, SandboxStatus
+from lean_sandbox.model.conditions import Condition, find
+from lean_sandbox.model.sandbox import SandboxStatus
 from tests.model.support import merged
 from tests.model_extensions.support import EARLIER, NOW, as_json, claim_status, condition
 

@@ -18,8 +18,8 @@ from lean_sandbox.controllers.warm import WarmQueue
 from lean_sandbox.controllers.warm_lines import Member
 from lean_sandbox.kube.client import Client
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import find, is_true
-from lean_sandbox.model.sandbox import Condition, SandboxStatus
+from lean_sandbox.model.conditions import Condition, find, is_true
+from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import CLIENT, LOW, Item
 from lean_sandbox.runtime.standback import StandBack

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.controllers.ownership import ownership_of, reference_of, sandbox_meta
+from lean_sandbox.controllers.ownership import reference_of, sandbox_meta
 from lean_sandbox.controllers.recording import ObjectEvents, reference_to
 from lean_sandbox.controllers.sandbox.act import Act
 from lean_sandbox.controllers.sandbox.plans import (
@@ -37,19 +37,24 @@ from lean_sandbox.kube.errors import (
     Invalid,
     said,
 )
-from lean_sandbox.model import messages, names
-from lean_sandbox.model.conditions import Observation, ObservedPod
-from lean_sandbox.model.messages import Failure
+from lean_sandbox.model import names
 from lean_sandbox.model.meta import (
     ObjectMeta,
-    Ownership,
     controller_reference,
     owner_references_body,
     with_controller_reference,
 )
+from lean_sandbox.model.ownership import Ownership, ownership
 from lean_sandbox.model.pod import build_pod, metadata_patch
 from lean_sandbox.model.pvc import build_pvc, pvc_name
 from lean_sandbox.model.sandbox import Sandbox, SandboxView
+from lean_sandbox.model.sandbox_status import (
+    Failure,
+    Observation,
+    ObservedPod,
+    failed,
+    multiple_pods,
+)
 from lean_sandbox.runtime.absent import KnownAbsent
 from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.tracing import Tracing, traced
@@ -193,7 +198,7 @@ class Children:
             return
         problem = await self._parts.pvcs_ready()
         if problem is not None:
-            raise ReconcileError(messages.failed(Failure.PVC_GET, problem))
+            raise ReconcileError(failed(Failure.PVC_GET, problem))
         for index, template in enumerate(templates):
             await self._sync_pvc(index, pvc_name(template, self.key.name))
 
@@ -227,7 +232,7 @@ class Children:
             made = await self._act.patch_pvc(key, patch, self.key)
         except ControlPlaneError as error:
             raise ReconcileError.of(Failure.PVC_PATCH, error) from error
-        if ownership_of(made.owner, self.entry.uid) is not Ownership.OWNED:
+        if ownership(made.owner, self.entry.uid) is not Ownership.OWNED:
             self._repeat_in(0.0)
 
     def _references(self, others: tuple[OwnerRow, ...]) -> list[dict[str, Any]]:
@@ -255,7 +260,7 @@ class Children:
                 return
             was_fetched = True
         raise ReconcileError(
-            messages.failed(Failure.POD_GET_AFTER_CREATE, "it came and went while it was looked at")
+            failed(Failure.POD_GET_AFTER_CREATE, "it came and went while it was looked at")
         )
 
     def _plan_pod(self, fetched: PodEntry | None, *, was_fetched: bool) -> PodStep:
@@ -302,7 +307,7 @@ class Children:
         except AlreadyExists:
             return False
         except ControlPlaneError as error:
-            note = messages.pod_create_failed(self.key.name, said(error))
+            note = f'Failed to create Pod "{self.key.name}": {said(error)}'
             self._parts.events.emit(
                 self.entry, "Warning", "SandboxPodCreateFailed", "PodCreation", note
             )
@@ -313,7 +318,7 @@ class Children:
             "Normal",
             "SandboxPodCreated",
             "PodCreation",
-            messages.pod_created(pod.key.name),
+            f'Created Pod "{pod.key.name}"',
             reference_to(pod, "v1", "Pod"),
         )
         self._trace_pod("NewPodStatusObserved")
@@ -505,7 +510,7 @@ class Children:
             is_suspended=self._view.is_suspended,
             pod=pod,
             pod_error=self._pod_error,
-            multiple_pods=messages.multiple_pods(self.many_pods) if self.many_pods else None,
+            multiple_pods=multiple_pods(self.many_pods) if self.many_pods else None,
             errors=tuple(self._errors),
             invalid=self._invalid,
             service_requested=self._view.service,

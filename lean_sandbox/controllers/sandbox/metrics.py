@@ -12,9 +12,10 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.metrics import UNKNOWN_TEMPLATE, owned_by, template_of
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Counters, Exposition, Histograms, Labels
-from lean_sandbox.model import conditions, names
-from lean_sandbox.model.conditions import find
+from lean_sandbox.model import names
+from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
+from lean_sandbox.model.sandbox_status import is_marked_expired
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.store import Key
 
@@ -84,7 +85,7 @@ class SandboxMetrics:
         if _is_true(new, names.FINISHED) and not _is_true(old, names.FINISHED):
             assert finished is not None
             self._finished.add(*labels, finished.reason)
-        if conditions.is_marked_expired(new) and not conditions.is_marked_expired(old):
+        if is_marked_expired(new) and not is_marked_expired(old):
             self._expired.add(*labels, _policy(entry))
 
     def forget(self, key: Key) -> None:
@@ -138,7 +139,7 @@ def _policy(entry: SandboxEntry) -> str:
 
 
 def _is_true(status: SandboxStatus | None, kind: str) -> bool:
-    return status is not None and conditions.is_true(status.conditions, kind)
+    return status is not None and is_true(status.conditions, kind)
 
 
 def _is_suspended(status: SandboxStatus | None) -> bool:

@@ -10,9 +10,17 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from lean_sandbox.controllers.ownership import may_adopt, ownership_of, reference_of
-from lean_sandbox.model import messages, names
-from lean_sandbox.model.meta import Ownership
+from lean_sandbox.model import names
+from lean_sandbox.model.ownership import (
+    POD,
+    PVC,
+    SERVICE,
+    Ownership,
+    cannot_adopt,
+    may_adopt,
+    owned_by_other,
+    ownership,
+)
 from lean_sandbox.model.service import adoption_refusal
 from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry
 
@@ -81,15 +89,14 @@ ServiceStep = _Step[ServiceEntry]
 def _refusal(kind: str, found: T, entry: SandboxEntry) -> str | None:
     """Return why an object that is not the Sandbox's is left alone, ``None`` if it is adopted."""
     if found.owner is not None:
-        owner = reference_of(found.owner)
-        return messages.owned_by_other(kind, found.key.name, owner, entry.key.name)
+        return owned_by_other(kind, found.key.name, found.owner, entry.key.name)
     if may_adopt(found.labels, names.name_hash(entry.key.name)):
         return None
-    return messages.cannot_adopt(kind, found.key.name)
+    return cannot_adopt(kind, found.key.name)
 
 
 def _is_own(found: T, entry: SandboxEntry) -> bool:
-    return ownership_of(found.owner, entry.uid) is Ownership.OWNED
+    return ownership(found.owner, entry.uid) is Ownership.OWNED
 
 
 def plan_pod(
@@ -135,7 +142,7 @@ def plan_pod(
         return Create(clears)
     if _is_own(pod, entry):
         return Keep(pod, clears_annotation=clears)
-    text = _refusal(messages.POD, pod, entry)
+    text = _refusal(POD, pod, entry)
     if text is None:
         return Adopt(pod)
     return Refuse(text, clears_annotation=has_annotation and pod.owner is not None)
@@ -159,7 +166,7 @@ def plan_pvc(entry: SandboxEntry, pvc: PvcEntry | None) -> PvcStep:
         return Create()
     if _is_own(pvc, entry):
         return Keep(pvc)
-    text = _refusal(messages.PVC, pvc, entry)
+    text = _refusal(PVC, pvc, entry)
     return Adopt(pvc) if text is None else Refuse(text)
 
 
@@ -176,7 +183,7 @@ def plan_service(entry: SandboxEntry, service: ServiceEntry | None) -> ServiceSt
         return Keep(service) if is_known else Fetch()
     if wanted is False or (wanted is None and service.owner is None):
         return Nothing()
-    text = _refusal(messages.SERVICE, service, entry)
+    text = _refusal(SERVICE, service, entry)
     if text is not None:
         return Refuse(text)
     if not is_known:

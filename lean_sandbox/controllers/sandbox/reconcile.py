@@ -12,18 +12,17 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from lean_sandbox.controllers.ownership import ownership_of
 from lean_sandbox.controllers.sandbox.children import Children, OvertakenError, Parts
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.throttle import is_news, is_on_the_way_up
 from lean_sandbox.kube.errors import ControlPlaneError, Invalid, said
 from lean_sandbox.kube.events import EventType
 from lean_sandbox.kube.terminating import ENDING_S
-from lean_sandbox.model import conditions, messages, names
-from lean_sandbox.model.conditions import find
-from lean_sandbox.model.messages import Failure
-from lean_sandbox.model.meta import Ownership
+from lean_sandbox.model import names, sandbox_status
+from lean_sandbox.model.conditions import find, is_true, upsert
+from lean_sandbox.model.ownership import Ownership, ownership
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView
+from lean_sandbox.model.sandbox_status import Failure, failed
 from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.workers import Result
@@ -155,26 +154,26 @@ class SandboxReconciler:
         if ready.reason == names.REASON_INVALID_CONFIGURATION:
             return True
         if self._is_expired(entry):
-            cleared = conditions.expired_cleared(status, entry.generation, self._clock.now())
+            cleared = sandbox_status.expired_cleared(status, entry.generation, self._clock.now())
             return (
-                conditions.is_marked_expired(status)
+                sandbox_status.is_marked_expired(status)
                 and view.shutdown_policy != names.SHUTDOWN_POLICY_DELETE
-                and conditions.status_patch(status, cleared) is None
+                and sandbox_status.status_patch(status, cleared) is None
             )
         if view.is_suspended:
             suspended = find(status.conditions, names.SUSPENDED)
             return suspended is not None and suspended.reason in _SUSPENDED_FOR_GOOD
-        if conditions.is_true(status.conditions, names.FINISHED):
+        if is_true(status.conditions, names.FINISHED):
             return True
         pods = self._caches.pods.owned_by(key.namespace, entry.uid)
         return ready.status == names.TRUE and len(pods) == 1 and not pods[0].is_stale
 
     async def _refuse(self, entry: SandboxEntry, old: SandboxStatus) -> Result:
         """Say why the spec cannot be acted upon; only a change of it can help."""
-        refused = conditions.ready(
-            conditions.Observation(generation=entry.generation, invalid=entry.fault)
+        refused = sandbox_status.ready(
+            sandbox_status.Observation(generation=entry.generation, invalid=entry.fault)
         )
-        listed = conditions.upsert(old.conditions, refused, self._clock.now())
+        listed = upsert(old.conditions, refused, self._clock.now())
         await self._write_status(entry, old, msgspec.structs.replace(old, conditions=listed))
         return Result()
 
@@ -189,12 +188,12 @@ class SandboxReconciler:
 
     async def _expire(self, entry: SandboxEntry, old: SandboxStatus) -> Result:
         self._parts.throttle.settled(entry.key)
-        if not conditions.is_marked_expired(old):
+        if not sandbox_status.is_marked_expired(old):
             if not old.selector:
                 # A selector is published with the first Pod: without one nothing shows whether
                 # there is a Pod that lacks the tracking label.
                 self._parts.doubtful.add(entry.pod_key)
-            marked = conditions.expired_mark(old, entry.generation, self._clock.now())
+            marked = sandbox_status.expired_mark(old, entry.generation, self._clock.now())
             await self._write_status(entry, old, marked)
             return Result(requeue_after_s=_MARKED_REQUEUE_S)
         failures = [*await self._end_pod(entry), *await self._end_service(entry)]
@@ -204,7 +203,7 @@ class SandboxReconciler:
             return Result()
         if failures:
             raise ReconcileError("\n".join(failures))
-        cleared = conditions.expired_cleared(old, entry.generation, self._clock.now())
+        cleared = sandbox_status.expired_cleared(old, entry.generation, self._clock.now())
         await self._write_status(entry, old, cleared)
         return Result()
 
@@ -224,27 +223,27 @@ class SandboxReconciler:
             try:
                 pod = await self._act.get_pod(key)
             except ControlPlaneError as error:
-                return [messages.failed(Failure.EXPIRY_POD_GET, said(error))]
+                return [failed(Failure.EXPIRY_POD_GET, said(error))]
             doubtful.discard(key)
         if pod is None or pod.is_terminating:
             return []
-        if ownership_of(pod.owner, entry.uid) is not Ownership.OWNED:
+        if ownership(pod.owner, entry.uid) is not Ownership.OWNED:
             return []
         try:
             await self._act.delete_pod(pod)
         except ControlPlaneError as error:
-            return [messages.failed(Failure.POD_DELETE, said(error))]
+            return [failed(Failure.POD_DELETE, said(error))]
         return []
 
     async def _end_service(self, entry: SandboxEntry) -> list[str]:
         """Delete the Service of an expired Sandbox if it is its own. At most one DELETE."""
         service = self._caches.services.get(entry.key)
-        if service is None or ownership_of(service.owner, entry.uid) is not Ownership.OWNED:
+        if service is None or ownership(service.owner, entry.uid) is not Ownership.OWNED:
             return []
         try:
             await self._act.delete_service(service)
         except ControlPlaneError as error:
-            return [messages.failed(Failure.SERVICE_DELETE, said(error))]
+            return [failed(Failure.SERVICE_DELETE, said(error))]
         return []
 
     # -- the end of a reconcile ------------------------------------------------------------------
@@ -254,7 +253,7 @@ class SandboxReconciler:
     ) -> Result:
         now, throttle = self._clock.now(), self._parts.throttle
         observation = children.observation()
-        new = conditions.next_status(
+        new = sandbox_status.next_status(
             old,
             observation,
             now,
@@ -265,7 +264,7 @@ class SandboxReconciler:
         requeues = [children.requeue_after_s, self._remaining_s(entry)]
         is_expired = self._is_expired(entry)
         if is_expired:
-            new = conditions.expired_mark(new, entry.generation, now)
+            new = sandbox_status.expired_mark(new, entry.generation, now)
             requeues = [_MARKED_REQUEUE_S]
         if children.is_namespace_terminating:
             # Everything in it is about to go; a status would only add to the work (changes,
@@ -280,7 +279,7 @@ class SandboxReconciler:
             await self._write_status(entry, old, new)
             if not is_on_the_way_up(old, new):
                 throttle.settled(entry.key)
-            elif conditions.status_patch(old, new) is not None:
+            elif sandbox_status.status_patch(old, new) is not None:
                 # Only what was published lengthens the next wait: neither a reconcile with nothing
                 # to report nor a write that failed, which is repeated after the backoff.
                 throttle.published(entry.key, self._clock.monotonic())
@@ -292,7 +291,7 @@ class SandboxReconciler:
         return Result(requeue_after_s=min(due) if due else None)
 
     def _may_wait_s(self, key: Key, old: SandboxStatus, new: SandboxStatus) -> float:
-        if not is_on_the_way_up(old, new) or conditions.status_patch(old, new) is None:
+        if not is_on_the_way_up(old, new) or sandbox_status.status_patch(old, new) is None:
             return 0.0
         now = self._clock.monotonic()
         return self._parts.throttle.remaining_s(key, now, is_news=is_news(old, new))
@@ -300,7 +299,7 @@ class SandboxReconciler:
     async def _write_status(
         self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus
     ) -> None:
-        patch = conditions.status_patch(old, new)
+        patch = sandbox_status.status_patch(old, new)
         if patch is None:
             return
         try:

@@ -18,8 +18,8 @@ from lean_sandbox.controllers.sandbox.plans import (
     plan_service,
 )
 from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError
-from lean_sandbox.model import messages, names
-from lean_sandbox.model.messages import Failure
+from lean_sandbox.model import names
+from lean_sandbox.model.sandbox_status import Failure, failed
 from lean_sandbox.model.service import adopted_service, build_service, owned_service_patch
 from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.watch.objects import SandboxEntry, ServiceEntry
@@ -46,9 +46,7 @@ async def sync_service(entry: SandboxEntry, held: ServiceEntry | None, act: Act)
             held, whole = await act.get_service(entry.key) or (None, None)
         except ControlPlaneError as error:
             raise ReconcileError.of(Failure.SERVICE_GET, error) from error
-    raise ReconcileError(
-        messages.failed(Failure.SERVICE_GET, "it came and went while it was looked at")
-    )
+    raise ReconcileError(failed(Failure.SERVICE_GET, "it came and went while it was looked at"))
 
 
 def is_as_wanted(entry: SandboxEntry, service: ServiceEntry | None) -> bool:

@@ -7,15 +7,9 @@ from collections.abc import Hashable, Iterable
 import msgspec
 
 from lean_sandbox.model import names
+from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import FieldManager
-from lean_sandbox.model.sandbox import (
-    EMPTY_STATUS,
-    Condition,
-    Sandbox,
-    SandboxStatus,
-    SandboxView,
-    view_of,
-)
+from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView, view_of
 from lean_sandbox.model.sharing import interned, shared_map, small_values
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.rows import chosen, shared_owner
