@@ -33,26 +33,12 @@ class Auth(Protocol):
         """Look for a newer credential than ``refused``; return whether trying again makes sense."""
 
 
-class NoAuth:
-    """No header: an open server, or a client certificate in the TLS context."""
-
-    identity = 0
-
-    async def authorization(self) -> str | None:
-        """Return None."""
-        return None
-
-    async def refresh(self, _refused: str | None, /) -> bool:
-        """Return False: there is nothing newer."""
-        return False
-
-
 class HeaderAuth:
     """A header that never changes."""
 
     identity = 0
 
-    def __init__(self, header: str) -> None:
+    def __init__(self, header: str | None) -> None:
         self._header = header
 
     async def authorization(self) -> str | None:
@@ -62,6 +48,13 @@ class HeaderAuth:
     async def refresh(self, _refused: str | None, /) -> bool:
         """Return False: there is nothing newer."""
         return False
+
+
+class NoAuth(HeaderAuth):
+    """No header: an open server, or a client certificate in the TLS context."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
 
 
 def bearer(token: str) -> HeaderAuth:

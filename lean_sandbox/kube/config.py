@@ -8,11 +8,6 @@ Where it looks, first match wins:
 3. the service account of the Pod, unless a context was asked for by name,
 4. ``~/.kube/config``.
 
-lightkube's ``KubeConfig`` does the parsing, see :mod:`.kubeconfig`; a process in a cluster never
-needs it. Added here: the fields lightkube does not know (``tls-server-name``,
-``interactiveMode``, ``provideClusterInfo``), relative paths, and an error for each thing that is
-not supported (``proxy-url``, ``auth-provider``, impersonation) instead of silence.
-
 The TLS context is made once: a changed CA or client certificate file takes a restart. Tokens in
 files and credential plugins are refreshed, see :mod:`.auth` and :mod:`.exec_plugin`.
 """
@@ -28,16 +23,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube import tls
-from lean_sandbox.kube.auth import (
-    Auth,
-    NoAuth,
-    TokenFileAuth,
-    basic,
-    bearer,
-    is_token,
-)
+from lean_sandbox.kube.auth import Auth, NoAuth, TokenFileAuth, basic, bearer, is_token
 from lean_sandbox.kube.connection import Connection, parse_server
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.exec_plugin import ExecAuth, ExecSettings
@@ -47,17 +37,14 @@ from lean_sandbox.kube.kubeconfig import (
     Choice,
     Cluster,
     Place,
-    Reader,
     User,
-    UserExec,
     choose,
     files_of,
 )
 
-__all__ = ["SERVICE_ACCOUNT", "load", "own_namespace"]
-
 _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+_RELATIVE = "relative paths begin at the kubeconfig's folder"
 
 
 def load(
@@ -68,12 +55,8 @@ def load(
     environ: Mapping[str, str] | None = None,
     home: Path | None = None,
     service_account: Path = SERVICE_ACCOUNT,
-    read: Reader = choose,
 ) -> Connection:
     """Find the settings and return the connection they describe.
-
-    ``read`` reads the kubeconfig: :func:`.kubeconfig.choose`, or :func:`.kubeconfig.apart` for a
-    process that is to stay small.
 
     No request is made and no plugin is run. Raises ConfigError, which names file, field and the way
     out.
@@ -84,7 +67,7 @@ def load(
         kubeconfig, context, environ=environ, home=home, service_account=service_account
     )
     if files:
-        return _connection(read(files, context), clock, environ)
+        return _connection(choose(files, context), clock, environ)
     if context is None and "KUBERNETES_SERVICE_HOST" in environ:
         found = _in_cluster(environ, service_account, clock)
         if found is not None:
@@ -127,198 +110,68 @@ def _in_cluster(environ: Mapping[str, str], folder: Path, clock: Clock) -> Conne
 
 def _connection(choice: Choice, clock: Clock, environ: Mapping[str, str]) -> Connection:
     """Turn what a kubeconfig says into a connection."""
-    return _Chosen(choice, clock, environ).connection()
-
-
-class _Chosen:
-    """The context of a kubeconfig that is used."""
-
-    def __init__(self, choice: Choice, clock: Clock, environ: Mapping[str, str]) -> None:
-        self._choice = choice
-        self._clock = clock
-        self._environ = environ
-        self._folder = Path(choice.file).absolute().parent
-
-    def connection(self) -> Connection:
-        choice = self._choice
-        cluster_at = Place(choice.file, choice.cluster_field)
-        user_at = Place(choice.file, choice.user_field)
-        server = choice.cluster.server
-        address = parse_server(server, source=f"{choice.file}: {cluster_at.field}")
-        if not address.is_private:
-            self._refuse_credentials(choice, user_at)
-        secured = self._tls(choice.cluster, cluster_at) if address.tls else None
-        if secured is not None and choice.user is not None:
-            self._client_certificate(secured, choice.user, user_at)
-        return Connection(
-            server=server,
-            ssl_context=secured,
-            auth=self._auth(choice.user, choice.raw_user, user_at, choice.raw_cluster, secured),
-            namespace=choice.namespace,
-            tls_server_name=_text(choice.raw_cluster, "tls-server-name", cluster_at),
-            source=f"kubeconfig {choice.file}, context {choice.context!r}",
-        )
-
-    def _refuse_credentials(self, choice: Choice, place: Place) -> None:
-        """Refuse to send a credential where anybody on the way can read it."""
-        user = choice.user
-        for field, value in {
-            "tokenFile": user and user.token_file,
-            "token": user and user.token,
-            "password": user and (user.username or user.password),
-            "exec": user and user.exec,
-        }.items():
-            if value:
-                raise place.at(field).error(
-                    f"is not sent to {choice.cluster.server}, for http:// shows it to everybody on"
-                    " the way",
-                    "give the cluster's server an https:// URL",
-                )
-
-    def _absolute(self, file: str) -> Path:
-        return self._folder / Path(file).expanduser()
-
-    def _tls(self, cluster: Cluster, place: Place) -> ssl.SSLContext:
-        has_authority = bool(cluster.certificate_auth or cluster.certificate_auth_data)
-        if cluster.insecure:
-            if has_authority:
-                raise place.at("insecure-skip-tls-verify").error(
-                    "excludes a certificate-authority", "remove one of the two"
-                )
-            return tls.careless()
-        if cluster.certificate_auth_data:
-            field = place.at("certificate-authority-data")
-            pem = _decode(cluster.certificate_auth_data, field)
-            return _trusting(field, data=pem.decode("ascii", "replace"))
-        if cluster.certificate_auth:
-            file = self._absolute(cluster.certificate_auth)
-            return _trusting(place.at("certificate-authority"), file=file)
-        return _trusting(place)
-
-    def _client_certificate(self, context: ssl.SSLContext, user: User, place: Place) -> None:
-        if not (user.client_cert or user.client_cert_data):
-            return
-        if not (user.client_key or user.client_key_data):
-            raise place.at("client-key").error("is missing", "add client-key or client-key-data")
-        certificate = self._pem(user.client_cert_data, user.client_cert, place, "certificate")
-        key = self._pem(user.client_key_data, user.client_key, place, "key")
-        try:
-            tls.load_identity(context, certificate, key)
-        except OSError as problem:
-            raise place.at("client-certificate").error(
-                f"certificate and key cannot be used: {problem}",
-                "give PEM files that belong together, the key without a password",
-            ) from problem
-
-    def _pem(self, data: str | None, file: str | None, place: Place, what: str) -> bytes:
-        if data:
-            return _decode(data, place.at(f"client-{what}-data"))
-        return self._bytes(file or "", place.at(f"client-{what}"))
-
-    def _bytes(self, file: str, place: Place) -> bytes:
-        try:
-            return self._absolute(file).read_bytes()
-        except OSError as problem:
-            raise place.error(
-                f"cannot be read: {problem}", "relative paths begin at the kubeconfig's folder"
-            ) from problem
-
-    def _auth(
-        self,
-        user: User | None,
-        raw: dict[str, Any],
-        place: Place,
-        cluster: dict[str, Any],
-        context: ssl.SSLContext | None,
-    ) -> Auth:
-        if user is None:
-            return NoAuth()
-        if user.token_file:
-            file = self._absolute(user.token_file)
-            if not file.is_file():
-                raise place.at("tokenFile").error(
-                    f"{file} does not exist", "relative paths begin at the kubeconfig's folder"
-                )
-            return TokenFileAuth(file, self._clock)
-        if user.token:
-            if not is_token(user.token):
-                raise place.at("token").error("has characters no token has", "paste it again")
-            return bearer(user.token)
-        if user.username or user.password:
-            return basic(user.username or "", user.password or "")
-        if user.exec is not None:
-            at = place.at("exec")
-            settings = self._exec_settings(user.exec, raw["exec"], at, cluster)
-            return self._exec_auth(settings, at, context)
-        return NoAuth()
-
-    def _exec_auth(
-        self, settings: ExecSettings, place: Place, context: ssl.SSLContext | None
-    ) -> ExecAuth:
+    server = choice.cluster.server
+    address = parse_server(server, source=f"{choice.file}: {choice.cluster_at.field}")
+    if choice.user is not None and not address.is_private:
+        _refuse_credentials(choice.user, choice.user_at, server)
+    folder = choice.file.absolute().parent
+    secured = _tls(choice.cluster, choice.cluster_at, folder) if address.tls else None
+    if choice.user is not None and secured is not None:
+        _client_certificate(secured, choice.user, choice.user_at, folder)
+    auth = _fixed_auth(choice.user or User(), choice.user_at, folder, clock)
+    if auth is None and choice.user is not None and choice.user.exec is not None:
+        settings = _exec_settings(choice.user.exec, choice, folder)
         has_terminal = sys.stdin is not None and sys.stdin.isatty()
         if settings.interactive_mode == "Always" and not has_terminal:
-            raise place.at("interactiveMode").error(
+            raise choice.user_at.at("exec.interactiveMode").error(
                 "the plugin must ask a person, and there is no terminal",
                 "use a service account token or a plugin that needs nobody",
             )
-        return ExecAuth(
-            settings, self._clock, context=context, environ=self._environ, has_terminal=has_terminal
+        auth = ExecAuth(
+            settings, clock, context=secured, environ=environ, has_terminal=has_terminal
         )
+    return Connection(
+        server=server,
+        ssl_context=secured,
+        auth=auth or NoAuth(),
+        namespace=choice.namespace,
+        tls_server_name=choice.cluster.tls_server_name or None,
+        source=f"kubeconfig {choice.file}, context {choice.context!r}",
+    )
 
-    def _exec_settings(
-        self, found: UserExec, raw: dict[str, Any], place: Place, cluster: dict[str, Any]
-    ) -> ExecSettings:
-        if found.apiVersion not in _EXEC_VERSIONS:
-            raise place.at("apiVersion").error(
-                f"{found.apiVersion!r} is not supported", f"use one of {', '.join(_EXEC_VERSIONS)}"
+
+def _refuse_credentials(user: User, place: Place, server: str) -> None:
+    """Refuse to send a credential where anybody on the way can read it."""
+    for field, value in {
+        "tokenFile": user.token_file,
+        "token": user.token,
+        "password": user.username or user.password,
+        "exec": user.exec,
+    }.items():
+        if value:
+            raise place.at(field).error(
+                f"is not sent to {server}, for http:// shows it to everybody on the way",
+                "give the cluster's server an https:// URL",
             )
-        mode = raw.get("interactiveMode")
-        if mode is None and found.apiVersion == _EXEC_VERSIONS[0]:
-            # v1 requires the field, v1beta1 has a default.
-            raise place.at("interactiveMode").error("is missing", "set it to Never or IfAvailable")
-        if mode not in (None, "Never", "IfAvailable", "Always"):
-            raise place.at("interactiveMode").error(
-                f"{mode!r} is not one of Never, IfAvailable, Always", "correct the file"
+
+
+# -- TLS -------------------------------------------------------------------------------------------
+
+
+def _tls(cluster: Cluster, place: Place, folder: Path) -> ssl.SSLContext:
+    data, file = cluster.certificate_authority_data, cluster.certificate_authority
+    if cluster.insecure_skip_tls_verify:
+        if data or file:
+            raise place.at("insecure-skip-tls-verify").error(
+                "excludes a certificate-authority", "remove one of the two"
             )
-        return ExecSettings(
-            api_version=found.apiVersion,
-            command=found.command,
-            args=tuple(found.args or ()),
-            env={pair.name: pair.value for pair in found.env or ()},
-            interactive_mode=mode or "IfAvailable",
-            install_hint=found.installHint or "",
-            cluster=self._cluster_info(cluster, place) if raw.get("provideClusterInfo") else None,
-            folder=str(self._folder),
-        )
-
-    def _cluster_info(self, cluster: dict[str, Any], place: Place) -> dict[str, Any]:
-        """Return what a plugin is told of the cluster; files are inlined for it."""
-        keys = ("server", "tls-server-name", "insecure-skip-tls-verify")
-        info = {key: cluster[key] for key in keys if cluster.get(key)}
-        if cluster.get("certificate-authority-data"):
-            info["certificate-authority-data"] = cluster["certificate-authority-data"]
-        elif cluster.get("certificate-authority"):
-            pem = self._bytes(cluster["certificate-authority"], place.at("provideClusterInfo"))
-            info["certificate-authority-data"] = base64.b64encode(pem).decode()
-        for entry in cluster.get("extensions") or []:
-            if isinstance(entry, dict) and entry.get("name") == _EXEC_EXTENSION:
-                info["config"] = entry.get("extension")
-        return info
-
-
-def _text(mapping: dict[str, Any], key: str, place: Place) -> str | None:
-    value = mapping.get(key)
-    if value is not None and not isinstance(value, str):
-        raise place.at(key).error("is not a text", "put it in quotes")
-    return value or None
-
-
-def _decode(data: str, place: Place) -> bytes:
-    try:
-        # People wrap long lines; everything else that is not base64 is a mistake.
-        return base64.b64decode("".join(data.split()), validate=True)
-    except (binascii.Error, ValueError) as problem:
-        raise place.error(f"is not base64: {problem}", "paste it again") from problem
+        return tls.careless()
+    if data:
+        field = place.at("certificate-authority-data")
+        return _trusting(field, data=_decode(data, field).decode("ascii", "replace"))
+    if file:
+        return _trusting(place.at("certificate-authority"), file=folder / Path(file).expanduser())
+    return _trusting(place)
 
 
 def _trusting(place: Place, *, file: Path | None = None, data: str | None = None) -> ssl.SSLContext:
@@ -329,3 +182,88 @@ def _trusting(place: Place, *, file: Path | None = None, data: str | None = None
             f"is no readable certificate: {problem}",
             "give a PEM file with the cluster's certificate authority",
         ) from problem
+
+
+def _client_certificate(context: ssl.SSLContext, user: User, place: Place, folder: Path) -> None:
+    if not (user.client_certificate or user.client_certificate_data):
+        return
+    if not (user.client_key or user.client_key_data):
+        raise place.at("client-key").error("is missing", "add client-key or client-key-data")
+    at = place.at("client-certificate")
+    certificate = _pem(user.client_certificate_data, user.client_certificate, at, folder)
+    key = _pem(user.client_key_data, user.client_key, place.at("client-key"), folder)
+    try:
+        tls.load_identity(context, certificate, key)
+    except OSError as problem:
+        raise at.error(
+            f"certificate and key cannot be used: {problem}",
+            "give PEM files that belong together, the key without a password",
+        ) from problem
+
+
+def _pem(data: str | None, file: str | None, place: Place, folder: Path) -> bytes:
+    if data:
+        return _decode(data, Place(place.source, f"{place.field}-data"))
+    try:
+        return (folder / Path(file or "").expanduser()).read_bytes()
+    except OSError as problem:
+        raise place.error(f"cannot be read: {problem}", _RELATIVE) from problem
+
+
+def _decode(data: str, place: Place) -> bytes:
+    try:
+        # People wrap long lines; everything else that is not base64 is a mistake.
+        return base64.b64decode("".join(data.split()), validate=True)
+    except (binascii.Error, ValueError) as problem:
+        raise place.error(f"is not base64: {problem}", "paste it again") from problem
+
+
+# -- credentials -----------------------------------------------------------------------------------
+
+
+def _fixed_auth(user: User, place: Place, folder: Path, clock: Clock) -> Auth | None:
+    if user.token_file:
+        file = folder / Path(user.token_file).expanduser()
+        if not file.is_file():
+            raise place.at("tokenFile").error(f"{file} does not exist", _RELATIVE)
+        return TokenFileAuth(file, clock)
+    if user.token:
+        if not is_token(user.token):
+            raise place.at("token").error("has characters no token has", "paste it again")
+        return bearer(user.token)
+    if user.username or user.password:
+        return basic(user.username or "", user.password or "")
+    return None
+
+
+def _exec_settings(found: ExecSettings, choice: Choice, folder: Path) -> ExecSettings:
+    """Return a plugin's settings with what the file has elsewhere."""
+    place = choice.user_at.at("exec")
+    if found.api_version not in _EXEC_VERSIONS:
+        raise place.at("apiVersion").error(
+            f"{found.api_version!r} is not supported", f"use one of {', '.join(_EXEC_VERSIONS)}"
+        )
+    if found.interactive_mode is None and found.api_version == _EXEC_VERSIONS[0]:
+        # v1 requires the field, v1beta1 has a default.
+        raise place.at("interactiveMode").error("is missing", "set it to Never or IfAvailable")
+    told = _cluster_info(choice.cluster, place, folder) if found.provide_cluster_info else None
+    return msgspec.structs.replace(found, cluster=told, folder=str(folder))
+
+
+def _cluster_info(cluster: Cluster, place: Place, folder: Path) -> dict[str, Any]:
+    """Return what a plugin is told of the cluster; files are inlined for it."""
+    authority = cluster.certificate_authority_data
+    if not authority and cluster.certificate_authority:
+        pem = _pem(None, cluster.certificate_authority, place.at("provideClusterInfo"), folder)
+        authority = base64.b64encode(pem).decode()
+    info = {
+        "server": cluster.server,
+        "tls-server-name": cluster.tls_server_name,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+        "certificate-authority-data": authority,
+    }
+    info = {key: value for key, value in info.items() if value}
+    for entry in cluster.extensions or ():
+        if isinstance(entry, dict) and entry.get("name") == _EXEC_EXTENSION:
+            info["config"] = entry.get("extension")
+    return info

@@ -30,17 +30,28 @@ EXPIRY_MARGIN_S = 30.0
 _STDERR_LIMIT_CHARACTERS = 500
 
 
-class ExecSettings(msgspec.Struct, frozen=True):
-    """What a kubeconfig says about its plugin. ``cluster`` is set when the plugin is to be told."""
+class EnvironmentVariable(msgspec.Struct, frozen=True):
+    """What a plugin finds in its environment beside ours."""
+
+    name: str
+    value: str
+
+
+class ExecSettings(msgspec.Struct, frozen=True, rename="camel"):
+    """What a kubeconfig says about its plugin, and two things that stand elsewhere in it.
+
+    ``cluster`` is set when the plugin is to be told. A relative ``command`` with a slash in it
+    begins at ``folder``, that of the kubeconfig.
+    """
 
     api_version: str
     command: str
-    args: tuple[str, ...] = ()
-    env: dict[str, str] = {}
-    interactive_mode: Literal["Never", "IfAvailable", "Always"] = "IfAvailable"
-    install_hint: str = ""
+    args: tuple[str, ...] | None = None
+    env: tuple[EnvironmentVariable, ...] | None = None
+    interactive_mode: Literal["Never", "IfAvailable", "Always"] | None = None
+    install_hint: str | None = None
+    provide_cluster_info: bool = False
     cluster: dict[str, Any] | None = None
-    #: Where a relative ``command`` with a slash in it begins: the folder of the kubeconfig.
     folder: str = ""
 
 
@@ -135,12 +146,12 @@ class ExecAuth:
         if settings.cluster is not None:
             spec["cluster"] = settings.cluster
         info = {"apiVersion": settings.api_version, "kind": "ExecCredential", "spec": spec}
-        environ = self._environ | settings.env
+        environ = self._environ | {pair.name: pair.value for pair in settings.env or ()}
         environ["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
         try:
             with anyio.fail_after(self._timeout_s):
                 done = await anyio.run_process(
-                    [command, *settings.args],
+                    [command, *(settings.args or ())],
                     stdin=None if self._interactive else subprocess.DEVNULL,
                     stderr=None if self._interactive else subprocess.PIPE,
                     env=environ,
@@ -149,7 +160,7 @@ class ExecAuth:
         except OSError as problem:
             if isinstance(problem, TimeoutError):
                 raise self._fault(f"did not answer within {self._timeout_s:g} s") from problem
-            raise self._fault(f"cannot be run: {problem}", settings.install_hint) from problem
+            raise self._fault(f"cannot be run: {problem}", settings.install_hint or "") from problem
         if done.returncode != 0:
             said = (done.stderr or b"").decode("utf-8", "replace").strip()
             raise self._fault(f"ended with {done.returncode}: {said[-_STDERR_LIMIT_CHARACTERS:]}")

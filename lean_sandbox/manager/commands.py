@@ -11,7 +11,6 @@ from lean_sandbox.config.forms import BOOLEAN, Form, choice
 from lean_sandbox.config.options import flag_of
 from lean_sandbox.config.sources import (
     CONFIG,
-    Effective,
     HelpWanted,
     Origin,
     Remark,
@@ -27,7 +26,6 @@ from lean_sandbox.version import about
 if TYPE_CHECKING:
     from lean_sandbox.config.options import Settings
     from lean_sandbox.config.sources import ConfigMap
-    from lean_sandbox.kube.kubeconfig import Reader
 
 _RUN = """\
 Runs the controller against a cluster. Uses the kubeconfig, or the Pod's service account inside a
@@ -55,22 +53,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(scanned: Scanned) -> int:
-    from lean_sandbox.kube.kubeconfig import Reading, apart, files_of  # noqa: PLC0415
-
     found = effective(scanned, os.environ)
-    settings = found.settings
-    context = settings.context or None
-    files = files_of(settings.kubeconfig or None, context, environ=os.environ)
-    # A child reads it while this process imports the rest.
-    reading = Reading(files, context) if files else None
-    try:
-        return _serve(scanned, found, reading or apart)
-    finally:
-        if reading is not None:
-            reading.close()
-
-
-def _serve(scanned: Scanned, found: Effective, read: Reader) -> int:
     # structlog imports rich for coloured tracebacks where it is installed: 6 MiB that a controller
     # never uses. None in its place reads as not installed.
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
@@ -101,7 +84,7 @@ def _serve(scanned: Scanned, found: Effective, read: Reader) -> int:
         return tuned.settings
 
     try:
-        return EXIT_OK if anyio.run(run_until_signalled, settings, read, tune) else EXIT_FAILED
+        return EXIT_OK if anyio.run(run_until_signalled, settings, tune) else EXIT_FAILED
     except NotLeaderError:
         # The log has said why; what starts the process anew lets it contend again.
         return EXIT_FAILED

@@ -9,9 +9,10 @@ from pathlib import Path
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import SERVICE_ACCOUNT, own_namespace
+from lean_sandbox.kube.config import own_namespace
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.events import EventRecorder
+from lean_sandbox.kube.kubeconfig import SERVICE_ACCOUNT
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.telemetry import Observer
 from lean_sandbox.kube.transport import Transport

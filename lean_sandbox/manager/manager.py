@@ -21,7 +21,6 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.events import EventRecorder
-from lean_sandbox.kube.kubeconfig import Reader, choose
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.telemetry import Observer
 from lean_sandbox.kube.transport import Transport, TransportStatistics
@@ -416,17 +415,11 @@ def open_client(
     clock: Clock,
     observer: Observer | None = None,
     *,
-    read: Reader = choose,
     connection: Connection | None = None,
 ) -> Client:
-    """Build the client that the settings describe. Raises ConfigError; makes no request.
-
-    ``read`` reads the kubeconfig, see :func:`.api.config.load`, unless there is a ``connection``.
-    """
+    """Build the client that the settings describe. Raises ConfigError; makes no request."""
     if connection is None:
-        connection = load(
-            settings.kubeconfig or None, settings.context or None, clock=clock, read=read
-        )
+        connection = load(settings.kubeconfig or None, settings.context or None, clock=clock)
     limits = Limits(
         max_in_flight=settings.max_requests_in_flight,
         reserved_for_client=max(0, min(4, settings.max_requests_in_flight - 1)),

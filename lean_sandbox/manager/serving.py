@@ -20,7 +20,6 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load, own_namespace
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ConfigError
-from lean_sandbox.kube.kubeconfig import Reader, apart
 from lean_sandbox.kube.telemetry import Observer
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.manager.exposition import Scraper, Source
@@ -148,19 +147,16 @@ def _with_debug(
     return handle
 
 
-async def run_until_signalled(
-    settings: Settings, read: Reader = apart, tune: Tune | None = None
-) -> bool:
+async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> bool:
     """Run the controller with its listeners until SIGINT or SIGTERM; a second signal stops at once.
 
-    ``read`` reads the kubeconfig, see :func:`.api.config.load`; ``tune`` gives the settings with
-    what the ConfigMap of all controllers says, where there is one. Returns whether it ended in good
-    order, which a second signal cuts short. Raises ConfigError before anything is watched or
-    written, and NotLeaderError when the Lease was lost.
+    ``tune`` gives the settings with what the ConfigMap of all controllers says, where there is one.
+    Returns whether it ended in good order, which a second signal cuts short. Raises ConfigError
+    before anything is watched or written, and NotLeaderError when the Lease was lost.
     """
     clock = SystemClock()
     tracing = _open_tracing(settings)
-    connection = load(settings.kubeconfig or None, settings.context or None, clock=clock, read=read)
+    connection = load(settings.kubeconfig or None, settings.context or None, clock=clock)
     if tune is not None:
         tuned = await _tuned(settings, connection, clock, tune)
         if tuned is None:

@@ -15,7 +15,7 @@ from lean_sandbox.kube.auth import HeaderAuth, NoAuth, TokenFileAuth
 from lean_sandbox.kube.config import load
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ConfigError
-from lean_sandbox.kube.exec_plugin import ExecAuth
+from lean_sandbox.kube.exec_plugin import EnvironmentVariable, ExecAuth
 from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates
 from tests.api.server import in_turn, reply, serve
@@ -215,7 +215,8 @@ async def test_an_exec_user_becomes_a_plugin(home: Home, certificates: Certifica
     auth = home.load().auth
     assert isinstance(auth, ExecAuth)
     settings = auth._settings
-    assert (settings.command, settings.args, settings.env) == ("tool", ("a",), {"N": "V"})
+    assert (settings.command, settings.args) == ("tool", ("a",))
+    assert settings.env == (EnvironmentVariable("N", "V"),)
     assert (settings.interactive_mode, settings.install_hint) == ("Never", "get it")
     assert settings.folder == str(home.folder / ".kube")
     pem = base64.b64encode(certificates.authority.read_bytes()).decode()
@@ -270,7 +271,7 @@ EXEC = {"apiVersion": V1, "command": "tool", "interactiveMode": "Never"}
             },
             "client-certificate",
         ),
-        ({"user": {"token": 5}}, r"contexts\[main\]"),
+        ({"user": {"token": 5}}, r"users\[u\]\.user\.token"),
         ({"user": {"token": "a b\n"}}, r"user\.token"),
         ({"user": {"tokenFile": "none"}}, "tokenFile"),
         ({"user": {"auth-provider": {"name": "gcp"}}}, "auth-provider"),
@@ -281,7 +282,7 @@ EXEC = {"apiVersion": V1, "command": "tool", "interactiveMode": "Never"}
         ),
         ({"user": {"exec": EXEC | {"interactiveMode": None}}}, "interactiveMode"),
         ({"user": {"exec": EXEC | {"interactiveMode": "Maybe"}}}, "interactiveMode"),
-        ({"user": {"exec": {"apiVersion": V1}}}, r"contexts\[main\]"),
+        ({"user": {"exec": {"apiVersion": V1}}}, r"users\[u\]\.user\.exec"),
     ],
 )
 def test_each_mistake_names_file_field_and_way_out(

@@ -14,7 +14,7 @@ import pytest
 from lean_sandbox.kube import tls
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import CredentialFault
-from lean_sandbox.kube.exec_plugin import ExecAuth, ExecSettings
+from lean_sandbox.kube.exec_plugin import EnvironmentVariable, ExecAuth, ExecSettings
 from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates
 from tests.api.server import Request, in_turn, reply, serve
@@ -71,7 +71,9 @@ def plugin(tmp_path: Path) -> Plugin:
 async def test_a_plugin_is_told_what_the_api_promises(plugin: Plugin) -> None:
     """Arguments, environment, KUBERNETES_EXEC_INFO with the cluster, and nothing to read."""
     cluster = {"server": "https://x", "config": {"a": 1}}
-    settings = plugin.settings(args=("get", "token"), env={"EXTRA": "yes"}, cluster=cluster)
+    settings = plugin.settings(
+        args=("get", "token"), env=(EnvironmentVariable("EXTRA", "yes"),), cluster=cluster
+    )
     auth = ExecAuth(settings, FakeClock(), has_terminal=False)
     assert await auth.authorization() == "Bearer one"
     assert plugin.calls == [

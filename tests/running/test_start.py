@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 # What ``lean-sandbox run`` imports before it connects; rich is kept out as the command does.
 _START = (
@@ -40,6 +41,22 @@ def test_a_start_imports_nothing_that_it_does_not_need() -> None:
         }
         == set()
     )
+
+
+def test_a_kubeconfig_costs_the_yaml_parser_alone(tmp_path: Path) -> None:
+    """The controller reads it itself: nothing of lightkube or of its HTTP library is imported."""
+    file = tmp_path / "config"
+    file.write_text(
+        "current-context: c\n"
+        "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
+        "clusters: [{name: c, cluster: {server: 'https://127.0.0.1'}}]\n"
+        "users: [{name: u, user: {token: t}}]\n"
+    )
+    loaded = printed(
+        f"from lean_sandbox.kube.config import load\nload({str(file)!r})\nprint(*sys.modules)\n"
+    )
+    assert "yaml" in loaded
+    assert loaded & {"lightkube", "httpx", "httpx2", "httpcore", "email"} == set()
 
 
 def test_the_records_of_a_start_are_structs() -> None:
