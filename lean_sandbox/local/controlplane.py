@@ -7,6 +7,7 @@ import contextlib
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import cache, lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -25,7 +26,7 @@ from lean_sandbox.local.faults import Faults, HeldEvents, HeldRequests, Loss, Ma
 from lean_sandbox.local.gc import GarbageCollector
 from lean_sandbox.local.handlers import Handlers
 from lean_sandbox.local.kubeconfig import kubeconfig, write_private
-from lean_sandbox.local.lifecycle import Lifecycle
+from lean_sandbox.local.lifecycle import DEFINITIONS, Lifecycle
 from lean_sandbox.local.persistence import load_state, save_state
 from lean_sandbox.local.rbac import BOOTSTRAP, Authorizer
 from lean_sandbox.local.registry import Registry
@@ -33,7 +34,7 @@ from lean_sandbox.local.represent import Renderer
 from lean_sandbox.local.reviews import Reviews
 from lean_sandbox.local.server import ApiServer
 from lean_sandbox.local.serversettings import LocalSettings
-from lean_sandbox.local.store import Store
+from lean_sandbox.local.store import Entry, Store
 from lean_sandbox.local.subresources import Subresources
 from lean_sandbox.local.verbs import Verbs, WriteOptions
 from lean_sandbox.local.watching import Watches
@@ -240,11 +241,22 @@ class ControlPlane:
                 "spec": {"ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
             },
         )
-        for definition in _project_definitions() if self._crds is None else self._crds:
-            body = msgspec.json.decode(msgspec.json.encode(definition))
-            body.pop("kind", None)
-            body.pop("apiVersion", None)
-            self._ensure("apiextensions.k8s.io/v1", "CustomResourceDefinition", body)
+        given = None if self._crds is None else map(msgspec.json.encode, self._crds)
+        for definition in _project_definitions() if given is None else given:
+            self._define(_admitted(definition))
+
+    def _define(self, admitted: Entry) -> None:
+        """Store a definition with a uid and times of this server."""
+        collection = self._store.collection(DEFINITIONS)
+        if admitted.key in collection.entries:
+            return
+        now = self._verbs.now()
+        metadata: Json = msgspec.json.decode(admitted.metadata_raw())
+        metadata |= {"uid": self._verbs.new_uid(), "creationTimestamp": now}
+        for manager in metadata["managedFields"]:
+            manager["time"] = now
+        stored = {**admitted.members(), "metadata": metadata}
+        self._store.put(collection, admitted.key, stored, admitted.fields)
 
     def _ensure(self, api_version: str, kind_name: str, body: Json) -> None:
         kind = self._registry.by_kind(api_version, kind_name)
@@ -397,7 +409,29 @@ class ControlPlane:
             await asyncio.sleep(0)
 
 
-def _project_definitions() -> Iterable[Mapping[str, Any]]:
+@cache
+def _project_definitions() -> tuple[bytes, ...]:
     from lean_sandbox.local.crds.definitions import definitions  # noqa: PLC0415 - not needed with other kinds
 
-    return definitions().values()
+    return tuple(map(msgspec.json.encode, definitions().values()))
+
+
+@lru_cache(maxsize=32)
+def _admitted(definition: bytes) -> Entry:
+    """Return a CustomResourceDefinition as any server would store it.
+
+    Remembered, because schemas are large and the control planes of one process, as tests start them
+    by the hundred, serve the same kinds.
+
+    Raises:
+        StatusError: whatever is wrong with it.
+
+    """
+    settings, registry = LocalSettings(), Registry()
+    nobody = random.Random(0)  # noqa: S311 - each server gives a uid of its own
+    verbs = Verbs(Store(settings.history), registry, SystemClock(), settings, nobody)
+    body = msgspec.json.decode(definition)
+    body.pop("kind", None)
+    body.pop("apiVersion", None)
+    options = WriteOptions(manager="kube-apiserver", dry_run=True)
+    return verbs.create(registry.by_resource(DEFINITIONS), "", body, options)

@@ -17,7 +17,7 @@ from lean_sandbox.local.verbs import Verbs, WriteOptions
 Json = dict[str, Any]
 _TRUSTED: Final = WriteOptions(trusted=True)
 _CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
-_DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 _MANAGER: Final = "kube-controller-manager"
 _ROOT_CA: Final = "kube-root-ca.crt"
 
@@ -42,7 +42,7 @@ class Lifecycle:
 
     def rebuild(self) -> None:
         """Take in everything that is already stored, as after a restart."""
-        for entry in self._store.collection(_DEFINITIONS).scan():
+        for entry in self._store.collection(DEFINITIONS).scan():
             self._registry.define(entry.name, _definition(entry))
         for entry in self._store.collection("services").scan():
             address = (entry.load().get("spec") or {}).get("clusterIP")
@@ -62,7 +62,7 @@ class Lifecycle:
             elif entry.fields.get("status.phase") == "Terminating" and event.type != "DELETED":
                 self._ending.add(entry.name)
                 self._wake.set()
-        elif storage == _DEFINITIONS:
+        elif storage == DEFINITIONS:
             self._follow_definition(event)
         elif storage == "services" and event.type == "DELETED":
             address = (entry.load().get("spec") or {}).get("clusterIP")
@@ -176,7 +176,7 @@ class Lifecycle:
         }
         if status != before:
             changed = {**members, "metadata": metadata, "status": status}
-            collection = self._store.collection(_DEFINITIONS)
+            collection = self._store.collection(DEFINITIONS)
             self._store.put(collection, entry.key, changed, entry.fields)
 
     def _remove_instances(self, name: str, definition: Definition) -> None:
@@ -195,7 +195,7 @@ class Lifecycle:
             return obj
 
         self._removing.pop(name, None)
-        own = self._registry.by_resource(_DEFINITIONS)
+        own = self._registry.by_resource(DEFINITIONS)
         self._verbs.update(own, "", name, change, _TRUSTED)
 
     async def run(self) -> None:
