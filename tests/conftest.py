@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 
-import pytest
-from hypothesis import settings
+# The program is started dozens of times, and only the first start has to compile it.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 pytest_plugins = ["tests.controlplane.plugin", "tests.workers"]
 

@@ -31,7 +31,9 @@ from tests.support.world import sandbox
 Json = dict[str, Any]
 NS = "default"
 LEASES = "leases.coordination.k8s.io"
-_PATIENCE_S = 20.0
+# Only for what never happens: a busy machine takes its time to start a process.
+_PATIENCE_S = 60.0
+pytestmark = pytest.mark.timeout(2 * _PATIENCE_S)
 
 # -- the parts -------------------------------------------------------------------------------------
 
@@ -116,13 +118,11 @@ class Running:
         lease = self.plane.store.find(LEASES, NS, LEASE_NAME)
         return lease["spec"]["holderIdentity"] if lease is not None else ""
 
-    async def until(self, holds: Callable[[], object]) -> float:
-        """Give processes time until something holds; return how long that took."""
-        began = anyio.current_time()
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Give processes time until something holds."""
         with anyio.fail_after(_PATIENCE_S):
             while not holds():  # noqa: ASYNC110 -- what happens in another process sets no event
                 await anyio.sleep(0.01)
-        return anyio.current_time() - began
 
     def looks(self) -> int:
         """How often somebody has read the Lease."""
@@ -144,8 +144,8 @@ async def said(process: Process) -> list[Json]:
 
 
 @pytest.mark.case(143)
-async def test_on_sigterm_the_other_process_takes_over_within_two_seconds(tmp_path: Path) -> None:
-    """The first releases the Lease and ends with 0."""
+async def test_on_sigterm_the_other_process_takes_over_at_its_next_look(tmp_path: Path) -> None:
+    """The first releases the Lease and ends with 0; looks are two seconds apart."""
     async with cluster(tmp_path) as running, running.process() as one:
         await running.until(lambda: running.holder)
         first = running.holder
@@ -153,9 +153,11 @@ async def test_on_sigterm_the_other_process_takes_over_within_two_seconds(tmp_pa
             looks = running.looks()
             await running.until(lambda: running.looks() > looks)
             one.send_signal(signal.SIGTERM)
+            await running.until(lambda: running.holder != first)
+            looks = running.looks()
             assert await one.wait() == 0
-            took_s = await running.until(lambda: running.holder not in ("", first))
-            assert took_s < 2.5
+            await running.until(lambda: running.holder)
+            assert running.looks() <= looks + 1
             assert two.returncode is None
             two.send_signal(signal.SIGINT)
             assert await two.wait() == 0
