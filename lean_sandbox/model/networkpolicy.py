@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lean_sandbox.model.comparison import canonical
 from lean_sandbox.model.meta import controller_reference, owner_references_body
 from lean_sandbox.model.names import (
     EXTENSIONS_API_VERSION,
@@ -20,7 +21,6 @@ from lean_sandbox.model.names import (
     SANDBOX_TEMPLATE_KIND,
     TEMPLATE_REF_HASH_LABEL,
 )
-from lean_sandbox.model.service import DEFAULT_PROTOCOL
 from lean_sandbox.model.template import TemplateView
 
 Json = dict[str, Any]
@@ -31,8 +31,6 @@ _PRIVATE_IPV6: Final = ("fc00::/7", "fe80::/10")
 _SUFFIX: Final = "-network-policy"
 # Of the name of an object.
 _MOST_CHARACTERS: Final = 253
-# Held by value in selectors: empty and absent are the same there, unlike selectors themselves.
-_SAME_WHEN_EMPTY: Final = frozenset({"matchLabels"})
 
 
 class PolicyAction(Enum):
@@ -123,7 +121,7 @@ def is_same_spec(desired: Mapping[str, Any], stored: Mapping[str, Any] | None) -
 
     A port without protocol is a TCP port; null, empty and absent lists are one.
     """
-    return bool(_canonical(desired, "spec") == _canonical(stored or {}, "spec"))
+    return bool(canonical(desired) == canonical(stored or {}))
 
 
 def judge_policy(
@@ -174,19 +172,3 @@ def _default_rules() -> Json:
             }
         ],
     }
-
-
-def _canonical(value: Any, key: str) -> Any:
-    if isinstance(value, Mapping):
-        fields = {k: _canonical(v, k) for k, v in value.items()}
-        if key == "ports":
-            fields["protocol"] = fields.get("protocol") or DEFAULT_PROTOCOL
-        return {k: v for k, v in fields.items() if not _is_absent(v, k)}
-    if isinstance(value, list | tuple):
-        # The elements are called like their list.
-        return [_canonical(entry, key) for entry in value]
-    return value
-
-
-def _is_absent(value: Any, key: str) -> bool:
-    return value is None or value == [] or (value == {} and key in _SAME_WHEN_EMPTY)

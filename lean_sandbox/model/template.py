@@ -10,12 +10,6 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.model.blueprint import (
-    apply_secure_defaults,
-    blueprint_body,
-    blueprint_hash,
-    pod_template_hash,
-)
 from lean_sandbox.model.meta import EMPTY_META, ObjectMeta
 from lean_sandbox.model.names import (
     INJECTION_DISALLOWED,
@@ -28,8 +22,12 @@ from lean_sandbox.model.sandbox import PodTemplate, PodTemplateMetadata, VolumeC
 from lean_sandbox.model.sharing import interned, small_values
 from lean_sandbox.model.wire import ODD, OrNull, Value, fill
 
+Json = dict[str, Any]
+
 # Of a template whose parsed spec is remembered.
 _MOST_SPEC_BYTES: Final = 32 * 1024
+# Resolvers outside the cluster: the default policy cuts Pods off from private addresses.
+_PUBLIC_NAMESERVERS: Final = ("8.8.8.8", "1.1.1.1")
 _ABSENT: Final = msgspec.Raw(b"null")
 _EMPTY_POD_TEMPLATE: Final = PodTemplate()
 
@@ -119,7 +117,7 @@ def view_of_template(template: SandboxTemplate) -> TemplateView:
 
     """
     meta, spec = template.metadata, template.spec
-    blueprint = blueprint_body(spec.podTemplate, spec.volumeClaimTemplates, service=spec.service)
+    blueprint = _blueprint(spec)
     rules = bytes(spec.networkPolicy) if spec.has_network_policy else None
     if rules is not None:
         try:
@@ -133,8 +131,8 @@ def view_of_template(template: SandboxTemplate) -> TemplateView:
         uid=meta.uid,
         generation=meta.generation,
         ref_hash=name_hash(meta.name),
-        blueprint_hash=blueprint_hash(blueprint),
-        pod_template_hash=pod_template_hash(blueprint["podTemplate"]),
+        blueprint_hash=json_hash(blueprint),
+        pod_template_hash=json_hash(blueprint["podTemplate"]),
         pod_labels=pod_metadata.labels or None,
         pod_annotations=pod_metadata.annotations or None,
         is_managed=spec.is_managed,
@@ -156,16 +154,16 @@ def _parts(spec_json: bytes) -> _SpecParts:
     return msgspec.json.decode(spec_json, type=_SpecParts)
 
 
-def blueprint_spec(view: TemplateView, pod_metadata: PodTemplateMetadata) -> dict[str, Any]:
+def blueprint_spec(view: TemplateView, pod_metadata: PodTemplateMetadata) -> Json:
     """Return the ``spec`` of a Sandbox made from the template, with ``pod_metadata`` on its Pod.
 
     The Pod's spec and the claim templates stay raw JSON; the top two levels are the caller's own.
     """
     parts = _parts(view.sandbox_spec_json)
-    pod_template: dict[str, Any] = {"spec": parts.podTemplate["spec"]}
+    pod_template: Json = {"spec": parts.podTemplate["spec"]}
     if metadata := msgspec.to_builtins(pod_metadata):
         pod_template["metadata"] = metadata
-    spec: dict[str, Any] = {"podTemplate": pod_template}
+    spec: Json = {"podTemplate": pod_template}
     if bytes(parts.volumeClaimTemplates) != bytes(_ABSENT):
         spec["volumeClaimTemplates"] = parts.volumeClaimTemplates
     if parts.service is not None:
@@ -173,7 +171,7 @@ def blueprint_spec(view: TemplateView, pod_metadata: PodTemplateMetadata) -> dic
     return spec
 
 
-def ref_hash_patch(name: str, labels: dict[str, str] | None) -> dict[str, Any] | None:
+def ref_hash_patch(name: str, labels: dict[str, str] | None) -> Json | None:
     """Return the merge patch that labels the template ``name`` with its hash, None when it is."""
     wanted = name_hash(name)
     if (labels or {}).get(TEMPLATE_REF_HASH_LABEL) == wanted:
@@ -181,10 +179,61 @@ def ref_hash_patch(name: str, labels: dict[str, str] | None) -> dict[str, Any] |
     return {"metadata": {"labels": {TEMPLATE_REF_HASH_LABEL: wanted}}}
 
 
-def _sandbox_spec_json(blueprint: dict[str, Any], spec: SandboxTemplateSpec) -> bytes:
+def _sandbox_spec_json(blueprint: Json, spec: SandboxTemplateSpec) -> bytes:
     secured = apply_secure_defaults(
         blueprint["podTemplate"]["spec"] or {},
         spec.networkPolicyManagement,
         network_policy_present=spec.has_network_policy,
     )
     return msgspec.json.encode({**blueprint, "podTemplate": {"spec": secured}})
+
+
+# --- blueprints ----------------------------------------------------------------------------------
+# What of a template goes into a Sandbox: podTemplate, volumeClaimTemplates and service. Its hash is
+# a label of this implementation alone.
+
+
+def _blueprint(spec: SandboxTemplateSpec) -> Json:
+    """Return a blueprint as plain data, without the parts that are unset."""
+    metadata = msgspec.to_builtins(spec.podTemplate.metadata)
+    body: Json = {
+        "podTemplate": {
+            "metadata": {key: value for key, value in metadata.items() if value},
+            "spec": spec.podTemplate.read_spec(),
+        }
+    }
+    if spec.volumeClaimTemplates:
+        try:
+            body["volumeClaimTemplates"] = [
+                msgspec.json.decode(msgspec.json.encode(entry))
+                for entry in spec.volumeClaimTemplates
+            ]
+        except ODD as error:
+            raise ValueError(f"spec.volumeClaimTemplates: {error}") from None
+    if spec.service is not None:
+        body["service"] = spec.service
+    return body
+
+
+def json_hash(value: Json) -> str:
+    """Return a hash of plain data; the order of keys does not count."""
+    from hashlib import blake2b  # noqa: PLC0415 -- with the first template only
+
+    # A template may have a megabyte, and bytewise arithmetic would hold up everybody else.
+    return blake2b(msgspec.json.encode(value, order="sorted"), digest_size=4).hexdigest()
+
+
+def apply_secure_defaults(pod_spec: Json, management: str, *, network_policy_present: bool) -> Json:
+    """Return ``pod_spec`` as it goes into Sandboxes of a template (rules D1 and D2).
+
+    No token unless asked for; public resolvers where the default policy makes the cluster's own
+    unreachable. ``pod_spec`` itself is not changed; applying twice changes nothing more.
+    """
+    secured = dict(pod_spec)
+    if secured.get("automountServiceAccountToken") is None:
+        secured["automountServiceAccountToken"] = False
+    is_managed = management != MANAGEMENT_UNMANAGED
+    if is_managed and not network_policy_present and not secured.get("dnsPolicy"):
+        secured["dnsPolicy"] = "None"
+        secured["dnsConfig"] = {"nameservers": list(_PUBLIC_NAMESERVERS)}
+    return secured

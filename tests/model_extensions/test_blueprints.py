@@ -9,17 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.blueprint import (
-    Staleness,
-    Verdict,
-    apply_secure_defaults,
-    blueprint_hash,
-    claim_verdict,
-    is_same_blueprint,
-)
+from lean_sandbox.model.comparison import Staleness, Verdict, is_same_blueprint
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.sandbox import SandboxSpec
-from lean_sandbox.model.template import TemplateView, blueprint_spec
+from lean_sandbox.model.template import (
+    TemplateView,
+    apply_secure_defaults,
+    blueprint_spec,
+    json_hash,
+)
 from tests.model_extensions.support import (
     MAIN,
     REF_HASH,
@@ -163,7 +161,7 @@ def test_hashes_are_stable_and_cover_metadata() -> None:
 @given(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=6))
 def test_the_order_of_keys_never_matters(value: dict[str, Any]) -> None:
     """The JSON form is deterministic."""
-    assert blueprint_hash(dict(reversed(value.items()))) == blueprint_hash(value)
+    assert json_hash(dict(reversed(value.items()))) == json_hash(value)
 
 
 # --- comparison ----------------------------------------------------------------------------------
@@ -309,7 +307,7 @@ def decided(
     """Return the verdict as a pass finds it."""
     verdict = judge.by_labels(member, is_orphan=is_orphan)
     if verdict is Verdict.UNDECIDED:
-        verdict = judge.by_spec(member, spec, is_orphan=is_orphan)
+        verdict = judge.by_spec("" if is_orphan else (member or {}).get(TEMPLATE_HASH, ""), spec)
     return verdict
 
 
@@ -384,10 +382,9 @@ def test_a_claim_judges_a_candidate_by_hash_then_by_comparison() -> None:
     """Claim case 65, Template case 48: the template's name and a missing hash are no obstacles."""
     view = template()
 
-    assert claim_verdict(view, labels(view)) is Verdict.FRESH
-    assert claim_verdict(view, {TEMPLATE_HASH: view.blueprint_hash}) is Verdict.FRESH
-    assert claim_verdict(view, labels(view, "0badf00d")) is Verdict.UNDECIDED
-    assert claim_verdict(view, None) is Verdict.UNDECIDED
+    assert Staleness(view).by_stamp(view.blueprint_hash) is Verdict.FRESH
+    assert Staleness(view).by_stamp("0badf00d") is Verdict.UNDECIDED
+    assert Staleness(view).by_stamp("") is Verdict.UNDECIDED
 
 
 @given(PODS)

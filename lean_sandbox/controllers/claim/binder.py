@@ -8,13 +8,14 @@ second adopter always loses and takes another member at once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.blueprints import TemplateResolver
 from lean_sandbox.controllers.claim.act import ClaimAct
-from lean_sandbox.controllers.claim.freshness import Freshness, Judge
+from lean_sandbox.controllers.claim.freshness import Freshness
 from lean_sandbox.controllers.claim.notes import ClaimNotes
 from lean_sandbox.controllers.claim.owned import assigned_name, is_controlled, own_sandbox
 from lean_sandbox.controllers.ownership import reference_of
@@ -51,6 +52,7 @@ from lean_sandbox.model.claim_status import (
     sandbox_create_pending,
     stale_reference,
 )
+from lean_sandbox.model.comparison import Staleness, Verdict
 from lean_sandbox.model.names import is_reserved_annotation, is_reserved_label
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
 from lean_sandbox.model.template import TemplateView
@@ -188,15 +190,16 @@ class Binder:
         assert entry.view is not None
         pool = Key(entry.key.namespace, entry.view.pool)
         view = self._blueprints.known_pool(pool)
-        judge: Judge | None = None
+        judge: Staleness | None = None
         if view is not None and view.is_recreate:
             template = self._blueprints.known_template_of(pool)
             if template is None:
                 # Nobody can tell who is stale: the members stay, and the cold path says why.
                 return None
             judge = self._freshness.judge(pool, template)
+        accept = partial(_may_be_fresh, judge) if judge is not None else None
         for _ in range(_MOST_TRIES):
-            taken = self._warm.take(pool, accept=judge.may_be_fresh if judge else None)
+            taken = self._warm.take(pool, accept=accept)
             member = taken.member
             if member is None:
                 if taken.waiting:
@@ -453,6 +456,10 @@ class Binder:
             ) from error
         self._wakes.sandbox(synced.key)
         return synced
+
+
+def _may_be_fresh(judge: Staleness, member: Member) -> bool:
+    return judge.by_stamp(member.mark) is not Verdict.STALE
 
 
 def _is_same_base(fresh: SandboxEntry, held: SandboxEntry) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from lean_sandbox.kube.errors import ControlPlaneError
-from lean_sandbox.model.blueprint import Staleness
+from lean_sandbox.model.comparison import Staleness
 from lean_sandbox.model.refill import ReplenishHold, TokenBucket
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import PoolView
@@ -31,13 +31,13 @@ class PoolState(msgspec.Struct):
     is_stuck: bool = False
     # Since when the pool has waited for the NetworkPolicy of its template.
     unprotected_since: float | None = None
-    _judge: tuple[TemplateView, Staleness] | None = None
+    _staleness: Staleness | None = None
 
     def judge(self, template: TemplateView) -> Staleness:
         """Return the judge of members, with its verdicts as long as the template stays the same."""
-        if self._judge is None or self._judge[0] is not template:
-            self._judge = template, Staleness(template)
-        return self._judge[1]
+        if self._staleness is None or self._staleness.template is not template:
+            self._staleness = Staleness(template)
+        return self._staleness
 
     def going(self, sandboxes: Store[SandboxEntry]) -> frozenset[str]:
         """Return the uids that were deleted and are still shown; the others are forgotten."""

@@ -16,7 +16,7 @@ from lean_sandbox.controllers.warmpool.orphans import OrphanIndex
 from lean_sandbox.controllers.warmpool.state import Visit
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.model import names
-from lean_sandbox.model.blueprint import Verdict
+from lean_sandbox.model.comparison import Verdict
 from lean_sandbox.model.meta import (
     controller_of,
     owner_references_body,
@@ -102,7 +102,7 @@ class Upkeep(msgspec.Struct, frozen=True):
             return
         if template is not None:
             judge = visit.state.judge(template)
-            if judge.by_spec(entry.labels, whole.spec, is_orphan=True) is Verdict.STALE:
+            if judge.by_spec("", whole.spec) is Verdict.STALE:
                 await self.delete(visit, entry)
                 return
         await self._adopt(visit, entry, whole)
@@ -156,6 +156,7 @@ class Upkeep(msgspec.Struct, frozen=True):
                     continue
                 if whole is None or whole.metadata.uid != entry.uid:
                     continue
-                verdict = judge.by_spec(entry.labels, whole.spec, is_orphan=False)
+                stamp = (entry.labels or {}).get(names.TEMPLATE_HASH_LABEL, "")
+                verdict = judge.by_spec(stamp, whole.spec)
             if verdict is Verdict.STALE:
                 await self.delete(visit, entry)
