@@ -357,12 +357,29 @@ def _add_trace(commands: _Commands) -> None:
 
 
 def _run_trace(given: argparse.Namespace) -> int:
-    from lean_sandbox.manager.trace_command import ask, show  # noqa: PLC0415
+    import msgspec  # noqa: PLC0415
+
+    from lean_sandbox.kube.errors import ConfigError  # noqa: PLC0415
+    from lean_sandbox.manager import trace  # noqa: PLC0415
     from lean_sandbox.watch.store import Key  # noqa: PLC0415
 
     key = Key(given.namespace, given.name)
-    life = ask(given.url, given.kind, key, ca_file=given.ca_file)
-    return show(life, given.output, given.chrome)
+    life = trace.ask(given.url, given.kind, key, ca_file=given.ca_file)
+    if not life.entries:
+        print(f"lean-sandbox: {trace.nothing_kept(life)}", file=sys.stderr)  # noqa: T201
+        return EXIT_FAILED
+    if given.chrome is not None:
+        try:
+            given.chrome.write_bytes(msgspec.json.encode(trace.chrome(life)))
+        except OSError as error:
+            raise ConfigError(f"--chrome: {given.chrome} cannot be written: {error}") from error
+    if given.output == "table":
+        sys.stdout.write(trace.table(life))
+    else:
+        shown = trace.chrome(life) if given.output == "chrome" else life
+        text = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
+        sys.stdout.write(text + "\n")
+    return EXIT_OK
 
 
 # -- metrics ---------------------------------------------------------------------------------------

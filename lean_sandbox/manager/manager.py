@@ -38,8 +38,8 @@ from lean_sandbox.watch.resources import kinds
 from lean_sandbox.watch.store import Key
 
 if TYPE_CHECKING:
-    from lean_sandbox.manager.flight import TraceBuffer
     from lean_sandbox.manager.leader import Elector
+    from lean_sandbox.manager.trace import TraceBuffer
 
 log = structlog.get_logger("controller")
 
@@ -142,7 +142,7 @@ class Controller:
         if self.extensions is not None:
             self.extensions.connect(self.watch_caches.sandboxes)
             self.sandboxes.on_status = self.extensions.on_status
-        self.flight = self._record_flight(options.trace_entries) if options.trace_entries else None
+        self.trace = self._record_trace(options.trace_entries) if options.trace_entries else None
         if options.shard:
             from lean_sandbox.manager.sharding import admits  # noqa: PLC0415 -- rarely used
 
@@ -179,10 +179,12 @@ class Controller:
             tracing=tracing,
         )
 
-    def _record_flight(self, most: int) -> TraceBuffer:
-        from lean_sandbox.manager.flying import record  # noqa: PLC0415 -- rarely used
+    def _record_trace(self, most: int) -> TraceBuffer:
+        from lean_sandbox.manager.trace import TraceBuffer  # noqa: PLC0415 -- rarely used
 
-        return record(self, self._client.transport, most, self._clock)
+        trace = TraceBuffer(most, self._clock)
+        trace.follow(self.all_caches, self.controllers, self._client.transport)
+        return trace
 
     def _build_intakes(self, options: Settings) -> WatchCaches:
         order = kinds.representations(Representation(options.watch_representation))

@@ -132,10 +132,8 @@ def _with_debug(
         from lean_sandbox.http.pprof import profiles  # noqa: PLC0415 -- rarely used
 
         debug["pprof"] = profiles(clock, everything=settings.enable_pprof_debug)
-    if controller.flight is not None:
-        from lean_sandbox.manager.flying import answer  # noqa: PLC0415 -- rarely used
-
-        debug["trace"] = answer(controller, controller.flight, clock)
+    if controller.trace is not None:
+        debug["trace"] = controller.trace.handle
     if not debug:
         return metrics
 

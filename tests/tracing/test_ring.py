@@ -2,54 +2,39 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections import defaultdict
 from typing import Any
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters import Change, Decision, EventType
 from lean_sandbox.kube.telemetry import RequestRecord
-from lean_sandbox.manager.flight import (
+from lean_sandbox.manager.trace import (
     CLAIMS,
     PODS,
     SANDBOXES,
-    Asked,
     Entry,
-    Kept,
-    Ran,
-    Saw,
-    Sight,
+    EventEntry,
+    Life,
+    ReconcileEntry,
+    RequestEntry,
     TraceBuffer,
+    chrome,
+    table,
 )
-from lean_sandbox.manager.trace_chrome import chrome
-from lean_sandbox.manager.trace_command import table
-from lean_sandbox.manager.trace_endpoint import Life
 from lean_sandbox.watch.store import Key
 from tests.support.clock import FakeClock
 
 Json = dict[str, Any]
 NAMES = st.sampled_from("abc")
 TIMES = st.floats(0.0, 100.0)
-PASSED = Decision(Change.FIRST_SEEN, "first sight", passed=True)
 TEXTS = st.text(max_size=8)
 
 
-def saw(plural: str, name: str, owner: str = "", at: float = 0.0) -> Sight:
+def saw(plural: str, name: str, owner: str = "", at: float = 0.0) -> EventEntry:
     """Return an event that passed, as it is kept."""
-    return Sight(at, plural, Key("ns", name), EventType.ADDED, PASSED, "1", owner)
-
-
-def kept(entry: Entry) -> Kept:
-    """Return an entry as the ring keeps it."""
-    if not isinstance(entry, Saw):
-        return entry
-    verdict = Decision(Change.GENERATION, entry.reason, passed=entry.passed)
-    type_ = EventType(entry.type)
-    return Sight(entry.at, entry.plural, entry.key, type_, verdict, entry.version, entry.owner)
+    return EventEntry(at, plural, Key("ns", name), "ADDED", True, "first sight", "1", owner)  # noqa: FBT003
 
 
 @st.composite
@@ -60,15 +45,17 @@ def entries(draw: st.DrawFn) -> Entry:
     match draw(st.integers(0, 2)):
         case 0:
             owner = draw(st.sampled_from(["", "SandboxClaim/a", "Sandbox/b", "Sandbox/c"]))
-            return Saw(at, plural, key, "MODIFIED", draw(st.booleans()), draw(TEXTS), "7", owner)
+            return EventEntry(
+                at, plural, key, "MODIFIED", draw(st.booleans()), draw(TEXTS), "7", owner
+            )
         case 1:
             took_s, waited_s = draw(TIMES), draw(TIMES)
-            return Ran(
+            return ReconcileEntry(
                 *(at, plural, key, "sandbox", (draw(TEXTS),), waited_s, took_s),
                 *("success", draw(st.integers(0, 3)), draw(st.none() | TIMES), draw(TEXTS)),
             )
     code = draw(st.sampled_from([0, 200, 409]))
-    return Asked(at, plural, key, "get", "pods", code, draw(TIMES), draw(TEXTS))
+    return RequestEntry(at, plural, key, "get", "pods", code, draw(TIMES), draw(TEXTS))
 
 
 def life(found: list[Entry]) -> Life:
@@ -82,10 +69,9 @@ def test_the_ring_never_holds_more_than_it_may_and_the_last_are_kept(
 ) -> None:
     """Whatever comes: the newest entries in their order, and a count of all there ever were."""
     ring = TraceBuffer(most, FakeClock())
-    wanted = [kept(one) for one in coming]
-    for one in wanted:
-        ring._keep(one)
-    assert list(ring) == wanted[-most:]
+    for one in coming:
+        ring.keep(one)
+    assert list(ring) == coming[-most:]
     assert ring.recorded == len(coming)
 
 
@@ -96,16 +82,16 @@ def test_about_finds_each_entry_of_the_family_once_in_the_order_of_time(
     """The object, what its events' owners lead to, and nothing else."""
     ring = TraceBuffer(100, FakeClock())
     for one in coming:
-        ring._keep(kept(one))
+        ring.keep(one)
     sandboxes = {
         one.key.name
         for one in coming
-        if isinstance(one, Saw) and (one.plural, one.owner) == (SANDBOXES, "SandboxClaim/a")
+        if isinstance(one, EventEntry) and (one.plural, one.owner) == (SANDBOXES, "SandboxClaim/a")
     }
     pods = {
         one.key.name
         for one in coming
-        if isinstance(one, Saw)
+        if isinstance(one, EventEntry)
         and one.plural == PODS
         and one.owner in {f"Sandbox/{name}" for name in sandboxes}
     }
@@ -116,23 +102,10 @@ def test_about_finds_each_entry_of_the_family_once_in_the_order_of_time(
     assert sorted(map(repr, found)) == sorted(map(repr, family))
 
 
-def test_children_that_are_known_otherwise_count_as_well() -> None:
-    """A binding whose events have been overwritten is known from the caches."""
-    ring = TraceBuffer(10, FakeClock())
-    ring._keep(saw(SANDBOXES, "m1", "SandboxWarmPool/p"))
-    ring._keep(saw(PODS, "x", "Sandbox/m1"))
-    ring._keep(saw(PODS, "y", "Sandbox/m2"))
-    subject = (CLAIMS, Key("ns", "c"))
-    assert ring.about(subject) == []
-    bound = {subject: [(SANDBOXES, Key("ns", "m1"))]}
-    found = ring.about(subject, lambda one: bound.get(one, []))
-    assert [one.key.name for one in found] == ["m1", "x"]
-
-
 def test_owners_of_another_namespace_are_others() -> None:
     """Names are unique in a namespace only."""
     ring = TraceBuffer(10, FakeClock())
-    ring._keep(saw(PODS, "x", "Sandbox/a"))
+    ring.keep(saw(PODS, "x", "Sandbox/a"))
     assert ring.about((SANDBOXES, Key("other", "a"))) == []
 
 
@@ -146,40 +119,22 @@ def test_requests_outside_of_passes_are_not_kept() -> None:
 
 @given(st.lists(entries(), max_size=40))
 def test_a_chrome_trace_is_well_formed(found: list[Entry]) -> None:
-    """Source: Trace Event Format. Every event has ph, ts, pid, tid; slices have a dur.
+    """Source: Trace Event Format. Times begin at zero, every process has a name.
 
-    Times begin at zero, every process and thread has a name, and slices of one thread that overlap
-    are never drawn over each other.
+    Each asynchronous slice has one begin and one end of the same id, category and process.
     """
-    made = json.loads(msgspec.json.encode(chrome(life(found))))
-    named: set[tuple[int, int]] = set()
-    slices: defaultdict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
-    drawn = []
-    for one in made["traceEvents"]:
-        assert one["name"]
-        assert one["ph"] in ("M", "i", "X")
-        assert one["ts"] >= 0.0
-        assert isinstance(one["pid"], int)
-        assert isinstance(one["tid"], int)
-        place = (one["pid"], one["tid"])
-        if one["ph"] == "M":
-            named.add(place)
-            continue
-        drawn.append(one)
-        assert place in named
-        assert (one["pid"], 0) in named
-        if one["ph"] == "i":
-            assert one["s"] == "t"
-        else:
-            assert one["dur"] >= 0.0
-            slices[place].append((one["ts"], one["dur"]))
-    assert len(drawn) == len(found)
+    made = json.loads(msgspec.json.encode(chrome(life(found))))["traceEvents"]
+    named = {one["pid"] for one in made if one["ph"] == "M" and one["args"]["name"]}
+    drawn = [one for one in made if one["ph"] != "M"]
+    assert all(one["name"] and one["pid"] in named for one in drawn)
     assert min((one["ts"] for one in drawn), default=0.0) == 0.0
-    for taken in slices.values():
-        ordered = sorted(taken)
-        for (ts, dur), (following, _) in itertools.pairwise(ordered):
-            # Microseconds are rounded when the seconds are multiplied.
-            assert following >= ts + dur - 1e-3
+    begins = {(one["id"], one["cat"], one["pid"]): one for one in drawn if one["ph"] == "b"}
+    ends = {(one["id"], one["cat"], one["pid"]): one for one in drawn if one["ph"] == "e"}
+    marks = [one for one in drawn if one["ph"] == "i"]
+    assert begins.keys() == ends.keys()
+    assert all(ends[place]["ts"] >= begin["ts"] for place, begin in begins.items())
+    assert len(begins) + len(marks) == len(found)
+    assert len(begins) + len(ends) + len(marks) == len(drawn)
 
 
 @given(st.lists(entries(), min_size=1, max_size=20))

@@ -18,11 +18,16 @@ import pytest
 from lean_sandbox.cli import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, main
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.errors import ConfigError
-from lean_sandbox.manager.flight import Asked, Entry, Ran, Saw
 from lean_sandbox.manager.sharding import admits
-from lean_sandbox.manager.trace_chrome import chrome
-from lean_sandbox.manager.trace_command import ask
-from lean_sandbox.manager.trace_endpoint import Life
+from lean_sandbox.manager.trace import (
+    Entry,
+    EventEntry,
+    Life,
+    ReconcileEntry,
+    RequestEntry,
+    ask,
+    chrome,
+)
 from lean_sandbox.watch.store import Key
 from tests.api import certificates
 from tests.metrics.scrape import serving
@@ -62,11 +67,11 @@ def told(entries: Sequence[Entry]) -> list[str]:
     words = []
     for one in entries:
         match one:
-            case Saw():
+            case EventEntry():
                 words.append(f"{one.plural} {one.type} {'passed' if one.passed else 'dropped'}")
-            case Ran():
+            case ReconcileEntry():
                 words.append(f"{one.plural} pass {one.outcome}")
-            case Asked():
+            case RequestEntry():
                 words.append(f"{one.plural} {one.verb} {one.resource.partition('.')[0]} {one.code}")
     return words
 
@@ -94,14 +99,16 @@ async def test_the_life_of_a_sandbox_from_added_to_ready() -> None:
     ):
         assert one in found
     # The label of subresources is kept whole, and every request of the controller belongs to it.
-    labels = [f"{one.verb} {one.resource}" for one in life.entries if isinstance(one, Asked)]
+    labels = [f"{one.verb} {one.resource}" for one in life.entries if isinstance(one, RequestEntry)]
     assert "patch sandboxes.agents.x-k8s.io/status" in labels
     assert len(labels) == sum(n for what, n in asked.items() if not what.startswith("list"))
     assert {one.key.name for one in life.entries} == {"sb-1"}
-    assert {one.reason for one in life.entries if isinstance(one, Saw) and one.passed} >= {
+    assert {one.reason for one in life.entries if isinstance(one, EventEntry) and one.passed} >= {
         "first sight"
     }
-    reasons = {reason for one in life.entries if isinstance(one, Ran) for reason in one.reasons}
+    reasons = {
+        reason for one in life.entries if isinstance(one, ReconcileEntry) for reason in one.reasons
+    }
     assert {"sandbox", "pod ready"} <= reasons
 
 
@@ -136,6 +143,17 @@ async def test_what_has_ended_is_still_told() -> None:
         assert one in found
 
 
+async def test_a_binding_whose_events_are_overwritten_is_known_from_the_caches() -> None:
+    """Only the Pod's last event is left in the ring: the claim leads to it all the same."""
+    async with open_claims("m1", **ON) as world:
+        await world.create(claim())
+        assert world.whole.trace is not None
+        world.whole.trace._entries.clear()
+        await world.patch("pods", "m1", {"metadata": {"annotations": {"a": "b"}}})
+        life = await life_of(world, "claim", "c")
+    assert told(life.entries) == ["pods MODIFIED dropped"]
+
+
 async def test_a_deletion_that_only_a_relist_showed_is_told() -> None:
     """What the gap has swallowed is an event like any other."""
     async with open_world(Settings(**ON)) as world:
@@ -157,11 +175,13 @@ async def test_a_refused_request_and_a_failed_pass_are_told() -> None:
         life = await life_of(world, "sandbox", "sb-1")
     found = told(life.entries)
     assert in_order(["sandboxes create pods 500", "sandboxes create pods 201"], found)
-    failed = [one for one in life.entries if isinstance(one, Ran) and one.outcome == "error"]
+    failed = [
+        one for one in life.entries if isinstance(one, ReconcileEntry) and one.outcome == "error"
+    ]
     assert len(failed) == 1
     assert failed[0].error
     assert failed[0].next_s is not None
-    assert [one.attempts for one in life.entries if isinstance(one, Ran)].count(1) == 1
+    assert [one.attempts for one in life.entries if isinstance(one, ReconcileEntry)].count(1) == 1
 
 
 async def test_off_nothing_is_kept_and_the_way_to_switch_it_on_is_told() -> None:
@@ -169,7 +189,7 @@ async def test_off_nothing_is_kept_and_the_way_to_switch_it_on_is_told() -> None
     async with open_world() as world:
         controller = world.whole
         await world.ready_sandbox(sandbox())
-        assert controller.flight is None
+        assert controller.trace is None
         assert controller.watch_caches.pods._handle == controller.watch_caches.pods._take
         assert controller.sandboxes.workers._reconcile == controller.sandboxes.reconcile
         async with serving(world) as scraper:
@@ -214,7 +234,7 @@ async def test_the_table_and_the_chrome_file(tmp_path: Path) -> None:
     assert "ADDED at" in first
     assert any("patch sandboxclaims.extensions.agents.x-k8s.io/status 200" in one for one in lines)
     written = json.loads(path.read_text())
-    kept = [one for one in written["traceEvents"] if one["ph"] != "M"]
+    kept = [one for one in written["traceEvents"] if one["ph"] in "bi"]
     assert len(kept) == len(life.entries)
 
 
@@ -228,7 +248,7 @@ async def test_the_outputs_for_programs_are_json() -> None:
         assert len(json.loads(said)["entries"]) == len(life.entries)
         code, said, _ = await command(world, "sandbox", "sb-1", "--output", "chrome")
         assert code == EXIT_OK
-    assert json.loads(said) == msgspec.to_builtins(chrome(life))
+    assert json.loads(said) == json.loads(msgspec.json.encode(chrome(life)))
 
 
 @pytest.mark.parametrize("query", ["", "kind=pod&namespace=a&name=b", "kind=claim&name=b"])
@@ -304,8 +324,8 @@ async def test_what_is_of_another_shard_takes_no_room() -> None:
     async with open_world(Settings(**ON, shard=other)) as world:
         await world.create(sandbox())
         assert world.whole.watch_caches.sandboxes.statistics.dropped_elsewhere == 1
-        assert world.whole.flight is not None
-        assert len(world.whole.flight) == 0
+        assert world.whole.trace is not None
+        assert len(world.whole.trace) == 0
 
 
 async def test_tracing_costs_no_request() -> None:

@@ -1,0 +1,452 @@
+"""The last events, reconciles and requests of a controller, and what shows them afterwards.
+
+A ring: the oldest entry is overwritten, so memory is bounded by the number of entries. It observes
+the caches, the workers and the transport as metrics do. A request belongs to the object whose
+reconcile makes it; requests outside of reconciles (watches, Events, the Lease) are not kept. The
+listener of the metrics serves the ring as JSON, the command asks it there.
+
+Off unless asked for: what it shows, names of objects above all, is shown to everybody who can reach
+the metrics. An entry takes up to 0.3 KiB.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from filters import Decision, EventType
+from lean_sandbox.clock import Clock
+from lean_sandbox.http.server import Answer, Request, not_found, text
+from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.kube.telemetry import RequestRecord
+from lean_sandbox.kube.transport import Transport
+from lean_sandbox.model.times import format_micro_time, parse_rfc3339
+from lean_sandbox.runtime.controller import Controller
+from lean_sandbox.runtime.queue import Item
+from lean_sandbox.runtime.workers import ReconcileResult
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.store import Key, Store
+from lean_sandbox.watch.wire import MetaRow
+
+if TYPE_CHECKING:
+    import ssl
+
+PATH: Final = "/debug/trace"
+CLAIMS: Final = "sandboxclaims"
+SANDBOXES: Final = "sandboxes"
+PODS: Final = "pods"
+NOUNS: Final = {CLAIMS: "claim", SANDBOXES: "sandbox", PODS: "pod"}
+_ASKED_FOR: Final = {"sandbox": SANDBOXES, "claim": CLAIMS}
+_CHILDREN: Final = {CLAIMS: SANDBOXES, SANDBOXES: PODS}
+# What the owner reference of a child says of its owner.
+_OWNERS: Final = {CLAIMS: "SandboxClaim", SANDBOXES: "Sandbox"}
+# Which objects a controller reconciles, by its name.
+_RECONCILED: Final = {"sandbox": SANDBOXES, "sandboxclaim": CLAIMS, "claim-annotations": CLAIMS}
+# Reasons and errors may quote what users wrote.
+_LONGEST_TEXT: Final = 200
+_TIMEOUT_S: Final = 10.0
+_HEAD: Final = ("AT MS", "OBJECT", "WHAT", "TOOK MS", "DETAIL")
+_SWITCH_ON: Final = (
+    "run it with --trace-entries=10000 (or trace-entries in its config file); it remembers from its"
+    " start on"
+)
+
+Json = dict[str, Any]
+Subject: TypeAlias = tuple[str, Key]
+"""An object: the plural of its kind, its key."""
+
+
+class EventEntry(msgspec.Struct, frozen=True, gc=False, tag="event", tag_field="what"):
+    """An event of a watch, and what the predicates made of it. ``at`` is monotonic, in seconds."""
+
+    at: float
+    plural: str
+    key: Key
+    type: str
+    passed: bool
+    reason: str
+    version: str
+    # Kind/name of the owner that controls it; empty for none.
+    owner: str
+
+
+class ReconcileEntry(msgspec.Struct, frozen=True, gc=False, tag="pass", tag_field="what"):
+    """A reconcile: when it began, how long the object had waited for it, how it ended."""
+
+    at: float
+    plural: str
+    key: Key
+    controller: str
+    reasons: tuple[str, ...]
+    waited_s: float
+    took_s: float
+    outcome: str
+    attempts: int
+    next_s: float | None
+    error: str
+
+
+class RequestEntry(msgspec.Struct, frozen=True, gc=False, tag="request", tag_field="what"):
+    """A request of a reconcile; ``code`` is 0 when no response came, for ``error``."""
+
+    at: float
+    plural: str
+    key: Key
+    verb: str
+    resource: str
+    code: int
+    took_s: float
+    error: str
+
+
+Entry: TypeAlias = EventEntry | ReconcileEntry | RequestEntry
+
+
+class Life(msgspec.Struct, frozen=True):
+    """What is kept of an object. ``now_s`` is the moment ``now`` on the clock of the entries."""
+
+    kind: str
+    key: Key
+    now: str
+    now_s: float
+    # How many entries the ring takes, how many were kept ever, and when its oldest is from.
+    most: int
+    recorded: int
+    oldest_s: float | None
+    entries: list[Entry]
+
+
+_subject: ContextVar[Subject | None] = ContextVar("subject", default=None)
+
+
+class TraceBuffer:
+    """The ring, what feeds it, and the handler that answers about one object."""
+
+    def __init__(self, most: int, clock: Clock) -> None:
+        """Keep ``most`` entries; at least one."""
+        self._clock = clock
+        self._entries: deque[Entry] = deque(maxlen=most)
+        self._stores: dict[str, Store[Any]] = {}
+        self.most = most
+        #: Entries since the start, those overwritten included.
+        self.recorded = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries)
+
+    def follow(
+        self,
+        caches: Iterable[Cache[Any]],
+        controllers: Iterable[Controller[Any]],
+        transport: Transport,
+    ) -> None:
+        """Keep what happens in these from now on; before they run."""
+        for cache in caches:
+            if cache.kind.resource.plural in NOUNS:
+                self._stores[cache.kind.resource.plural] = cache.store
+                cache.follow(self._event)
+        for controller in controllers:
+            if controller.name in _RECONCILED:
+                self._follow_reconciles(controller.name, controller)
+        before = transport.observer
+
+        def observe(record: RequestRecord) -> None:
+            if before is not None:
+                before(record)
+            self.observe(record)
+
+        transport.observer = observe
+
+    def keep(self, entry: Entry) -> None:
+        """Keep an entry; the oldest goes where there is no room."""
+        self.recorded += 1
+        self._entries.append(entry)
+
+    def _event(self, plural: str, event_type: EventType, row: MetaRow, decision: Decision) -> None:
+        key = Key(row.namespace, row.name)
+        held = self._stores[plural].get(key)
+        owner = row.controller
+        self.keep(
+            EventEntry(
+                self._clock.monotonic(),
+                plural,
+                # That of the cache costs nothing more.
+                held.key if held is not None else key,
+                str(event_type),
+                decision.passed,
+                sys.intern(decision.reason[:_LONGEST_TEXT]),
+                row.resource_version,
+                sys.intern(f"{owner.kind}/{owner.name}") if owner is not None else "",
+            )
+        )
+
+    def _follow_reconciles(self, name: str, controller: Controller[Any]) -> None:
+        plural = _RECONCILED[name]
+
+        def begun(item: Item[Key]) -> None:
+            # Each reconcile is a task with a context of its own: what is set here ends with it.
+            _subject.set((plural, item.key))
+
+        def ended(report: ReconcileResult[Key]) -> None:
+            item = report.item
+            began = self._clock.monotonic() - report.took_s
+            self.keep(
+                ReconcileEntry(
+                    began,
+                    plural,
+                    item.key,
+                    name,
+                    item.reasons,
+                    max(0.0, began - item.enqueued_at),
+                    report.took_s,
+                    report.outcome.value,
+                    item.attempts,
+                    report.next_s,
+                    "" if report.error is None else str(report.error)[:_LONGEST_TEXT],
+                )
+            )
+
+        controller.workers.follow(begun, ended)
+
+    def observe(self, record: RequestRecord) -> None:
+        """Keep a request, if a reconcile made it; an observer for a transport."""
+        subject = _subject.get()
+        # A watch that a reconcile was the first to need inherits its context and outlives it.
+        if subject is None or record.verb in ("list", "watch"):
+            return
+        began = self._clock.monotonic() - record.latency_s
+        self.keep(
+            RequestEntry(
+                began,
+                *subject,
+                record.verb,
+                record.resource,
+                record.code,
+                record.latency_s,
+                record.error,
+            )
+        )
+
+    def about(self, subject: Subject) -> list[Entry]:
+        """Return what is kept of an object and of those it controls, in the order of time."""
+        family, parents = {subject}, {subject}
+        plural = subject[0]
+        while plural in _CHILDREN:
+            parents = {child for parent in parents for child in self._bound(parent)} | set(
+                self._owned(plural, {key for _, key in parents})
+            )
+            family |= parents
+            plural = _CHILDREN[plural]
+        found = [one for one in self._entries if (one.plural, one.key) in family]
+        # A reconcile is kept at its end and stands before what happened in it.
+        return sorted(found, key=lambda one: (one.at, type(one) is not ReconcileEntry))
+
+    def _bound(self, subject: Subject) -> Iterator[Subject]:
+        """Yield the children that the caches know, also where their events are overwritten."""
+        plural, key = subject
+        entry = self._stores[plural].get(key) if plural in self._stores else None
+        if entry is None:
+            return
+        if plural == SANDBOXES:
+            for pod in self._stores[PODS].owned_by(key.namespace, entry.uid):
+                yield PODS, pod.key
+        elif entry.status is not None and entry.status.bound.name:
+            yield SANDBOXES, Key(key.namespace, entry.status.bound.name)
+
+    def _owned(self, plural: str, keys: set[Key]) -> Iterator[Subject]:
+        """Yield the children that have ended too, by the owners that their events showed."""
+        owners = {(key.namespace, f"{_OWNERS[plural]}/{key.name}") for key in keys}
+        for one in self._entries:
+            if (
+                type(one) is EventEntry
+                and one.plural == _CHILDREN[plural]
+                and (one.key.namespace, one.owner) in owners
+            ):
+                yield one.plural, one.key
+
+    async def handle(self, request: Request) -> Answer:
+        """Answer for ``kind`` (sandbox or claim), ``namespace`` and ``name`` of the query."""
+        if request.path != PATH:
+            return not_found(request)
+        query = request.query
+        kind = query.get("kind", "")
+        plural = _ASKED_FOR.get(kind)
+        if plural is None or not query.get("namespace") or not query.get("name"):
+            known = " or ".join(_ASKED_FOR)
+            return text(400, f"say kind ({known}), namespace and name in the query\n")
+        key = Key(query["namespace"], query["name"])
+        life = Life(
+            kind=kind,
+            key=key,
+            now=format_micro_time(self._clock.now()),
+            now_s=self._clock.monotonic(),
+            most=self.most,
+            recorded=self.recorded,
+            oldest_s=self._entries[0].at if self._entries else None,
+            entries=self.about((plural, key)),
+        )
+        return Answer(200, msgspec.json.encode(life), "application/json")
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def ask(url: str, kind: str, key: Key, *, ca_file: Path | None = None) -> Life:
+    """Ask the controller whose metrics are at ``url``. One GET, without a proxy.
+
+    Raises ConfigError when it cannot be reached, is no such controller, or keeps no traces.
+    """
+    # Big, and for this command only.
+    import http.client  # noqa: PLC0415
+    import urllib.error  # noqa: PLC0415
+    import urllib.request  # noqa: PLC0415
+
+    address = urlsplit(url)
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise ConfigError(f"--url: {url!r} is no http or https address")
+    query = urlencode({"kind": kind, "namespace": key.namespace, "name": key.name})
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if address.scheme == "https":
+        handlers.append(urllib.request.HTTPSHandler(context=_context(ca_file)))
+    target = f"{address.scheme}://{address.netloc}{PATH}?{query}"
+    try:
+        with urllib.request.build_opener(*handlers).open(target, timeout=_TIMEOUT_S) as answer:
+            body = answer.read()
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 404:
+            raise ConfigError(f"{url}: tracing is off there", way_out=_SWITCH_ON) from None
+        raise ConfigError(f"{url} answered {error.code} {error.reason}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise ConfigError(
+            f"{url} cannot be reached: {getattr(error, 'reason', error)}",
+            way_out="--url says where the controller serves /metrics; of one in a cluster,"
+            " kubectl port-forward brings the port here",
+        ) from error
+    try:
+        return msgspec.json.decode(body, type=Life)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{url} is no controller of this version: {error}") from error
+
+
+def _context(ca_file: Path | None) -> ssl.SSLContext:
+    from lean_sandbox.kube.tls import trusting  # noqa: PLC0415 -- for https only
+
+    try:
+        return trusting(file=ca_file)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--ca-file: {ca_file} is no certificate: {error}") from error
+
+
+def nothing_kept(life: Life) -> str:
+    """Say why there is nothing to show of an object."""
+    told = f"the controller remembers nothing of {life.kind} {life.key}"
+    if life.oldest_s is None:
+        return f"{told}: nothing has happened since it started"
+    if life.recorded > life.most:
+        reach_s = life.now_s - life.oldest_s
+        return (
+            f"{told}: its last {life.most} entries reach back {reach_s:.0f} s;"
+            " --trace-entries keeps more"
+        )
+    return f"{told}, and it has forgotten nothing since its start: look at name and namespace"
+
+
+def table(life: Life) -> str:
+    """Return one line for each entry; times count from the first one of the object itself."""
+    own = (one.at for one in life.entries if NOUNS[one.plural] == life.kind and one.key == life.key)
+    start_s = min(own, default=life.entries[0].at)
+    began = parse_rfc3339(life.now) - timedelta(seconds=life.now_s - start_s)
+    rows = [_HEAD, *(_row(one, start_s) for one in life.entries)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    lines = [
+        f"{life.kind} {life.key}: {len(life.entries)} entries, 0 is {format_micro_time(began)}"
+    ]
+    for at, name, what, took, detail in rows:
+        cells = (at.rjust(widths[0]), name.ljust(widths[1]), what.ljust(widths[2]))
+        lines.append("  ".join((*cells, took.rjust(widths[3]), detail)))
+    return "\n".join((*map(_printable, lines), ""))
+
+
+def _row(entry: Entry, start_s: float) -> tuple[str, str, str, str, str]:
+    name = f"{NOUNS[entry.plural]} {entry.key.name}"
+    at = _ms(entry.at - start_s)
+    match entry:
+        case EventEntry():
+            told = f"passed: {entry.reason}" if entry.passed else entry.reason
+            return at, name, "event", "", f"{entry.type} at {entry.version or '?'}, {told}"
+        case ReconcileEntry():
+            return at, name, "pass", _ms(entry.took_s), "; ".join(_of_reconcile(entry))
+        case RequestEntry():
+            result = entry.error if entry.code == 0 else str(entry.code)
+            told = f"{entry.verb} {entry.resource} {result}"
+            return at, name, "request", _ms(entry.took_s), told
+
+
+def _of_reconcile(entry: ReconcileEntry) -> Iterator[str]:
+    yield f"{entry.controller} {entry.outcome}"
+    if entry.reasons:
+        yield f"for {', '.join(entry.reasons)}"
+    yield f"waited {_ms(entry.waited_s)} ms"
+    if entry.attempts:
+        yield f"failed {entry.attempts} times before"
+    if entry.next_s is not None:
+        yield f"again in {entry.next_s:.3f} s"
+    if entry.error:
+        yield entry.error
+
+
+def _printable(line: str) -> str:
+    """Return a line without what would end it or move the cursor: some texts are users'."""
+    if line.isprintable():
+        return line
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000.0:.3f}"
+
+
+def chrome(life: Life) -> Json:
+    """Return a life in the Trace Event Format, which Perfetto and chrome://tracing open.
+
+    Each object is a process there. Reconciles and requests are asynchronous slices, begin and end
+    with an id of their own, for they may overlap. Times are microseconds since the first entry.
+    """
+    first_s = min((one.at for one in life.entries), default=life.now_s)
+    pids: dict[Subject, int] = {}
+    events: list[Json] = []
+    for number, entry in enumerate(life.entries, start=1):
+        pid = pids.setdefault((entry.plural, entry.key), len(pids) + 1)
+        args = msgspec.to_builtins(entry)
+        ts = max(0.0, (entry.at - first_s) * 1e6)
+        made = {"cat": args["what"], "ts": ts, "pid": pid, "tid": 1, "args": args}
+        if isinstance(entry, EventEntry):
+            name = f"{entry.type}, {'passed' if entry.passed else 'dropped'}"
+            events.append({**made, "name": name, "ph": "i", "s": "p"})
+            continue
+        made["name"] = (
+            f"{entry.controller}: {entry.outcome}"
+            if isinstance(entry, ReconcileEntry)
+            else f"{entry.verb} {entry.resource}"
+        )
+        events.append({**made, "ph": "b", "id": number})
+        end = max(ts, ts + entry.took_s * 1e6)
+        events.append({**made, "ph": "e", "id": number, "ts": end})
+    names = [
+        {"name": "process_name", "ph": "M", "ts": 0, "pid": pid, "args": {"name": name}}
+        for (plural, key), pid in pids.items()
+        for name in (f"{NOUNS[plural]} {key}",)
+    ]
+    return {"displayTimeUnit": "ms", "traceEvents": [*names, *events]}
