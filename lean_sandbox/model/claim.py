@@ -20,49 +20,39 @@ from lean_sandbox.model.names import (
 from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
 from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.model.times import parse_rfc3339
-from lean_sandbox.model.wire import OrNull, Value, fill
+from lean_sandbox.model.wire import Lenient, OrNull
 
 # How Go writes a time that was never set.
 _ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 
 
-class WarmPoolRef(Value, frozen=True):
+class WarmPoolRef(Lenient, frozen=True):
     """The pool a claim takes from, in its own namespace."""
 
     name: OrNull[str] = ""
 
-    def __post_init__(self) -> None:
-        fill(self, "name", "")
 
-
-class Lifecycle(Value, frozen=True):
+class Lifecycle(Lenient, frozen=True):
     """When and how a claim ends."""
 
     shutdownTime: str | None = None
     ttlSecondsAfterFinished: int | None = None
     shutdownPolicy: OrNull[str] = SHUTDOWN_POLICY_RETAIN
 
-    def __post_init__(self) -> None:
-        fill(self, "shutdownPolicy", SHUTDOWN_POLICY_RETAIN)
 
-
-class EnvVar(Value, frozen=True):
+class EnvVar(Lenient, frozen=True):
     """One literal environment variable; without containerName it is the first container's."""
 
     name: str = ""
     value: OrNull[str] = ""
     containerName: OrNull[str] = ""
 
-    def __post_init__(self) -> None:
-        fill(self, "value", "")
-        fill(self, "containerName", "")
-
 
 _NO_POOL: Final = WarmPoolRef()
 _NO_METADATA: Final = PodTemplateMetadata()
 
 
-class SandboxClaimSpec(Value, frozen=True):
+class SandboxClaimSpec(Lenient, frozen=True):
     """``spec`` of a SandboxClaim."""
 
     warmPoolRef: OrNull[WarmPoolRef] = _NO_POOL
@@ -71,37 +61,23 @@ class SandboxClaimSpec(Value, frozen=True):
     env: OrNull[tuple[EnvVar, ...]] = ()
     volumeClaimTemplates: OrNull[tuple[VolumeClaimTemplate, ...]] = ()
 
-    def __post_init__(self) -> None:
-        fill(self, "warmPoolRef", _NO_POOL)
-        fill(self, "additionalPodMetadata", _NO_METADATA)
-        fill(self, "env", ())
-        fill(self, "volumeClaimTemplates", ())
 
-
-class BoundSandbox(Value, frozen=True):
+class BoundSandbox(Lenient, frozen=True):
     """``status.sandbox``: empty when nothing is bound."""
 
     name: OrNull[str] = ""
     podIPs: OrNull[tuple[str, ...]] = ()
     serviceFQDN: OrNull[str] = ""
 
-    def __post_init__(self) -> None:
-        fill(self, "name", "")
-        fill(self, "podIPs", ())
-        fill(self, "serviceFQDN", "")
-
 
 UNBOUND: Final = BoundSandbox()
 
 
-class SandboxClaimStatus(Value, frozen=True):
+class SandboxClaimStatus(Lenient, frozen=True):
     """``status`` of a SandboxClaim; ``sandbox`` is None when the key was never written."""
 
     conditions: OrNull[tuple[Condition, ...]] = ()
     sandbox: BoundSandbox | None = None
-
-    def __post_init__(self) -> None:
-        fill(self, "conditions", ())
 
     @property
     def bound(self) -> BoundSandbox:
@@ -113,7 +89,7 @@ EMPTY_CLAIM_STATUS: Final = SandboxClaimStatus()
 _EMPTY_SPEC: Final = SandboxClaimSpec()
 
 
-class SandboxClaim(Value, frozen=True):
+class SandboxClaim(Lenient, frozen=True):
     """A SandboxClaim. Its Raw parts keep the message it was decoded from alive: make a view."""
 
     metadata: OrNull[ObjectMeta] = EMPTY_META
@@ -121,11 +97,6 @@ class SandboxClaim(Value, frozen=True):
     status: OrNull[SandboxClaimStatus] = EMPTY_CLAIM_STATUS
     apiVersion: str = ""
     kind: str = ""
-
-    def __post_init__(self) -> None:
-        fill(self, "metadata", EMPTY_META)
-        fill(self, "spec", _EMPTY_SPEC)
-        fill(self, "status", EMPTY_CLAIM_STATUS)
 
 
 class ClaimView(msgspec.Struct, frozen=True, gc=False):

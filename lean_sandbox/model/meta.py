@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.model.names import CORE_API_VERSION, SANDBOX_KIND
-from lean_sandbox.model.wire import OrNull, Value, fill
+from lean_sandbox.model.wire import Lenient, OrNull, Value
 
 
 class OwnerReference(Value, frozen=True):
@@ -37,7 +37,7 @@ class FieldManager(Value, frozen=True):
     time: str = ""
 
 
-class ObjectMeta(Value, frozen=True):
+class ObjectMeta(Lenient, frozen=True):
     """Metadata of any object."""
 
     name: str = ""
@@ -53,11 +53,6 @@ class ObjectMeta(Value, frozen=True):
     creationTimestamp: str | None = None
     generateName: str = ""
     managedFields: OrNull[tuple[FieldManager, ...]] = ()
-
-    def __post_init__(self) -> None:
-        fill(self, "finalizers", ())
-        fill(self, "ownerReferences", ())
-        fill(self, "managedFields", ())
 
 
 EMPTY_META = ObjectMeta()

@@ -33,22 +33,18 @@ from lean_sandbox.model.names import (
 )
 from lean_sandbox.model.pvc import claim_volume
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
-from lean_sandbox.model.wire import OrNull, Value, fill
+from lean_sandbox.model.wire import Lenient, OrNull, Value
 
 _LISTS = frozenset({PROPAGATED_LABELS_ANNOTATION, PROPAGATED_ANNOTATIONS_ANNOTATION})
 
 
-class PodCondition(Value, frozen=True):
+class PodCondition(Lenient, frozen=True):
     """One entry of ``status.conditions`` of a Pod, without its times."""
 
     type: str = ""
     status: str = ""
     reason: OrNull[str] = ""
     message: OrNull[str] = ""
-
-    def __post_init__(self) -> None:
-        fill(self, "reason", "")
-        fill(self, "message", "")
 
 
 class PodIP(Value, frozen=True):
@@ -57,43 +53,30 @@ class PodIP(Value, frozen=True):
     ip: str = ""
 
 
-class PodSpec(Value, frozen=True):
+class PodSpec(Lenient, frozen=True):
     """Where the Pod runs; nothing else of its spec is ever compared."""
 
     nodeName: OrNull[str] = ""
 
-    def __post_init__(self) -> None:
-        fill(self, "nodeName", "")
 
-
-class PodStatus(Value, frozen=True):
+class PodStatus(Lenient, frozen=True):
     """What of a Pod's status is mirrored or decides readiness."""
 
     phase: OrNull[str] = ""
     podIPs: OrNull[tuple[PodIP, ...]] = ()
     conditions: OrNull[tuple[PodCondition, ...]] = ()
 
-    def __post_init__(self) -> None:
-        fill(self, "phase", "")
-        fill(self, "podIPs", ())
-        fill(self, "conditions", ())
-
 
 _EMPTY_SPEC = PodSpec()
 _EMPTY_STATUS = PodStatus()
 
 
-class Pod(Value, frozen=True):
+class Pod(Lenient, frozen=True):
     """A Pod, pruned while decoding."""
 
     metadata: OrNull[ObjectMeta] = EMPTY_META
     spec: OrNull[PodSpec] = _EMPTY_SPEC
     status: OrNull[PodStatus] = _EMPTY_STATUS
-
-    def __post_init__(self) -> None:
-        fill(self, "metadata", EMPTY_META)
-        fill(self, "spec", _EMPTY_SPEC)
-        fill(self, "status", _EMPTY_STATUS)
 
     @property
     def is_ready_condition_true(self) -> bool:

@@ -20,10 +20,10 @@ from lean_sandbox.model.names import (
 from lean_sandbox.model.service import ServicePort, derive_ports, shared_ports
 from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.model.times import parse_rfc3339
-from lean_sandbox.model.wire import NOTHING, ODD, OrNull, Value, fill
+from lean_sandbox.model.wire import NOTHING, ODD, Lenient, OrNull, Value
 
 
-class SandboxStatus(Value, frozen=True):
+class SandboxStatus(Lenient, frozen=True):
     """``status`` of a Sandbox; empty means absent."""
 
     conditions: OrNull[tuple[Condition, ...]] = ()
@@ -32,14 +32,6 @@ class SandboxStatus(Value, frozen=True):
     nodeName: OrNull[str] = ""
     service: OrNull[str] = ""
     serviceFQDN: OrNull[str] = ""
-
-    def __post_init__(self) -> None:
-        fill(self, "conditions", ())
-        fill(self, "podIPs", ())
-        fill(self, "selector", "")
-        fill(self, "nodeName", "")
-        fill(self, "service", "")
-        fill(self, "serviceFQDN", "")
 
 
 EMPTY_STATUS = SandboxStatus()
@@ -55,14 +47,11 @@ class PodTemplateMetadata(Value, frozen=True):
 _EMPTY_TEMPLATE_METADATA = PodTemplateMetadata()
 
 
-class PodTemplate(Value, frozen=True):
+class PodTemplate(Lenient, frozen=True):
     """The template of the Pod; its spec stays the bytes the server sent."""
 
     metadata: OrNull[PodTemplateMetadata] = _EMPTY_TEMPLATE_METADATA
     spec: msgspec.Raw = NOTHING
-
-    def __post_init__(self) -> None:
-        fill(self, "metadata", _EMPTY_TEMPLATE_METADATA)
 
     def read_spec(self) -> dict[str, Any] | None:
         """Return the spec as plain data.
@@ -95,14 +84,11 @@ class VolumeClaimTemplateMetadata(Value, frozen=True):
 _EMPTY_CLAIM_METADATA = VolumeClaimTemplateMetadata()
 
 
-class VolumeClaimTemplate(Value, frozen=True):
+class VolumeClaimTemplate(Lenient, frozen=True):
     """The template of one PersistentVolumeClaim; its spec stays the bytes the server sent."""
 
     metadata: OrNull[VolumeClaimTemplateMetadata] = _EMPTY_CLAIM_METADATA
     spec: msgspec.Raw = NOTHING
-
-    def __post_init__(self) -> None:
-        fill(self, "metadata", _EMPTY_CLAIM_METADATA)
 
     @property
     def name(self) -> str:
@@ -110,7 +96,7 @@ class VolumeClaimTemplate(Value, frozen=True):
         return self.metadata.name
 
 
-class SandboxSpec(Value, frozen=True):
+class SandboxSpec(Lenient, frozen=True):
     """``spec`` of a Sandbox; ``service`` has three states, an absent mode or policy its default."""
 
     podTemplate: OrNull[PodTemplate] = _EMPTY_TEMPLATE
@@ -119,11 +105,6 @@ class SandboxSpec(Value, frozen=True):
     shutdownTime: str | None = None
     shutdownPolicy: OrNull[str] = SHUTDOWN_POLICY_RETAIN
     operatingMode: OrNull[str] = OPERATING_MODE_RUNNING
-
-    def __post_init__(self) -> None:
-        fill(self, "podTemplate", _EMPTY_TEMPLATE)
-        fill(self, "shutdownPolicy", SHUTDOWN_POLICY_RETAIN)
-        fill(self, "operatingMode", OPERATING_MODE_RUNNING)
 
     @property
     def is_suspended(self) -> bool:
@@ -139,7 +120,7 @@ class SandboxSpec(Value, frozen=True):
 _EMPTY_SPEC = SandboxSpec()
 
 
-class Sandbox(Value, frozen=True):
+class Sandbox(Lenient, frozen=True):
     """A Sandbox. Its Raw parts keep the message it was decoded from alive: do not store it."""
 
     metadata: OrNull[ObjectMeta] = EMPTY_META
@@ -147,11 +128,6 @@ class Sandbox(Value, frozen=True):
     status: OrNull[SandboxStatus] = EMPTY_STATUS
     apiVersion: str = ""
     kind: str = ""
-
-    def __post_init__(self) -> None:
-        fill(self, "metadata", EMPTY_META)
-        fill(self, "spec", _EMPTY_SPEC)
-        fill(self, "status", EMPTY_STATUS)
 
 
 class SandboxView(msgspec.Struct, frozen=True, gc=False):

@@ -22,7 +22,7 @@ from lean_sandbox.model.names import (
 )
 from lean_sandbox.model.ownership import SERVICE, cannot_adopt, may_adopt
 from lean_sandbox.model.sharing import small_values
-from lean_sandbox.model.wire import OrNull, Value, fill
+from lean_sandbox.model.wire import Lenient, OrNull
 
 DEFAULT_PROTOCOL = "TCP"
 HEADLESS = "None"
@@ -37,30 +37,22 @@ class ServicePort(msgspec.Struct, frozen=True, gc=False):
     targetPort: int | str | None = None
 
 
-class ServiceSpec(Value, frozen=True):
+class ServiceSpec(Lenient, frozen=True):
     """What of a Service's spec is compared."""
 
     clusterIP: OrNull[str] = ""
     selector: dict[str, str] | None = None
     ports: OrNull[tuple[ServicePort, ...]] = ()
 
-    def __post_init__(self) -> None:
-        fill(self, "clusterIP", "")
-        fill(self, "ports", ())
-
 
 _EMPTY_SPEC = ServiceSpec()
 
 
-class Service(Value, frozen=True):
+class Service(Lenient, frozen=True):
     """A Service, pruned while decoding."""
 
     metadata: OrNull[ObjectMeta] = EMPTY_META
     spec: OrNull[ServiceSpec] = _EMPTY_SPEC
-
-    def __post_init__(self) -> None:
-        fill(self, "metadata", EMPTY_META)
-        fill(self, "spec", _EMPTY_SPEC)
 
 
 class _ContainerPort(msgspec.Struct, frozen=True, gc=False):

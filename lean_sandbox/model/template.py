@@ -20,7 +20,7 @@ from lean_sandbox.model.names import (
 )
 from lean_sandbox.model.sandbox import PodTemplate, PodTemplateMetadata, VolumeClaimTemplate
 from lean_sandbox.model.sharing import interned, small_values
-from lean_sandbox.model.wire import ODD, OrNull, Value, fill
+from lean_sandbox.model.wire import ODD, Lenient, OrNull
 
 Json = dict[str, Any]
 
@@ -32,7 +32,7 @@ _ABSENT: Final = msgspec.Raw(b"null")
 _EMPTY_POD_TEMPLATE: Final = PodTemplate()
 
 
-class SandboxTemplateSpec(Value, frozen=True):
+class SandboxTemplateSpec(Lenient, frozen=True):
     """``spec`` of a SandboxTemplate; an empty enum value means its default."""
 
     podTemplate: OrNull[PodTemplate] = _EMPTY_POD_TEMPLATE
@@ -45,7 +45,7 @@ class SandboxTemplateSpec(Value, frozen=True):
     volumeClaimTemplatesPolicy: OrNull[str] = INJECTION_DISALLOWED
 
     def __post_init__(self) -> None:
-        fill(self, "podTemplate", _EMPTY_POD_TEMPLATE)
+        super().__post_init__()
         for field, default in (
             ("networkPolicyManagement", MANAGEMENT_MANAGED),
             ("envVarsInjectionPolicy", INJECTION_DISALLOWED),
@@ -68,17 +68,13 @@ class SandboxTemplateSpec(Value, frozen=True):
 _EMPTY_SPEC = SandboxTemplateSpec()
 
 
-class SandboxTemplate(Value, frozen=True):
+class SandboxTemplate(Lenient, frozen=True):
     """A SandboxTemplate. Its Raw parts keep the message it was decoded from alive: make a view."""
 
     metadata: OrNull[ObjectMeta] = EMPTY_META
     spec: OrNull[SandboxTemplateSpec] = _EMPTY_SPEC
     apiVersion: str = ""
     kind: str = ""
-
-    def __post_init__(self) -> None:
-        fill(self, "metadata", EMPTY_META)
-        fill(self, "spec", _EMPTY_SPEC)
 
 
 class TemplateView(msgspec.Struct, frozen=True, gc=False):

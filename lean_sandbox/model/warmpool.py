@@ -44,7 +44,7 @@ from lean_sandbox.model.sandbox import PodTemplateMetadata
 from lean_sandbox.model.sharing import interned
 from lean_sandbox.model.template import TemplateView, blueprint_spec
 from lean_sandbox.model.times import format_duration
-from lean_sandbox.model.wire import OrNull, Value, fill
+from lean_sandbox.model.wire import Lenient, OrNull
 
 __all__ = [
     "DEFAULT_REPLICAS",
@@ -78,37 +78,28 @@ MISSING_TEMPLATE_REQUEUE_S: Final = 60.0
 LEAST_GRACE_S: Final = 30
 
 
-class TemplateRef(Value, frozen=True):
+class TemplateRef(Lenient, frozen=True):
     """The template of a pool, in its own namespace."""
 
     name: OrNull[str] = ""
 
-    def __post_init__(self) -> None:
-        fill(self, "name", "")
 
-
-class UpdateStrategy(Value, frozen=True):
+class UpdateStrategy(Lenient, frozen=True):
     """How members made from an older template are replaced."""
 
     type: OrNull[str] = ""
-
-    def __post_init__(self) -> None:
-        fill(self, "type", "")
 
 
 _NO_TEMPLATE: Final = TemplateRef()
 
 
-class SandboxWarmPoolSpec(Value, frozen=True):
+class SandboxWarmPoolSpec(Lenient, frozen=True):
     """``spec`` of a SandboxWarmPool."""
 
     replicas: int | None = None
     sandboxTemplateRef: OrNull[TemplateRef] = _NO_TEMPLATE
     updateStrategy: UpdateStrategy | None = None
     readinessGracePeriodSeconds: int | None = None
-
-    def __post_init__(self) -> None:
-        fill(self, "sandboxTemplateRef", _NO_TEMPLATE)
 
     @property
     def desired(self) -> int:
@@ -121,19 +112,13 @@ class SandboxWarmPoolSpec(Value, frozen=True):
         return (self.updateStrategy.type if self.updateStrategy else "") or STRATEGY_ON_REPLENISH
 
 
-class SandboxWarmPoolStatus(Value, frozen=True):
+class SandboxWarmPoolStatus(Lenient, frozen=True):
     """``status`` of a SandboxWarmPool; a zero is never stored."""
 
     replicas: OrNull[int] = 0
     readyReplicas: OrNull[int] = 0
     selector: OrNull[str] = ""
     observedGeneration: OrNull[int] = 0
-
-    def __post_init__(self) -> None:
-        fill(self, "replicas", 0)
-        fill(self, "readyReplicas", 0)
-        fill(self, "selector", "")
-        fill(self, "observedGeneration", 0)
 
 
 EMPTY_POOL_STATUS: Final = SandboxWarmPoolStatus()
@@ -142,7 +127,7 @@ UNKNOWN_POOL_STATUS: Final = SandboxWarmPoolStatus(-1, -1, "?", -1)
 _EMPTY_SPEC: Final = SandboxWarmPoolSpec()
 
 
-class SandboxWarmPool(Value, frozen=True):
+class SandboxWarmPool(Lenient, frozen=True):
     """A SandboxWarmPool."""
 
     metadata: OrNull[ObjectMeta] = EMPTY_META
@@ -150,11 +135,6 @@ class SandboxWarmPool(Value, frozen=True):
     status: OrNull[SandboxWarmPoolStatus] = EMPTY_POOL_STATUS
     apiVersion: str = ""
     kind: str = ""
-
-    def __post_init__(self) -> None:
-        fill(self, "metadata", EMPTY_META)
-        fill(self, "spec", _EMPTY_SPEC)
-        fill(self, "status", EMPTY_POOL_STATUS)
 
 
 class PoolView(msgspec.Struct, frozen=True, gc=False):
