@@ -1,82 +1,65 @@
-"""Printer columns: their classes, and how to derive them from an object that came without.
+"""Printer columns, derived from an object that came without.
 
-A Table watch brings the columns the server computes. A recorded log of full objects does not; for
-such logs the same cells are derived here, so that a predicate on columns can be replayed over them.
+A Table watch brings the columns that the server computes. Full objects carry the same facts in
+their status; deriving the cells from there gives predicates on columns something to read, and an
+API server of one's own something to print.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
-__all__ = ["condition_columns", "derive_columns", "pod_columns", "pod_status_class"]
+Json: TypeAlias = Mapping[str, Any]
 
 NONE_CELL = "<none>"
 
-_INIT_PROGRESS = re.compile(r"Init:\d+/\d+")
-_WAITING = frozenset(
-    {
-        "Pending",
-        "ContainerCreating",
-        "PodInitializing",
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "Init:ErrImagePull",
-        "Init:ImagePullBackOff",
-        "Init:PodInitializing",
-    }
-)
-_SUCCEEDED = frozenset({"Succeeded", "Completed"})
 
+def derive_columns(obj: Json) -> dict[str, str] | None:
+    """Return the columns of a full object, ``None`` for metadata alone, which has none to give.
 
-def pod_status_class(word: str) -> str:
-    """Map a word of the Pod column Status to a class.
-
-    The steps of starting become ``waiting``, both words for a clean end ``succeeded``; every other
-    word, known or not, is a class of its own: what might be a failure, a deletion, a crash loop or
-    a scheduling gate is never merged with anything. The word does not tell the phase in every case:
-    a container that exited with an error reads ``Error`` before a restart and in a failed Pod.
+    A Pod has those of its table; every other kind status and reason of its condition Ready.
     """
-    if word in _WAITING or _INIT_PROGRESS.fullmatch(word):
-        return "waiting"
-    return "succeeded" if word in _SUCCEEDED else word
-
-
-def derive_columns(obj: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the columns of a full object, ``None`` for metadata alone, which has none to give."""
     if "spec" not in obj and "status" not in obj:
         return None
-    return pod_columns(obj) if obj.get("kind") == "Pod" else condition_columns(obj)
-
-
-def condition_columns(obj: Mapping[str, Any]) -> dict[str, str]:
-    """Return status and reason of the condition Ready as the columns Ready and Reason."""
+    if obj.get("kind") == "Pod":
+        return pod_columns(obj)
     ready = _condition(obj.get("status") or {}, "Ready")
     return {"Ready": str(ready.get("status") or ""), "Reason": str(ready.get("reason") or "")}
 
 
-def pod_columns(pod: Mapping[str, Any]) -> dict[str, str]:
-    """Return the columns Ready, Status, IP, Node and Readiness Gates of a full Pod."""
+def pod_columns(pod: Json) -> dict[str, str]:
+    """Return the columns of a full Pod whose cells do not change with time alone."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    found = [*(status.get("containerStatuses") or ()), *_sidecar_statuses(spec, status)]
-    total = len(spec.get("containers") or ()) + len(_sidecars(spec))
-    ready = sum(
-        1
-        for container in found
-        if container.get("ready") and _state(container, "running") is not None
-    )
-    ips = [entry.get("ip") for entry in status.get("podIPs") or ()] or [status.get("podIP")]
+    ips = status.get("podIPs") or ()
     return {
-        "Ready": f"{ready}/{max(total, len(found))}",
-        "Status": _status_word(pod, spec, status),
-        "IP": str(ips[0] or NONE_CELL),
+        "Ready": _ready(spec, status),
+        "Status": _status(pod, spec, status),
+        "IP": str((ips[0].get("ip") if ips else "") or NONE_CELL),
         "Node": str(spec.get("nodeName") or NONE_CELL),
+        "Nominated Node": str(status.get("nominatedNodeName") or NONE_CELL),
         "Readiness Gates": _readiness_gates(spec, status),
     }
 
 
-def _readiness_gates(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+def restarting_containers(pod: Json) -> list[Json]:
+    """Return the statuses of the containers that restart: the ordinary ones and the sidecars."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    return [*(status.get("containerStatuses") or ()), *_sidecar_statuses(spec, status)]
+
+
+def _ready(spec: Json, status: Json) -> str:
+    total = len(spec.get("containers") or ()) + len(_sidecars(spec))
+    ready = sum(
+        1
+        for container in status.get("containerStatuses") or ()
+        if container.get("ready") and _state(container, "running") is not None
+    )
+    ready += sum(1 for container in _sidecar_statuses(spec, status) if container.get("ready"))
+    return f"{ready}/{total}"
+
+
+def _readiness_gates(spec: Json, status: Json) -> str:
     gates = [gate.get("conditionType") for gate in spec.get("readinessGates") or ()]
     if not gates:
         return NONE_CELL
@@ -84,36 +67,35 @@ def _readiness_gates(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     return f"{open_gates}/{len(gates)}"
 
 
-def _status_word(pod: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    phase = str(status.get("phase") or "")
-    word = str(status.get("reason") or phase)
+def _status(pod: Json, spec: Json, status: Json) -> str:
+    word = str(status.get("reason") or status.get("phase") or "")
     if _condition(status, "PodScheduled").get("reason") == "SchedulingGated":
         word = "SchedulingGated"
     initializing = _init_word(spec, status)
     if initializing and _condition(status, "Initialized").get("status") != "True":
         word = initializing
     else:
-        word = _containers_word(status, word)
+        word = _containers_word(status, initializing or word)
     if (pod.get("metadata") or {}).get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             return "Unknown"
-        if phase not in {"Succeeded", "Failed"}:
+        if status.get("phase") not in {"Succeeded", "Failed"}:
             return "Terminating"
     return word
 
 
-def _init_word(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+def _init_word(spec: Json, status: Json) -> str:
     """Return how far the init containers are, empty when they are done."""
     total = len(spec.get("initContainers") or ())
     sidecars = _sidecars(spec)
     for position, container in enumerate(status.get("initContainerStatuses") or ()):
         ended = _state(container, "terminated")
-        if ended is not None:
-            if ended.get("exitCode") == 0:
-                continue
-            return f"Init:{_exit_word(ended)}"
+        if ended is not None and ended.get("exitCode", 0) == 0:
+            continue
         if container.get("name") in sidecars and container.get("started"):
             continue
+        if ended is not None:
+            return f"Init:{_exit_word(ended)}"
         reason = (_state(container, "waiting") or {}).get("reason")
         if reason and reason != "PodInitializing":
             return f"Init:{reason}"
@@ -121,7 +103,7 @@ def _init_word(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     return ""
 
 
-def _containers_word(status: Mapping[str, Any], word: str) -> str:
+def _containers_word(status: Json, word: str) -> str:
     one_runs = False
     # The first container has the last word, as in the server's own table.
     for container in reversed(status.get("containerStatuses") or ()):
@@ -138,7 +120,7 @@ def _containers_word(status: Mapping[str, Any], word: str) -> str:
     return word
 
 
-def _exit_word(ended: Mapping[str, Any]) -> str:
+def _exit_word(ended: Json) -> str:
     if ended.get("reason"):
         return str(ended["reason"])
     if ended.get("signal"):
@@ -146,7 +128,8 @@ def _exit_word(ended: Mapping[str, Any]) -> str:
     return f"ExitCode:{ended.get('exitCode', 0)}"
 
 
-def _sidecars(spec: Mapping[str, Any]) -> frozenset[str]:
+def _sidecars(spec: Json) -> frozenset[str]:
+    """Return the names of the init containers that go on running beside the others."""
     return frozenset(
         str(container.get("name"))
         for container in spec.get("initContainers") or ()
@@ -154,22 +137,17 @@ def _sidecars(spec: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
-def _sidecar_statuses(
-    spec: Mapping[str, Any], status: Mapping[str, Any]
-) -> list[Mapping[str, Any]]:
+def _sidecar_statuses(spec: Json, status: Json) -> list[Json]:
     names = _sidecars(spec)
     found = status.get("initContainerStatuses") or ()
     return [container for container in found if container.get("name") in names]
 
 
-def _state(container: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
-    state: Mapping[str, Any] | None = (container.get("state") or {}).get(name)
+def _state(container: Json, name: str) -> Json | None:
+    state: Json | None = (container.get("state") or {}).get(name)
     return state
 
 
-def _condition(status: Mapping[str, Any], kind: Any) -> Mapping[str, Any]:
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == kind:
-            found: Mapping[str, Any] = condition
-            return found
-    return {}
+def _condition(status: Json, kind: Any) -> Json:
+    conditions: Iterable[Json] = status.get("conditions") or ()
+    return next((found for found in conditions if found.get("type") == kind), {})

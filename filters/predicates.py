@@ -1,45 +1,31 @@
-"""Leaf predicates: each reads one aspect of an object and reduces it to a small fingerprint.
+"""Predicates: what has to change in an object for an event to pass.
 
-An event passes a leaf when the fingerprint differs from the one remembered for the same uid. A leaf
-that finds nothing to judge by returns :data:`NO_OPINION`, which passes as well: an event is dropped
-only on evidence, never for the lack of it. Absence is evidence where metadata is always complete
-(no such label, no owner, no finalizer) and is none where the server may not have answered (no
-generation, no such column).
+A leaf reads one aspect of an object and reduces it to a small fingerprint; :func:`any_of` combines
+leaves. A leaf has changed when its fingerprint differs from the one remembered for the object. A
+leaf that finds nothing to judge by returns :data:`NO_OPINION`, and then the event passes as well,
+unless the leaf stands inside :func:`if_known`: an event is dropped only on evidence. Absence is
+evidence where metadata is always complete (no such label, no owner) and is none where the server
+may not have answered (no generation, no such column).
 
 Traps these leaves are documented and tested for:
 
 - Pods have a generation only on recent servers, and their readiness never raises it: watch the
   columns of a Pod, not its generation.
-- Edits of labels, annotations, finalizers and owners do not raise the generation of a custom
-  resource, nor does its status when it is a subresource.
+- Edits of labels, annotations and owners do not raise the generation of a custom resource, nor
+  does its status when it is a subresource.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple, TypeAlias
 
-from filters.events import Change, Observed, group_of
-
-__all__ = [
-    "NO_OPINION",
-    "Leaf",
-    "NoOpinion",
-    "annotation",
-    "column",
-    "computed",
-    "deletion",
-    "finalizers",
-    "generation",
-    "labels",
-    "owner",
-    "resource_version",
-]
+from filters.events import Change, Observed
 
 LONGEST_KEPT_VALUE = 64
-"""Characters of an annotation kept as they are; a longer value is remembered as a digest."""
+"""Characters of a value kept as they are; a longer one is remembered as a digest."""
 
 
 class NoOpinion:
@@ -52,7 +38,7 @@ class NoOpinion:
 
 
 NO_OPINION: Final = NoOpinion()
-"""Returned by a leaf that finds nothing to judge by; such an event passes."""
+"""Returned by a leaf that finds nothing to judge by."""
 
 
 class Digest(NamedTuple):
@@ -66,29 +52,28 @@ class Digest(NamedTuple):
         return f"{self.start}... ({self.length} characters)"
 
 
-def show(value: object) -> str:
+def _words(value: object) -> str:
     """Return a fingerprint in words, short enough for a log line."""
     if value is None:
         return "none"
     if value == "":
         return "empty"
-    if value is NO_OPINION:
-        return "unknown"
     text = str(value)
     return text if len(text) <= LONGEST_KEPT_VALUE else f"{text[: LONGEST_KEPT_VALUE - 3]}..."
 
 
 def _from_to(name: str, before: object, after: object) -> str:
-    return f"{name} {show(before)} -> {show(after)}"
+    return f"{name} {_words(before)} -> {_words(after)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One aspect of an object that an event may change.
+    """One aspect of an object that an event may change: the smallest predicate.
 
-    ``read`` returns the fingerprint and must be pure; ``describe`` puts a change into words and is
-    called only when somebody asks. Two leaves of the same ``name``, ``change`` and ``variant`` are
-    taken for the same and read once.
+    ``read`` returns the fingerprint and must be pure. ``describe`` puts a change into words and is
+    called only when somebody asks. ``is_optional`` leaves let no event pass for want of an opinion.
+    Two leaves that differ only in their functions are taken for the same and read once; ``variant``
+    keeps apart those that are not.
     """
 
     name: str
@@ -98,15 +83,34 @@ class Leaf:
     describe: Callable[[str, Hashable, Hashable], str] = field(
         default=_from_to, compare=False, repr=False
     )
-
-    def __call__(self, obj: Observed) -> Hashable:
-        """Return the fingerprint of the object, or NO_OPINION."""
-        return self.read(obj)
+    is_optional: bool = False
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """Return the leaf itself: a leaf is the smallest predicate."""
+        """The leaf itself."""
         return (self,)
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Leaves of which one change is enough."""
+
+    leaves: tuple[Leaf, ...]
+
+
+Predicate: TypeAlias = Leaf | AnyOf
+
+
+def any_of(*parts: Predicate) -> AnyOf:
+    """Pass when one of the parts changed. Raises ValueError without parts."""
+    if not parts:
+        raise ValueError("a combination needs at least one part")
+    return AnyOf(tuple(dict.fromkeys(leaf for part in parts for leaf in part.leaves)))
+
+
+def if_known(part: Predicate) -> AnyOf:
+    """Take "no opinion" for "unchanged": missing evidence does not make an event pass."""
+    return AnyOf(tuple(replace(leaf, is_optional=True) for leaf in part.leaves))
 
 
 def generation() -> Leaf:
@@ -122,46 +126,26 @@ def resource_version() -> Leaf:
     return Leaf("resourceVersion", Change.VERSION, lambda obj: obj.resource_version or NO_OPINION)
 
 
-def labels(*keys: str, exact: bool = False, brief: bool = False) -> Leaf:
+def labels(*keys: str, brief: bool = False) -> Leaf:
     """Pass when one of the labels ``keys`` changed; without keys, when any label did.
 
-    All labels together are remembered as a 64-bit digest; ``exact`` keeps the pairs instead, which
-    costs memory and lets the explanation name the keys. Chosen labels are kept as they are;
-    ``brief`` keeps a digest of them instead, 32 bytes an object.
+    Chosen labels are remembered as they are, with ``brief`` as a digest of 32 bytes; all labels
+    together always as a digest.
     """
-    return _keyed("label", Change.LABELS, lambda obj: obj.labels, keys, exact=exact, brief=brief)
+    if not keys:
+        return Leaf("labels", Change.LABELS, _digest_of_labels, describe=_changed)
+    return _keyed("label", Change.LABELS, lambda obj: obj.labels, keys, brief=brief)
 
 
 def annotation(*keys: str, brief: bool = False) -> Leaf:
     """Pass when one of the annotations ``keys`` changed; ``brief`` as for labels.
 
     There is no form for all annotations: controllers and tools write their own notes there all the
-    time. The package also exports this function as ``annotations``; here that name belongs to the
-    ``__future__`` import. Raises ValueError without keys.
+    time. Raises ValueError without keys.
     """
     if not keys:
         raise ValueError("name the annotation keys a decision depends on")
-    return _keyed(
-        "annotation",
-        Change.ANNOTATIONS,
-        lambda obj: obj.annotations,
-        keys,
-        exact=False,
-        brief=brief,
-    )
-
-
-def finalizers() -> Leaf:
-    """Pass when the set of finalizers changed; their order says nothing."""
-
-    def read(obj: Observed) -> Hashable:
-        found = obj.finalizers
-        return tuple(sorted(found)) if len(found) > 1 else tuple(found)
-
-    def describe(name: str, before: Hashable, after: Hashable) -> str:
-        return _from_to(name, _joined(before), _joined(after))
-
-    return Leaf("finalizers", Change.FINALIZERS, read, describe=describe)
+    return _keyed("annotation", Change.ANNOTATIONS, lambda obj: obj.annotations, keys, brief=brief)
 
 
 def owner() -> Leaf:
@@ -171,11 +155,18 @@ def owner() -> Leaf:
         for reference in obj.owners:
             if reference.controller:
                 # Interned, so that thousands of objects share the text of their owners' kind.
-                kind, group = reference.kind, group_of(reference.api_version)
-                return (reference.uid, sys.intern(kind), sys.intern(group))
+                group = reference.api_version.rpartition("/")[0]
+                return (reference.uid, sys.intern(reference.kind), sys.intern(group))
         return None
 
-    return Leaf("owner", Change.OWNERS, read, describe=_describe_owner)
+    def describe(name: str, *owners: Hashable) -> str:
+        texts = []
+        for found in owners:
+            uid, kind, group = found if isinstance(found, tuple) else ("", "", "")
+            texts.append(f"{'.'.join(filter(None, (kind, group)))} {uid}" if uid else None)
+        return _from_to(name, *texts)
+
+    return Leaf("owner", Change.OWNERS, read, describe=describe)
 
 
 def deletion() -> Leaf:
@@ -205,20 +196,22 @@ def column(name: str, *, classify: Callable[[str], Hashable] | None = None) -> L
     """
     if name.lower() == "age":
         raise ValueError("the column Age changes with time, not with the object")
-    if classify is None:
 
-        def read(obj: Observed) -> Hashable:
-            columns = obj.columns
-            return NO_OPINION if columns is None else columns.get(name, NO_OPINION)
+    def read(obj: Observed) -> Hashable:
+        columns = obj.columns
+        return NO_OPINION if columns is None else columns.get(name, NO_OPINION)
 
-    else:
+    def read_class(obj: Observed) -> Hashable:
+        columns = obj.columns
+        cell = None if columns is None else columns.get(name)
+        return NO_OPINION if cell is None or classify is None else classify(cell)
 
-        def read(obj: Observed) -> Hashable:
-            columns = obj.columns
-            cell = None if columns is None else columns.get(name)
-            return NO_OPINION if cell is None else classify(cell)
-
-    return Leaf(f"column {name}", Change.COLUMNS, read, variant=classify)
+    return Leaf(
+        f"column {name}",
+        Change.COLUMNS,
+        read if classify is None else read_class,
+        variant=classify,
+    )
 
 
 def computed(name: str, change: Change, function: Callable[[Observed], Hashable]) -> Leaf:
@@ -229,115 +222,50 @@ def computed(name: str, change: Change, function: Callable[[Observed], Hashable]
     return Leaf(name, change, function, variant=function)
 
 
+def _digest_of_labels(obj: Observed) -> Hashable:
+    found = obj.labels
+    return hash(frozenset(found.items())) if found else 0
+
+
+def _changed(name: str, _before: Hashable, _after: Hashable) -> str:
+    return f"{name} changed"
+
+
 def _keyed(
     what: str,
     change: Change,
     mapping_of: Callable[[Observed], Mapping[str, str] | None],
     keys: tuple[str, ...],
     *,
-    exact: bool,
     brief: bool,
 ) -> Leaf:
+    """Return the leaf over chosen keys of a mapping; ``None`` stands for none of them."""
     keys = tuple(dict.fromkeys(keys))
-    if not keys:
-        return Leaf(f"{what}s", change, _all_of(mapping_of, exact=exact), exact, _describe_pairs)
-    if brief:
-        return Leaf(f"{what}s {', '.join(keys)}", change, _brief(mapping_of, keys), "brief", _tell)
-    if len(keys) == 1:
-        key = keys[0]
-
-        def read(obj: Observed) -> Hashable:
-            mapping = mapping_of(obj)
-            value = mapping.get(key) if mapping else None
-            return value if value is None or len(value) <= LONGEST_KEPT_VALUE else _digest(value)
-
-        return Leaf(f"{what} {key}", change, read)
     nothing = (None,) * len(keys)
+    name = f"{what} {keys[0]}" if len(keys) == 1 else f"{what}s {', '.join(keys)}"
 
-    def read_several(obj: Observed) -> Hashable:
-        mapping = mapping_of(obj)
-        if not mapping:
-            return nothing
-        values = tuple([mapping.get(key) for key in keys])
-        if values == nothing:
-            return nothing
-        for value in values:
-            if value is not None and len(value) > LONGEST_KEPT_VALUE:
-                return tuple([_short(value) for value in values])
-        return values
-
-    def describe(_name: str, before: Hashable, after: Hashable) -> str:
-        olds, news = _as_tuple(before, nothing), _as_tuple(after, nothing)
-        pairs = zip(keys, olds, news, strict=True)
-        return ", ".join(
-            _from_to(f"{what} {key}", old, new) for key, old, new in pairs if old != new
-        )
-
-    return Leaf(f"{what}s {', '.join(keys)}", change, read_several, describe=describe)
-
-
-def _all_of(
-    mapping_of: Callable[[Observed], Mapping[str, str] | None], *, exact: bool
-) -> Callable[[Observed], Hashable]:
-    def pairs(obj: Observed) -> Hashable:
-        return frozenset((mapping_of(obj) or {}).items())
-
-    def digest(obj: Observed) -> Hashable:
-        mapping = mapping_of(obj)
-        return hash(frozenset(mapping.items())) if mapping else 0
-
-    return pairs if exact else digest
-
-
-def _brief(
-    mapping_of: Callable[[Observed], Mapping[str, str] | None], keys: tuple[str, ...]
-) -> Callable[[Observed], Hashable]:
-    nothing = (None,) * len(keys)
-
-    def digest(obj: Observed) -> Hashable:
+    def read(obj: Observed) -> Hashable:
         mapping = mapping_of(obj)
         if not mapping:
             return None
         values = tuple([mapping.get(key) for key in keys])
-        return None if values == nothing else hash(values)
+        if values == nothing:
+            return None
+        return hash(values) if brief else tuple([_short(value) for value in values])
 
-    return digest
+    def describe(_name: str, before: Hashable, after: Hashable) -> str:
+        olds = before if isinstance(before, tuple) else nothing
+        news = after if isinstance(after, tuple) else nothing
+        return ", ".join(
+            _from_to(f"{what} {key}", old, new)
+            for key, old, new in zip(keys, olds, news, strict=True)
+            if old != new
+        )
 
-
-def _tell(name: str, _before: Hashable, _after: Hashable) -> str:
-    return f"{name} changed"
-
-
-def _describe_pairs(name: str, before: Hashable, after: Hashable) -> str:
-    if not isinstance(before, frozenset) or not isinstance(after, frozenset):
-        return f"{name} changed"
-    old, new = dict(before), dict(after)
-    return ", ".join(
-        _from_to(f"{name.removesuffix('s')} {key}", old.get(key), new.get(key))
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key)
-    )
-
-
-def _describe_owner(name: str, before: Hashable, after: Hashable) -> str:
-    texts = []
-    for fingerprint in (before, after):
-        uid, kind, group = _as_tuple(fingerprint, (None, None, None))
-        texts.append(None if uid is None else f"{'.'.join(filter(None, (kind, group)))} {uid}")
-    return _from_to(name, *texts)
-
-
-def _digest(value: str) -> Digest:
-    return Digest(value[:24], len(value), hash(value))
+    return Leaf(name, change, read, variant=brief, describe=_changed if brief else describe)
 
 
 def _short(value: str | None) -> Hashable:
-    return value if value is None or len(value) <= LONGEST_KEPT_VALUE else _digest(value)
-
-
-def _as_tuple(value: Hashable, otherwise: tuple[None, ...]) -> tuple[str | None, ...]:
-    return value if isinstance(value, tuple) else otherwise
-
-
-def _joined(value: Hashable) -> str:
-    return ", ".join(value) if isinstance(value, tuple) else show(value)
+    if value is None or len(value) <= LONGEST_KEPT_VALUE:
+        return value
+    return Digest(value[:24], len(value), hash(value))

@@ -1,187 +1,229 @@
-"""Builders for what the server can filter: label selectors, field selectors, list options.
+"""Label and field selectors as the API has them: parsed, checked, matched and written.
 
-Terms are texts of their own type, made by the ``label_*`` and ``field_*`` functions, which check
-them by the rules of the server; the other functions return query parameters as plain dictionaries,
-to be merged with ``|``. Nothing is percent-encoded: that is the client's part. Every error is a
-:class:`SelectorError`.
+A client sends them, so that the server leaves out what nobody wants; a server of one's own matches
+them. Error texts are those of the API where it has one; every error is a :class:`SelectorError`.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NewType
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
-__all__ = [
-    "FieldTerm",
-    "LabelTerm",
-    "SelectorError",
-    "any_semantic",
-    "exclude_namespaces",
-    "field_equals",
-    "field_not_equals",
-    "field_selector",
-    "label_equals",
-    "label_exists",
-    "label_in",
-    "label_not_equals",
-    "label_not_exists",
-    "label_not_in",
-    "label_selector",
-    "streaming_initial_list",
-]
-
-LabelTerm = NewType("LabelTerm", str)
-FieldTerm = NewType("FieldTerm", str)
-
+_TOKEN = re.compile(r"\s*(==|!=|[=!(),<>]|[^\s,()=!<>]+)")
+_PUNCTUATION = frozenset(("", ",", "(", ")", "=", "==", "!=", "!", "<", ">"))
+_KEYWORDS = frozenset(("in", "notin"))
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_FIELD_PATH = re.compile(r"[^\s=!,\\]+")
+_FIELD_TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)
+_FIELD_SEPARATOR = re.compile(r"(?<!\\),")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_UNPARSED = "unable to parse requirement: "
 
 
 class SelectorError(ValueError):
-    """A part of a selector that the server would refuse; ``field`` names the part."""
-
-    def __init__(self, field: str, value: str, problem: str) -> None:
-        """Say which part is wrong and why."""
-        super().__init__(f"{field} {value!r}: {problem}")
-        self.field = field
-        self.value = value
+    """A selector that the server would refuse."""
 
 
-def label_equals(key: str, value: str) -> LabelTerm:
-    """Select objects whose label has the value; the empty value does not match a missing label."""
-    return LabelTerm(f"{_key(key)}={_value(key, value)}")
+@dataclass(frozen=True, slots=True)
+class LabelTerm:
+    """One requirement on one label; ``operator`` is empty where the label only has to exist."""
+
+    key: str
+    operator: str = ""
+    values: frozenset[str] = frozenset()
+
+    @property
+    def text(self) -> str:
+        """The requirement as a query parameter has it; the values of a set in a fixed order."""
+        if self.operator in _KEYWORDS:
+            return f"{self.key} {self.operator} ({','.join(sorted(self.values))})"
+        if self.operator in ("", "!"):
+            return f"{self.operator}{self.key}"
+        return f"{self.key}{self.operator}{''.join(self.values)}"
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the labels fulfil the requirement."""
+        value = labels.get(self.key)
+        if self.operator in ("=", "in"):
+            return value in self.values
+        if self.operator in ("!=", "notin"):
+            return value not in self.values
+        if self.operator in ("", "!"):
+            return (value is None) is (self.operator == "!")
+        try:
+            number, bound = int(value or ""), int("".join(self.values))
+        except ValueError:
+            return False
+        return number > bound if self.operator == ">" else number < bound
 
 
-def label_not_equals(key: str, value: str) -> LabelTerm:
-    """Select objects whose label has another value or that lack it."""
-    return LabelTerm(f"{_key(key)}!={_value(key, value)}")
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """Requirements on labels, all of which must hold; without any it selects everything."""
+
+    terms: tuple[LabelTerm, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The selector as a query parameter has it; empty without requirements."""
+        return ",".join(dict.fromkeys(term.text for term in self.terms))
+
+    def matches(self, labels: Mapping[str, str] | None) -> bool:
+        """Return whether an object with these labels is selected."""
+        found = labels or {}
+        return all(term.matches(found) for term in self.terms)
 
 
-def label_in(key: str, *values: str) -> LabelTerm:
-    """Select objects whose label has one of the values."""
-    return LabelTerm(f"{_key(key)} in ({_values(key, values)})")
+def parse_labels(text: str) -> LabelSelector:
+    """Return the label selector that a text means. Raises SelectorError."""
+    return LabelSelector(tuple(_LabelParser(text).parse()))
 
 
-def label_not_in(key: str, *values: str) -> LabelTerm:
-    """Select objects whose label has none of the values or that lack it."""
-    return LabelTerm(f"{_key(key)} notin ({_values(key, values)})")
+class _LabelParser:
+    """Recursive descent over the few tokens of a label selector."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = _TOKEN.findall(text)
+        self._at = 0
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _next(self) -> str:
+        token = self._peek()
+        self._at += 1
+        return token
+
+    def parse(self) -> list[LabelTerm]:
+        terms: list[LabelTerm] = []
+        first = self._peek()
+        if first and first != "!" and first in _PUNCTUATION:
+            raise SelectorError(f"found '{first}', expected: !, identifier, or 'end of string'")
+        while self._peek():
+            terms.append(self._term())
+            following = self._next()
+            if following == "":
+                break
+            if following != ",":
+                raise SelectorError(f"found '{following}', expected: ',' or 'end of string'")
+            if not self._peek():
+                raise SelectorError("found '', expected: identifier after ','")
+        return terms
+
+    def _term(self) -> LabelTerm:
+        if self._peek() == "!":
+            self._next()
+            return LabelTerm(self._key(), "!")
+        key = self._key()
+        operator = self._peek()
+        if operator in ("", ","):
+            return LabelTerm(key)
+        self._next()
+        if operator in ("=", "==", "!="):
+            value = _checked_value(key, self._value())
+            return LabelTerm(key, "!=" if operator == "!=" else "=", frozenset((value,)))
+        if operator in _KEYWORDS:
+            values = frozenset(_checked_value(key, value) for value in self._values())
+            return LabelTerm(key, operator, values)
+        if operator in (">", "<"):
+            return LabelTerm(key, operator, frozenset((_checked_number(self._value()),)))
+        raise SelectorError(
+            f"{_UNPARSED}found '{operator}', expected: in, notin, =, ==, !=, gt, lt"
+        )
+
+    def _key(self) -> str:
+        word = self._next()
+        if word in _PUNCTUATION or word in _KEYWORDS:
+            raise SelectorError(f"{_UNPARSED}found '{word}', expected: identifier")
+        return _checked_key(word)
+
+    def _value(self) -> str:
+        return self._next() if self._peek() not in ("", ",") else ""
+
+    def _values(self) -> list[str]:
+        opening = self._next()
+        if opening != "(":
+            raise SelectorError(f"{_UNPARSED}found '{opening}' expected: '('")
+        values, value = [], ""
+        while (word := self._next()) != ")":
+            if word == "":
+                raise SelectorError(f"{_UNPARSED}found '', expected: ',', ')' or identifier")
+            if word == ",":
+                values.append(value)
+                value = ""
+            elif value:
+                raise SelectorError(f"{_UNPARSED}found '{word}', expected: ',' or ')'")
+            else:
+                value = word
+        return [*values, value]
 
 
-def label_exists(key: str) -> LabelTerm:
-    """Select objects that have the label."""
-    return LabelTerm(_key(key))
+class FieldTerm(NamedTuple):
+    """One requirement of a field selector: that a field has, or has not, a value."""
+
+    path: str
+    value: str
+    equal: bool
 
 
-def label_not_exists(key: str) -> LabelTerm:
-    """Select objects that lack the label."""
-    return LabelTerm(f"!{_key(key)}")
+def parse_fields(text: str) -> tuple[FieldTerm, ...]:
+    """Return the requirements of a field selector. Raises SelectorError."""
+    terms = []
+    for part in filter(None, _FIELD_SEPARATOR.split(text)):
+        match = _FIELD_TERM.fullmatch(part)
+        if match is None:
+            raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
+        path, operator, value = match.groups()
+        terms.append(FieldTerm(path, _ESCAPED.sub(r"\1", value), equal=operator != "!="))
+    return tuple(terms)
 
 
-def label_selector(*terms: LabelTerm) -> dict[str, str]:
-    """Return the query parameter that demands all terms; without terms, no parameter."""
-    return {"labelSelector": ",".join(dict.fromkeys(terms))} if terms else {}
+def exclude_namespaces(*namespaces: str) -> str:
+    """Return the field selector that leaves out these namespaces; empty without any.
 
-
-def field_equals(path: str, value: str) -> FieldTerm:
-    """Select objects whose field has the value.
-
-    Which fields can be selected is fixed for each kind: name and namespace everywhere, a few more
-    for Pods and others, ``selectableFields`` of the definition for custom resources.
+    For requests across all namespaces. Fields know no sets: it is a chain of inequalities. Raises
+    SelectorError for a name that no namespace can have.
     """
-    return FieldTerm(f"{_path(path)}={_escaped(value)}")
+    for name in namespaces:
+        if len(name) > 63 or not _DNS_LABEL.fullmatch(name):
+            problem = "must have 1 to 63 characters of lower-case letters, digits and '-'"
+            raise SelectorError(f"namespace {name!r}: {problem}")
+    return ",".join(f"metadata.namespace!={name}" for name in dict.fromkeys(namespaces))
 
 
-def field_not_equals(path: str, value: str) -> FieldTerm:
-    """Select objects whose field has another value."""
-    return FieldTerm(f"{_path(path)}!={_escaped(value)}")
-
-
-def exclude_namespaces(*namespaces: str) -> tuple[FieldTerm, ...]:
-    """Return the terms that leave out these namespaces, for a request across all namespaces."""
-    return tuple(
-        FieldTerm(f"metadata.namespace!={_namespace(name)}") for name in dict.fromkeys(namespaces)
-    )
-
-
-def field_selector(*terms: FieldTerm) -> dict[str, str]:
-    """Return the query parameter that demands all terms; without terms, no parameter.
-
-    A watch with a field selector reports an object that stops matching as DELETED although it still
-    exists: look before believing it, unless the field cannot change.
-    """
-    return {"fieldSelector": ",".join(dict.fromkeys(terms))} if terms else {}
-
-
-def any_semantic() -> dict[str, str]:
-    """Return list parameters for "any version will do": answered from the server's watch cache.
-
-    Cheap for the server, possibly stale. The server ignores ``limit`` here and sends everything in
-    one answer.
-    """
-    return {"resourceVersion": "0", "resourceVersionMatch": "NotOlderThan"}
-
-
-def streaming_initial_list() -> dict[str, str]:
-    """Return watch parameters that make the server stream the initial list as ADDED events.
-
-    The list is complete at the bookmark annotated ``k8s.io/initial-events-end``. For a first
-    connect only: a watch that resumes from a version must not ask for it. Older servers answer 422.
-    """
-    return {
-        "sendInitialEvents": "true",
-        "resourceVersionMatch": "NotOlderThan",
-        "allowWatchBookmarks": "true",
-    }
-
-
-def _key(key: str) -> str:
+def _checked_key(key: str) -> str:
     prefix, slash, name = key.rpartition("/")
     if slash and not _is_dns_subdomain(prefix):
         problem = "the part before '/' must be a lower-case DNS name of at most 253 characters"
-        raise SelectorError("label key", key, problem)
+        raise SelectorError(f"{_UNPARSED}label key {key!r}: {problem}")
     if not _is_name(name):
         problem = (
             "the name must have 1 to 63 characters of letters, digits, '-', '_' and '.', "
             "with a letter or digit at both ends"
         )
-        raise SelectorError("label key", key, problem)
+        raise SelectorError(f"{_UNPARSED}label key {key!r}: {problem}")
     return key
 
 
-def _value(key: str, value: str) -> str:
+def _checked_value(key: str, value: str) -> str:
     if value and not _is_name(value):
         problem = (
             "must be empty or have at most 63 characters of letters, digits, '-', '_' and '.', "
             "with a letter or digit at both ends"
         )
-        raise SelectorError(f"value of label {key}", value, problem)
+        raise SelectorError(f"{_UNPARSED}value {value!r} of label {key}: {problem}")
     return value
 
 
-def _values(key: str, values: tuple[str, ...]) -> str:
-    if not values:
-        raise SelectorError(f"values of label {key}", "", "at least one is needed")
-    return ",".join(sorted({_value(key, value) for value in values}))
-
-
-def _path(path: str) -> str:
-    if not _FIELD_PATH.fullmatch(path):
-        problem = "must be a dotted path without spaces, '=', '!', ',' and '\\'"
-        raise SelectorError("field path", path, problem)
-    return path
-
-
-def _namespace(name: str) -> str:
-    if len(name) > 63 or not _DNS_LABEL.fullmatch(name):
-        problem = "must have 1 to 63 characters of lower-case letters, digits and '-'"
-        raise SelectorError("namespace", name, problem)
-    return name
-
-
-def _escaped(value: str) -> str:
-    # The backslash first, or it would escape the escapes.
-    return value.replace("\\", r"\\").replace(",", r"\,").replace("=", r"\=")
+def _checked_number(value: str) -> str:
+    try:
+        return str(int(value))
+    except ValueError:
+        raise SelectorError(
+            f"{_UNPARSED}for 'Gt', 'Lt' operators, the value must be an integer"
+        ) from None
 
 
 def _is_name(text: str) -> bool:

@@ -292,14 +292,13 @@ def _add_explain(commands: _Commands) -> None:
     parser = _command(
         commands,
         "explain",
-        "say for each event of a recorded watch which predicate let it pass or dropped it",
+        "say for each event of a recorded watch why it passes or is dropped",
         "The log has one event a line, as `kubectl get sandboxes --watch --output-watch-events -o\n"
-        "json` or a watch request prints them; full objects, partial metadata and Tables all do.",
+        "json` or a watch request prints them; full objects, partial metadata and Tables all do.\n"
+        "Every event goes through the cache and the predicates of `lean-sandbox run`.",
     )
     parser.add_argument("file", metavar="FILE", help="the recorded log; - reads standard input")
-    parser.add_argument(
-        "--kind", choices=("Sandbox", "Pod"), default="Sandbox", help="(default: Sandbox)"
-    )
+    parser.add_argument("--kind", metavar="KIND", default="Sandbox", help="(default: Sandbox)")
     parser.add_argument(
         "--output", choices=("text", "json"), default="text", help="(default: text)"
     )
@@ -307,16 +306,19 @@ def _add_explain(commands: _Commands) -> None:
 
 
 def _run_explain(given: argparse.Namespace) -> int:
-    from filters.explaining import default_predicate_for, explain  # noqa: PLC0415
+    from filters.replay import explain  # noqa: PLC0415
     from lean_sandbox.kube.errors import ConfigError  # noqa: PLC0415
+    from lean_sandbox.watch.explain import KINDS, by_cache  # noqa: PLC0415
 
-    predicate = default_predicate_for(given.kind)
+    if given.kind not in KINDS:
+        raise ConfigError(f"{given.kind} is not watched; the kinds are {', '.join(KINDS)}")
+    decide = by_cache(KINDS[given.kind]())
     if given.file == "-":
-        explain(sys.stdin, predicate, out=sys.stdout, form=given.output)
+        explain(sys.stdin, decide, out=sys.stdout, form=given.output)
         return EXIT_OK
     try:
         with Path(given.file).open(encoding="utf-8", newline="\n") as lines:
-            explain(lines, predicate, out=sys.stdout, form=given.output)
+            explain(lines, decide, out=sys.stdout, form=given.output)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{given.file} cannot be read as a watch log: {error}") from error
     return EXIT_OK

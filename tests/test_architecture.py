@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "controllers": {"runtime", "watch", "filters", "kube", "metrics", "model"},
     "http": {"kube", "metrics"},
     "config": {"watch", "filters", "kube", "model"},
-    "local": {"model", "kube"},
+    "local": {"filters", "model", "kube"},
 }
 LEAVES = {"clock", "log", "version"}
 # Third-party packages a room may use besides the standard library; None is any.

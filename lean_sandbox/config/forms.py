@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from filters import selectors
+from filters import exclude_namespaces, parse_labels
 from lean_sandbox.model.times import format_duration, parse_duration
-from lean_sandbox.watch import selector
 
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
@@ -99,8 +98,15 @@ def _domains(text: str) -> tuple[str, ...]:
 
 def _namespaces(text: str) -> tuple[str, ...]:
     names = _names(text)
-    selectors.exclude_namespaces(*names)
+    exclude_namespaces(*names)
     return tuple(dict.fromkeys(names))
+
+
+def _label_selector(text: str) -> str:
+    try:
+        return parse_labels(text).text
+    except ValueError as error:
+        raise ValueError(f"it is no label selector: {error}") from None
 
 
 def _shard(text: str) -> str:
@@ -117,5 +123,5 @@ DURATION = Form("DURATION", _duration, format_duration)
 NAMES = Form("A,B", _names, ",".join)
 DOMAINS = Form("A,B", _domains, ",".join)
 NAMESPACES = Form("A,B", _namespaces, ",".join)
-LABEL_SELECTOR = Form("SELECTOR", lambda text: selector.parse(text).text)
+LABEL_SELECTOR = Form("SELECTOR", _label_selector)
 SHARD = Form("INDEX/COUNT", _shard)

@@ -140,7 +140,7 @@ class Ledger:
                     passed=one.cache.passed,
                     known=one.cache.dropped_known,
                     unchanged=one.cache.dropped_unchanged,
-                    by_leaf=Counter(one.filter.by_leaf),
+                    by_leaf=Counter(one.passed_by_leaf),
                 )
                 for kind, one in counted.kinds.items()
             },

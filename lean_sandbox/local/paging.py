@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from filters import FieldTerm, SelectorError, parse_fields, parse_labels
 from lean_sandbox.local.errors import (
     Cause,
     StatusError,
@@ -16,7 +17,6 @@ from lean_sandbox.local.errors import (
     too_large_version,
 )
 from lean_sandbox.local.registry import Kind
-from lean_sandbox.local.selectors import FieldTerm, parse_fields, parse_labels
 from lean_sandbox.local.store import Collection, Entry
 
 _ALWAYS = ("metadata.name", "metadata.namespace")
@@ -123,12 +123,14 @@ def matcher(kind: Kind, query: Mapping[str, str], name: str = "") -> Callable[[E
     tests: list[Callable[[Entry], bool]] = []
     if name:
         tests.append(lambda entry: entry.name == name)
-    if query.get("labelSelector"):
-        labels = parse_labels(query["labelSelector"])
-        if labels is not None:
-            tests.append(lambda entry: labels(entry.labels))
-    if query.get("fieldSelector"):
-        tests.extend(_field_test(kind, term) for term in parse_fields(query["fieldSelector"]))
+    try:
+        labels = parse_labels(query.get("labelSelector", ""))
+        fields = parse_fields(query.get("fieldSelector", ""))
+    except SelectorError as error:
+        raise bad_request(str(error)) from None
+    if labels.terms:
+        tests.append(lambda entry: labels.matches(entry.labels))
+    tests.extend(_field_test(kind, term) for term in fields)
     if not tests:
         return None
     if len(tests) == 1:

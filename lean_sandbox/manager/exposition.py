@@ -99,7 +99,7 @@ class Scraper:
         for cache in self._controller.all_caches:
             plural = cache.kind.resource.plural
             kind = counted.kinds[plural]
-            sources.watches(found, plural, kind.cache, kind.filter, kind.watch)
+            sources.watches(found, plural, kind.cache, kind.passed_by_leaf, kind.watch)
             found.one(families.WATCH_PROBLEMS, int(plural in failing), plural)
             cache_size(found, plural, cache.store)
 

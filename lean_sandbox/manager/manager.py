@@ -12,7 +12,6 @@ import msgspec
 import structlog
 from anyio.abc import TaskStatus
 
-from filters import FilterStatistics
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.sandbox.act import WatchCaches
@@ -52,7 +51,7 @@ class KindStatistics(msgspec.Struct, frozen=True):
 
     watch: tuple[WatchStatistics, ...]
     cache: CacheStatistics
-    filter: FilterStatistics
+    passed_by_leaf: dict[str, int]
     cached: int
 
 
@@ -384,7 +383,7 @@ class Controller:
                 cache.kind.resource.plural: KindStatistics(
                     watch=self._informers.statistics(cache.kind.resource.plural),
                     cache=cache.statistics,
-                    filter=cache.filter.statistics(),
+                    passed_by_leaf=cache.filter.passed_by_leaf(),
                     cached=len(cache.store),
                 )
                 for cache in self.all_caches

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from filters import FilterStatistics
 from lean_sandbox.controllers.warm import WarmStatistics
 from lean_sandbox.kube.events import EventStatistics
 from lean_sandbox.kube.transport import TransportStatistics
@@ -73,7 +72,7 @@ def watches(
     into: Exposition,
     resource: str,
     seen: CacheStatistics,
-    judged: FilterStatistics,
+    passed_by_leaf: dict[str, int],
     informers: Iterable[WatchStatistics],
 ) -> None:
     """Add what lists and watches of a kind showed, and what became of it."""
@@ -88,7 +87,7 @@ def watches(
     )
     into.add(
         families.PREDICATES,
-        [((resource, leaf), number) for leaf, number in sorted(judged.by_leaf.items())],
+        [((resource, leaf), number) for leaf, number in sorted(passed_by_leaf.items())],
     )
     into.one(families.SYNTHESISED, seen.deletes_synthesised, resource)
     into.one(families.HANDLER_FAILURES, seen.handler_failures, resource)

@@ -35,8 +35,8 @@ Told = Callable[[str, EventType, MetaRow, Decision], None]
 """Is told of an event: the plural of its kind, its type, what it showed, what was made of it."""
 
 _NOTHING = Change(0)
-_KNOWN = Decision(_NOTHING, "dropped: known already", passed=False)
-_ELSEWHERE = Decision(_NOTHING, "dropped: in a namespace of another shard", passed=False)
+_KNOWN = Decision(_NOTHING, "known already", passed=False)
+_ELSEWHERE = Decision(_NOTHING, "in a namespace of another shard", passed=False)
 _CONTRADICTS = Decision(Change.COLUMNS, "contradicts what is remembered", passed=True)
 
 
@@ -90,7 +90,7 @@ class Cache(Generic[E]):
         self.kind = kind
         self.store = store
         self.handlers = handlers
-        self._detector = ChangeDetector(kind.predicate, objects=store.__len__)
+        self._detector = ChangeDetector(kind.predicate)
         # By namespace whose list is under way: what was known before and has not been listed yet.
         self._missing: dict[str | None, set[Key]] = {}
         # By the same: the newest version that was known when the list began.

@@ -43,7 +43,7 @@ from lean_sandbox.watch.resources.service import (
     service_from_row,
     service_spec_version,
 )
-from lean_sandbox.watch.rows import ADOPTION_LABELS, chosen, row_of
+from lean_sandbox.watch.rows import ADOPTION_LABELS, row_of
 
 __all__ = [
     "ADOPTION_LABELS",
@@ -60,7 +60,6 @@ __all__ = [
     "PvcEntry",
     "SandboxEntry",
     "ServiceEntry",
-    "chosen",
     "compact_status",
     "managed_metadata",
     "owner_uid",

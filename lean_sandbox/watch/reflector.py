@@ -28,7 +28,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
-from filters import selectors
+from filters import exclude_namespaces
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import (
@@ -166,8 +166,8 @@ class Reflector(Generic[E]):
 
     @property
     def _field_selector(self) -> str:
-        terms = selectors.exclude_namespaces(*self._excluded)
-        return ",".join((*filter(None, [self._kind.field_selector]), *terms))
+        excluded = exclude_namespaces(*self._excluded)
+        return ",".join(filter(None, (self._kind.field_selector, excluded)))
 
     async def run(self) -> None:
         """List and watch until cancelled."""

@@ -1,8 +1,6 @@
-"""What the entries of all kinds are made of: chosen keys, owner references, rows of objects."""
+"""What the entries of all kinds are made of: owner references and rows of objects."""
 
 from __future__ import annotations
-
-import sys
 
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta
@@ -11,14 +9,6 @@ from lean_sandbox.watch.store import Key
 from lean_sandbox.watch.wire import MetaRow, OwnerRow
 
 ADOPTION_LABELS = frozenset({names.NAME_HASH_LABEL, names.ADOPTABLE_LABEL})
-
-
-def chosen(values: dict[str, str] | None, keys: frozenset[str]) -> dict[str, str] | None:
-    """Return the chosen keys of a mapping, ``None`` instead of an empty one."""
-    if not values:
-        return None
-    kept = {sys.intern(key): values[key] for key in keys if key in values}
-    return kept or None
 
 
 def shared_owner(owner: OwnerRow | None, key: Key, held: OwnerRow | None) -> OwnerRow | None:

@@ -26,7 +26,6 @@ def sandbox(**changes: Any) -> ObservedObject:
                 "pool-uid",
                 "SandboxWarmPool",
                 "extensions.agents.x-k8s.io/v1beta1",
-                "p",
                 controller=True,
             ),
         ),
@@ -44,8 +43,8 @@ def pod(**changes: Any) -> ObservedObject:
     return ObservedObject(**{**values, "resource_version": "1", "columns": columns, **changes})
 
 
-def verdicts(subject: Filter, objects: Iterable[ObservedObject]) -> list[Decision]:
-    """Admit the objects in turn, the first as ADDED, and return the verdicts after the first."""
+def decisions(subject: Filter, objects: Iterable[ObservedObject]) -> list[Decision]:
+    """Admit the objects in turn, the first as ADDED, and return the decisions after the first."""
     stream = iter(objects)
     assert subject.admit(ADDED, next(stream)).passed
     return [subject.admit(MODIFIED, obj) for obj in stream]

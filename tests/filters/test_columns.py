@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from filters import condition_columns, derive_columns, pod_columns, pod_status_class
+from filters.columns import derive_columns, pod_columns
 
 
 def container(ready: bool = False, **state: Any) -> dict[str, Any]:  # noqa: FBT001, FBT002 - test data
@@ -153,7 +153,7 @@ def test_ip_node_and_gates_read_none_until_they_are_known() -> None:
 def test_other_kinds_show_their_ready_condition() -> None:
     """Status and reason of Ready, empty while it is not reported."""
     conditions = [{"type": "Suspended"}, {"type": "Ready", "status": "False", "reason": "R"}]
-    assert condition_columns({"status": {"conditions": conditions}}) == {
+    assert derive_columns({"status": {"conditions": conditions}}) == {
         "Ready": "False",
         "Reason": "R",
     }
@@ -163,26 +163,3 @@ def test_other_kinds_show_their_ready_condition() -> None:
 def test_metadata_alone_has_no_columns_to_derive() -> None:
     """A partial object says nothing about conditions, and that is not the same as none."""
     assert derive_columns({"kind": "PartialObjectMetadata", "metadata": {}}) is None
-
-
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [
-        ("Pending", "waiting"),
-        ("Init:0/3", "waiting"),
-        ("ImagePullBackOff", "waiting"),
-        ("Completed", "succeeded"),
-        ("Succeeded", "succeeded"),
-        ("Running", "Running"),
-        ("NotReady", "NotReady"),
-        ("Error", "Error"),
-        ("Init:Error", "Init:Error"),
-        ("CrashLoopBackOff", "CrashLoopBackOff"),
-        ("SchedulingGated", "SchedulingGated"),
-        ("Terminating", "Terminating"),
-        ("SomethingNew", "SomethingNew"),
-    ],
-)
-def test_only_words_that_mean_the_same_share_a_class(word: str, expected: str) -> None:
-    """Failures, deletions, gates and unknown words are never merged with anything."""
-    assert pod_status_class(word) == expected

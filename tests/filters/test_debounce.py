@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from filters import Debounce
 
@@ -53,27 +53,6 @@ def test_keys_come_due_earliest_first() -> None:
     assert subject.next_due() == 2.5
     assert subject.due(10.0) == ["b", "a"]
     assert subject.next_due() is None
-
-
-def test_a_discarded_key_never_comes_due() -> None:
-    """Discarding says whether there was a key; offered again it starts anew."""
-    subject = Debounce[str](WINDOW_S, CAP_S)
-    subject.offer("a", 0.0)
-    assert subject.discard("a")
-    assert not subject.discard("a")
-    assert (len(subject), subject.next_due()) == (0, None)
-    subject.offer("a", 1.0)
-    assert subject.due(2.0) == []
-    assert subject.due(3.0) == ["a"]
-
-
-def test_discarded_keys_do_not_pile_up() -> None:
-    """Offering and discarding for ever takes bounded memory."""
-    subject = Debounce[int](WINDOW_S, CAP_S)
-    for number in range(10_000):
-        subject.offer(number, 0.0)
-        subject.discard(number)
-    assert len(subject._heap) < 200
 
 
 def test_without_a_window_a_key_is_due_at_once() -> None:
@@ -144,19 +123,10 @@ class DebounceMachine(RuleBasedStateMachine):
         for key in found:
             del self.model[key]
 
-    @precondition(lambda self: self.model)
-    @rule(data=st.data())
-    def discard(self, data: st.DataObject) -> None:
-        """Discard a pending key."""
-        key = data.draw(st.sampled_from(sorted(self.model)))
-        del self.model[key]
-        assert self.subject.discard(key)
-
     @invariant()
     def agrees(self) -> None:
         """Both hold the same keys and wait for the same moment."""
         assert len(self.subject) == len(self.model)
-        assert all(key in self.subject for key in self.model)
         assert self.subject.next_due() == min((due for _, due in self.model.values()), default=None)
 
 

@@ -9,13 +9,14 @@ from filters import (
     Change,
     ChangeDetector,
     Filter,
+    ObservedObject,
+    Predicate,
     annotation,
     any_of,
     column,
     generation,
     if_known,
     labels,
-    not_,
 )
 from tests.filters.objects import ADDED, MODIFIED, sandbox
 
@@ -25,29 +26,30 @@ STATES = st.builds(
     labels=st.dictionaries(st.sampled_from(["app", "team"]), st.sampled_from(["x", "y"])),
     columns=st.one_of(st.none(), st.fixed_dictionaries({"Ready": st.sampled_from(["", "True"])})),
 )
-PREDICATES = st.sampled_from(
+PREDICATES: st.SearchStrategy[Predicate] = st.sampled_from(
     [
         any_of(generation(), labels(), if_known(column("Ready"))),
         any_of(generation(), column("Ready")),
         any_of(labels("app", brief=True), generation()),
-        not_(generation()),
+        if_known(generation()),
     ]
 )
 
 
 @given(PREDICATES, st.lists(STATES, min_size=1, max_size=8))
-def test_a_detector_with_remembered_fingerprints_is_a_filter(predicate, states) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    """Event by event both say the same, and count the same."""
-    whole, bare = Filter(predicate), ChangeDetector(predicate, objects=lambda: 1)
+def test_a_detector_with_remembered_fingerprints_is_a_filter(
+    predicate: Predicate, states: list[ObservedObject]
+) -> None:
+    """Event by event both decide the same, and for the same reason."""
+    whole, bare = Filter(predicate), ChangeDetector(predicate)
     whole.admit(ADDED, states[0])
     _, held = bare.first_seen(states[0])
     for state in states[1:]:
         expected = whole.admit(MODIFIED, state)
-        verdict, held = bare.examine(held, state)
-        assert (verdict.passed, verdict.change) == (expected.passed, expected.change)
-        assert verdict.reason == expected.reason
+        decision, held = bare.examine(held, state)
+        assert (decision.passed, decision.change) == (expected.passed, expected.change)
+        assert decision.reason == expected.reason
         assert held == bare.read(state)
-    assert bare.statistics() == whole.statistics()
 
 
 def test_what_did_not_change_stays_the_same_object() -> None:
@@ -55,44 +57,67 @@ def test_what_did_not_change_stays_the_same_object() -> None:
     bare = ChangeDetector(any_of(generation(), labels("app")))
     first, second = (b"web".decode() for _ in range(2))
     _, held = bare.first_seen(sandbox(generation=1, labels={"app": first}))
-    verdict, after = bare.examine(held, sandbox(generation=2, labels={"app": second}))
-    assert verdict.change == Change.GENERATION
+    decision, after = bare.examine(held, sandbox(generation=2, labels={"app": second}))
+    assert decision.change == Change.GENERATION
     assert after[1] is held[1]
     quiet, again = bare.examine(after, sandbox(generation=2, labels={"app": second}))
     assert not quiet
     assert again is after
 
 
-def test_observing_tells_the_change_and_counts_no_event() -> None:
-    """A state that came by another way is compared, not judged."""
+def test_a_new_baseline_tells_the_change_and_counts_no_event() -> None:
+    """A state that came by another way is compared, and is no event of the watch."""
     bare = ChangeDetector(generation())
     change, held = bare.update_baseline(None, sandbox(generation=1))
     assert change == Change.FIRST_SEEN
     change, held = bare.update_baseline(held, sandbox(generation=2))
     assert change == Change.GENERATION
     assert bare.update_baseline(held, sandbox(generation=2)) == (Change(0), held)
-    assert (bare.statistics().seen, bare.statistics().observed) == (0, 3)
+    assert bare.passed_by_leaf() == {"generation": 0}
+    assert not bare.examine(held, sandbox(generation=2))[0]
 
 
-def test_re_creations_and_ends_are_counted_as_passed() -> None:
-    """As a filter counts them."""
+def test_a_baseline_without_columns_costs_one_pass_and_hides_nothing() -> None:
+    """The next event passes, for nothing is known to compare; the one after is judged again."""
+    bare = ChangeDetector(column("Ready"))
+    _, held = bare.update_baseline(None, sandbox(columns=None))
+    decision, held = bare.examine(held, sandbox())
+    assert decision.reason == "column Ready unknown"
+    assert not bare.examine(held, sandbox())[0]
+
+
+def test_re_creations_and_ends_pass() -> None:
+    """Whatever the predicate."""
     bare = ChangeDetector(generation())
-    verdict, _ = bare.recreated("old", sandbox(uid="new"))
-    assert (verdict.change, verdict.reason) == (Change.RECREATED, "re-created: uid old -> new")
-    assert bare.deleted().change == Change.GONE
-    found = bare.statistics()
-    assert (found.passed, found.recreated, found.gone) == (2, 1, 1)
+    decision, _ = bare.recreated("old", sandbox(uid="new"))
+    assert (decision.passed, decision.change) == (True, Change.RECREATED)
+    assert decision.reason == "re-created: uid old -> new"
+    assert (bare.deleted().passed, bare.deleted().change) == (True, Change.GONE)
+
+
+def test_leaves_count_the_passed_events_in_which_they_changed() -> None:
+    """One event may count for several leaves; first sights and drops count for none."""
+    bare = ChangeDetector(any_of(generation(), labels(), if_known(column("Ready"))))
+    _, held = bare.first_seen(sandbox())
+    for state in (
+        sandbox(),
+        sandbox(generation=2),
+        sandbox(generation=3, labels={}),
+        sandbox(generation=3, labels={}, columns=None),
+    ):
+        _, held = bare.examine(held, state)
+    assert bare.passed_by_leaf() == {"generation": 2, "labels": 1, "column Ready": 0}
 
 
 def test_brief_leaves_tell_chosen_keys_from_others() -> None:
     """A digest passes what the pairs would pass; without any of the keys it is nothing at all."""
     leaf = annotation("a", "b", brief=True)
     states = [{}, {"z": "1"}, {"a": "1"}, {"b": "1"}, {"a": "1", "b": "1"}, {"a": "1", "z": "2"}]
-    digests = [leaf(sandbox(annotations=state)) for state in states]
+    digests = [leaf.read(sandbox(annotations=state)) for state in states]
     assert digests[:2] == [None, None]
     assert digests[2] == digests[5]
     assert len(set(digests)) == 4
     subject = Filter(leaf)
     subject.admit(ADDED, sandbox(annotations={"a": "1"}))
-    verdict = subject.admit(MODIFIED, sandbox(annotations={"a": "2"}))
-    assert verdict.reason == "annotations a, b changed"
+    decision = subject.admit(MODIFIED, sandbox(annotations={"a": "2"}))
+    assert decision.reason == "annotations a, b changed"

@@ -1,10 +1,10 @@
-"""Laws of reading objects from JSON and from Table rows."""
+"""Laws of reading objects from JSON."""
 
 from __future__ import annotations
 
 import pytest
 
-from filters import Owner, from_json, from_table_row
+from filters import Owner, from_json
 from tests.filters.objects import partial
 
 
@@ -16,7 +16,6 @@ def test_metadata_is_read_into_plain_attributes() -> None:
             generation=3,
             labels={"a": "b"},
             annotations={"c": "d"},
-            finalizers=["f"],
             deletionTimestamp="2026-01-02T03:04:05Z",
             ownerReferences=[
                 {"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u", "controller": True},
@@ -24,50 +23,42 @@ def test_metadata_is_read_into_plain_attributes() -> None:
             ],
         )
     )
-    assert (obj.name, obj.namespace, obj.uid, obj.resource_version) == (
-        "box",
-        "default",
-        "uid-1",
-        "7",
-    )
+    assert (obj.name, obj.namespace) == ("box", "default")
+    assert (obj.uid, obj.resource_version) == ("uid-1", "7")
     assert (obj.generation, obj.labels, obj.annotations) == (3, {"a": "b"}, {"c": "d"})
-    assert (obj.finalizers, obj.deletion_timestamp) == (("f",), "2026-01-02T03:04:05Z")
+    assert obj.deletion_timestamp == "2026-01-02T03:04:05Z"
     assert obj.owners == (
-        Owner("u", "K", "v1", "n", controller=True),
-        Owner("w", "K", "v1", "m", controller=False),
+        Owner("u", "K", "v1", controller=True),
+        Owner("w", "K", "v1", controller=False),
     )
     assert obj.columns is None
 
 
 def test_what_metadata_leaves_out_reads_as_nothing() -> None:
     """Absent and null fields give empty values, never an error."""
-    obj = from_json({"metadata": {"uid": "u", "labels": None, "finalizers": None}})
+    obj = from_json({"metadata": {"uid": "u", "labels": None, "ownerReferences": None}})
     assert (obj.generation, obj.deletion_timestamp, obj.namespace) == (None, None, "")
-    assert (obj.labels, obj.annotations, obj.finalizers, obj.owners) == ({}, {}, (), ())
+    assert (obj.labels, obj.annotations, obj.owners) == ({}, {}, ())
 
 
-@pytest.mark.parametrize("document", [{}, {"metadata": 3}, {"metadata": {"labels": ["a"]}}])
-def test_unusable_metadata_is_a_value_error(document: dict[str, object]) -> None:
-    """An object without metadata of the right shape is refused with one kind of error."""
-    with pytest.raises(ValueError, match="metadata"):
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"metadata": 3},
+        {"metadata": {"labels": ["a"]}},
+        {"kind": "Pod", "metadata": {}, "spec": [], "status": 1},
+        {"kind": "Pod", "metadata": {}, "status": {"podIPs": {"ip": "x"}}},
+    ],
+)
+def test_an_unusable_object_is_a_value_error(document: dict[str, object]) -> None:
+    """What is not of the right shape is refused with one kind of error."""
+    with pytest.raises(ValueError, match="the object"):
         from_json(document)
 
 
-def test_a_row_pairs_cells_with_the_definitions_of_the_first_event() -> None:
-    """Cells are texts under the name of their column, a null cell is an empty text."""
-    definitions = [{"name": "Ready"}, {"name": "Reason"}, {"name": "Restarts"}]
-    obj = from_table_row(definitions, {"cells": ["True", None, 2], "object": partial()})
-    assert obj.columns == {"Ready": "True", "Reason": "", "Restarts": "2"}
-
-
-def test_a_row_that_does_not_fit_its_definitions_has_no_columns() -> None:
-    """Cells of another stream are not filed under names that are not theirs."""
-    row = {"cells": ["True", "x"], "object": partial()}
-    assert from_table_row([{"name": "Ready"}], row).columns is None
-    assert from_table_row(None, row).columns is None
-
-
-def test_a_row_without_metadata_says_what_to_ask_for() -> None:
-    """A Table asked for without objects cannot be judged, and the error says why."""
-    with pytest.raises(ValueError, match="includeObject=Metadata"):
-        from_table_row(None, {"cells": [], "object": None})
+def test_a_full_object_has_the_columns_it_stands_for() -> None:
+    """Unless the caller hands in others, as the server computed them."""
+    full = {**partial(), "kind": "Sandbox", "status": {"conditions": []}}
+    assert from_json(full).columns == {"Ready": "", "Reason": ""}
+    assert from_json(full, columns={"Ready": "True"}).columns == {"Ready": "True"}

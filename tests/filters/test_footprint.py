@@ -1,4 +1,4 @@
-"""Measurements with thresholds: bytes per object and the cost of a verdict."""
+"""Measurements with thresholds: bytes per object and the cost of a decision."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def member(number: int, ready: str = "True") -> ObservedObject:
         namespace="default",
         generation=1,
         labels={"app": "web", "agents.x-k8s.io/sandbox-template-ref-hash": f"{number:08x}"},
-        owners=(Owner(owner_uid, "Pool", "agents.x-k8s.io/v1beta1", "p", controller=True),),
+        owners=(Owner(owner_uid, "Pool", "agents.x-k8s.io/v1beta1", controller=True),),
         columns={"Ready": ready},
     )
 
@@ -62,7 +62,7 @@ def test_an_object_costs_a_few_hundred_bytes() -> None:
 
 
 def test_a_dropped_event_allocates_nothing_that_stays() -> None:
-    """Repeated states share one verdict and leave the remembered fingerprints in place."""
+    """Repeated states share one decision and leave the remembered fingerprints in place."""
     subject = Filter(PREDICATE)
     obj = member(1)
     subject.admit(EventType.ADDED, obj)
@@ -78,8 +78,8 @@ def test_a_dropped_event_allocates_nothing_that_stays() -> None:
     assert after - before < 2_000
 
 
-def test_a_verdict_is_cheap() -> None:
-    """A verdict over five leaves takes microseconds; the limit is wide for busy machines."""
+def test_a_decision_is_cheap() -> None:
+    """A decision over five leaves takes microseconds; the limit is wide for busy machines."""
     subject = Filter(PREDICATE)
     states = [member(1, "True"), member(1, "False")]
 

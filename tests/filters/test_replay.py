@@ -12,17 +12,40 @@ from hypothesis import strategies as st
 
 from filters import (
     Change,
-    Explained,
-    Outcome,
-    Summary,
+    Predicate,
+    annotation,
     any_of,
     column,
-    default_predicate_for,
-    explain,
+    deletion,
     generation,
-    replay,
+    if_known,
+    labels,
+    owner,
 )
+from filters.replay import Explained, Outcome, Summary, by_predicate, explain, replay
 from tests.filters.objects import POD_COLUMNS, partial, table
+
+SANDBOXES = any_of(
+    generation(),
+    deletion(),
+    labels(),
+    annotation("agents.x-k8s.io/pod-name"),
+    column("Ready"),
+    column("Reason"),
+)
+PODS = any_of(
+    deletion(),
+    labels(),
+    owner(),
+    column("Ready"),
+    column("Status"),
+    if_known(column("Readiness Gates")),
+)
+
+
+def replayed(log: list[Any], predicate: Predicate) -> list[Explained]:
+    """Return what a predicate makes of a log."""
+    return list(replay(log, by_predicate(predicate)))
 
 
 def event(kind: str, obj: Any) -> str:
@@ -59,9 +82,8 @@ EXPECTED = [
         2,
         "dropped",
         (
-            "dropped: nothing of [generation, deletion, labels, annotations "
-            "agents.x-k8s.io/pod-name, agents.x-k8s.io/sandbox-template-ref, column Ready, "
-            "column Reason] changed"
+            "nothing of [generation, deletion, labels, annotation agents.x-k8s.io/pod-name, "
+            "column Ready, column Reason] changed"
         ),
     ),
     (3, "passed", "column Ready empty -> False; column Reason empty -> DependenciesNotReady"),
@@ -77,7 +99,7 @@ EXPECTED = [
 
 def test_a_table_log_is_explained_line_by_line() -> None:
     """Definitions come once; a relist, a gap, an error and a torn line are all told apart."""
-    found = list(replay(SANDBOX_LOG, default_predicate_for("Sandbox")))
+    found = replayed(SANDBOX_LOG, SANDBOXES)
     assert [(item.line, item.outcome.value) for item in found] == [row[:2] for row in EXPECTED]
     for item, (_, _, reason) in zip(found, EXPECTED, strict=True):
         assert reason in (item.reason, None)
@@ -86,10 +108,9 @@ def test_a_table_log_is_explained_line_by_line() -> None:
 
 def test_raw_bytes_and_text_are_read_alike() -> None:
     """A log opened in binary mode gives the same answer."""
-    predicate = default_predicate_for("Sandbox")
     raw = [f"{line}\r\n".encode() for line in SANDBOX_LOG]
-    assert [item.text() for item in replay(raw, predicate)] == [
-        item.text() for item in replay(SANDBOX_LOG, predicate)
+    assert [item.text() for item in replayed(raw, SANDBOXES)] == [
+        item.text() for item in replayed(SANDBOX_LOG, SANDBOXES)
     ]
 
 
@@ -121,30 +142,30 @@ def test_a_log_of_full_objects_is_judged_by_derived_columns() -> None:
         event("MODIFIED", pod_object("Running", ready=True)),
         event("MODIFIED", pod_object("Running", ready=True, qosClass="BestEffort")),
     ]
-    found = list(replay(log, default_predicate_for("Pod")))
+    found = replayed(log, PODS)
     assert [item.outcome.value for item in found] == ["passed", "dropped", "passed", "dropped"]
-    assert found[2].reason == "column Ready 0/1 -> 1/1; column Status waiting -> Running"
+    assert found[2].reason == "column Ready 0/1 -> 1/1; column Status ContainerCreating -> Running"
     assert found[2].leaves == ("column Ready", "column Status")
     assert found[2].change == Change.COLUMNS
 
 
 def test_a_log_of_metadata_alone_passes_what_it_cannot_judge() -> None:
-    """Without columns the default predicate for Pods has no opinion, and says so."""
+    """Without columns the leaves over columns have no opinion, and say so."""
     log = [event("ADDED", partial()), event("MODIFIED", partial(version="2"))]
-    found = list(replay(log, default_predicate_for("Pod")))
+    found = replayed(log, PODS)
     assert found[1].outcome is Outcome.PASSED
     assert "column Ready unknown" in found[1].reason
-    judged = list(replay(log, any_of(generation())))
+    judged = replayed(log, any_of(generation()))
     assert judged[1].reason == "generation unknown"
 
 
 def test_a_server_without_readiness_gates_column_does_not_pass_everything() -> None:
-    """The optional column of the default predicate for Pods counts only where it exists."""
+    """An optional column counts only where it exists."""
     cells = {"Name": "box", "Ready": "1/1", "Status": "Running", "IP": "10.0.0.1", "Node": "n"}
     columns = tuple(name for name in POD_COLUMNS if name in cells)
     row = ([cells[name] for name in columns], partial())
     log = [event("ADDED", table(row, columns=columns)), event("MODIFIED", table(row))]
-    found = list(replay(log, default_predicate_for("Pod")))
+    found = replayed(log, PODS)
     assert found[1].outcome is Outcome.DROPPED
 
 
@@ -155,7 +176,7 @@ def test_bare_objects_lists_and_tables_are_states() -> None:
         json.dumps({"kind": "List", "items": [partial(generation=1), partial("b", uid="u2")]}),
         json.dumps(table(([], partial(generation=2)), ([], partial("c", uid="u3")))),
     ]
-    found = [(item.line, item.name, item.outcome.value) for item in replay(log, generation())]
+    found = [(item.line, item.name, item.outcome.value) for item in replayed(log, generation())]
     assert found == [
         (1, "box", "passed"),
         (2, "box", "dropped"),
@@ -176,6 +197,7 @@ def test_bare_objects_lists_and_tables_are_states() -> None:
         '{"type": "ADDED", "object": null}',
         '{"type": "ADDED", "object": {"kind": "Table", "rows": [{"cells": []}]}}',
         '{"type": "ADDED", "object": {"kind": "Pod", "metadata": {}, "spec": [], "status": 1}}',
+        '{"type": "ADDED", "object": {"kind": "Table", "rows": []}}',
         "[" * 100_000,
         b"\xff\xfe{",
     ],
@@ -183,7 +205,7 @@ def test_bare_objects_lists_and_tables_are_states() -> None:
 def test_a_broken_line_is_reported_with_its_number_and_is_not_fatal(line: str | bytes) -> None:
     """The lines before and after are judged as if it were not there."""
     good = event("ADDED", partial(generation=1))
-    found = list(replay([good, line, good], generation()))
+    found = replayed([good, line, good], generation())
     assert [(item.line, item.outcome.value) for item in found] == [
         (1, "passed"),
         (2, "broken"),
@@ -226,10 +248,11 @@ documents = st.fixed_dictionaries(
 
 @given(log=st.lists(documents.map(json.dumps) | st.text(max_size=20), max_size=6))
 @example(log=[json.dumps({"type": "ADDED", "object": {"kind": "Pod"}}), "neither"])
+@example(log=[json.dumps({"type": "ADDED", "object": {"metadata": {}, "kind": "Table"}})])
 def test_no_log_can_end_a_replay(log: list[str]) -> None:
     """Any JSON and any text give at most explanations, never an error."""
-    for kind in ("Pod", "Sandbox"):
-        items = list(replay(log, default_predicate_for(kind)))
+    for predicate in (PODS, SANDBOXES):
+        items = replayed(log, predicate)
         assert items or not any(line.strip() for line in log)
         for item in items:
             assert item.text()
@@ -239,7 +262,7 @@ def test_no_log_can_end_a_replay(log: list[str]) -> None:
 def test_the_text_form_ends_with_the_summary() -> None:
     """One line for each event, then the counts, the causes and the broken lines."""
     out = io.StringIO()
-    summary = explain(SANDBOX_LOG, default_predicate_for("Sandbox"), out=out)
+    summary = explain(SANDBOX_LOG, by_predicate(SANDBOXES), out=out, form="text")
     lines = out.getvalue().splitlines()
     assert lines[0] == "     1 passed   ADDED    default/box@1  first sight"
     assert lines[2].endswith(
@@ -256,7 +279,7 @@ def test_the_text_form_ends_with_the_summary() -> None:
 def test_the_json_form_is_one_document_a_line() -> None:
     """Every line is JSON; the last one holds the summary."""
     out = io.StringIO()
-    explain(SANDBOX_LOG, default_predicate_for("Sandbox"), out=out, form="json")
+    explain(SANDBOX_LOG, by_predicate(SANDBOXES), out=out, form="json")
     *events, last = [json.loads(line) for line in out.getvalue().splitlines()]
     assert events[2] == {
         "line": 3,
@@ -274,17 +297,11 @@ def test_the_json_form_is_one_document_a_line() -> None:
     assert last["summary"]["brokenLines"] == [9]
 
 
-def test_the_standard_output_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a stream the explanation is printed."""
-    explain([event("ADDED", partial())], column("Ready"))
-    assert "first sight" in capsys.readouterr().out
-
-
 def test_an_empty_log_has_a_summary() -> None:
     """No events are no division by zero."""
-    summary = explain([], generation(), out=io.StringIO())
-    assert (summary.events, summary.dropped_share) == (0, 0.0)
-    assert summary.text().startswith("0 events")
+    summary = explain([], by_predicate(generation()), out=io.StringIO(), form="text")
+    assert summary.events == 0
+    assert summary.text().startswith("0 events: 0 passed, 0 dropped (0%)")
 
 
 def test_many_broken_lines_are_listed_in_part() -> None:
@@ -293,9 +310,3 @@ def test_many_broken_lines_are_listed_in_part() -> None:
     for number in range(1, 13):
         summary.add(Explained(number, Outcome.BROKEN, "x"))
     assert summary.text().endswith("broken lines: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...")
-
-
-def test_there_is_no_default_for_an_unknown_kind() -> None:
-    """A guess would drop events; the error names the kinds there are."""
-    with pytest.raises(ValueError, match="Sandbox and Pod"):
-        default_predicate_for("Service")

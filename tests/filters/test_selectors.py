@@ -1,131 +1,151 @@
-"""Laws of the selector builders: what the server would refuse is refused here, by name."""
+"""Laws of selectors: what is read means what it says, and is written so that it reads the same."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters import (
-    SelectorError,
-    any_semantic,
-    exclude_namespaces,
-    field_equals,
-    field_not_equals,
-    field_selector,
-    label_equals,
-    label_exists,
-    label_in,
-    label_not_equals,
-    label_not_exists,
-    label_not_in,
-    label_selector,
-    streaming_initial_list,
-)
+from filters import FieldTerm, SelectorError, exclude_namespaces, parse_fields, parse_labels
+
+KEYS = st.sampled_from(["a", "b", "example.com/c", "in-cluster", "notin.x"])
+WORDS = st.sampled_from(["x", "y", "z", "in", ""])
+LABELS = st.dictionaries(KEYS, WORDS)
+SETS = st.lists(st.sampled_from(["x", "y", "in"]), min_size=1, max_size=3)
 
 
-def test_label_terms_are_written_as_the_server_reads_them() -> None:
-    """All operators of set and equality, joined by commas, sets in a fixed order."""
-    assert label_selector(
-        label_equals("app", "web"),
-        label_not_equals("example.com/tier", ""),
-        label_in("shard", "2", "1", "2"),
-        label_not_in("env", "dev"),
-        label_exists("a.b/c_d"),
-        label_not_exists("gone"),
-    ) == {
-        "labelSelector": "app=web,example.com/tier!=,shard in (1,2),env notin (dev),a.b/c_d,!gone"
-    }
+@given(labels=LABELS, key=KEYS, words=SETS)
+def test_in_and_notin_are_opposites(labels: dict[str, str], key: str, words: list[str]) -> None:
+    """Exactly one of `in` and `notin` selects a set of labels; one value is the same as `=`."""
+    listed = ", ".join(words)
+    inside, outside = parse_labels(f"{key} in ({listed})"), parse_labels(f"{key} notin ({listed})")
+    assert inside.matches(labels) is (labels.get(key) in words)
+    assert inside.matches(labels) is not outside.matches(labels)
+    equal, single = parse_labels(f"{key}={words[0]}"), parse_labels(f"{key} in ({words[0]})")
+    assert equal.matches(labels) is single.matches(labels)
 
 
-def test_no_terms_are_no_parameter() -> None:
-    """An empty selector is not sent."""
-    assert label_selector() == {}
-    assert field_selector(*exclude_namespaces()) == {}
+@given(labels=LABELS, key=KEYS, other=KEYS, word=WORDS)
+def test_terms_of_a_selector_all_hold(
+    labels: dict[str, str], key: str, other: str, word: str
+) -> None:
+    """A comma means and; a label that is missing has no value, not even the empty one."""
+    both = parse_labels(f"{key},{other}!={word}")
+    assert both.matches(labels) is (key in labels and labels.get(other) != word)
+    assert parse_labels(f"!{key}").matches(labels) is (key not in labels)
+    assert parse_labels(f"{key}=").matches(labels) is (labels.get(key) == "")
 
 
 @pytest.mark.parametrize(
-    "key",
-    [
-        "",
-        "/a",
-        "a/",
-        "A.b/c",
-        "a/b/c",
-        "-a",
-        "a-",
-        "a b",
-        "x" * 64,
-        "a..b/c",
-        f"{'a.' * 127}b/c",
-        "a\n",
-    ],
+    ("value", "above", "below"),
+    [("4", False, True), ("5", False, False), ("6", True, False), ("x", False, False)],
 )
+def test_numbers_are_compared_as_numbers(value: str, above: bool, below: bool) -> None:  # noqa: FBT001 -- cases
+    """A label that is no number, or is missing, is neither above nor below."""
+    for text, expected in (("n>5", above), ("n<5", below)):
+        assert parse_labels(text).matches({"n": value}) is expected
+        assert not parse_labels(text).matches({})
+
+
+TERMS = st.one_of(
+    st.builds("{}{}{}".format, KEYS, st.sampled_from(["=", "==", "!=", " = "]), st.just("x")),
+    st.builds(
+        lambda key, word, values: f"{key} {word} ({', '.join(values)})",
+        KEYS,
+        st.sampled_from(["in", "notin"]),
+        SETS,
+    ),
+    st.builds("{}{}{}".format, KEYS, st.sampled_from("<>"), st.integers(-9, 9)),
+    KEYS,
+    KEYS.map("! {}".format),
+)
+
+
+@given(st.lists(TERMS, max_size=3).map(" , ".join), LABELS)
+def test_a_selector_is_written_so_that_it_reads_the_same(text: str, labels: dict[str, str]) -> None:
+    """What is sent selects what was meant, and writing it again changes nothing."""
+    meant = parse_labels(text)
+    sent = parse_labels(meant.text)
+    assert sent.text == meant.text
+    assert sent.matches(labels) is meant.matches(labels)
+
+
+def test_terms_are_written_as_the_server_reads_them() -> None:
+    """Sets in a fixed order, a term once, nothing for nothing."""
+    text = "app == web, example.com/tier!= ,shard in (2,1,2),env notin (dev),a.b/c_d,! gone,app=web"
+    assert parse_labels(text).text == (
+        "app=web,example.com/tier!=,shard in (1,2),env notin (dev),a.b/c_d,!gone"
+    )
+    assert parse_labels(" ").text == ""
+    assert parse_labels("").matches(None)
+
+
+KEY_MISTAKES = ("a/", "A.b/c", "a/b/c", "-a", "a-", "x" * 64, "a..b/c", f"{'a.' * 127}b/c", "-")
+
+
+@pytest.mark.parametrize("key", KEY_MISTAKES)
 def test_a_bad_label_key_is_refused_by_name(key: str) -> None:
-    """Every builder checks the key, and the error names the part and shows it."""
-    for build in (label_exists, label_not_exists):
-        with pytest.raises(SelectorError, match=f"label key {re.escape(repr(key))}") as caught:
-            build(key)
-        assert (caught.value.field, caught.value.value) == ("label key", key)
+    """Wherever it stands, and the error shows it."""
+    for text in (key, f"!{key}", f"{key}=x", f"{key} in (x)"):
+        with pytest.raises(SelectorError, match=f"label key {re.escape(repr(key))}"):
+            parse_labels(text)
 
 
-@pytest.mark.parametrize("value", ["-a", "a.", "a b", "a,b", "x" * 64, "a/b", "é"])
-@pytest.mark.parametrize("build", [label_equals, label_not_equals, label_in, label_not_in])
-def test_a_bad_label_value_is_refused_by_name(
-    build: Callable[[str, str], object], value: str
-) -> None:
+@pytest.mark.parametrize("value", ["-a", "a.", "x" * 64, "a/b", "é"])
+def test_a_bad_label_value_is_refused_by_name(value: str) -> None:
     """The error names the label whose value is wrong."""
-    with pytest.raises(SelectorError, match="value of label app"):
-        build("app", value)
-
-
-def test_a_set_needs_values() -> None:
-    """``in ()`` is refused by the server and here."""
-    with pytest.raises(SelectorError, match="at least one"):
-        label_in("app")
+    for text in (f"app={value}", f"app!={value}", f"app in ({value})"):
+        with pytest.raises(SelectorError, match="of label app"):
+            parse_labels(text)
 
 
 def test_longest_keys_and_values_are_accepted() -> None:
     """The limits are 253 characters for the prefix, 63 for the name and 63 for the value."""
-    key = f"{'a.' * 126}b/{'x' * 63}"
-    assert label_equals(key, "y" * 63) == f"{key}={'y' * 63}"
+    text = f"{'a.' * 126}b/{'x' * 63}={'y' * 63}"
+    assert parse_labels(text).text == text
 
 
-def test_field_values_are_escaped() -> None:
-    """Backslash, comma and equals sign lose their meaning, the backslash first."""
-    assert field_equals("metadata.name", "a\\b,c=d") == "metadata.name=a\\\\b\\,c\\=d"
-    assert field_selector(field_not_equals("status.phase", "Pending")) == {
-        "fieldSelector": "status.phase!=Pending"
-    }
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a in b", "a,", "!", "=a", "a in (", "a ~ b", "a>x", "a in ()x", "in (a)", "a b"),
+        *("a=b=c", ",", "a in (b c)", "a=(", "notin", "a in (=)", "a,,b", "a<"),
+    ],
+)
+def test_what_is_no_label_selector_is_refused(text: str) -> None:
+    """Bad grammar never leaves the process."""
+    with pytest.raises(SelectorError):
+        parse_labels(text)
 
 
-@given(value=st.text(max_size=20))
-def test_an_escaped_value_reads_back_as_itself(value: str) -> None:
-    """Removing the escapes gives the value, and no separator stands bare."""
-    escaped = field_equals("f", value).removeprefix("f=")
-    assert re.sub(r"\\(.)", r"\1", escaped, flags=re.DOTALL) == value
-    assert not re.search(r"[,=]", re.sub(r"\\.", "", escaped, flags=re.DOTALL))
+@given(st.text(alphabet="ab=!,()<> \\-./in", max_size=12))
+def test_any_text_is_a_selector_or_an_error(text: str) -> None:
+    """Nothing else is raised, and what is read can be written."""
+    try:
+        found = parse_labels(text)
+    except SelectorError:
+        return
+    assert parse_labels(found.text).text == found.text
 
 
-@pytest.mark.parametrize("path", ["", "a b", "a=b", "a,b", "a!"])
-def test_a_bad_field_path_is_refused_by_name(path: str) -> None:
-    """A path with separators would change the meaning of the selector."""
-    with pytest.raises(SelectorError, match="field path"):
-        field_equals(path, "x")
+def test_field_selectors_know_escapes() -> None:
+    r"""A backslash keeps a comma or an equals sign inside a value."""
+    assert parse_fields(r"a=b\,c,d!=e\=f") == (
+        FieldTerm("a", "b,c", equal=True),
+        FieldTerm("d", "e=f", equal=False),
+    )
+    with pytest.raises(SelectorError, match="can't understand 'b'"):
+        parse_fields("a=1,b")
 
 
 def test_namespaces_are_excluded_one_by_one() -> None:
-    """Fields know no sets: a chain of inequalities does it, together with other terms."""
-    terms = exclude_namespaces("kube-system", "istio", "kube-system")
-    (selector,) = field_selector(*terms, field_equals("status.phase", "Running")).values()
-    assert selector.split(",") == [
-        "metadata.namespace!=kube-system",
-        "metadata.namespace!=istio",
-        "status.phase=Running",
-    ]
+    """Fields know no sets: a chain of inequalities does it."""
+    text = exclude_namespaces("kube-system", "istio", "kube-system")
+    assert text == "metadata.namespace!=kube-system,metadata.namespace!=istio"
+    assert [term.equal for term in parse_fields(text)] == [False, False]
+    assert exclude_namespaces() == ""
 
 
 @pytest.mark.parametrize("name", ["", "Upper", "a.b", "a_b", "-a", "x" * 64])
@@ -133,17 +153,3 @@ def test_a_bad_namespace_is_refused_by_name(name: str) -> None:
     """A name no namespace can have is a mistake in the settings."""
     with pytest.raises(SelectorError, match="namespace"):
         exclude_namespaces(name)
-
-
-def test_list_options_merge_with_selectors() -> None:
-    """Every builder returns plain query parameters under the names of the API."""
-    assert any_semantic() | label_selector(label_exists("a")) == {
-        "resourceVersion": "0",
-        "resourceVersionMatch": "NotOlderThan",
-        "labelSelector": "a",
-    }
-    assert streaming_initial_list() == {
-        "sendInitialEvents": "true",
-        "resourceVersionMatch": "NotOlderThan",
-        "allowWatchBookmarks": "true",
-    }

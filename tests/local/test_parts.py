@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.local.cells import human_duration
-from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.fieldsets import (
     changes,
     difference,
@@ -24,7 +23,6 @@ from lean_sandbox.local.fieldsets import (
 from lean_sandbox.local.jsonpath import parse_path
 from lean_sandbox.local.patch import merge_patch
 from lean_sandbox.local.printers import PRINTERS
-from lean_sandbox.local.selectors import parse_fields, parse_labels
 
 Json = dict[str, Any]
 
@@ -57,53 +55,6 @@ def test_a_merge_patch_of_a_whole_object_makes_that_object(value: Any) -> None:
     """A patch on nothing is the object itself, without its nulls."""
     if isinstance(value, dict):
         assert merge_patch({}, value) == value
-
-
-_KEYS = st.sampled_from(["a", "b", "example.com/c"])
-
-
-_WORDS = st.sampled_from(["x", "y", "z"])
-
-
-_LABELS = st.dictionaries(_KEYS, _WORDS)
-
-
-@given(labels=_LABELS, key=_KEYS, words=st.lists(_WORDS, min_size=1, max_size=3))
-def test_in_and_notin_are_opposites(labels: dict[str, str], key: str, words: list[str]) -> None:
-    """Exactly one of `in` and `notin` selects a set of labels; one value is the same as `=`."""
-    listed = ", ".join(words)
-    inside, outside = parse_labels(f"{key} in ({listed})"), parse_labels(f"{key} notin ({listed})")
-    assert inside is not None
-    assert outside is not None
-    assert inside(labels) is not outside(labels)
-    equal = parse_labels(f"{key}={words[0]}")
-    single = parse_labels(f"{key} in ({words[0]})")
-    assert equal is not None
-    assert single is not None
-    assert equal(labels) is single(labels)
-
-
-@given(labels=_LABELS, key=_KEYS, other=_KEYS, word=_WORDS)
-def test_terms_of_a_selector_all_hold(
-    labels: dict[str, str], key: str, other: str, word: str
-) -> None:
-    """A comma means and."""
-    both = parse_labels(f"{key},{other}!={word}")
-    assert both is not None
-    assert both(labels) is (key in labels and labels.get(other) != word)
-
-
-@pytest.mark.parametrize("text", ["a in b", "a,", "!", "=a", "a in (", "a ~ b", "a>x"])
-def test_what_is_no_label_selector_is_refused(text: str) -> None:
-    """Bad grammar is a bad request."""
-    with pytest.raises(StatusError) as caught:
-        parse_labels(text)
-    assert caught.value.code == 400
-
-
-def test_field_selectors_know_escapes() -> None:
-    """A backslash keeps a comma or an equals sign inside a value."""
-    assert parse_fields(r"a=b\,c,d!=e\=f") == (("a", "b,c", True), ("d", "e=f", False))
 
 
 _STEPS = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', 'v:"y"'])

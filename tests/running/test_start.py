@@ -37,7 +37,7 @@ def test_a_start_imports_nothing_that_it_does_not_need() -> None:
     assert (
         loaded
         & {
-            *("argparse", "filters.explaining", "tempfile", "lzma", "secrets", "hashlib"),
+            *("argparse", "filters.replay", "tempfile", "lzma", "secrets", "hashlib"),
             *("lightkube", "yaml", "httpx2", "aiohttp", "pygments", "pydantic", "opentelemetry"),
             "lean_sandbox.local.crds.definitions",
         }

@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.config.forms import BOOLEAN, DOMAINS, DURATION, INTEGER, NUMBER
-from lean_sandbox.local.selectors import parse_labels
-from lean_sandbox.watch.selector import parse
+from lean_sandbox.config.forms import (
+    BOOLEAN,
+    DOMAINS,
+    DURATION,
+    INTEGER,
+    LABEL_SELECTOR,
+    NUMBER,
+)
 from tests.settings.strategies import OPTIONS, any_value
 
 
@@ -48,38 +53,10 @@ def test_domains_are_separated_as_in_the_file_of_the_reference() -> None:
     )
 
 
-KEYS = st.sampled_from(["a", "b", "example.com/a"])
-LABELS = st.dictionaries(KEYS, st.sampled_from(["", "x", "y"]))
-_VALUES = st.lists(st.sampled_from(["x", "y", "z"]), min_size=1, max_size=2)
-TERMS = st.one_of(
-    st.builds("{}{}{}".format, KEYS, st.sampled_from(["=", "==", "!=", " = "]), st.just("x")),
-    st.builds(
-        lambda key, word, values: f"{key} {word} ({', '.join(values)})",
-        KEYS,
-        st.sampled_from(["in", "notin"]),
-        _VALUES,
-    ),
-    KEYS,
-    KEYS.map("!{}".format),
-)
-
-
-@given(st.lists(TERMS, min_size=1, max_size=3).map(",".join), LABELS)
-def test_a_selector_selects_here_what_the_server_selects(text: str, labels: dict[str, str]) -> None:
-    """Both as it was written and as it is sent, over any labels."""
-    ours = parse(text)
-    theirs = parse_labels(text)
-    sent = parse_labels(ours.text)
-    assert theirs is not None
-    assert sent is not None
-    assert ours.matches(labels) == theirs(labels) == sent(labels)
-    assert parse(ours.text).text == ours.text
-
-
 @pytest.mark.parametrize(
     "bad", ["a in b", "a in ()x", "in (a)", "a b", "a=b=c", ",", "!", "=x", "-"]
 )
 def test_what_the_server_would_refuse_is_refused_before(bad: str) -> None:
     """A selector with a mistake never leaves the process."""
     with pytest.raises(ValueError, match="label"):
-        parse(bad)
+        LABEL_SELECTOR.parse(bad)

@@ -11,6 +11,7 @@ from collections.abc import Hashable
 
 import msgspec
 
+from filters import keep
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, view_of_claim
 from lean_sandbox.model.meta import ObjectMeta
@@ -23,7 +24,6 @@ from lean_sandbox.model.warmpool import (
     view_of_pool,
 )
 from lean_sandbox.model.wire import ODD
-from lean_sandbox.watch.objects import chosen
 from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
@@ -67,7 +67,7 @@ def template_from_row(row: MetaRow, old: TemplateEntry | None) -> TemplateEntry:
         version=as_version(row.resource_version),
         generation=generation,
         is_deleting=row.deletion_timestamp is not None,
-        labels=chosen(row.labels, TEMPLATE_LABELS),
+        labels=keep(row.labels, TEMPLATE_LABELS),
     )
     if old is not None and old.generation == generation and old.version:
         entry.view, entry.fault = old.view, old.fault
@@ -160,8 +160,8 @@ def claim_from_row(row: MetaRow, old: ClaimEntry | None) -> ClaimEntry:
         generation=row.generation or 0,
         is_deleting=row.deletion_timestamp is not None,
         created_at=row.creation_timestamp or "",
-        labels=chosen(row.labels, CLAIM_LABELS),
-        annotations=chosen(row.annotations, CLAIM_ANNOTATIONS),
+        labels=keep(row.labels, CLAIM_LABELS),
+        annotations=keep(row.annotations, CLAIM_ANNOTATIONS),
     )
     if old is not None:
         entry.view, entry.status, entry.fault = old.view, old.status, old.fault

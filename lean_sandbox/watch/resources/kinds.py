@@ -16,6 +16,7 @@ from filters import (
     generation,
     if_known,
     labels,
+    parse_labels,
 )
 from lean_sandbox.kube.resources import PODS, PVCS, SANDBOXES, SERVICES
 from lean_sandbox.kube.wire import PartialObject
@@ -23,7 +24,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.service import Service
-from lean_sandbox.watch import objects, selector
+from lean_sandbox.watch import objects
 from lean_sandbox.watch.kind import Kind
 from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry
 from lean_sandbox.watch.representation import FALLBACK_ORDER, Representation
@@ -79,7 +80,7 @@ def sandboxes(
         columns=("Ready", "Reason"),
         watch_order=order,
         label_selector=label_selector or None,
-        admits=selector.parse(label_selector).matches if label_selector else None,
+        admits=parse_labels(label_selector).matches if label_selector else None,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping
 
 import msgspec
 
+from filters import status_writers
 from lean_sandbox.model import names
 from lean_sandbox.model.pod import Pod, PodCondition
 from lean_sandbox.model.sharing import interned, shared_map, small_values
@@ -212,12 +213,7 @@ def _foreign_writes(row: MetaRow, old: PodEntry | None) -> int | None:
     """
     if row.writers is None:
         return old.foreign if old is not None else None
-    foreign = [
-        (writer.manager, writer.time)
-        for writer in row.writers
-        if writer.subresource == "status" and writer.manager != _KUBELET
-    ]
-    return hash(tuple(foreign)) if foreign else 0
+    return status_writers(row.writers, besides=_KUBELET)
 
 
 def _shows_another_state(row: MetaRow, hint: str, old: PodEntry) -> bool:

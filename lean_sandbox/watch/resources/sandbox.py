@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Sequence
 
 import msgspec
 
+from filters import keep, status_writers
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import FieldManager
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView, view_of
 from lean_sandbox.model.sharing import interned, shared_map, small_values
 from lean_sandbox.model.wire import ODD
-from lean_sandbox.watch.rows import chosen, shared_owner
+from lean_sandbox.watch.rows import shared_owner
 from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, WriterRow, as_version
 
@@ -89,7 +90,7 @@ def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
     pod_name = annotations.get(names.POD_NAME_ANNOTATION)
     if pod_name is not None:
         pod_name = names.clipped_name(pod_name)
-    notes = chosen(annotations, _NOTES)
+    notes = keep(annotations, _NOTES)
     if notes is not None and names.TEMPLATE_REF_ANNOTATION in notes:
         named = notes[names.TEMPLATE_REF_ANNOTATION]
         notes[names.TEMPLATE_REF_ANNOTATION] = names.clipped_name(named)
@@ -104,7 +105,7 @@ def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
         is_deleting=row.deletion_timestamp is not None,
         writers=_digest(row.writers, old),
         owner=shared_owner(row.controller, key, old.owner if old is not None else None),
-        labels=shared_map(chosen(row.labels, SANDBOX_LABELS)),
+        labels=shared_map(keep(row.labels, SANDBOX_LABELS)),
         pod_name=key.name if pod_name == key.name else pod_name,
         notes=notes,
         created_at=interned(row.creation_timestamp or ""),
@@ -116,7 +117,7 @@ def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
     return entry
 
 
-def _digest(writers: Iterable[WriterRow | FieldManager] | None, old: SandboxEntry | None) -> int:
+def _digest(writers: Sequence[WriterRow | FieldManager] | None, old: SandboxEntry | None) -> int:
     """Return a number that is odd if fields are owned by server-side apply.
 
     The rest of it tells who but this controller wrote the status, and when; 0 for nobody. Without
@@ -124,12 +125,8 @@ def _digest(writers: Iterable[WriterRow | FieldManager] | None, old: SandboxEntr
     """
     if writers is None:
         return old.writers if old is not None else 0
-    is_applied, foreign = False, []
-    for writer in writers:
-        is_applied = is_applied or writer.operation == "Apply"
-        if writer.subresource == "status" and writer.manager != names.PATCH_MANAGER:
-            foreign.append((writer.manager, writer.time))
-    return (hash(tuple(foreign)) << 1 if foreign else 0) | is_applied
+    is_applied = any(writer.operation == "Apply" for writer in writers)
+    return status_writers(writers, besides=names.PATCH_MANAGER) << 1 | is_applied
 
 
 def sandbox_from_full(item: Sandbox, row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:

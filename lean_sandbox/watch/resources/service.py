@@ -6,11 +6,12 @@ from collections.abc import Hashable
 
 import msgspec
 
+from filters import keep
 from lean_sandbox.kube.wire import PartialObject
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.service import Service, ServiceSpec, shared_ports
-from lean_sandbox.watch.rows import ADOPTION_LABELS, chosen, shared_owner
+from lean_sandbox.watch.rows import ADOPTION_LABELS, shared_owner
 from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
@@ -45,7 +46,7 @@ def service_from_row(row: MetaRow, old: ServiceEntry | None) -> ServiceEntry:
         uid=old.uid if old is not None else row.uid,
         version=as_version(row.resource_version),
         owner=shared_owner(row.controller, key, old.owner if old is not None else None),
-        labels=chosen(row.labels, ADOPTION_LABELS),
+        labels=keep(row.labels, ADOPTION_LABELS),
         spec=old.spec if old is not None else None,
     )
 
@@ -63,7 +64,7 @@ def service_from_full(item: Service, row: MetaRow, old: ServiceEntry | None) -> 
 
 def service_spec_version(row: MetaRow) -> str | None:
     """Return the version of a Service that a Sandbox has: no generation tells its drift."""
-    if _is_sandboxes(row.controller) or chosen(row.labels, ADOPTION_LABELS):
+    if _is_sandboxes(row.controller) or keep(row.labels, ADOPTION_LABELS):
         return row.resource_version
     return None
 
@@ -94,7 +95,7 @@ def pvc_from_row(row: MetaRow, old: PvcEntry | None) -> PvcEntry:
         uid=old.uid if old is not None else row.uid,
         version=as_version(row.resource_version),
         owner=shared_owner(row.controller, key, old.owner if old is not None else None),
-        labels=chosen(row.labels, ADOPTION_LABELS),
+        labels=keep(row.labels, ADOPTION_LABELS),
         others=row.owners if row.controller is None else (),
     )
 

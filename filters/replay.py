@@ -1,0 +1,271 @@
+"""Replay a recorded event log: which predicate let each event pass, or why it was dropped.
+
+A log has one JSON document a line: watch events as they come over the wire, or as recorded by
+``kubectl get KIND --watch -o json --output-watch-events``, of full objects, PartialObjectMetadata
+or Tables. Bare objects, lists and Tables without an envelope are taken for their current state.
+Bookmarks and errors are counted; a broken line is reported with its number and does not end the
+replay.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple, TextIO, TypeAlias
+
+from filters.detector import Decision, Filter
+from filters.events import Change, EventType, Observed, from_json
+from filters.predicates import Predicate
+
+Json: TypeAlias = Mapping[str, Any]
+Decide: TypeAlias = Callable[[EventType, Json, Mapping[str, str] | None], tuple[Observed, Decision]]
+"""Takes an object of an event, with its columns if it came as the row of a Table."""
+
+_NO_CHANGE = Change(0)
+_LISTED_LINES = 10
+
+
+class Outcome(StrEnum):
+    """What became of a line of the log."""
+
+    PASSED = "passed"
+    DROPPED = "dropped"
+    BOOKMARK = "bookmark"
+    ERROR = "error"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One event of the log, or one line that is none, and what was decided about it."""
+
+    line: int
+    """Number of the line, from 1; the objects of one list share it."""
+    outcome: Outcome
+    reason: str
+    event_type: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    change: Change = _NO_CHANGE
+    leaves: tuple[str, ...] = ()
+    """Names of the leaves that let the event pass."""
+
+    def text(self) -> str:
+        """Return one line for a person to read."""
+        subject = "/".join(part for part in (self.namespace, self.name) if part)
+        version = f"@{self.resource_version}" if self.resource_version else ""
+        words = (f"{self.line:>6}", f"{self.outcome:<8}", f"{self.event_type:<8}")
+        return f"{' '.join(words)} {subject}{version}  {self.reason}".rstrip()
+
+    def json(self) -> str:
+        """Return one line of JSON."""
+        document = {
+            "line": self.line,
+            "outcome": self.outcome.value,
+            "type": self.event_type,
+            "namespace": self.namespace,
+            "name": self.name,
+            "uid": self.uid,
+            "resourceVersion": self.resource_version,
+            "change": [flag.name for flag in self.change],
+            "leaves": list(self.leaves),
+            "reason": self.reason,
+        }
+        return json.dumps(document)
+
+
+@dataclass(slots=True)
+class Summary:
+    """Counts over a replay; grows with :meth:`add`."""
+
+    counts: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
+    by_cause: dict[str, int] = field(default_factory=dict)
+    """Passed events by leaf, and by ``first sight`` and the like for whole-object events."""
+    broken_lines: list[int] = field(default_factory=list)
+
+    @property
+    def events(self) -> int:
+        """The number of events that were decided on."""
+        return self.counts[Outcome.PASSED] + self.counts[Outcome.DROPPED]
+
+    def add(self, explained: Explained) -> None:
+        """Count one more line."""
+        self.counts[explained.outcome] += 1
+        if explained.outcome is Outcome.BROKEN:
+            self.broken_lines.append(explained.line)
+        if explained.outcome is Outcome.PASSED:
+            for cause in explained.leaves or (explained.reason.partition(":")[0],):
+                self.by_cause[cause] = self.by_cause.get(cause, 0) + 1
+
+    def text(self) -> str:
+        """Return a few lines for a person to read."""
+        counts = self.counts
+        dropped = counts[Outcome.DROPPED]
+        share = dropped / self.events if self.events else 0.0
+        head = (
+            f"{self.events} events: {counts[Outcome.PASSED]} passed, {dropped} dropped "
+            f"({share:.0%}); {counts[Outcome.BOOKMARK]} bookmarks, {counts[Outcome.ERROR]} errors, "
+            f"{counts[Outcome.BROKEN]} broken lines"
+        )
+        lines = [head]
+        if self.by_cause:
+            ranked = sorted(self.by_cause.items(), key=lambda item: (-item[1], item[0]))
+            lines.append(f"passed by: {', '.join(f'{cause} {count}' for cause, count in ranked)}")
+        if self.broken_lines:
+            listed = ", ".join(str(line) for line in self.broken_lines[:_LISTED_LINES])
+            more = ", ..." if len(self.broken_lines) > _LISTED_LINES else ""
+            lines.append(f"broken lines: {listed}{more}")
+        return "\n".join(lines)
+
+    def json(self) -> str:
+        """Return one line of JSON."""
+        document = {
+            "events": self.events,
+            **{outcome.value: count for outcome, count in self.counts.items()},
+            "byCause": self.by_cause,
+            "brokenLines": self.broken_lines,
+        }
+        return json.dumps({"summary": document})
+
+
+def by_predicate(predicate: Predicate) -> Decide:
+    """Return what decides by a predicate; columns that the log does not have are derived."""
+    memory = Filter(predicate)
+
+    def decide(
+        event_type: EventType, obj: Json, columns: Mapping[str, str] | None
+    ) -> tuple[Observed, Decision]:
+        observed = from_json(obj, columns=columns)
+        return observed, memory.admit(event_type, observed)
+
+    return decide
+
+
+def replay(lines: Iterable[str | bytes], decide: Decide) -> Iterator[Explained]:
+    """Yield for each event whether it passes and why, as the log is read.
+
+    What ``decide`` raises is not caught, except for the ValueError of an object it cannot read: a
+    faulty predicate must show.
+    """
+    reader = _Reader()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            found = list(reader.read(line))
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+            yield _broken(number, error)
+            continue
+        for event in found:
+            if isinstance(event, _Note):
+                yield Explained(number, event.outcome, event.reason, event.event_type)
+                continue
+            try:
+                observed, decision = decide(event.type, event.object, event.columns)
+            except ValueError as error:
+                yield _broken(number, error)
+            else:
+                yield _explained(number, event.type, observed, decision)
+
+
+def explain(
+    lines: Iterable[str | bytes], decide: Decide, *, out: TextIO, form: Literal["text", "json"]
+) -> Summary:
+    """Replay the log, write a line for each event and the summary at the end; return the summary.
+
+    The JSON form writes one document a line, the last of them under the key ``summary``.
+    """
+    summary = Summary()
+    for explained in replay(lines, decide):
+        summary.add(explained)
+        out.write(f"{explained.text() if form == 'text' else explained.json()}\n")
+    out.write(f"{summary.text() if form == 'text' else summary.json()}\n")
+    return summary
+
+
+class _Note(NamedTuple):
+    """A line that holds no object."""
+
+    outcome: Outcome
+    event_type: str
+    reason: str
+
+
+class _Event(NamedTuple):
+    """One object of a line; ``columns`` are None unless it came as the row of a Table."""
+
+    type: EventType
+    object: Json
+    columns: Mapping[str, str] | None
+
+
+class _Reader:
+    """Turns lines into events; remembers the column definitions, which come only once."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+
+    def read(self, line: str | bytes) -> list[_Event | _Note]:
+        document = json.loads(line.strip())
+        if not isinstance(document, dict):
+            raise TypeError("the line is not a JSON object")
+        if "object" not in document or "type" not in document:
+            return self._states(EventType.MODIFIED, document)
+        kind, obj = document["type"], document["object"]
+        if kind == "BOOKMARK":
+            self._learn(obj)
+            return [_Note(Outcome.BOOKMARK, kind, "bookmark")]
+        if kind == "ERROR":
+            reason = f"{obj.get('code', '?')} {obj.get('message', '')}".rstrip()
+            return [_Note(Outcome.ERROR, kind, reason)]
+        return self._states(EventType(kind), obj)
+
+    def _states(self, event_type: EventType, obj: Json) -> list[_Event | _Note]:
+        found: list[_Event]
+        if obj.get("kind") == "Table":
+            self._learn(obj)
+            rows = obj.get("rows") or ()
+            found = [_Event(event_type, row["object"], self._columns(row)) for row in rows]
+        elif isinstance(obj.get("items"), list):
+            found = [_Event(event_type, item, None) for item in obj["items"]]
+        else:
+            found = [_Event(event_type, obj, None)]
+        if not all(isinstance(event.object, dict) for event in found):
+            raise TypeError("an object is no JSON object")
+        return [*found] or [_Note(Outcome.BROKEN, event_type, "no object in the line")]
+
+    def _learn(self, obj: Json) -> None:
+        if obj.get("kind") == "Table" and obj.get("columnDefinitions"):
+            self._names = [str(definition["name"]) for definition in obj["columnDefinitions"]]
+
+    def _columns(self, row: Json) -> Mapping[str, str] | None:
+        cells = row.get("cells")
+        if not self._names or not isinstance(cells, list) or len(cells) != len(self._names):
+            return None
+        texts = ("" if cell is None else str(cell) for cell in cells)
+        return dict(zip(self._names, texts, strict=True))
+
+
+def _broken(number: int, error: Exception) -> Explained:
+    return Explained(number, Outcome.BROKEN, f"{type(error).__name__}: {error}")
+
+
+def _explained(
+    number: int, event_type: EventType, observed: Observed, decision: Decision
+) -> Explained:
+    return Explained(
+        line=number,
+        outcome=Outcome.PASSED if decision else Outcome.DROPPED,
+        reason=decision.reason,
+        event_type=event_type,
+        namespace=observed.namespace,
+        name=observed.name,
+        uid=observed.uid,
+        resource_version=observed.resource_version,
+        change=decision.change,
+        leaves=decision.leaves,
+    )

@@ -1,0 +1,70 @@
+"""What the controller makes of a recorded watch: every event through a cache of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from filters import Decision, EventType
+from filters.replay import Decide
+from lean_sandbox.model.wire import ODD
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.kind import Kind
+from lean_sandbox.watch.resources import extension_kinds, kinds
+from lean_sandbox.watch.store import Store
+from lean_sandbox.watch.wire import MetaRow, PartialItem
+
+KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
+    "Sandbox": kinds.sandboxes,
+    "Pod": kinds.pods,
+    "Service": kinds.services,
+    "PersistentVolumeClaim": kinds.pvcs,
+    "SandboxClaim": extension_kinds.claims,
+    "SandboxTemplate": extension_kinds.templates,
+    "SandboxWarmPool": extension_kinds.pools,
+    "NetworkPolicy": extension_kinds.policies,
+}
+"""The watched kinds by name."""
+
+
+def by_cache(kind: Kind[Any]) -> Decide:
+    """Return what decides on events as the controller does that watches this kind.
+
+    A full object is taken as from a watch of full objects, metadata and the rows of Tables as from
+    a watch of those. The version of an event counts: the controller drops what it knows already.
+    """
+    cache: Cache[Any] = Cache(kind, Store(kind.owner_of))
+    decode_full = msgspec.json.Decoder(kind.item_type).decode
+    decode_metadata = msgspec.json.Decoder(PartialItem).decode
+    decisions: list[tuple[MetaRow, Decision]] = []
+
+    def follow(_plural: str, _type: EventType, row: MetaRow, decision: Decision) -> None:
+        decisions.append((row, decision))
+
+    cache.follow(follow)
+
+    def decide(
+        event_type: EventType, obj: Mapping[str, Any], columns: Mapping[str, str] | None
+    ) -> tuple[MetaRow, Decision]:
+        try:
+            encoded = msgspec.json.encode(obj)
+            if columns is None and ("spec" in obj or "status" in obj):
+                cache.full(event_type, decode_full(encoded), initial=False)
+            else:
+                row = decode_metadata(encoded).metadata
+                row.columns = _wanted(kind.columns, columns)
+                cache.row(event_type, row)
+        except ODD as error:
+            raise ValueError(f"not understood: {error}") from error
+        return decisions.pop()
+
+    return decide
+
+
+def _wanted(names: tuple[str, ...], columns: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Return the columns that a kind reads, ``None`` unless the Table has all of them."""
+    if not names or columns is None or any(name not in columns for name in names):
+        return None
+    return {name: columns[name] for name in names}
