@@ -37,7 +37,7 @@ from lean_sandbox.watch.resources import kinds
 from lean_sandbox.watch.store import Key
 
 if TYPE_CHECKING:
-    from lean_sandbox.manager.leader import Elector
+    from lean_sandbox.manager.leaderelection import Elector
     from lean_sandbox.manager.trace import TraceBuffer
 
 log = structlog.get_logger("controller")
@@ -156,7 +156,7 @@ class Controller:
         if is_off:
             return None
         recorder = EventRecorder(
-            self._client, self._clock, controller, f"{controller}-{hostname()}"
+            self._client, self._clock, controller, f"{controller}-{socket.gethostname()}"
         )
         self.recorders[controller] = recorder
         return recorder
@@ -404,11 +404,6 @@ def _sandbox_options(settings: Settings) -> SandboxOptions:
         write_behind_s=settings.sandbox_write_behind_window,
         request_timeout_s=settings.request_timeout,
     )
-
-
-def hostname() -> str:
-    """Return the name of this host, which in a cluster is the Pod's."""
-    return socket.gethostname()
 
 
 def open_client(

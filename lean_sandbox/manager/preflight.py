@@ -18,7 +18,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ConfigError, ControlPlaneError, Forbidden, NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import CONFIGMAPS, DEPLOYMENTS, LEASES, Resource
-from lean_sandbox.manager.lease import LEASE_NAME
+from lean_sandbox.manager.sharding import LEASE_NAME
 from lean_sandbox.model.times import parse_rfc3339
 
 T = TypeVar("T")

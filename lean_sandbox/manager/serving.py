@@ -30,7 +30,7 @@ from lean_sandbox.metrics.registry import Exposition
 
 if TYPE_CHECKING:
     from lean_sandbox.config.sources import ConfigMap
-    from lean_sandbox.manager.leader import Elector
+    from lean_sandbox.manager.leaderelection import Elector
     from lean_sandbox.manager.tracing import OpenTelemetry
 
 Tune: TypeAlias = Callable[["ConfigMap"], Settings]
@@ -253,7 +253,8 @@ def _open_elector(settings: Settings, client: Client, observer: Observer | None)
         wanted = client.transport.connection.in_cluster
     if not wanted:
         return None
-    from lean_sandbox.manager.electing import open_elector  # noqa: PLC0415 -- not needed on a laptop
+    # Not needed on a laptop.
+    from lean_sandbox.manager.leaderelection import open_elector  # noqa: PLC0415
 
     return open_elector(settings, client, observer)
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Final
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.manager.lease import LEASE_NAME
 
+# That of the reference controller, so that the two never work at the same time (spec, 7.8).
+LEASE_NAME: Final = "a3317529.agent-sandbox.x-k8s.io"
 # A scope stands in the holder of a Lease, which is written every two seconds.
 _LONGEST_SCOPE: Final = 120
 _DIGEST_DIGITS: Final = 8

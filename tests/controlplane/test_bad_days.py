@@ -31,8 +31,8 @@ from lean_sandbox.kube.config import load
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.crds.definitions import definitions
 from lean_sandbox.manager.exits import EXIT_CONFIG, EXIT_OK
-from lean_sandbox.manager.lease import LEASE_NAME
 from lean_sandbox.manager.manager import Controller
+from lean_sandbox.manager.sharding import LEASE_NAME
 from lean_sandbox.model.times import format_micro_time
 from tests.controlplane.binaries import provide
 from tests.controlplane.plugin import REAL

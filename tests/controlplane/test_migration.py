@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 
 from lean_sandbox.clock import SystemClock
-from lean_sandbox.manager.leader import Elector
-from lean_sandbox.manager.lease import LEASE_NAME
+from lean_sandbox.manager.leaderelection import Elector
+from lean_sandbox.manager.sharding import LEASE_NAME
 from tests.controlplane.handover import (
     SETTINGS,
     everything,

@@ -24,8 +24,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.manager.leader import Elector
-from lean_sandbox.manager.lease import LeaseTimes
+from lean_sandbox.manager.leaderelection import Elector, LeaseTimes
 from lean_sandbox.manager.manager import Controller
 from lean_sandbox.manager.sharding import admits, lease_of, scope_of
 from tests.conformance.api import Room, answers

@@ -19,10 +19,9 @@ from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.manager.leader import Elector
-from lean_sandbox.manager.lease import LEASE_NAME
+from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.manager import Controller
-from lean_sandbox.manager.sharding import lease_of, scope_of
+from lean_sandbox.manager.sharding import LEASE_NAME, lease_of, scope_of
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.world import NS, World
 

@@ -18,8 +18,8 @@ from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.manager.leader import Elector
-from lean_sandbox.manager.lease import LEASE_NAME
+from lean_sandbox.manager.leaderelection import Elector
+from lean_sandbox.manager.sharding import LEASE_NAME
 from tests.support.clock import EPOCH, FakeClock
 
 __all__ = ["LEASES", "NS", "Contender", "Rig", "allow", "open_rig"]

@@ -20,8 +20,8 @@ from lean_sandbox.kube.config import load
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.exits import EXIT_CONFIG, EXIT_OK
-from lean_sandbox.manager.lease import LEASE_NAME
 from lean_sandbox.manager.preflight import DEPLOYMENT, FLAG, HOME, refusal
+from lean_sandbox.manager.sharding import LEASE_NAME
 from lean_sandbox.model.times import format_micro_time
 from tests.support.clock import FakeClock
 from tests.support.process import controller_process

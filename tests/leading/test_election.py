@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from lean_sandbox.kube.errors import NotLeaderError
 from lean_sandbox.local.eventconv import to_events
 from lean_sandbox.local.target import Target
-from lean_sandbox.manager.leader import Elector
-from lean_sandbox.manager.lease import LEASE_NAME, LeaseTimes
+from lean_sandbox.manager.leaderelection import Elector, LeaseTimes
+from lean_sandbox.manager.sharding import LEASE_NAME
 from tests.leading.foreign import moment, other
 from tests.leading.rig import NS, Rig, allow, open_rig
 from tests.support.clock import EPOCH, FakeClock

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lean_sandbox.manager.leader import Elector
+from lean_sandbox.manager.leaderelection import Elector
 from tests.leading.model import Host, LeaseServer
 from tests.support.clock import FakeClock, settle
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.manager.lease import LEASE_NAME
+from lean_sandbox.manager.sharding import LEASE_NAME
 from tests.leading.replicas import ELECTION_NS, LEASES, open_replicas
 from tests.metrics.scrape import serving
 from tests.support.claims import CLAIMS, claim, pool, template

@@ -12,7 +12,7 @@ from anyio.abc import Process
 
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.exits import EXIT_OK
-from lean_sandbox.manager.lease import LEASE_NAME
+from lean_sandbox.manager.sharding import LEASE_NAME
 from tests.support.process import controller_process
 from tests.support.world import sandbox
 

@@ -13,8 +13,9 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import CONFIG_MAP
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.manager.leader import LEASE_NAME, Elector
+from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.preflight import read_config_map
+from lean_sandbox.manager.sharding import LEASE_NAME
 from tests.leading.rig import Rig, open_rig
 from tests.manifests.files import ROOT, Grant, grants, named, objects
 from tests.manifests.flows import live_of_claims, live_of_sandboxes

@@ -8,10 +8,10 @@ Both can contend for one Lease. The rules:
   saw it so, on our own monotonic clock*. Times in the record are for people: clocks of two machines
   are never compared, and wall clocks may jump.
 * The holder renews every ``retry_s``, and twice as often while that fails, with one PUT and no
-  read. It leads until ``renew_deadline_s``
-  after it *sent* the last renewal that succeeded, which others have seen no earlier than that and
-  respect for ``duration_s``. So no two lead at once while no clock runs faster than another by more
-  than the ratio of the two (3 to 2), the tolerance that client-go names for the same settings.
+  read. It leads until ``renew_deadline_s`` after it *sent* the last renewal that succeeded, which
+  others have seen no earlier than that and respect for ``duration_s``. So no two lead at once while
+  no clock runs faster than another by more than the ratio of the two (3 to 2), the tolerance that
+  client-go names for the same settings.
 * Leadership ends by the clock, not by a task that has to get its turn: :meth:`Elector.fence` looks
   at the clock before each write, and a process that was stopped for a minute writes nothing when it
   goes on. What is lost is not contended for again: the process ends and begins anew.
@@ -26,15 +26,24 @@ PUT and not a patch, because access rules and flow schemas for Leases know get, 
 from __future__ import annotations
 
 import random
+import socket
+import time
+import uuid
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import msgspec
 import structlog
 
-from lean_sandbox.clock import Clock
+from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import METADATA_ACCEPT, Client
+from lean_sandbox.kube.config import own_namespace
 from lean_sandbox.kube.errors import (
+    ConfigError,
     Conflict,
     ControlPlaneError,
     NotFound,
@@ -42,36 +51,59 @@ from lean_sandbox.kube.errors import (
     RequestTimeout,
 )
 from lean_sandbox.kube.events import EventRecorder
-from lean_sandbox.kube.limits import Lane
+from lean_sandbox.kube.kubeconfig import SERVICE_ACCOUNT
+from lean_sandbox.kube.limits import Lane, Limits
 from lean_sandbox.kube.resources import LEASES
+from lean_sandbox.kube.telemetry import Observer
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.kube.wire import ObjectReference, PartialObject
 from lean_sandbox.manager import metrics_sources as sources
-from lean_sandbox.manager.lease import (
-    LEASE_NAME,
-    Json,
-    LeaseTimes,
-    Stamps,
-    first_spec,
-    held_spec,
-    holder_of,
-    new_lease,
-    record_of,
-    released_spec,
-    respected_s,
-    written,
-)
+from lean_sandbox.manager.sharding import LEASE_NAME, lease_of, scope_of
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.model.times import format_micro_time
 
-__all__ = ["LEASE_NAME", "Elector"]
+Json = dict[str, Any]
 
+_REPORTING_CONTROLLER: Final = "agent-sandbox-controller"
 # A standby asks up to this share sooner than its period, so that several do not ask in step.
 _JITTER: Final = 0.1
 # How long a release waits for its Event.
 _FAREWELL_S: Final = 1.0
 _NEVER: Final = float("-inf")
+_RELEASED_DURATION_S: Final = 1
+_AWAKE: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+# What client-go compares, too: a change of anything else is no sign of life.
+_RECORD: Final = (
+    "holderIdentity",
+    "leaseDurationSeconds",
+    "acquireTime",
+    "renewTime",
+    "leaseTransitions",
+)
 
 _log = structlog.get_logger("leader")
+
+
+class LeaseTimes(msgspec.Struct, frozen=True, gc=False):
+    """The settings of an election in seconds; the defaults are the reference's (spec, 7.8)."""
+
+    #: How long others respect a record that does not change; whole seconds.
+    duration_s: int = 15
+    #: How long a holder leads after its last renewal.
+    renew_deadline_s: float = 10.0
+    #: How often a holder renews, and how often a standby looks.
+    retry_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for times with which two could lead, or nobody."""
+        if not 0 < self.retry_s < self.renew_deadline_s < self.duration_s:
+            raise ValueError("it takes 0 < retry_s < renew_deadline_s < duration_s")
+
+    @property
+    def attempt_s(self) -> float:
+        """Deadline of one request: a holder has time for another one before its own ends."""
+        return self.renew_deadline_s / 2
 
 
 class Elector:
@@ -129,7 +161,7 @@ class Elector:
         self._expires_at = _NEVER
         self._holder = ""
         self._failures: dict[str, int] = {}
-        self._stamps = Stamps(clock)
+        self._stamped: datetime | None = None
         self._told = anyio.Event()
         self._released = anyio.Event()
 
@@ -193,7 +225,15 @@ class Elector:
             self._announce("Released", "stopped leading")
             self.recorder.close()
             await self._clock.wait(self._told, _FAREWELL_S)
-        spec = released_spec(lease["spec"], self._stamps.next())
+        now = self._stamp()
+        # As client-go gives a Lease up.
+        spec = {
+            **lease["spec"],
+            "holderIdentity": "",
+            "leaseDurationSeconds": _RELEASED_DURATION_S,
+            "acquireTime": now,
+            "renewTime": now,
+        }
         if await self._within(self._times.attempt_s, lambda: self._replace(lease, spec)):
             self._holder = ""
             _log.info("released", lease=self.lease)
@@ -302,18 +342,20 @@ class Elector:
             if self._leads:
                 self._lose(f"{self._holder!r} holds the Lease")
                 return
-            self._expires_at = self._seen_at + respected_s(spec, self._times.duration_s)
+            duration_s = spec.get("leaseDurationSeconds") or 0
+            respected_s = duration_s if duration_s > 0 else self._times.duration_s
+            self._expires_at = self._seen_at + respected_s
             if self._clock.monotonic() < self._expires_at:
                 return
         await self._hold(lease)
 
     def _observe(self, spec: Json) -> None:
         """Note what a record says, and since when it says so."""
-        seen = record_of(spec)
+        seen = tuple(spec.get(field) for field in _RECORD)
         if seen != self._seen:
             self._seen = seen
             self._seen_at = self._clock.monotonic()
-        holder = holder_of(spec)
+        holder: str = spec.get("holderIdentity") or ""
         if holder != self._holder:
             self._holder = holder
             if holder != self.identity:
@@ -334,27 +376,55 @@ class Elector:
             )
 
     async def _create(self) -> None:
-        lease = new_lease(self.namespace, self.lease)
-        spec = first_spec(self.identity, self._times.duration_s, self._stamps.next())
+        metadata = {"name": self.lease, "namespace": self.namespace}
+        lease = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
+        now = self._stamp()
+        spec = {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": self._times.duration_s,
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": 0,
+        }
         sent_at = self._clock.monotonic()
-        answer = await self.client.create(
-            LEASES, self.namespace, written(lease, spec), PartialObject, **self._options()
+        response = await self.client.create(
+            LEASES, self.namespace, _with_spec(lease, spec), PartialObject, **self._options()
         )
-        self._succeeded(lease, spec, answer, sent_at)
+        self._succeeded(lease, spec, response, sent_at)
 
     async def _hold(self, lease: Json) -> None:
         """Write that this process holds the Lease, from now on or still."""
         old: Json = lease.get("spec") or {}
-        spec = held_spec(old, self.identity, self._times.duration_s, self._stamps.next())
+        now = self._stamp()
+        spec = {
+            **old,
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": self._times.duration_s,
+            "renewTime": now,
+        }
+        if old.get("holderIdentity") != self.identity:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = (old.get("leaseTransitions") or 0) + 1
         sent_at = self._clock.monotonic()
-        answer = await self._replace(lease, spec)
-        self._succeeded(lease, spec, answer, sent_at)
+        response = await self._replace(lease, spec)
+        self._succeeded(lease, spec, response, sent_at)
 
     async def _replace(self, lease: Json, spec: Json) -> PartialObject:
-        body = written(lease, spec)
+        body = _with_spec(lease, spec)
         return await self.client.replace(
             LEASES, self.namespace, self.lease, body, PartialObject, **self._options()
         )
+
+    def _stamp(self) -> str:
+        """Return the time now, later than the last stamp whatever the wall clock does.
+
+        Two equal records would look to others as if their holder had not renewed.
+        """
+        now = self._clock.now()
+        if self._stamped is not None and now <= self._stamped:
+            now = self._stamped + timedelta(microseconds=1)
+        self._stamped = now
+        return format_micro_time(now)
 
     def _options(self) -> Any:
         return {
@@ -363,12 +433,12 @@ class Elector:
             "accept": METADATA_ACCEPT,
         }
 
-    def _succeeded(self, lease: Json, spec: Json, answer: PartialObject, sent_at: float) -> None:
-        self._own = written(lease, spec, answer.metadata.resourceVersion)
+    def _succeeded(self, lease: Json, spec: Json, response: PartialObject, sent_at: float) -> None:
+        self._own = _with_spec(lease, spec, response.metadata.resourceVersion)
         self._observe(spec)
         now = self._clock.monotonic()
         until = sent_at + self._times.renew_deadline_s
-        # An answer that came too late to begin with it, or after leadership has ended, gives none.
+        # A response that came too late to begin with it, or after leadership has ended, gives none.
         if now < until and (not self._leads or now < self._leads_until):
             self._leads_until = until
             self._leads = True
@@ -395,3 +465,61 @@ class Elector:
         if self.recorder is not None:
             await self.recorder.run()
         self._told.set()
+
+
+def _with_spec(lease: Json, spec: Json, version: str = "") -> Json:
+    """Return a Lease with another spec, as it is sent, or as it stands at ``version``.
+
+    What else the Lease holds stays as it came, but for managedFields, which the server then keeps
+    by itself.
+    """
+    metadata = {key: value for key, value in lease["metadata"].items() if key != "managedFields"}
+    if version:
+        metadata["resourceVersion"] = version
+    return {**lease, "metadata": metadata, "spec": spec}
+
+
+class AwakeClock(SystemClock):
+    """The clock of the machine, whose monotonic time goes on while the machine is suspended.
+
+    Other replicas do not wait for a machine that sleeps.
+    """
+
+    def monotonic(self) -> float:
+        """Return seconds since the start of the machine, with suspensions if it counts them."""
+        return time.clock_gettime(_AWAKE)
+
+
+def open_elector(
+    settings: Settings,
+    client: Client,
+    observer: Observer | None = None,
+    *,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> Elector:
+    """Build an elector for the server of ``client``.
+
+    It has one connection of its own, so that a renewal never waits behind the work that it allows.
+    Raises ConfigError; makes no request.
+    """
+    namespace = settings.leader_election_namespace or own_namespace(service_account)
+    if not namespace:
+        raise ConfigError(
+            "--leader-elect outside a cluster needs a namespace for the Lease",
+            way_out="name it with --leader-election-namespace, or give --no-leader-elect",
+        )
+    clock = AwakeClock()
+    limits = Limits(max_in_flight=2, reserved_for_client=1)
+    connection = client.transport.connection
+    transport = Transport(connection, clock=clock, limits=limits, observer=observer)
+    own = Client(transport, timeout_s=LeaseTimes().attempt_s)
+    identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+    return Elector(
+        own,
+        namespace=namespace,
+        identity=identity,
+        clock=clock,
+        recorder=EventRecorder(own, clock, _REPORTING_CONTROLLER, identity),
+        lease=lease_of(settings),
+        scope=scope_of(settings),
+    )
