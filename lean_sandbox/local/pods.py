@@ -246,7 +246,8 @@ def _readiness(
             yield Move("unready", ready), _remaining(script.unready_after_s, turned_s)
         elif lost and script.unready_for_s is not None:
             yield Move("ready", lost), _remaining(script.unready_for_s, turned_s)
-    if containers and all(c.ready for c in containers):
+    # Readiness is judged from all that the status lists, were it a container twice.
+    if containers and all(c.ready for c in (*containers, *status.containerStatuses)):
         is_ready = condition_is(status, "Ready", "True")
         if is_ready != podstatus.are_gates_open(pod, status):
             yield Move("gates"), AT_ONCE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -118,12 +118,19 @@ def pods_with(status: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[Po
     )
 
 
+CONTAINER = {"name": "c0", "image": "nginx"}
+TWICE = [
+    {"name": "c0", "state": {}},
+    {"name": "c0", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "ready": True},
+]
+
 new_pods = pods_with(st.just({}))
 odd_pods = pods_with(statuses)
 settings = st.builds(KubeletSettings, writes_per_start=st.sampled_from(list(WritesPerStart)))
 
 
 @given(odd_pods, settings)
+@example(pod(CONTAINER, status={"containerStatuses": TWICE}), KubeletSettings())
 def test_every_pod_comes_to_rest_or_repeats_a_known_trouble(
     start: PodView, options: KubeletSettings
 ) -> None:
