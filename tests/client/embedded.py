@@ -14,14 +14,11 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import load
-from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet
-from lean_sandbox.manager.manager import Controller
 from tests.client.cluster import CONTROLLER, Cluster, Room
 from tests.controlplane.scene import SWIFT
+from tests.support.clients import cluster_admin, connected, connection_to, controlling
 
 __all__ = ["open_embedded"]
 
@@ -77,36 +74,14 @@ async def _running(folder: Path) -> AsyncIterator[ControlPlane]:
     clock = SystemClock()
     async with ControlPlane() as plane:
         plane.kubeconfig(folder / "admin")
-        plane.store.create(_cluster_admin("controller", CONTROLLER))
-        plane.store.create(_cluster_admin("kubelet", "kubelet"))
-        transports = [
-            Transport(load(str(plane.kubeconfig(folder / name, user))), clock=clock)
-            for name, user in (("controller", CONTROLLER), ("kubelet", "kubelet"))
-        ]
-        clients = [Client(transport) for transport in transports]
-        controller = Controller(clients[0], Settings(extensions=True), clock=clock)
-        kubelet = Kubelet(clients[1], SWIFT, clock=clock, chance=random.Random(1))  # noqa: S311
-        try:
-            async with anyio.create_task_group() as group:
-                await group.start(kubelet.run)
-                await group.start(controller.run)
+        plane.store.create(cluster_admin(CONTROLLER, "kubelet"))
+        async with (
+            connected(connection_to(plane, CONTROLLER)) as client,
+            connected(connection_to(plane, "kubelet")) as nodes,
+            anyio.create_task_group() as group,
+        ):
+            kubelet = Kubelet(nodes, SWIFT, clock=clock, chance=random.Random(1))  # noqa: S311
+            await group.start(kubelet.run)
+            async with controlling(client, Settings(extensions=True), clock=clock):
                 yield plane
-                group.cancel_scope.cancel()
-        finally:
-            with anyio.CancelScope(shield=True):
-                for transport in transports:
-                    await transport.aclose()
-
-
-def _cluster_admin(name: str, user: str) -> Json:
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": "ClusterRole",
-            "name": "cluster-admin",
-        },
-        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}],
-    }
+            group.cancel_scope.cancel()

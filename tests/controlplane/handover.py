@@ -10,7 +10,7 @@ from typing import Any
 
 from lean_sandbox.config.options import Settings
 from tests.conformance.api import open_room
-from tests.controlplane.scene import SWIFT, Scene, Spent, controlling, open_stage
+from tests.controlplane.scene import SWIFT, Scene, Spent, open_stage, permitted
 from tests.controlplane.server import RealServer
 
 __all__ = [
@@ -82,5 +82,5 @@ def versions(found: dict[str, Json]) -> dict[str, tuple[str, str]]:
 async def taken_over(scene: Scene, folder: Path) -> Spent:
     """Let our controller start and do what it finds to do; return what that cost."""
     scene.begin()
-    async with controlling(scene.server, folder, SETTINGS):
+    async with permitted(scene.server, folder, SETTINGS):
         return await scene.spent()

@@ -9,7 +9,7 @@ import subprocess
 import urllib.error
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load
-from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.kubelet import Delay, Kubelet, KubeletSettings, WritesPerStart
-from lean_sandbox.manager.manager import Controller
 from tests.conformance.api import Api, Room
 from tests.controlplane.server import KUBELET, RealServer
+from tests.support.clients import connected, controlling
+from tests.support.observable import Observable
 
 __all__ = [
     "CONTROLLER",
@@ -34,9 +34,9 @@ __all__ = [
     "Scene",
     "Spent",
     "controllers_client",
-    "controlling",
     "open_scene",
     "open_stage",
+    "permitted",
 ]
 
 Json = dict[str, Any]
@@ -229,21 +229,15 @@ def ensure(server: RealServer, path: str, body: Json) -> None:
                 raise
 
 
-@asynccontextmanager
-async def _client(server: RealServer, folder: Path, name: str, token: str) -> AsyncIterator[Client]:
-    transport = Transport(load(str(server.kubeconfig(folder / name, token))), user_agent=name)
-    try:
-        yield Client(transport)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await transport.aclose()
+def _client(
+    server: RealServer, folder: Path, name: str, token: str
+) -> AbstractAsyncContextManager[Client]:
+    return connected(load(str(server.kubeconfig(folder / name, token))), user_agent=name)
 
 
-@asynccontextmanager
-async def controllers_client(server: RealServer, folder: Path) -> AsyncIterator[Client]:
+def controllers_client(server: RealServer, folder: Path) -> AbstractAsyncContextManager[Client]:
     """Give a client of the controller's service account with what the manifests permit it."""
-    async with _client(server, folder, "controller", _install(server)) as client:
-        yield client
+    return _client(server, folder, "controller", _install(server))
 
 
 @asynccontextmanager
@@ -267,29 +261,24 @@ async def open_stage(
 
 
 @asynccontextmanager
-async def controlling(
+async def permitted(
     server: RealServer, folder: Path, settings: Settings
-) -> AsyncIterator[Controller]:
+) -> AsyncIterator[Observable]:
     """Run the controller, synced, with the published permissions and no more."""
     async with (
         controllers_client(server, folder) as client,
-        anyio.create_task_group() as group,
+        controlling(client, settings, clock=SystemClock()) as controller,
     ):
-        controller = Controller(client, settings, clock=SystemClock())
-        await group.start(controller.run)
-        with anyio.fail_after(_PATIENCE_S):
-            await controller.synced.wait()
         yield controller
-        group.cancel_scope.cancel()
 
 
 @asynccontextmanager
 async def open_scene(
     server: RealServer, folder: Path, settings: Settings, kubelet: KubeletSettings | None = None
 ) -> AsyncIterator[Scene]:
-    """Run kubelet and controller; see :func:`open_stage` and :func:`controlling`."""
+    """Run kubelet and controller; see :func:`open_stage` and :func:`permitted`."""
     async with (
         open_stage(server, folder, kubelet) as scene,
-        controlling(server, folder, settings),
+        permitted(server, folder, settings),
     ):
         yield scene

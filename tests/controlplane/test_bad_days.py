@@ -26,9 +26,7 @@ from anyio.abc import Process
 
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load
-from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.crds.definitions import definitions
 from lean_sandbox.manager.exits import EXIT_CONFIG, EXIT_OK
 from lean_sandbox.manager.manager import Controller
@@ -37,6 +35,7 @@ from lean_sandbox.model.times import format_micro_time
 from tests.controlplane.binaries import provide
 from tests.controlplane.plugin import REAL
 from tests.controlplane.server import RealServer, _start_server, started
+from tests.support.clients import connected
 from tests.support.process import controller_process
 
 pytestmark = REAL
@@ -170,16 +169,11 @@ async def has_pod(server: RealServer, place: str, name: str) -> None:
 @asynccontextmanager
 async def controller(kubeconfig: Path, settings: Settings) -> AsyncIterator[Controller]:
     """Run a controller, whatever the server serves."""
-    transport = Transport(load(str(kubeconfig)))
-    made = Controller(Client(transport), settings, clock=SystemClock())
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(made.run)
-            yield made
-            group.cancel_scope.cancel()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await transport.aclose()
+    async with connected(load(str(kubeconfig))) as client, anyio.create_task_group() as group:
+        made = Controller(client, settings, clock=SystemClock())
+        group.start_soon(made.run)
+        yield made
+        group.cancel_scope.cancel()
 
 
 def process(kubeconfig: Path, log: Path, *flags: str) -> AbstractAsyncContextManager[Process]:

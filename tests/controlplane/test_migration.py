@@ -20,7 +20,7 @@ from tests.controlplane.handover import (
 from tests.controlplane.objects import all_ready, condition, extension, sandbox
 from tests.controlplane.plugin import REAL
 from tests.controlplane.reference import DOMAIN, NEW, OLD, VOLUME, Reference
-from tests.controlplane.scene import HOME, controllers_client, controlling
+from tests.controlplane.scene import HOME, controllers_client, permitted
 from tests.controlplane.server import RealServer
 
 pytestmark = REAL
@@ -94,7 +94,7 @@ async def test_what_the_reference_left_half_way_is_finished(
         await scene.patch("sandboxes", "falling-asleep", {"spec": {"operatingMode": "Suspended"}})
         await scene.create("sandboxes", sandbox("unbegun"))
         before = await everything(scene)
-        async with controlling(scene.server, tmp_path, SETTINGS):
+        async with permitted(scene.server, tmp_path, SETTINGS):
             claims = await scene.until("sandboxclaims", all_ready(3))
             await scene.until("sandboxes", lambda found: settled(found, 8))
             spent = await scene.spent()

@@ -11,7 +11,7 @@ import json
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,7 @@ import yaml
 
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load
-from lean_sandbox.kube.transport import Transport
 from lean_sandbox.manager.leaderelection import Elector, LeaseTimes
 from lean_sandbox.manager.manager import Controller
 from lean_sandbox.manager.sharding import admits, lease_of, scope_of
@@ -32,6 +30,7 @@ from tests.controlplane.objects import all_ready, extension, fill, sandbox
 from tests.controlplane.plugin import REAL
 from tests.controlplane.scene import HOME, SWIFT, Scene, ensure, open_stage
 from tests.controlplane.server import RealServer
+from tests.support.clients import connected
 
 pytestmark = REAL
 
@@ -103,16 +102,15 @@ async def _processes(
     """Start processes one after the other, by the names of their accounts."""
     tokens = _install(server, wanted)
     clock = SystemClock()
-    transports: list[Transport] = []
 
-    def client(name: str) -> Client:
-        path = server.kubeconfig(folder / f"{name}-{len(transports)}", tokens[name])
-        transports.append(Transport(load(str(path)), clock=clock, user_agent=name))
-        return Client(transports[-1])
-
-    def process(name: str, settings: Settings) -> Process:
+    async def process(stack: AsyncExitStack, name: str, settings: Settings) -> Process:
+        connection = load(str(server.kubeconfig(folder / name, tokens[name])))
+        client, own = [
+            await stack.enter_async_context(connected(connection, user_agent=name))
+            for _ in range(2)
+        ]
         elector = Elector(
-            client(name),
+            own,
             namespace=HOME,
             identity=name,
             clock=clock,
@@ -120,25 +118,20 @@ async def _processes(
             lease=lease_of(settings),
             scope=scope_of(settings),
         )
-        controller = Controller(client(name), settings, clock=clock, elector=elector)
+        controller = Controller(client, settings, clock=clock, elector=elector)
         return Process(name, controller, elector)
 
-    try:
-        async with anyio.create_task_group() as group:
-            made = []
-            for name, settings in wanted.items():
-                made.append(process(name, settings))
-                group.start_soon(made[-1].run)
-                with anyio.fail_after(_PATIENCE_S):
-                    await made[-1].controller.synced.wait()
-                    if name.endswith("leader"):
-                        await made[-1].elector.acquired.wait()
-            yield made
-            group.cancel_scope.cancel()
-    finally:
-        with anyio.CancelScope(shield=True):
-            for transport in transports:
-                await transport.aclose()
+    async with AsyncExitStack() as stack, anyio.create_task_group() as group:
+        made = []
+        for name, settings in wanted.items():
+            made.append(await process(stack, name, settings))
+            group.start_soon(made[-1].run)
+            with anyio.fail_after(_PATIENCE_S):
+                await made[-1].controller.synced.wait()
+                if name.endswith("leader"):
+                    await made[-1].elector.acquired.wait()
+        yield made
+        group.cancel_scope.cancel()
 
 
 @asynccontextmanager

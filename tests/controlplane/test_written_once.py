@@ -11,7 +11,7 @@ from typing import Any
 from tests.controlplane.handover import PAGE, SETTINGS, everything, room_of
 from tests.controlplane.plugin import REAL
 from tests.controlplane.reference import DOMAIN, OLD, Reference, owner
-from tests.controlplane.scene import SWIFT, Scene, Spent, controlling, open_stage
+from tests.controlplane.scene import SWIFT, Scene, Spent, open_stage, permitted
 from tests.controlplane.server import RealServer
 
 pytestmark = REAL
@@ -162,7 +162,7 @@ async def twice(
     for _ in range(2):
         for scene in scenes.values():
             scene.begin()
-        async with controlling(server, folder, SETTINGS):
+        async with permitted(server, folder, SETTINGS):
             *others, last = scenes.items()
             # What is written to claims behind everything else comes last.
             spent = {last[0]: await last[1].spent()}

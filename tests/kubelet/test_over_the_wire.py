@@ -12,15 +12,13 @@ import anyio
 import pytest
 
 from lean_sandbox.clock import SystemClock
-from lean_sandbox.kube.auth import bearer
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import NotFound
 from lean_sandbox.kube.resources import NODES, PODS
-from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Delay, Kubelet, KubeletSettings, WritesPerStart
 from lean_sandbox.local.script import PREFIX
+from tests.support.clients import connected, connection_to
 
 AGENT = "test-kubelet"
 SWIFT = KubeletSettings(
@@ -103,23 +101,15 @@ def phase_is(phase: str) -> Callable[[dict[str, Any] | None], bool]:
 
 
 @asynccontextmanager
-async def client_of(plane: ControlPlane, agent: str) -> AsyncIterator[Client]:
-    """Open a client with all rights."""
-    connection = Connection(server=plane.url, auth=bearer(plane.create_token()))
-    transport = Transport(connection, user_agent=agent)
-    try:
-        yield Client(transport)
-    finally:
-        await transport.aclose()
-
-
-@asynccontextmanager
 async def kubelet_of(
     plane: ControlPlane, settings: KubeletSettings = SWIFT
 ) -> AsyncIterator[Kubelet]:
     """Run a kubelet."""
     chance = random.Random(1)  # noqa: S311
-    async with client_of(plane, AGENT) as client, anyio.create_task_group() as group:
+    async with (
+        connected(connection_to(plane), user_agent=AGENT) as client,
+        anyio.create_task_group() as group,
+    ):
         kubelet = Kubelet(client, settings, clock=SystemClock(), chance=chance)
         await group.start(kubelet.run)
         yield kubelet
@@ -129,7 +119,7 @@ async def kubelet_of(
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     """Run an API server."""
-    async with ControlPlane(crds=[]) as plane, client_of(plane, "test") as client:
+    async with ControlPlane(crds=[]) as plane, connected(connection_to(plane)) as client:
         yield World(plane, client)
 
 

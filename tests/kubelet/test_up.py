@@ -11,13 +11,12 @@ import anyio
 import anyio.abc
 import pytest
 
-from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load
 from lean_sandbox.kube.resources import NODES, PODS
-from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.up import StartController, UpSettings, up
 from tests.kubelet.test_over_the_wire import SWIFT, is_ready
+from tests.support.clients import connected
 
 POD = {
     "apiVersion": "v1",
@@ -59,9 +58,7 @@ class Session:
 
     async def use(self) -> None:
         """Look around through the kubeconfig."""
-        transport = Transport(load(str(self.kubeconfig)))
-        client = Client(transport)
-        try:
+        async with connected(load(str(self.kubeconfig))) as client:
             nodes = await client.list_page(NODES, None, dict)
             assert len(nodes["items"]) == 2
             found = await client.list_page(PODS, "default", dict)
@@ -71,8 +68,6 @@ class Session:
                 if is_ready(await client.get(PODS, "default", "web", dict)):
                     break
                 await anyio.sleep(0.005)
-        finally:
-            await transport.aclose()
 
 
 async def test_it_serves_until_a_signal_and_saves_what_it_had(tmp_path: Path) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -14,14 +12,13 @@ import anyio.lowlevel
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import load
 from lean_sandbox.kube.events import EventRecorder
-from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.manager import Controller
 from lean_sandbox.manager.sharding import LEASE_NAME, lease_of, scope_of
+from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.world import NS, World
 
@@ -68,20 +65,18 @@ class Replica:
 class Replicas:
     """The replicas, and what they share."""
 
-    def __init__(self, plane: ControlPlane, server_clock: FakeClock, folder: Path) -> None:
-        """Hold the parts."""
+    def __init__(self, plane: ControlPlane, server_clock: FakeClock, stack: AsyncExitStack) -> None:
+        """Hold the parts; ``stack`` closes the connections."""
         self.plane = plane
         self.server_clock = server_clock
         self.clock = FakeClock()
         self.all: list[Replica] = []
-        self.transports: list[Transport] = []
-        self._folder = folder
+        self._stack = stack
 
-    def build(self, name: str, settings: Settings | None = None) -> Replica:
+    async def build(self, name: str, settings: Settings | None = None) -> Replica:
         """Build a replica; nothing is asked before it runs."""
         user = f"system:serviceaccount:{ELECTION_NS}:{name}"
-        client = Client(self._transport(user))
-        own = Client(self._transport(user))
+        client, own = await self._client(user), await self._client(user)
         given = settings or Settings(sandbox_status_window=1.0)
         elector = Elector(
             own,
@@ -100,16 +95,14 @@ class Replicas:
             uniform=lambda: 0.5,
             elector=elector,
         )
-        admin = Client(self._transport("admin"))
+        admin = await self._client("admin")
         replica = Replica(World(self.plane, controller, self.clock, admin), elector, user)
         self.all.append(replica)
         return replica
 
-    def _transport(self, user: str) -> Transport:
-        path = self.plane.kubeconfig(self._folder / str(len(self.transports)), user)
-        transport = Transport(load(str(path)), clock=self.clock)
-        self.transports.append(transport)
-        return transport
+    async def _client(self, user: str) -> Client:
+        opened = connected(connection_to(self.plane, user), clock=self.clock)
+        return await self._stack.enter_async_context(opened)
 
     def asks(self, what: str) -> bool:
         """Tell whether the server is answering such a request at present."""
@@ -158,31 +151,14 @@ async def open_replicas(*names: str, settings: Settings | None = None) -> AsyncI
         for name in (NS, ELECTION_NS):
             metadata = {"name": name}
             plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        plane.store.create(_everything())
-        with TemporaryDirectory() as folder:
-            replicas = Replicas(plane, server_clock, Path(folder))
-            try:
-                async with anyio.create_task_group() as group:
-                    for name in names:
-                        one = replicas.build(name, settings)
-                        group.start_soon(one.run)
-                        await one.world.until(one.controller.synced.is_set)
-                        await replicas.settle()
-                    yield replicas
-                    group.cancel_scope.cancel()
-            finally:
-                with anyio.CancelScope(shield=True):
-                    for transport in replicas.transports:
-                        await transport.aclose()
-
-
-def _everything() -> Json:
-    api_group = "rbac.authorization.k8s.io"
-    accounts = f"system:serviceaccounts:{ELECTION_NS}"
-    return {
-        "apiVersion": f"{api_group}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "controllers"},
-        "roleRef": {"apiGroup": api_group, "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "Group", "apiGroup": api_group, "name": accounts}],
-    }
+        plane.store.create(cluster_admin(group=f"system:serviceaccounts:{ELECTION_NS}"))
+        async with AsyncExitStack() as stack:
+            replicas = Replicas(plane, server_clock, stack)
+            async with anyio.create_task_group() as group:
+                for name in names:
+                    one = await replicas.build(name, settings)
+                    group.start_soon(one.run)
+                    await one.world.until(one.controller.synced.is_set)
+                    await replicas.settle()
+                yield replicas
+                group.cancel_scope.cancel()

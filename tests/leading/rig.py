@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
@@ -13,13 +11,13 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import load
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.sharding import LEASE_NAME
+from tests.support.clients import cluster_admin, connection_to
 from tests.support.clock import EPOCH, FakeClock
 
 __all__ = ["LEASES", "NS", "Contender", "Rig", "allow", "open_rig"]
@@ -79,12 +77,10 @@ class Rig:
         self._group = group
         self._stack = stack
         self._transports: list[Transport] = []
-        self._folder = Path(stack.enter_context(TemporaryDirectory()))
 
     def client(self, user: str, clock: FakeClock | None = None) -> Client:
         """Return a client of a user."""
-        path = self.plane.kubeconfig(self._folder / user.replace(":", "_"), user)
-        transport = Transport(load(str(path)), clock=clock or self.clock)
+        transport = Transport(connection_to(self.plane, user), clock=clock or self.clock)
         self._transports.append(transport)
         self._stack.push_async_callback(transport.aclose)
         return Client(transport)
@@ -209,15 +205,4 @@ async def open_rig(*, allowed: bool = True) -> AsyncIterator[Rig]:
 
 def allow(plane: ControlPlane) -> None:
     """Let the electors do everything."""
-    api_group = "rbac.authorization.k8s.io"
-    electors = {"kind": "Group", "apiGroup": api_group, "name": f"system:serviceaccounts:{NS}"}
-    role = {"kind": "ClusterRole", "apiGroup": api_group, "name": "cluster-admin"}
-    plane.store.create(
-        {
-            "apiVersion": f"{api_group}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "electors"},
-            "roleRef": role,
-            "subjects": [electors],
-        }
-    )
+    plane.store.create(cluster_admin(group=f"system:serviceaccounts:{NS}"))

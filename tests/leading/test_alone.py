@@ -16,13 +16,12 @@ from structlog.testing import capture_logs
 
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import load
-from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.exits import EXIT_CONFIG, EXIT_OK
 from lean_sandbox.manager.preflight import DEPLOYMENT, FLAG, HOME, refusal
 from lean_sandbox.manager.sharding import LEASE_NAME
 from lean_sandbox.model.times import format_micro_time
+from tests.support.clients import connected, connection_to
 from tests.support.clock import FakeClock
 from tests.support.process import controller_process
 from tests.support.world import NS, sandbox
@@ -51,18 +50,15 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(folder: Path, user: str = "admin") -> AsyncIterator[Cluster]:
+async def cluster(user: str = "admin") -> AsyncIterator[Cluster]:
     """Run a control plane with the namespace of the controller."""
     clock = FakeClock()
     async with ControlPlane(clock=clock) as plane:
         for name in (HOME, NS):
             metadata = {"name": name}
             plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        transport = Transport(load(str(plane.kubeconfig(folder / "config", user))), clock=clock)
-        try:
-            yield Cluster(plane, Client(transport), clock)
-        finally:
-            await transport.aclose()
+        async with connected(connection_to(plane, user), clock=clock) as client:
+            yield Cluster(plane, client, clock)
 
 
 def lease(holder: str, renewed: str | None, namespace: str = HOME) -> Json:
@@ -92,9 +88,9 @@ def deployment(plane: ControlPlane, available: int) -> None:
     plane.store.patch("deployments.apps", HOME, DEPLOYMENT, status, subresource="status")
 
 
-async def test_where_nobody_works_a_look_is_two_gets(tmp_path: Path) -> None:
+async def test_where_nobody_works_a_look_is_two_gets() -> None:
     """Neither a Lease nor a Deployment: nothing is in the way."""
-    async with cluster(tmp_path) as here:
+    async with cluster() as here:
         assert await here.look() == ""
         assert here.asked() == {"get leases": 1, "get deployments": 1}
 
@@ -103,12 +99,11 @@ async def test_where_nobody_works_a_look_is_two_gets(tmp_path: Path) -> None:
     ("ago_s", "is_live"), [(0.0, True), (59.0, True), (61.0, False), (-3600.0, True)]
 )
 async def test_a_lease_renewed_lately_refuses_and_names_its_holder(
-    tmp_path: Path,
     ago_s: float,
     is_live: bool,  # noqa: FBT001
 ) -> None:
     """One GET is enough; a clock that is ahead does not hide a holder."""
-    async with cluster(tmp_path) as here:
+    async with cluster() as here:
         renewed = format_micro_time(here.clock.now() - timedelta(seconds=ago_s))
         here.plane.store.create(lease("pod-7_abc", renewed))
         told = await here.look()
@@ -121,10 +116,10 @@ async def test_a_lease_renewed_lately_refuses_and_names_its_holder(
 
 @pytest.mark.parametrize(("holder", "renewed"), [("", "now"), ("x", None), ("x", "soon")])
 async def test_a_lease_without_a_holder_or_a_time_is_nobodys(
-    tmp_path: Path, holder: str, renewed: str | None
+    holder: str, renewed: str | None
 ) -> None:
     """One that was released, or never held, or that no one can read."""
-    async with cluster(tmp_path) as here:
+    async with cluster() as here:
         at = format_micro_time(here.clock.now()) if renewed == "now" else None
         made = here.plane.store.create(lease(holder, at))
         assert made["spec"]["holderIdentity"] == holder
@@ -136,11 +131,9 @@ async def test_a_lease_without_a_holder_or_a_time_is_nobodys(
 
 
 @pytest.mark.parametrize("available", [0, 1, 2])
-async def test_a_deployment_with_replicas_refuses_and_is_named(
-    tmp_path: Path, available: int
-) -> None:
+async def test_a_deployment_with_replicas_refuses_and_is_named(available: int) -> None:
     """A controller without an election has no Lease; one scaled to nothing is in nobody's way."""
-    async with cluster(tmp_path) as here:
+    async with cluster() as here:
         deployment(here.plane, available)
         told = await here.look()
         assert bool(told) is (available > 0)
@@ -149,18 +142,18 @@ async def test_a_deployment_with_replicas_refuses_and_is_named(
             assert FLAG in told
 
 
-async def test_another_namespace_is_looked_at_where_it_is_named(tmp_path: Path) -> None:
+async def test_another_namespace_is_looked_at_where_it_is_named() -> None:
     """``--leader-election-namespace`` says where its controllers are."""
-    async with cluster(tmp_path) as here:
+    async with cluster() as here:
         renewed = format_micro_time(here.clock.now())
         here.plane.store.create(lease("x", renewed, NS))
         assert await here.look() == ""
         assert f"holds its Lease {NS}/" in await here.look(NS)
 
 
-async def test_who_may_not_look_begins_and_is_told(tmp_path: Path) -> None:
+async def test_who_may_not_look_begins_and_is_told() -> None:
     """Rights in one namespace are enough for a run; what could not be seen is said."""
-    async with cluster(tmp_path, "system:serviceaccount:ns:narrow") as here:
+    async with cluster("system:serviceaccount:ns:narrow") as here:
         with capture_logs() as logs:
             assert await here.look() == ""
         assert here.asked() == {"get leases": 1, "get deployments": 1}
@@ -168,11 +161,9 @@ async def test_who_may_not_look_begins_and_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [401, 429, 500, 503])
-async def test_a_server_in_trouble_is_asked_again_until_it_answers(
-    tmp_path: Path, code: int
-) -> None:
+async def test_a_server_in_trouble_is_asked_again_until_it_answers(code: int) -> None:
     """Nothing begins before the answer, with pauses that grow."""
-    async with cluster(tmp_path) as here:
+    async with cluster() as here:
         deployment(here.plane, 1)
         here.plane.fail_next("get", "leases", code, times=3)
         found: list[str] = []

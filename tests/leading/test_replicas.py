@@ -220,7 +220,7 @@ async def test_a_replica_contends_only_once_its_caches_are_in_sync() -> None:
     """One that could not work yet does not keep others from it."""
     async with open_replicas("one") as replicas:
         one = replicas.all[0]
-        late = replicas.build("late")
+        late = await replicas.build("late")
         replicas.plane.fail_next("list", "pods", 403, times=1000)
         async with anyio.create_task_group() as group:
             group.start_soon(late.run)

@@ -13,6 +13,7 @@ from anyio.abc import Process
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.exits import EXIT_OK
 from lean_sandbox.manager.sharding import LEASE_NAME
+from tests.support.clients import cluster_admin
 from tests.support.process import controller_process
 from tests.support.world import sandbox
 
@@ -30,28 +31,12 @@ def running(kubeconfig: Path, log: Path) -> AbstractAsyncContextManager[Process]
     return controller_process(kubeconfig, *election, log=log)
 
 
-def allowed(plane: ControlPlane) -> None:
-    """Let both accounts do everything."""
-    group = "rbac.authorization.k8s.io"
-    plane.store.create(
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "replicas"},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [
-                {"kind": "ServiceAccount", "namespace": NS, "name": name} for name in ("old", "new")
-            ],
-        }
-    )
-
-
 async def test_the_new_process_takes_over_in_the_middle_of_the_work_and_nothing_is_done_twice(
     tmp_path: Path,
 ) -> None:
     """Sandboxes come all the while: all writes of the old one precede all those of the new one."""
     async with ControlPlane() as plane:
-        allowed(plane)
+        plane.store.create(cluster_admin(OLD, NEW))
         made = 0
 
         def create() -> None:

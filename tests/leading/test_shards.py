@@ -140,7 +140,7 @@ async def open_shards(settings: tuple[Settings, Settings]) -> AsyncIterator[Shar
         shards = Shards(replicas)
         for number, given in enumerate(settings):
             for role in ("leader", "standby"):
-                one = replicas.build(f"{role}-{number}", given)
+                one = await replicas.build(f"{role}-{number}", given)
                 group.start_soon(one.run)
                 await one.world.until(one.controller.synced.is_set)
                 await replicas.settle()
@@ -262,7 +262,7 @@ async def test_two_shards_on_one_lease_are_both_named() -> None:
                 ("same", Settings(namespaces=("team-a", "team-b"))),
                 ("all", Settings()),
             ):
-                one = replicas.build(name, given)
+                one = await replicas.build(name, given)
                 group.start_soon(one.run)
                 await one.world.until(one.controller.synced.is_set)
                 await replicas.settle()
@@ -283,7 +283,7 @@ async def test_a_shard_beside_one_that_serves_everything_waits_in_silence() -> N
     """Nothing stays unserved: so it is on the way from one controller to shards."""
     async with open_replicas("all") as replicas, anyio.create_task_group() as group:
         with structlog.testing.capture_logs() as logs:
-            one = replicas.build("one", Settings(namespaces=("team-a",)))
+            one = await replicas.build("one", Settings(namespaces=("team-a",)))
             group.start_soon(one.run)
             await one.world.until(one.controller.synced.is_set)
             await replicas.advance(5.0)

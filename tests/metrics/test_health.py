@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
 import anyio
 import httpx
 import pytest
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import load
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.manager import Controller
 from lean_sandbox.manager.serving import Listeners
 from tests.metrics.scrape import ON_FREE_PORTS, Scraper, serving
+from tests.support.clients import connection_to
 from tests.support.clock import FakeClock
 from tests.support.world import open_world
 
@@ -57,10 +54,8 @@ async def test_readiness_waits_for_every_list_and_says_which_is_missing() -> Non
     """Before the caches are in sync it is alive but not ready, and names the watch that fails."""
     async with ControlPlane(LocalSettings(), clock=FakeClock()) as plane:
         plane.fail_next("list", "pods", 403, times=3)
-        with TemporaryDirectory() as folder:
-            path = plane.kubeconfig(Path(folder) / "admin")
-            transport = Transport(load(str(path)), clock=FakeClock())
         clock = FakeClock()
+        transport = Transport(connection_to(plane), clock=clock)
         controller = Controller(Client(transport), Settings(), clock=clock)
         listeners = Listeners(Settings(**ON_FREE_PORTS), controller, clock)
         async with anyio.create_task_group() as group, httpx.AsyncClient() as client:

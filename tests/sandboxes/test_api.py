@@ -9,11 +9,10 @@ import msgspec
 import pytest
 
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import load
 from lean_sandbox.kube.errors import Invalid
 from lean_sandbox.kube.resources import SANDBOXES
-from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
+from tests.support.clients import connected, connection_to
 from tests.support.clock import FakeClock
 from tests.support.world import NS, sandbox
 
@@ -51,16 +50,13 @@ class User:
 
 
 @pytest.fixture
-async def user(tmp_path: Any) -> AsyncIterator[User]:
+async def user() -> AsyncIterator[User]:
     """Start a control plane without a controller, and its user."""
     clock = FakeClock()
     async with ControlPlane(clock=clock) as plane:
         plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
-        transport = Transport(load(str(plane.kubeconfig(tmp_path / "admin"))), clock=clock)
-        try:
-            yield User(Client(transport), plane)
-        finally:
-            await transport.aclose()
+        async with connected(connection_to(plane), clock=clock) as client:
+            yield User(client, plane)
 
 
 @pytest.mark.case(1)

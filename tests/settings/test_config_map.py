@@ -27,14 +27,14 @@ from lean_sandbox.config.sources import (
     variable_of,
 )
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import load, own_namespace
+from lean_sandbox.kube.config import own_namespace
 from lean_sandbox.kube.errors import ConfigError
-from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.exits import EXIT_CONFIG, EXIT_OK
 from lean_sandbox.manager.preflight import read_config_map
 from tests.settings.strategies import OPTIONS, assignments
 from tests.settings.test_sources import file_of, written
+from tests.support.clients import connected, connection_to
 from tests.support.clock import FakeClock
 from tests.support.process import controller_process
 from tests.support.world import NS
@@ -170,22 +170,19 @@ def config_map(values: dict[str, str], namespace: str = NS) -> Json:
 
 @asynccontextmanager
 async def cluster(
-    folder: Path, user: str = "admin"
+    user: str = "admin",
 ) -> AsyncIterator[tuple[ControlPlane, Client, FakeClock]]:
     """Run a control plane with a namespace, and a client of it."""
     clock = FakeClock()
     async with ControlPlane(clock=clock) as plane:
         plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
-        transport = Transport(load(str(plane.kubeconfig(folder / "config", user))), clock=clock)
-        try:
-            yield plane, Client(transport), clock
-        finally:
-            await transport.aclose()
+        async with connected(connection_to(plane, user), clock=clock) as client:
+            yield plane, client, clock
 
 
-async def test_it_is_read_by_one_get(tmp_path: Path) -> None:
+async def test_it_is_read_by_one_get() -> None:
     """Where there is none, that is all there is to know."""
-    async with cluster(tmp_path) as (plane, client, clock):
+    async with cluster() as (plane, client, clock):
         assert await read_config_map(client, clock, NS) is None
         assert dict(plane.audit.counts()) == {"get configmaps": 1}
         plane.store.create(config_map({"page-size": "9"}))
@@ -195,18 +192,18 @@ async def test_it_is_read_by_one_get(tmp_path: Path) -> None:
         assert dict(plane.audit.counts()) == {"get configmaps": 2}
 
 
-async def test_who_may_not_read_it_begins_and_is_told(tmp_path: Path) -> None:
+async def test_who_may_not_read_it_begins_and_is_told() -> None:
     """Roles of before, in which it is not named, go on working."""
-    async with cluster(tmp_path, "system:serviceaccount:ns:narrow") as (plane, client, clock):
+    async with cluster("system:serviceaccount:ns:narrow") as (plane, client, clock):
         plane.store.create(config_map({"page-size": "9"}))
         with capture_logs() as logs:
             assert await read_config_map(client, clock, NS) is None
     assert [line["event"] for line in logs] == ["config_map_unknown"]
 
 
-async def test_a_server_in_trouble_is_asked_again_until_it_answers(tmp_path: Path) -> None:
+async def test_a_server_in_trouble_is_asked_again_until_it_answers() -> None:
     """Nothing begins with settings that its operator has replaced."""
-    async with cluster(tmp_path) as (plane, client, clock):
+    async with cluster() as (plane, client, clock):
         plane.store.create(config_map({"page-size": "9"}))
         plane.fail_next("get", "configmaps", 503, times=2)
         found: list[ConfigMap | None] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +22,6 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.kube.telemetry import RequestRecord
-from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.eventconv import to_events
@@ -34,6 +33,7 @@ from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import ReconcileResult
 from lean_sandbox.watch.reflector import WatchOptions
 from lean_sandbox.watch.store import Key
+from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import FakeClock
 from tests.support.rest import Rest
 
@@ -376,24 +376,6 @@ async def open_world(
     Without ``is_served``, some kinds cannot be watched yet: nothing is waited for, and
     :meth:`World.pass_time` moves the clock.
     """
-    if plane is None:
-        async with (
-            ControlPlane(local or LocalSettings(), clock=FakeClock()) as fresh,
-            open_world(
-                settings,
-                watch_options=watch_options,
-                tracing=tracing,
-                before=before,
-                prepare=prepare,
-                plane=fresh,
-                clock=clock,
-                observer=observer,
-                kubeconfig=kubeconfig,
-                is_served=is_served,
-            ) as world,
-        ):
-            yield world
-        return
     clock = clock or FakeClock()
     worlds: list[World] = []
 
@@ -401,34 +383,40 @@ async def open_world(
         if observer is not None and worlds:
             observer(worlds[0], record)
 
-    if plane.store.find("namespaces", "", NS) is None:
-        plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
-        plane.store.create(_admin())
-    for obj in before:
-        plane.store.create(obj)
-    if prepare is not None:
-        prepare(plane)
-    written = kubeconfig or (lambda made, into: made.kubeconfig(into / "controller", CONTROLLER))
-    with TemporaryDirectory() as folder:
-        path = written(plane, Path(folder))
-        transport = Transport(load(str(path)), clock=clock, observer=observe)
-        path = plane.kubeconfig(Path(folder) / "admin")
-        admin = Transport(load(str(path)), clock=clock)
-    client = Client(transport)
-    reports: list[ReconcileResult[Key]] = []
-    controller = Controller(
-        client,
-        settings or Settings(sandbox_status_window=1.0, sandbox_status_step_window=0.0),
-        clock=clock,
-        uniform=lambda: 0.5,
-        tracing=tracing,
-        watch_options=watch_options,
-        on_pass=reports.append,
-    )
-    world = World(plane, controller, clock, Client(admin))
-    world.reports = reports
-    worlds.append(world)
-    try:
+    async with AsyncExitStack() as stack:
+        if plane is None:
+            fresh = ControlPlane(local or LocalSettings(), clock=FakeClock())
+            plane = await stack.enter_async_context(fresh)
+        if plane.store.find("namespaces", "", NS) is None:
+            plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
+            plane.store.create(cluster_admin(CONTROLLER))
+        for obj in before:
+            plane.store.create(obj)
+        if prepare is not None:
+            prepare(plane)
+        with TemporaryDirectory() if kubeconfig else nullcontext("") as folder:
+            connection = (
+                load(str(kubeconfig(plane, Path(folder))))
+                if kubeconfig
+                else connection_to(plane, CONTROLLER)
+            )
+        client = await stack.enter_async_context(
+            connected(connection, clock=clock, observer=observe)
+        )
+        admin = await stack.enter_async_context(connected(connection_to(plane), clock=clock))
+        reports: list[ReconcileResult[Key]] = []
+        controller = Controller(
+            client,
+            settings or Settings(sandbox_status_window=1.0, sandbox_status_step_window=0.0),
+            clock=clock,
+            uniform=lambda: 0.5,
+            tracing=tracing,
+            watch_options=watch_options,
+            on_pass=reports.append,
+        )
+        world = World(plane, controller, clock, admin)
+        world.reports = reports
+        worlds.append(world)
         async with anyio.create_task_group() as group:
             world.scope = group.cancel_scope
             if is_served:
@@ -441,21 +429,3 @@ async def open_world(
         if not world.net_may_catch:
             caught = controller.activity().caught
             assert not any(caught.values()), f"wake-ups were lost, the net caught {caught}"
-    finally:
-        with anyio.CancelScope(shield=True):
-            await transport.aclose()
-            await admin.aclose()
-
-
-def _admin() -> Json:
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "controller"},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": "ClusterRole",
-            "name": "cluster-admin",
-        },
-        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": CONTROLLER}],
-    }
