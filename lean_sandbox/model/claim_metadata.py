@@ -21,9 +21,8 @@ from lean_sandbox.model.names import (
     ROUTER_VALUE,
     SAFE_TO_EVICT_ANNOTATION,
     TEMPLATE_REF_HASH_LABEL,
-    is_reserved_annotation,
-    is_reserved_label,
 )
+from lean_sandbox.model.pod import merge_patch_of
 from lean_sandbox.model.sandbox import PodTemplateMetadata
 from lean_sandbox.model.template import TemplateView
 
@@ -89,14 +88,6 @@ def desired_pod_metadata(
     return PodTemplateMetadata(labels, annotations or None)
 
 
-def is_visibly_same(left: PodTemplateMetadata | None, right: PodTemplateMetadata | None) -> bool:
-    """Return whether two ``podTemplate.metadata`` give a Pod the same keys; reserved ones never do.
-
-    Good enough for what a SandboxView remembers, which has no reserved keys.
-    """
-    return _visible(left) == _visible(right)
-
-
 def bound_sync_patch(
     desired: PodTemplateMetadata,
     current: PodTemplateMetadata,
@@ -125,21 +116,6 @@ def bound_sync_patch(
     return patch or None
 
 
-def merge_patch_of(
-    current: PodTemplateMetadata, desired: PodTemplateMetadata
-) -> dict[str, dict[str, str | None]]:
-    """Return the merge patch that turns ``current`` into ``desired``; empty when they are equal."""
-    patch: dict[str, dict[str, str | None]] = {}
-    for field in ("labels", "annotations"):
-        old = getattr(current, field) or {}
-        new = getattr(desired, field) or {}
-        changes: dict[str, str | None] = {k: v for k, v in new.items() if old.get(k) != v}
-        changes.update((key, None) for key in old if key not in new)
-        if changes:
-            patch[field] = changes
-    return patch
-
-
 def _merge(base: dict[str, str], wanted: Mapping[str, str] | None, what: str) -> None:
     for key, value in (wanted or {}).items():
         if base.setdefault(key, value) != value:
@@ -148,14 +124,6 @@ def _merge(base: dict[str, str], wanted: Mapping[str, str] | None, what: str) ->
                 f'metadata override conflict: {what} "{key}" is defined in template with '
                 f'another value, but claim requests "{value}"',
             )
-
-
-def _visible(metadata: PodTemplateMetadata | None) -> tuple[dict[str, str], dict[str, str]]:
-    metadata = metadata or PodTemplateMetadata()
-    return (
-        {k: v for k, v in (metadata.labels or {}).items() if not is_reserved_label(k)},
-        {k: v for k, v in (metadata.annotations or {}).items() if not is_reserved_annotation(k)},
-    )
 
 
 def _invalid(what: str, key: str, detail: str) -> ClaimError:

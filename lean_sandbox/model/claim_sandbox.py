@@ -19,11 +19,7 @@ import msgspec
 
 from lean_sandbox.model.claim import ClaimFacts, SandboxClaimSpec
 from lean_sandbox.model.claim_inject import inject_env, merge_claim_templates
-from lean_sandbox.model.claim_metadata import (
-    desired_pod_metadata,
-    is_visibly_same,
-    merge_patch_of,
-)
+from lean_sandbox.model.claim_metadata import desired_pod_metadata
 from lean_sandbox.model.meta import NO_RECORD, OwnerReference, owner_references_body
 from lean_sandbox.model.names import (
     CLAIM_UID_LABEL,
@@ -42,7 +38,8 @@ from lean_sandbox.model.names import (
     TRACE_CONTEXT_ANNOTATION,
     WARM_POOL_LABEL,
 )
-from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
+from lean_sandbox.model.pod import merge_patch_of
+from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate, visible
 from lean_sandbox.model.template import TemplateView, blueprint_spec
 
 Json = dict[str, Any]
@@ -158,7 +155,7 @@ def needs_template_touch(current: PodTemplateMetadata | None, desired: PodTempla
     the spec bumps the generation, and that costs one more status write. Metadata that was never
     seen (None) counts as different.
     """
-    return current is None or not is_visibly_same(current, desired)
+    return current is None or visible(current) != visible(desired)
 
 
 def adoption_patch(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -26,16 +25,14 @@ from lean_sandbox.model.names import (
     TEMPLATE_REF_HASH_LABEL,
     TRUE,
     WARM_POOL_LABEL,
-    is_reserved_annotation,
-    is_reserved_label,
     name_hash,
     normalise_created_by,
 )
 from lean_sandbox.model.pvc import claim_volume
-from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
+from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, visible
 from lean_sandbox.model.wire import Lenient, OrNull, Value
 
-_LISTS = frozenset({PROPAGATED_LABELS_ANNOTATION, PROPAGATED_ANNOTATIONS_ANNOTATION})
+_LISTS = (PROPAGATED_LABELS_ANNOTATION, PROPAGATED_ANNOTATIONS_ANNOTATION)
 
 
 class PodCondition(Lenient, frozen=True):
@@ -108,19 +105,17 @@ def build_pod(sandbox: Sandbox) -> dict[str, Any]:
     volumes for volumeClaimTemplates have to be merged into it.
     """
     meta = sandbox.metadata
-    template = sandbox.spec.podTemplate.metadata
-    labels = _unreserved(template.labels, is_reserved_label)
-    annotations = _unreserved(template.annotations, is_reserved_annotation)
-    label_list = _key_list(labels)
-    annotation_list = _key_list(annotations)
-    if label_list:
-        annotations[PROPAGATED_LABELS_ANNOTATION] = label_list
-    if annotation_list:
-        annotations[PROPAGATED_ANNOTATIONS_ANNOTATION] = annotation_list
+    template = visible(sandbox.spec.podTemplate.metadata)
+    lists = {key: listed for key, listed in _key_lists(template).items() if listed}
+    annotations = {**(template.annotations or {}), **lists}
     metadata: dict[str, Any] = {
         "name": meta.name,
         "namespace": meta.namespace,
-        "labels": {**labels, NAME_HASH_LABEL: name_hash(meta.name), **_system_labels(meta)},
+        "labels": {
+            **(template.labels or {}),
+            NAME_HASH_LABEL: name_hash(meta.name),
+            **_system_labels(meta),
+        },
         "ownerReferences": owner_references_body((sandbox_reference(meta),)),
     }
     if annotations:
@@ -145,104 +140,76 @@ def extension_labels(sandbox_meta: ObjectMeta) -> dict[str, str]:
 
 
 def metadata_patch(
-    sandbox_meta: ObjectMeta, template_metadata: PodTemplateMetadata | None, pod_meta: ObjectMeta
+    sandbox_meta: ObjectMeta, template_metadata: PodTemplateMetadata, pod_meta: ObjectMeta
 ) -> dict[str, dict[str, str | None]] | None:
     """Return what a merge patch must put under ``metadata`` of an existing Pod, None for nothing.
 
     The answer has ``labels`` and ``annotations``, each only when something changes. Keys that
     neither the template nor the Pod's own propagated-* lists name are never touched.
     """
-    template = template_metadata or PodTemplateMetadata()
-    labels = pod_meta.labels or {}
-    annotations = pod_meta.annotations or {}
-    wanted_labels = _desired_labels(sandbox_meta, template.labels or {}, labels, annotations)
-    wanted_annotations = _desired_annotations(template, annotations)
-    patch = {}
-    if changes := _changes(labels, wanted_labels):
-        patch["labels"] = changes
-    if changes := _changes(annotations, wanted_annotations):
-        patch["annotations"] = changes
-    return patch or None
-
-
-def _desired_labels(
-    sandbox_meta: ObjectMeta,
-    template: Mapping[str, str],
-    labels: Mapping[str, str],
-    annotations: Mapping[str, str],
-) -> dict[str, str]:
-    desired = dict(labels)
-    desired[NAME_HASH_LABEL] = name_hash(sandbox_meta.name)
-    _overlay(desired, template, is_reserved_label)
-    _prune(
-        desired,
-        recorded=annotations.get(PROPAGATED_LABELS_ANNOTATION, ""),
-        template=template,
-        is_reserved=is_reserved_label,
-        kept=frozenset({NAME_HASH_LABEL}),
+    template = visible(template_metadata)
+    old = PodTemplateMetadata(pod_meta.labels or {}, pod_meta.annotations or {})
+    recorded = old.annotations or {}
+    labels = _propagated(
+        old.labels, template.labels, recorded.get(PROPAGATED_LABELS_ANNOTATION, "")
     )
     # These are the controller's alone: whoever put them there, they go when they are not expected.
     for key in (WARM_POOL_LABEL, TEMPLATE_REF_HASH_LABEL, CREATED_BY_LABEL):
-        desired.pop(key, None)
-    desired.update(_system_labels(sandbox_meta))
-    return desired
-
-
-def _desired_annotations(
-    template: PodTemplateMetadata, annotations: Mapping[str, str]
-) -> dict[str, str]:
-    wanted = template.annotations or {}
-    desired = dict(annotations)
-    _overlay(desired, wanted, is_reserved_annotation)
-    _prune(
-        desired,
-        recorded=annotations.get(PROPAGATED_ANNOTATIONS_ANNOTATION, ""),
-        template=wanted,
-        is_reserved=is_reserved_annotation,
+        labels.pop(key, None)
+    labels[NAME_HASH_LABEL] = name_hash(sandbox_meta.name)
+    labels.update(_system_labels(sandbox_meta))
+    annotations = _propagated(
+        old.annotations,
+        template.annotations,
+        recorded.get(PROPAGATED_ANNOTATIONS_ANNOTATION, ""),
         kept=_LISTS,
     )
-    for key, values, is_reserved in (
-        (PROPAGATED_LABELS_ANNOTATION, template.labels, is_reserved_label),
-        (PROPAGATED_ANNOTATIONS_ANNOTATION, wanted, is_reserved_annotation),
-    ):
-        listed = _key_list(_unreserved(values, is_reserved))
+    for key, listed in _key_lists(template).items():
         # A list that became empty is written as the empty string; one that never was is not made.
-        if listed != desired.get(key, ""):
-            desired[key] = listed
+        if listed != annotations.get(key, ""):
+            annotations[key] = listed
+    return merge_patch_of(old, PodTemplateMetadata(labels, annotations)) or None
+
+
+def merge_patch_of(
+    current: PodTemplateMetadata, desired: PodTemplateMetadata
+) -> dict[str, dict[str, str | None]]:
+    """Return the merge patch that turns ``current`` into ``desired``; empty when they are equal."""
+    patch: dict[str, dict[str, str | None]] = {}
+    for field in ("labels", "annotations"):
+        old = getattr(current, field) or {}
+        new = getattr(desired, field) or {}
+        changes: dict[str, str | None] = {k: v for k, v in new.items() if old.get(k) != v}
+        changes.update((key, None) for key in old if key not in new)
+        if changes:
+            patch[field] = changes
+    return patch
+
+
+def _propagated(
+    present: dict[str, str] | None,
+    wanted: dict[str, str] | None,
+    recorded: str,
+    kept: tuple[str, ...] = (),
+) -> dict[str, str]:
+    """Return ``present`` with what is wanted, without keys of earlier that are not wanted now."""
+    desired, wanted = dict(present or {}), wanted or {}
+    for key, value in wanted.items():
+        # A missing key compares as empty, so an empty template value is not added to a Pod.
+        if desired.get(key, "") != value:
+            desired[key] = value
+    for key in recorded.split(","):
+        if key not in wanted and key not in kept:
+            desired.pop(key, None)
     return desired
 
 
-def _overlay(
-    desired: dict[str, str], template: Mapping[str, str], is_reserved: Callable[[str], bool]
-) -> None:
-    for key, value in template.items():
-        # A missing key compares as empty, so an empty template value is not added to a Pod.
-        if not is_reserved(key) and desired.get(key, "") != value:
-            desired[key] = value
-
-
-def _prune(
-    desired: dict[str, str],
-    *,
-    recorded: str,
-    template: Mapping[str, str],
-    is_reserved: Callable[[str], bool],
-    kept: frozenset[str],
-) -> None:
-    for key in recorded.split(","):
-        if not key or key in kept:
-            continue
-        # A reserved key in the list was recorded by an old controller that let it through.
-        if is_reserved(key) or key not in template:
-            desired.pop(key, None)
-
-
-def _changes(current: Mapping[str, str], desired: Mapping[str, str]) -> dict[str, str | None]:
-    changes: dict[str, str | None] = {
-        key: value for key, value in desired.items() if current.get(key) != value
+def _key_lists(template: PodTemplateMetadata) -> dict[str, str]:
+    """Return the annotations that list which keys come from the template."""
+    return {
+        PROPAGATED_LABELS_ANNOTATION: ",".join(sorted(template.labels or ())),
+        PROPAGATED_ANNOTATIONS_ANNOTATION: ",".join(sorted(template.annotations or ())),
     }
-    changes.update((key, None) for key in current if key not in desired)
-    return changes
 
 
 def _system_labels(sandbox_meta: ObjectMeta) -> dict[str, str]:
@@ -250,16 +217,6 @@ def _system_labels(sandbox_meta: ObjectMeta) -> dict[str, str]:
     if created_by := normalise_created_by((sandbox_meta.labels or {}).get(CREATED_BY_LABEL)):
         labels[CREATED_BY_LABEL] = created_by
     return labels
-
-
-def _unreserved(
-    values: Mapping[str, str] | None, is_reserved: Callable[[str], bool]
-) -> dict[str, str]:
-    return {key: value for key, value in (values or {}).items() if not is_reserved(key)}
-
-
-def _key_list(keys: Iterable[str]) -> str:
-    return ",".join(sorted(keys))
 
 
 def _pod_spec(sandbox: Sandbox) -> Any:

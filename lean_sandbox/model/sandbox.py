@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -44,13 +43,23 @@ class PodTemplateMetadata(Value, frozen=True):
     annotations: dict[str, str] | None = None
 
 
-_EMPTY_TEMPLATE_METADATA = PodTemplateMetadata()
+EMPTY_POD_METADATA = PodTemplateMetadata()
+
+
+def visible(metadata: PodTemplateMetadata) -> PodTemplateMetadata:
+    """Return what of a Pod template's metadata reaches the Pod: no reserved keys, no empty maps."""
+    labels, annotations = metadata.labels or {}, metadata.annotations or {}
+    return PodTemplateMetadata(
+        {key: value for key, value in labels.items() if not is_reserved_label(key)} or None,
+        {key: value for key, value in annotations.items() if not is_reserved_annotation(key)}
+        or None,
+    )
 
 
 class PodTemplate(Lenient, frozen=True):
     """The template of the Pod; its spec stays the bytes the server sent."""
 
-    metadata: OrNull[PodTemplateMetadata] = _EMPTY_TEMPLATE_METADATA
+    metadata: OrNull[PodTemplateMetadata] = EMPTY_POD_METADATA
     spec: msgspec.Raw = NOTHING
 
     def read_spec(self) -> dict[str, Any] | None:
@@ -171,17 +180,17 @@ def view_of(sandbox: Sandbox) -> SandboxView:
 
     """
     spec = sandbox.spec
-    metadata = spec.podTemplate.metadata
     spec.podTemplate.read_spec()
-    _check_size(metadata.annotations)
+    _check_size(spec.podTemplate.metadata.annotations)
+    shown = visible(spec.podTemplate.metadata)
     return SandboxView(
         generation=sandbox.metadata.generation,
         is_suspended=spec.is_suspended,
         service=spec.service,
         shutdown_time=shutdown_time_s(spec),
         shutdown_policy=interned(spec.shutdownPolicy),
-        template_labels=_propagated(metadata.labels, is_reserved_label),
-        template_annotations=_propagated(metadata.annotations, is_reserved_annotation),
+        template_labels=shared_map(shown.labels),
+        template_annotations=shared_map(shown.annotations),
         ports=shared_ports(derive_ports(spec.podTemplate.spec)),
         claim_templates=tuple(interned(t.name) for t in spec.volumeClaimTemplates or ()),
     )
@@ -210,11 +219,3 @@ def shutdown_time_s(spec: SandboxSpec) -> float | None:
         return parse_rfc3339(spec.shutdownTime).timestamp()
     except ValueError as error:
         raise ValueError(f"spec.shutdownTime: {error}") from None
-
-
-def _propagated(
-    values: dict[str, str] | None, is_reserved: Callable[[str], bool]
-) -> dict[str, str] | None:
-    if not values:
-        return None
-    return shared_map({k: v for k, v in values.items() if not is_reserved(k)})

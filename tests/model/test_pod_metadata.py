@@ -20,6 +20,8 @@ from tests.model.support import (
     template_metadata,
 )
 
+NOTHING = PodTemplateMetadata()
+
 LABELS = "agents.x-k8s.io/propagated-labels"
 ANNOTATIONS = "agents.x-k8s.io/propagated-annotations"
 WARM = "agents.x-k8s.io/warm-pool-sandbox"
@@ -30,7 +32,7 @@ CREATED_BY = "agents.x-k8s.io/created-by"
 @pytest.mark.case(149)
 def test_a_pod_in_order_is_left_alone() -> None:
     """Case 149: without template metadata and lists there is no patch, no empty annotation."""
-    assert metadata_patch(sandbox_meta(), None, pod_meta()) is None
+    assert metadata_patch(sandbox_meta(), NOTHING, pod_meta()) is None
     assert metadata_patch(sandbox_meta(), template_metadata({}, {}), pod_meta()) is None
 
 
@@ -39,7 +41,7 @@ def test_a_lost_tracking_label_is_restored() -> None:
     """Cases 59, 145: the tracking label is put back, also over a foreign value."""
     for labels in ({}, {HASH_KEY: "other"}):
         pod = pod_meta(labels, is_tracked=False)
-        assert metadata_patch(sandbox_meta(), None, pod) == {"labels": {HASH_KEY: HASH}}
+        assert metadata_patch(sandbox_meta(), NOTHING, pod) == {"labels": {HASH_KEY: HASH}}
 
 
 @pytest.mark.case(48)
@@ -79,11 +81,11 @@ def test_an_emptied_list_becomes_the_empty_string() -> None:
     """Case 69: the list of the last label is emptied, not removed, and then stays quiet."""
     pod = pod_meta({"a": "1"}, {LABELS: "a"})
 
-    assert metadata_patch(sandbox_meta(), None, pod) == {
+    assert metadata_patch(sandbox_meta(), NOTHING, pod) == {
         "labels": {"a": None},
         "annotations": {LABELS: ""},
     }
-    assert metadata_patch(sandbox_meta(), None, pod_meta({}, {LABELS: ""})) is None
+    assert metadata_patch(sandbox_meta(), NOTHING, pod_meta({}, {LABELS: ""})) is None
 
 
 @pytest.mark.case(70, 71)
@@ -160,8 +162,8 @@ def test_without_an_extension_owner_system_labels_go(owners: tuple[object, ...])
     """Cases 75, 78, 79: pool and template labels leave the Pod when no extension kind owns."""
     meta = msgspec.structs.replace(sandbox_meta({WARM: "w", REF: "r"}), ownerReferences=owners)
 
-    assert metadata_patch(meta, None, pod_meta()) is None
-    assert metadata_patch(meta, None, pod_meta({WARM: "w", REF: "r"})) == {
+    assert metadata_patch(meta, NOTHING, pod_meta()) is None
+    assert metadata_patch(meta, NOTHING, pod_meta({WARM: "w", REF: "r"})) == {
         "labels": {WARM: None, REF: None}
     }
 
@@ -171,7 +173,7 @@ def test_a_pool_member_shows_its_pool() -> None:
     """Case 76: the Pod of a pool member carries pool and template label."""
     meta = sandbox_meta({WARM: "w", REF: "r"}, owner("SandboxWarmPool"))
 
-    assert metadata_patch(meta, None, pod_meta({WARM: "stale"})) == {
+    assert metadata_patch(meta, NOTHING, pod_meta({WARM: "stale"})) == {
         "labels": {WARM: "w", REF: "r"}
     }
 
@@ -181,14 +183,16 @@ def test_a_claimed_member_no_longer_shows_its_pool() -> None:
     """Case 77: with the claim as owner the pool label goes and the template label stays."""
     meta = sandbox_meta({WARM: "w", REF: "r"}, owner("SandboxClaim"))
 
-    assert metadata_patch(meta, None, pod_meta({WARM: "w", REF: "r"})) == {"labels": {WARM: None}}
+    assert metadata_patch(meta, NOTHING, pod_meta({WARM: "w", REF: "r"})) == {
+        "labels": {WARM: None}
+    }
 
 
 def test_an_empty_system_label_is_not_expected() -> None:
     """An empty value on the Sandbox means the label is not expected on the Pod."""
     meta = sandbox_meta({WARM: "", REF: "", CREATED_BY: ""}, owner("SandboxWarmPool"))
 
-    assert metadata_patch(meta, None, pod_meta({WARM: "w", REF: "r", CREATED_BY: "x"})) == {
+    assert metadata_patch(meta, NOTHING, pod_meta({WARM: "w", REF: "r", CREATED_BY: "x"})) == {
         "labels": {WARM: None, REF: None, CREATED_BY: None}
     }
 
@@ -196,10 +200,10 @@ def test_an_empty_system_label_is_not_expected() -> None:
 @pytest.mark.case(80)
 def test_created_by_follows_the_sandbox() -> None:
     """Case 80: the normalised creator is on the Pod as long as the Sandbox names one."""
-    assert metadata_patch(sandbox_meta({CREATED_BY: "foo"}), None, pod_meta()) == {
+    assert metadata_patch(sandbox_meta({CREATED_BY: "foo"}), NOTHING, pod_meta()) == {
         "labels": {CREATED_BY: "unknown"}
     }
-    assert metadata_patch(sandbox_meta(), None, pod_meta({CREATED_BY: "unknown"})) == {
+    assert metadata_patch(sandbox_meta(), NOTHING, pod_meta({CREATED_BY: "unknown"})) == {
         "labels": {CREATED_BY: None}
     }
 
@@ -207,7 +211,7 @@ def test_created_by_follows_the_sandbox() -> None:
 @pytest.mark.case(81)
 def test_labels_of_the_sandbox_itself_stay_there() -> None:
     """Case 81: a label of the Sandbox's own metadata is not copied."""
-    assert metadata_patch(sandbox_meta({"team": "x"}), None, pod_meta()) is None
+    assert metadata_patch(sandbox_meta({"team": "x"}), NOTHING, pod_meta()) is None
 
 
 @pytest.mark.case(82)
@@ -242,9 +246,9 @@ def test_the_patch_needs_no_more_than_the_kept_metadata() -> None:
         "finalizers": ["f"], "managedFields": [{"manager": "m"}]}"""
     pruned = ObjectMeta(labels={"a": "1"}, annotations={LABELS: "a"})
 
-    from_full = metadata_patch(sandbox_meta(), None, msgspec.json.decode(full, type=ObjectMeta))
+    from_full = metadata_patch(sandbox_meta(), NOTHING, msgspec.json.decode(full, type=ObjectMeta))
 
-    assert from_full == metadata_patch(sandbox_meta(), None, pruned)
+    assert from_full == metadata_patch(sandbox_meta(), NOTHING, pruned)
 
 
 KEYS = st.sampled_from(

@@ -53,8 +53,7 @@ from lean_sandbox.model.claim_status import (
     stale_reference,
 )
 from lean_sandbox.model.comparison import Staleness, Verdict
-from lean_sandbox.model.names import is_reserved_annotation, is_reserved_label
-from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
+from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, visible
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.watch.caches import Caches
@@ -338,7 +337,7 @@ class Binder:
             resource_version=str(held.version),
             touches_template=touches,
         )
-        return await self._act.adopt(held, patch, _visible(desired) if touches else None)
+        return await self._act.adopt(held, patch, visible(desired) if touches else None)
 
     # -- cold ------------------------------------------------------------------------------------
 
@@ -469,12 +468,3 @@ def _is_same_base(fresh: SandboxEntry, held: SandboxEntry) -> bool:
         held.labels,
         held.annotations,
     )
-
-
-def _visible(metadata: PodTemplateMetadata) -> PodTemplateMetadata:
-    """Return what of a Pod template's metadata reaches the Pod, as views remember it."""
-    labels = {k: v for k, v in (metadata.labels or {}).items() if not is_reserved_label(k)}
-    annotations = {
-        k: v for k, v in (metadata.annotations or {}).items() if not is_reserved_annotation(k)
-    }
-    return PodTemplateMetadata(labels or None, annotations or None)
