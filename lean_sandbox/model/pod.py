@@ -1,8 +1,8 @@
-"""The Pod behind a Sandbox: its pruned form, its creation, and the metadata it should carry."""
+"""The Pod and the PersistentVolumeClaims of a Sandbox: pruned form, creation, metadata."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -28,11 +28,10 @@ from lean_sandbox.model.names import (
     name_hash,
     normalise_created_by,
 )
-from lean_sandbox.model.pvc import claim_volume
-from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, visible
+from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, VolumeClaimTemplate, visible
 from lean_sandbox.model.wire import Lenient, OrNull, Value
 
-_LISTS = (PROPAGATED_LABELS_ANNOTATION, PROPAGATED_ANNOTATIONS_ANNOTATION)
+_LISTS: Final = (PROPAGATED_LABELS_ANNOTATION, PROPAGATED_ANNOTATIONS_ANNOTATION)
 
 
 class PodCondition(Lenient, frozen=True):
@@ -227,6 +226,36 @@ def _pod_spec(sandbox: Sandbox) -> Any:
     spec = msgspec.json.decode(raw, type=dict[str, Any] | None) or {}
     names = {template.name for template in templates}
     volumes = [v for v in spec.get("volumes") or () if v.get("name") not in names]
-    volumes.extend(claim_volume(t.name, sandbox.metadata.name) for t in templates)
+    for name in (template.name for template in templates):
+        claim = {"claimName": pvc_name(name, sandbox.metadata.name)}
+        volumes.append({"name": name, "persistentVolumeClaim": claim})
     spec["volumes"] = volumes
     return spec
+
+
+def pvc_name(template_name: str, sandbox_name: str) -> str:
+    """Return the name of the PersistentVolumeClaim made from a template."""
+    return f"{template_name}-{sandbox_name}"
+
+
+def build_pvc(sandbox_meta: ObjectMeta, template: VolumeClaimTemplate) -> dict[str, Any]:
+    """Return the body that creates the PersistentVolumeClaim of ``template``.
+
+    Metadata and spec are taken over verbatim; only the tracking label overrides, so a template
+    cannot point a claim at another Sandbox. The spec stays raw JSON.
+    """
+    labels = {**(template.metadata.labels or {}), NAME_HASH_LABEL: name_hash(sandbox_meta.name)}
+    metadata: dict[str, Any] = {
+        "name": pvc_name(template.name, sandbox_meta.name),
+        "namespace": sandbox_meta.namespace,
+        "labels": labels,
+        "ownerReferences": owner_references_body((sandbox_reference(sandbox_meta),)),
+    }
+    if template.metadata.annotations:
+        metadata["annotations"] = template.metadata.annotations
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata,
+        "spec": template.spec,
+    }

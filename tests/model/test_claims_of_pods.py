@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from lean_sandbox.model.pvc import build_pvc, pvc_name
+from lean_sandbox.model.pod import build_pvc, pvc_name
 from lean_sandbox.model.sandbox import VolumeClaimTemplate
 from tests.model.support import HASH, HASH_KEY, UID, sandbox_meta
 
@@ -65,5 +65,5 @@ def test_the_tracking_label_overrides_the_template() -> None:
 def test_claims_are_named_template_then_sandbox() -> None:
     """The name joins template and Sandbox; a template may also be given by its name alone."""
     assert pvc_name("data", "sb-1") == "data-sb-1"
-    assert pvc_name(claim_template(b'{"metadata": {"name": "data"}}'), "sb-1") == "data-sb-1"
-    assert pvc_name(claim_template(b'{"metadata": null}'), "sb-1") == "-sb-1"
+    assert pvc_name(claim_template(b'{"metadata": {"name": "data"}}').name, "sb-1") == "data-sb-1"
+    assert pvc_name(claim_template(b'{"metadata": null}').name, "sb-1") == "-sb-1"

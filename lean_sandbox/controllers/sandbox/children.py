@@ -45,8 +45,7 @@ from lean_sandbox.model.meta import (
     with_controller_reference,
 )
 from lean_sandbox.model.ownership import Ownership, ownership
-from lean_sandbox.model.pod import build_pod, metadata_patch
-from lean_sandbox.model.pvc import build_pvc, pvc_name
+from lean_sandbox.model.pod import build_pod, build_pvc, metadata_patch, pvc_name
 from lean_sandbox.model.sandbox import Sandbox, SandboxView
 from lean_sandbox.model.sandbox_status import (
     Failure,
