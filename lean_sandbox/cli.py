@@ -363,7 +363,7 @@ def _run_trace(given: argparse.Namespace) -> int:
 
     from lean_sandbox.kube.errors import ConfigError  # noqa: PLC0415
     from lean_sandbox.manager import trace  # noqa: PLC0415
-    from lean_sandbox.watch.store import Key  # noqa: PLC0415
+    from lean_sandbox.watch.kind import Key  # noqa: PLC0415
 
     key = Key(given.namespace, given.name)
     life = trace.ask(given.url, given.kind, key, ca_file=given.ca_file)

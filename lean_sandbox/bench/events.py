@@ -17,11 +17,12 @@ from filters import EventType, Filter
 from lean_sandbox.bench.holder import POD_FIELDS, pick
 from lean_sandbox.bench.lines import pod_lines
 from lean_sandbox.clock import Clock
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.kind import key_of
 from lean_sandbox.watch.lines import LineSplitter
 from lean_sandbox.watch.objects import PodEntry, row_of
 from lean_sandbox.watch.representation import Representation
 from lean_sandbox.watch.resources.kinds import pods
-from lean_sandbox.watch.store import Store, key_of
 from lean_sandbox.watch.wire import MetaRow, WatchLine, column_positions
 
 T = TypeVar("T")
@@ -96,7 +97,7 @@ def _cost(clock: Clock, representation: Representation, objects: int) -> EventCo
     rows = [decode(line) for line in lines]
     kind = pods()
     judge = Filter(kind.predicate, max_objects=2 * objects)
-    store: Store[PodEntry] = Store(kind.owner_of)
+    store: Cache[PodEntry] = Cache(kind)
 
     def keep(row: tuple[MetaRow, Any]) -> None:
         meta, item = row

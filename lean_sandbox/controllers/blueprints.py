@@ -37,8 +37,8 @@ from lean_sandbox.model.warmpool import (
 )
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.runtime.absent import KnownAbsent, Proof
-from lean_sandbox.watch.extension_caches import ExtensionCaches
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.kind import Key
 
 T = TypeVar("T")
 
@@ -67,9 +67,7 @@ class Unprotected(msgspec.Struct, frozen=True):
 class TemplateResolver:
     """Resolves names of pools and templates within one namespace."""
 
-    def __init__(
-        self, client: Client, caches: ExtensionCaches, clock: Clock, *, timeout_s: float
-    ) -> None:
+    def __init__(self, client: Client, caches: Caches, clock: Clock, *, timeout_s: float) -> None:
         self._client = client
         self._caches = caches
         self._clock = clock

@@ -18,9 +18,9 @@ from lean_sandbox.metrics.registry import MOST_SERIES, Exposition, Labels, Livin
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources.extension_objects import PoolEntry
-from lean_sandbox.watch.store import Store
 
 # What the labels say where there is nothing to tell.
 UNKNOWN_TEMPLATE: Final = "unknown"
@@ -60,7 +60,7 @@ def template_of(entry: SandboxEntry) -> str:
 
 async def survey(
     into: Exposition,
-    sandboxes: Store[SandboxEntry],
+    sandboxes: Cache[SandboxEntry],
     pools: Iterable[PoolEntry],
     clock: Clock,
 ) -> bool:
@@ -139,7 +139,7 @@ def _member_status(status: SandboxStatus | None) -> str:
     return "ready" if is_true(status.conditions, names.READY) else "pending"
 
 
-def cache_size(into: Exposition, resource: str, store: Store[Any]) -> None:
+def cache_size(into: Exposition, resource: str, store: Cache[Any]) -> None:
     """Add how many objects of a kind are remembered, and about how much memory that takes."""
     into.one(families.CACHE_OBJECTS, len(store), resource)
     sample = [entry for entry, _ in zip(store, range(_SAMPLE), strict=False)]

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from lean_sandbox.kube.events import EventType
 from lean_sandbox.kube.wire import ObjectReference
-from lean_sandbox.watch.store import Entry
+from lean_sandbox.watch.kind import Entry
 
 
 class Recorder(Protocol):

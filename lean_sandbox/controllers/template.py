@@ -26,10 +26,9 @@ from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.queue import LOW, NORMAL, Item
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.runtime.writer import ObjectWriter, Written
-from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Delta
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.kind import Delta, Key, key_of
 from lean_sandbox.watch.resources.extension_objects import PolicyEntry, TemplateEntry
-from lean_sandbox.watch.store import Key, Store, key_of
 
 
 class TemplateController(Controller[TemplateEntry]):
@@ -41,25 +40,19 @@ class TemplateController(Controller[TemplateEntry]):
     def __init__(
         self,
         client: Client,
-        templates: Store[TemplateEntry],
-        policies: Store[PolicyEntry],
+        caches: Caches,
         *,
         policy_there: Callable[[Key], None],
         clock: Clock,
         workers: int = 1,
         timeout_s: float = 15.0,
     ) -> None:
-        super().__init__("sandboxtemplate", templates, clock, workers=workers)
+        super().__init__("sandboxtemplate", caches.templates, clock, workers=workers)
         self._writer = ObjectWriter(client, lane=Lane.BACKGROUND, timeout_s=timeout_s)
-        self._policies = policies
+        self._policies = caches.policies
         self._policy_there = policy_there
-        self._template_intake: Cache[TemplateEntry]
-        self._policy_intake: Cache[PolicyEntry]
-
-    def connect(self, templates: Cache[TemplateEntry], policies: Cache[PolicyEntry]) -> None:
-        """Take the intakes, which need this controller's handlers to be built."""
-        self._template_intake = templates
-        self._policy_intake = policies
+        caches.templates.subscribe(self.on_template)
+        caches.policies.subscribe(self.on_policy)
 
     # -- what wakes ------------------------------------------------------------------------------
 
@@ -125,7 +118,7 @@ class TemplateController(Controller[TemplateEntry]):
             return True
         try:
             written = await self._writer.patch(
-                self._template_intake, entry, patch, generation=entry.generation
+                self.cache, entry, patch, generation=entry.generation
             )
         except NotFound:
             return False
@@ -160,7 +153,7 @@ class TemplateController(Controller[TemplateEntry]):
             case PolicyAction.CREATE:
                 body = networkpolicy.build_policy(view)
                 written = await self._writer.create(
-                    self._policy_intake, key.namespace, body, name=key.name
+                    self._policies, key.namespace, body, name=key.name
                 )
                 self._withdraw(entry.key, written)
                 self._policy_there(entry.key)
@@ -175,13 +168,13 @@ class TemplateController(Controller[TemplateEntry]):
 
     async def _look(self, key: Key) -> PolicyEntry | None:
         try:
-            item = await self._writer.peek(self._policy_intake, key)
+            item = await self._writer.peek(self._policies, key)
         except ControlPlaneError as error:
             raise _unread(error) from error
         if item is None:
-            self._policy_intake.apply_not_found(self._policies.get(key))
+            self._policies.apply_not_found(self._policies.get(key))
             return None
-        entry, _ = self._policy_intake.apply_response(item)
+        entry, _ = self._policies.apply_response(item)
         return entry
 
     async def _replace(self, template: Key, key: Key, view: TemplateView) -> None:
@@ -192,14 +185,14 @@ class TemplateController(Controller[TemplateEntry]):
         except ControlPlaneError as error:
             raise _unread(error) from error
         body = networkpolicy.replaced_policy(view, whole)
-        written = await self._writer.replace(self._policy_intake, key, body)
+        written = await self._writer.replace(self._policies, key, body)
         self._withdraw(template, written)
 
     async def _delete(self, key: Key, held: PolicyEntry | None) -> None:
         if held is None:
             return
-        await self._writer.delete(self._policy_intake, held)
-        self._policy_intake.forget(key, held.uid)
+        await self._writer.delete(self._policies, held)
+        self._policies.forget(key, held.uid)
 
     def _withdraw(self, key: Key, written: Written[Any]) -> None:
         meta = written.item.metadata

@@ -35,7 +35,7 @@ from lean_sandbox.controllers.warm_lines import (
     PoolLines,
     Tally,
 )
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.kind import Key
 
 __all__ = ["Counts", "Member", "Take", "WarmQueue", "WarmStatistics"]
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.kind import Key
 
 # The stages of a free member, in the order in which claims want them.
 READY: Final = 0  # it has an address and is Ready

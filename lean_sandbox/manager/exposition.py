@@ -73,7 +73,7 @@ class Scraper:
 
     async def _objects(self, found: Exposition) -> None:
         extensions = self._controller.extensions
-        pools = list(extensions.caches.pools) if extensions is not None else []
+        pools = list(self._controller.caches.pools) if extensions is not None else []
         if not await survey(found, self._controller.caches.sandboxes, pools, self._clock):
             self._incomplete += 1
             log.error("scrape_incomplete", missing=families.SANDBOXES.name)
@@ -101,7 +101,7 @@ class Scraper:
             kind = counted.kinds[plural]
             sources.watches(found, plural, kind.cache, kind.passed_by_leaf, kind.watch)
             found.one(families.WATCH_PROBLEMS, int(plural in failing), plural)
-            cache_size(found, plural, cache.store)
+            cache_size(found, plural, cache)
 
     def handler(self) -> Handler:
         """Return what answers ``/metrics``."""

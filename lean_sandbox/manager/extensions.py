@@ -24,13 +24,9 @@ from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.standback import StandBack
 from lean_sandbox.runtime.tracing import Tracing
-from lean_sandbox.watch.cache import Cache, cache_timing
 from lean_sandbox.watch.caches import Caches
-from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
-from lean_sandbox.watch.kind import Delta
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.resources import extension_kinds as kinds
-from lean_sandbox.watch.store import Key
 
 # How long refilling and housekeeping stand back for claims at most.
 _LONGEST_STAND_BACK_S = 2.0
@@ -52,18 +48,14 @@ class Extensions:
         pool_recorder: EventRecorder | None,
         tracing: Tracing | None = None,
     ) -> None:
-        self.caches = ExtensionCaches()
         self._sandboxes = sandboxes
         sandboxes.stand_back = StandBack(
             lambda: self.claims.is_busy, clock, longest_s=_LONGEST_STAND_BACK_S
         )
-        blueprints = TemplateResolver(
-            client, self.caches, clock, timeout_s=settings.request_timeout
-        )
+        blueprints = TemplateResolver(client, caches, clock, timeout_s=settings.request_timeout)
         self.claims = ClaimController(
             client,
             caches,
-            self.caches,
             blueprints,
             Wakes(sandbox=sandboxes.look_after, launch=self.launch, pool=self._wake_pool),
             clock=clock,
@@ -75,7 +67,6 @@ class Extensions:
         self.pools = PoolController(
             client,
             caches,
-            self.caches,
             blueprints,
             clock=clock,
             uniform=uniform,
@@ -86,48 +77,13 @@ class Extensions:
         )
         self.templates = TemplateController(
             client,
-            self.caches.templates,
-            self.caches.policies,
+            caches,
             policy_there=self._policy_there,
             clock=clock,
             # The reference takes none for one here, and refuses it everywhere else.
             workers=max(1, settings.sandbox_template_concurrent_workers),
             timeout_s=settings.request_timeout,
         )
-        timing = cache_timing(clock, settings.request_timeout)
-        self.watch_caches = ExtensionIntakes(
-            claims=Cache(kinds.claims(), self.caches.claims, self.claims.on_claim, **timing),
-            pools=Cache(
-                kinds.pools(),
-                self.caches.pools,
-                self.pools.on_pool,
-                self.claims.on_pool,
-                **timing,
-            ),
-            templates=Cache(
-                kinds.templates(),
-                self.caches.templates,
-                self.templates.on_template,
-                self.pools.on_template,
-                self.claims.on_template,
-                **timing,
-            ),
-            policies=Cache(
-                kinds.policies(), self.caches.policies, self.templates.on_policy, **timing
-            ),
-        )
-
-    def connect(self, sandboxes: Cache[SandboxEntry]) -> None:
-        """Take the cache of the Sandboxes, which needs this object's handlers to be built."""
-        self.claims.connect(self.watch_caches, sandboxes)
-        self.pools.connect(self.watch_caches, sandboxes)
-        self.templates.connect(self.watch_caches.templates, self.watch_caches.policies)
-
-    @property
-    def all_caches(self) -> tuple[Cache[Any], ...]:
-        """The intakes of the kinds that are watched for the extensions."""
-        own = self.watch_caches
-        return own.templates, own.pools, own.claims, own.policies
 
     @property
     def controllers(self) -> tuple[Controller[Any], ...]:
@@ -135,11 +91,6 @@ class Extensions:
         return self.claims, self.pools, self.templates, self.claims.annotator
 
     # -- what concerns all three -----------------------------------------------------------------
-
-    @property
-    def on_sandbox(self) -> tuple[Callable[[Delta[SandboxEntry]], None], ...]:
-        """The handlers of changes of Sandboxes."""
-        return self.claims.on_sandbox, self.pools.on_sandbox
 
     def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
         """Hand on a status that our own Sandbox controller wrote, which comes as no event."""

@@ -14,7 +14,6 @@ from anyio.abc import TaskStatus
 
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.sandbox.act import WatchCaches
 from lean_sandbox.controllers.sandbox.controller import SandboxController, SandboxOptions
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load
@@ -28,13 +27,13 @@ from lean_sandbox.runtime import controller as reconciling
 from lean_sandbox.runtime.queue import QueueStatistics, WorkQueue
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import ReconcileResult, WorkerStatistics
-from lean_sandbox.watch.cache import Cache, CacheStatistics, cache_timing
-from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.cache import TOMBSTONE_S, Cache, CacheStatistics
+from lean_sandbox.watch.caches import build_caches
 from lean_sandbox.watch.group import ReflectorGroup
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.reflector import WatchOptions, WatchStatistics
 from lean_sandbox.watch.representation import Representation
-from lean_sandbox.watch.resources import kinds
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.resources.kinds import representations
 
 if TYPE_CHECKING:
     from lean_sandbox.manager.leaderelection import Elector
@@ -111,7 +110,14 @@ class Controller:
         self.synced = anyio.Event()
         self._begun = anyio.Event()
         self._stopped = anyio.Event()
-        self.caches = Caches()
+        self.caches = build_caches(
+            order=representations(Representation(options.watch_representation)),
+            sandbox_selector=options.sandbox_label_selector,
+            only_tracked_services=options.cache_label_selectors,
+            monotonic=self._clock.monotonic,
+            # A request may be sent again after a 401.
+            tombstone_s=max(TOMBSTONE_S, 2.0 * options.request_timeout),
+        )
         self._informers = ReflectorGroup(
             client,
             clock=self._clock,
@@ -136,17 +142,14 @@ class Controller:
         self.extensions = (
             self._build_extensions(options, uniform, tracing) if options.extensions else None
         )
-        self.watch_caches = self._build_intakes(options)
-        self.sandboxes.connect(self.watch_caches)
         if self.extensions is not None:
-            self.extensions.connect(self.watch_caches.sandboxes)
             self.sandboxes.on_status = self.extensions.on_status
         self.trace = self._record_trace(options.trace_entries) if options.trace_entries else None
         if options.shard:
             from lean_sandbox.manager.sharding import admits  # noqa: PLC0415 -- rarely used
 
             for cache in self.all_caches:
-                cache.narrow(admits(options.shard))
+                cache.admits_namespace = admits(options.shard)
         if elector is not None:
             client.transport.fence = elector.fence
             for queue in self.queues.values():
@@ -185,22 +188,6 @@ class Controller:
         trace.follow(self.all_caches, self.controllers, self._client.transport)
         return trace
 
-    def _build_intakes(self, options: Settings) -> WatchCaches:
-        order = kinds.representations(Representation(options.watch_representation))
-        sandboxes = kinds.sandboxes(order, label_selector=options.sandbox_label_selector)
-        services = kinds.services(order, only_tracked=options.cache_label_selectors)
-        handlers = self.sandboxes
-        others = self.extensions.on_sandbox if self.extensions is not None else ()
-        timing = cache_timing(self._clock, options.request_timeout)
-        return WatchCaches(
-            sandboxes=Cache(
-                sandboxes, self.caches.sandboxes, handlers.on_sandbox, *others, **timing
-            ),
-            pods=Cache(kinds.pods(order), self.caches.pods, handlers.on_pod, **timing),
-            services=Cache(services, self.caches.services, handlers.on_service, **timing),
-            pvcs=Cache(kinds.pvcs(), self.caches.pvcs, handlers.on_pvc, **timing),
-        )
-
     @property
     def queue(self) -> WorkQueue[Key]:
         """The work queue of the Sandboxes."""
@@ -220,9 +207,11 @@ class Controller:
     @property
     def all_caches(self) -> tuple[Cache[Any], ...]:
         """The cache of each kind that is or may be watched."""
-        own = self.watch_caches
-        extensions = self.extensions.all_caches if self.extensions is not None else ()
-        return own.sandboxes, own.pods, own.services, own.pvcs, *extensions
+        caches = self.caches
+        own = (caches.sandboxes, caches.pods, caches.services, caches.pvcs)
+        if self.extensions is None:
+            return own
+        return *own, caches.templates, caches.pools, caches.claims, caches.policies
 
     @property
     def host(self) -> str:
@@ -235,13 +224,12 @@ class Controller:
         Sandboxes are served as soon as their own kinds are known: one of the extensions' that is
         missing, or may not be watched, holds up the extensions alone. Starts when all are in sync.
         """
-        own = (self.watch_caches.sandboxes, self.watch_caches.pods, self.watch_caches.services)
+        own = (self.caches.sandboxes, self.caches.pods, self.caches.services)
         async with anyio.create_task_group() as group:
             self._informers.enter(group)
-            for cache in own:
-                self._informers.start(cache)
-            if self.extensions is not None:
-                for cache in self.extensions.all_caches:
+            for cache in self.all_caches:
+                # Claims for volumes are watched when the first Sandbox needs one.
+                if cache is not self.caches.pvcs:
                     self._informers.start(cache)
             group.start_soon(self._complete, task_status)
             await self._informers.synced(*(cache.kind.resource.plural for cache in own))
@@ -366,7 +354,7 @@ class Controller:
             },
             errors={name: one.errors for name, one in workers.items()},
             caught={name: one.caught_by_net for name, one in workers.items()},
-            cached={one.kind.resource.plural: len(one.store) for one in self.all_caches},
+            cached={one.kind.resource.plural: len(one) for one in self.all_caches},
         )
 
     def _workers(self) -> dict[str, WorkerStatistics]:
@@ -383,8 +371,8 @@ class Controller:
                 cache.kind.resource.plural: KindStatistics(
                     watch=self._informers.statistics(cache.kind.resource.plural),
                     cache=cache.statistics,
-                    passed_by_leaf=cache.filter.passed_by_leaf(),
-                    cached=len(cache.store),
+                    passed_by_leaf=cache.detector.passed_by_leaf(),
+                    cached=len(cache),
                 )
                 for cache in self.all_caches
             },

@@ -33,7 +33,7 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Item
 from lean_sandbox.runtime.workers import ReconcileResult
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.store import Key, Store
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.wire import MetaRow
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class TraceBuffer:
         """Keep ``most`` entries; at least one."""
         self._clock = clock
         self._entries: deque[Entry] = deque(maxlen=most)
-        self._stores: dict[str, Store[Any]] = {}
+        self._caches: dict[str, Cache[Any]] = {}
         self.most = most
         #: Entries since the start, those overwritten included.
         self.recorded = 0
@@ -154,8 +154,8 @@ class TraceBuffer:
         """Keep what happens in these from now on; before they run."""
         for cache in caches:
             if cache.kind.resource.plural in NOUNS:
-                self._stores[cache.kind.resource.plural] = cache.store
-                cache.follow(self._event)
+                self._caches[cache.kind.resource.plural] = cache
+                cache.observer = self._event
         for controller in controllers:
             if controller.name in _RECONCILED:
                 self._follow_reconciles(controller.name, controller)
@@ -175,7 +175,7 @@ class TraceBuffer:
 
     def _event(self, plural: str, event_type: EventType, row: MetaRow, decision: Decision) -> None:
         key = Key(row.namespace, row.name)
-        held = self._stores[plural].get(key)
+        held = self._caches[plural].get(key)
         owner = row.controller
         self.keep(
             EventEntry(
@@ -255,11 +255,11 @@ class TraceBuffer:
     def _bound(self, subject: Subject) -> Iterator[Subject]:
         """Yield the children that the caches know, also where their events are overwritten."""
         plural, key = subject
-        entry = self._stores[plural].get(key) if plural in self._stores else None
+        entry = self._caches[plural].get(key) if plural in self._caches else None
         if entry is None:
             return
         if plural == SANDBOXES:
-            for pod in self._stores[PODS].owned_by(key.namespace, entry.uid):
+            for pod in self._caches[PODS].owned_by(key.namespace, entry.uid):
                 yield PODS, pod.key
         elif entry.status is not None and entry.status.bound.name:
             yield SANDBOXES, Key(key.namespace, entry.status.bound.name)

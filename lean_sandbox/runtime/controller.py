@@ -9,7 +9,8 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
 from lean_sandbox.runtime.safetynet import SafetyNet
 from lean_sandbox.runtime.workers import DEADLINE_S, GRACE_S, ReconcileResult, Result, Workers
-from lean_sandbox.watch.store import Entry, Key, Store
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.kind import Entry, Key
 
 E = TypeVar("E", bound=Entry)
 
@@ -23,7 +24,7 @@ class Controller(Generic[E]):
     def __init__(
         self,
         name: str,
-        cache: Store[E],
+        cache: Cache[E],
         clock: Clock,
         *,
         workers: int,

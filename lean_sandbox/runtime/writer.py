@@ -19,8 +19,8 @@ from lean_sandbox.kube.errors import ApiError, NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.wire import PartialObject
 from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.kind import Entry, Key
 from lean_sandbox.watch.rows import row_of
-from lean_sandbox.watch.store import Entry, Key
 from lean_sandbox.watch.wire import as_version
 
 E = TypeVar("E", bound=Entry)
@@ -66,7 +66,7 @@ class ObjectWriter:
 
     async def get(self, cache: Cache[E], key: Key) -> Any | None:
         """Fetch a whole object; ``None`` when there is none, which the cache forgets then."""
-        held = cache.store.get(key)
+        held = cache.get(key)
         item = await self.peek(cache, key)
         if item is None:
             cache.apply_not_found(held)
@@ -193,7 +193,7 @@ class ObjectWriter:
         """Hold the events of an object that is being written, and judge how the write ended."""
 
         def unclear() -> None:
-            held = cache.store.get(entry.key)
+            held = cache.get(entry.key)
             if doubt is not None and held is not None and held.uid == entry.uid:
                 doubt(held)
 

@@ -20,8 +20,7 @@ from filters import EventType
 from lean_sandbox.kube.errors import ApiError, ProtocolFault, from_status
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Kind
-from lean_sandbox.watch.store import Entry, key_of
+from lean_sandbox.watch.kind import Entry, Kind, key_of
 from lean_sandbox.watch.wire import (
     CUT,
     ColumnDefinition,
@@ -217,7 +216,7 @@ class EventDecoder(Generic[E]):
         if meta is None:
             return ""
         self._intake.present(meta.namespace, meta.name)
-        is_known = key_of(meta.namespace, meta.name) in self._intake.store
+        is_known = key_of(meta.namespace, meta.name) in self._intake
         if is_known or event_type is EventType.DELETED:
             self._row(event_type, meta)
         return meta.resource_version

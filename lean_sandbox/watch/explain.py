@@ -13,7 +13,6 @@ from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Kind
 from lean_sandbox.watch.resources import extension_kinds, kinds
-from lean_sandbox.watch.store import Store
 from lean_sandbox.watch.wire import MetaRow, PartialItem
 
 KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
@@ -35,7 +34,7 @@ def by_cache(kind: Kind[Any]) -> Decide:
     A full object is taken as from a watch of full objects, metadata and the rows of Tables as from
     a watch of those. The version of an event counts: the controller drops what it knows already.
     """
-    cache: Cache[Any] = Cache(kind, Store(kind.owner_of))
+    cache: Cache[Any] = Cache(kind)
     decode_full = msgspec.json.Decoder(kind.item_type).decode
     decode_metadata = msgspec.json.Decoder(PartialItem).decode
     decisions: list[tuple[MetaRow, Decision]] = []
@@ -43,7 +42,7 @@ def by_cache(kind: Kind[Any]) -> Decide:
     def follow(_plural: str, _type: EventType, row: MetaRow, decision: Decision) -> None:
         decisions.append((row, decision))
 
-    cache.follow(follow)
+    cache.observer = follow
 
     def decide(
         event_type: EventType, obj: Mapping[str, Any], columns: Mapping[str, str] | None

@@ -1,17 +1,42 @@
-"""What the informer needs to know about one kind."""
+"""What a cache and its reflector need to know about one kind, and what they tell of its objects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+import sys
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from filters import Change, Predicate
 from lean_sandbox.kube.resources import Resource
 from lean_sandbox.watch.representation import FALLBACK_ORDER, Representation
-from lean_sandbox.watch.store import Entry, Key
 from lean_sandbox.watch.wire import MetaRow
+
+
+class Key(NamedTuple):
+    """Identifies an object of one kind."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def key_of(namespace: str, name: str) -> Key:
+    """Return the key with the namespace interned: thousands of objects share a few namespaces."""
+    return Key(sys.intern(namespace), name)
+
+
+class Entry(Protocol):
+    """What every cached value has; ``seen`` are the fingerprints of its last event."""
+
+    key: Key
+    uid: str
+    version: int
+    seen: tuple[Hashable, ...]
+
 
 E = TypeVar("E", bound=Entry)
 
@@ -50,7 +75,8 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     columns of a full object, so that both forms have the same fingerprints. ``suspects`` says that
     a row contradicts what is known, which passes the event whatever the predicate remembers.
     ``columns`` are those without which a Table says nothing of an object. ``admits`` says of a
-    selector that users' labels decide whether an object with these is within.
+    selector that users' labels decide whether an object with these is within. ``owner_of`` returns
+    the uid of the owner under which an entry is found; the owner is in the same namespace.
     """
 
     resource: Resource

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.sharing import interned, small_values
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.wire import MetaRow, OwnerRow
 
 ADOPTION_LABELS = frozenset({names.NAME_HASH_LABEL, names.ADOPTABLE_LABEL})

@@ -54,7 +54,6 @@ from lean_sandbox.watch.decode import EventDecoder, WatchStatistics
 from lean_sandbox.watch.lines import LineSplitter
 from lean_sandbox.watch.objects import PodEntry, pod_columns, row_of
 from lean_sandbox.watch.resources import kinds
-from lean_sandbox.watch.store import Store
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, WatchLine
 
 Json = dict[str, Any]
@@ -276,7 +275,7 @@ class FullLine(msgspec.Struct):
 def fed(lines: list[bytes], *, is_full: bool) -> tuple[EventDecoder[PodEntry], list[MetaRow]]:
     """Return a feed that has taken the first round, and the rows of all lines."""
     kind = kinds.pods()
-    cache = Cache(kind, Store(kind.owner_of), lambda _notice: None)
+    cache = Cache(kind)
     feed = EventDecoder(kind, cache, WatchStatistics())
     rows = []
     decode_full = msgspec.json.Decoder(FullLine).decode
@@ -317,7 +316,7 @@ def steps(rounds: int, title: str, form: Callable[[int, int], Json]) -> str:
         return each(lambda pair: bare.examine(*pair), pairs)
 
     def caching() -> Callable[[], None]:
-        store: Store[PodEntry] = Store(kind.owner_of)
+        store: Cache[PodEntry] = Cache(kind)
         for row in rows[:OBJECTS]:
             store.put(kind.from_row(row, None))
         held = [(row, old) for row, old in zip(rows[OBJECTS:], store, strict=True)]
@@ -362,7 +361,7 @@ def pruned(line: bytes) -> Json:
 def entries(lines: list[bytes]) -> Callable[[bytes], object]:
     """Return what makes the cache entry of a whole Pod, as the controller does."""
     kind = kinds.pods()
-    cache = Cache(kind, Store(kind.owner_of), lambda _notice: None)
+    cache = Cache(kind)
     decode = msgspec.json.Decoder(FullLine).decode
     assert lines
     return lambda line: cache.full(EventType.ADDED, decode(line).object, initial=True)

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from lean_sandbox.controllers.claim.waiting import WaitingClaims
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.kind import Key
 
 POOLS = (Key("ns", "p"), Key("ns", "q"))
 CLAIMS = tuple(Key("ns", f"c{number}") for number in range(6))

@@ -12,7 +12,7 @@ from lean_sandbox.controllers.claim.controller import ClaimController
 from lean_sandbox.controllers.warm import Counts
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.times import format_rfc3339
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.kind import Key
 from tests.support.claims import (
     CLAIMS,
     POOLS,

@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         "no look after an overtaken answer",
         _CACHE,
-        "            self._tell(Delta(entry.key, Change.COLUMNS, before, entry))",
+        "            self._notify(Delta(entry.key, Change.COLUMNS, before, entry))",
         "            pass",
     ),
     Mutant(
@@ -68,7 +68,7 @@ MUTANTS = (
     Mutant(
         "no tombstones",
         _CACHE,
-        "        if kept is None and self._ended.covers(new.uid, new.version):",
+        "        if kept is None and self._is_buried(new):",
         "        if False:",
     ),
     Mutant(
@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         "an event that waited for an answer is dropped",
         _CACHE,
-        "                if held is not None:\n                    self._handle(*held",
-        "                if False:\n                    self._handle(*held",
+        "                if held is not None:\n                    self._take(*held",
+        "                if False:\n                    self._take(*held",
     ),
     Mutant(
         "a deletion is known already",
@@ -152,7 +152,7 @@ MUTANTS = (
     Mutant(
         "a pool is not told of a member that was taken, nor of any other change",
         _POOL,
-        "        if pool in self._extensions.pools:",
+        "        if pool in self._caches.pools:",
         "        if False:",
     ),
     Mutant(

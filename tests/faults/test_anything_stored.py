@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from lean_sandbox.kube.errors import ApiError
-from lean_sandbox.watch.kind import Kind
+from lean_sandbox.watch.kind import Key, Kind
 from lean_sandbox.watch.resources import extension_kinds, kinds
-from lean_sandbox.watch.store import Key
 from tests.support.claims import settings as with_extensions
 from tests.support.odd import KINDS, Odd, change, odd_bytes, odd_objects
 from tests.support.world import NS, World, condition, open_world, sandbox
@@ -75,7 +74,7 @@ def test_anything_in_a_list_costs_one_object(kind: str, changes: list[Odd]) -> N
         b'{"metadata":{"resourceVersion":"9"},"items":[%s]}' % items, initial=True
     )
     hand.cache.end_list(None, head.resource_version)
-    assert {Key(NS, "a"), Key(NS, "b")} <= set(hand.store.keys())
+    assert {Key(NS, "a"), Key(NS, "b")} <= set(hand.cache.keys())
     assert hand.cache.statistics.handler_failures == 0
 
 
@@ -97,7 +96,7 @@ def test_anything_in_an_event_costs_one_object(
     take(b'{"type":"ADDED","object":%s}' % good(kind, "odd", 2))
     take(b'{"type":"%s","object":%s}' % (event_type.encode(), odd_bytes(kind, changes)))
     take(b'{"type":"ADDED","object":%s}' % good(kind, "b", 7))
-    assert Key(NS, "b") in hand.store
+    assert Key(NS, "b") in hand.cache
     assert hand.feed.version == "7"
 
 

@@ -308,13 +308,13 @@ async def test_a_bug_in_a_handler_costs_one_notice() -> None:
     """The other handlers are called, the object is remembered, and the watch goes on."""
     async with open_claims() as world:
         fails = [True]
-        cache = world.whole.watch_caches.sandboxes
+        cache = world.whole.caches.sandboxes
 
         def broken(_notice: object) -> None:
             if fails:
                 raise KeyError("a bug")
 
-        cache.handlers = (broken, *cache.handlers)
+        cache.handlers.insert(0, broken)
         with capture_logs() as logs:
             await still_serves(world)
         assert "handler_failed" in [entry["event"] for entry in logs]

@@ -15,10 +15,8 @@ from filters import EventType
 from lean_sandbox.model import names
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.caches import build_caches
 from lean_sandbox.watch.decode import EventDecoder, WatchStatistics
-from lean_sandbox.watch.resources import kinds
 
 WARM = 50
 STRETCH = 1_000
@@ -144,12 +142,10 @@ class Watched:
 
     def __init__(self) -> None:
         """Start empty."""
-        self.caches = Caches()
-        sandboxes, pods = kinds.sandboxes(), kinds.pods()
-        self.sandboxes = Cache(sandboxes, self.caches.sandboxes, lambda _notice: None)
-        self.pods = Cache(pods, self.caches.pods, lambda _notice: None)
-        self.sandbox_feed = EventDecoder(sandboxes, self.sandboxes, WatchStatistics())
-        self.pod_feed = EventDecoder(pods, self.pods, WatchStatistics())
+        self.caches = build_caches()
+        self.sandboxes, self.pods = self.caches.sandboxes, self.caches.pods
+        self.sandbox_feed = EventDecoder(self.sandboxes.kind, self.sandboxes, WatchStatistics())
+        self.pod_feed = EventDecoder(self.pods.kind, self.pods, WatchStatistics())
 
     def list(self, number: int, *, is_claimed: bool) -> None:
         """Take a pair from lists."""

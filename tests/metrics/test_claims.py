@@ -266,7 +266,7 @@ async def test_a_crowd_that_nobody_scrapes_is_bounded() -> None:
         assert extensions is not None
         metrics = extensions.claims.metrics
         await world.create(claim())
-        entry = next(iter(extensions.caches.claims))
+        entry = next(iter(world.whole.caches.claims))
         member = next(iter(world.whole.caches.sandboxes))
         for _ in range(5000):
             metrics.adopted(entry, member)

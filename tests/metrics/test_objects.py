@@ -10,9 +10,9 @@ import pytest
 
 from lean_sandbox.controllers.metrics import survey
 from lean_sandbox.metrics.registry import Exposition
-from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.caches import Caches, build_caches
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.store import Key
 from tests.metrics.scrape import Scraped, scraping
 from tests.support.claims import POOLS, claim, open_claims, pool, template
 from tests.support.clock import FakeClock
@@ -165,7 +165,7 @@ async def test_a_member_of_a_template_of_before_keeps_its_label() -> None:
 
 
 def _many(count: int) -> Caches:
-    caches = Caches()
+    caches = build_caches()
     for number in range(count):
         key = Key("ns", f"sb-{number}")
         caches.sandboxes.put(SandboxEntry(key, f"u{number}", 1, 1, is_deleting=False))

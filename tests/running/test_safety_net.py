@@ -25,7 +25,7 @@ def lose_wakes(world: World, kind: str) -> None:
     assert watch_caches
     world.net_may_catch = True
     for cache in watch_caches:
-        cache.handlers = ()
+        cache.handlers.clear()
 
 
 async def test_a_lost_readiness_is_found_within_ten_seconds() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from lean_sandbox.controllers.warm import Counts, Member, Take, WarmQueue
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.kind import Key
 
 POOL = Key("default", "pool")
 

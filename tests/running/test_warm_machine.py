@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from lean_sandbox.controllers import warm_lines
 from lean_sandbox.controllers.warm import Counts, Member, WarmQueue
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.kind import Key
 
 POOLS = (Key("a", "p"), Key("a", "q"), Key("b", "p"))
 NODES = ("", "n1", "n2", "n3", "n4", "n5")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from lean_sandbox.controllers.sandbox.handed import CreateResponses
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.sandbox import Sandbox
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.objects import SandboxEntry, row_of, sandbox_from_row
-from lean_sandbox.watch.store import Key
 
 
 def sandbox(name: str = "a", version: str = "5", uid: str = "u") -> Sandbox:

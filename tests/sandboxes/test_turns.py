@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.kind import Key
 from tests.support.world import condition, open_world, sandbox
 
 AT_ONCE, PER_S = 100, 5.0

@@ -31,8 +31,8 @@ from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import ReconcileResult
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.reflector import WatchOptions
-from lean_sandbox.watch.store import Key
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import FakeClock
 from tests.support.rest import Rest

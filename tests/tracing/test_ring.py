@@ -23,7 +23,7 @@ from lean_sandbox.manager.trace import (
     chrome,
     table,
 )
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.kind import Key
 from tests.support.clock import FakeClock
 
 Json = dict[str, Any]

@@ -28,7 +28,7 @@ from lean_sandbox.manager.trace import (
     ask,
     chrome,
 )
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.kind import Key
 from tests.api import certificates
 from tests.metrics.scrape import serving
 from tests.support.claims import CLAIMS, bound_name, claim, open_claims
@@ -190,7 +190,7 @@ async def test_off_nothing_is_kept_and_the_way_to_switch_it_on_is_told() -> None
         controller = world.whole
         await world.ready_sandbox(sandbox())
         assert controller.trace is None
-        assert controller.watch_caches.pods._handle == controller.watch_caches.pods._take
+        assert controller.caches.pods.observer is None
         assert controller.sandboxes.workers._reconcile == controller.sandboxes.reconcile
         async with serving(world) as scraper:
             assert (await scraper.get("/debug/trace")).status_code == 404
@@ -323,7 +323,7 @@ async def test_what_is_of_another_shard_takes_no_room() -> None:
     other = next(one for one in ("0/2", "1/2") if not admits(one)(NS))
     async with open_world(Settings(**ON, shard=other)) as world:
         await world.create(sandbox())
-        assert world.whole.watch_caches.sandboxes.statistics.dropped_elsewhere == 1
+        assert world.whole.caches.sandboxes.statistics.dropped_elsewhere == 1
         assert world.whole.trace is not None
         assert len(world.whole.trace) == 0
 

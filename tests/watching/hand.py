@@ -9,9 +9,8 @@ import msgspec
 from filters import Change
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder, WatchStatistics
-from lean_sandbox.watch.kind import Delta, Kind
+from lean_sandbox.watch.kind import Delta, Entry, Key, Kind
 from lean_sandbox.watch.rows import row_of
-from lean_sandbox.watch.store import Entry, Key, Store
 from lean_sandbox.watch.wire import MetaRow
 from tests.support.clock import FakeClock
 
@@ -24,12 +23,10 @@ class Hand(Generic[E]):
     def __init__(self, kind: Kind[E], *, namespace: str | None = None) -> None:
         """Start empty; ``namespace`` is what is watched, all of them by default."""
         self.kind = kind
-        self.store: Store[E] = Store(kind.owner_of)
         self.notices: list[Delta[E]] = []
         self.clock = FakeClock()
-        self.cache: Cache[E] = Cache(
-            kind, self.store, self.notices.append, monotonic=self.clock.monotonic
-        )
+        self.cache: Cache[E] = Cache(kind, monotonic=self.clock.monotonic)
+        self.cache.subscribe(self.notices.append)
         self.feed: EventDecoder[E] = EventDecoder(
             kind, self.cache, WatchStatistics(), namespace=namespace
         )
@@ -69,7 +66,7 @@ class Hand(Generic[E]):
 
     def find(self, name: str) -> E | None:
         """Return what is remembered of an object."""
-        return self.store.get(Key("ns", name))
+        return self.cache.get(Key("ns", name))
 
     def get(self, name: str) -> E:
         """Return what is remembered of an object; fails when there is nothing."""

@@ -14,11 +14,10 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Delta, Kind
+from lean_sandbox.watch.kind import Delta, Entry, Key, Kind
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.reflector import Reflector, WatchOptions
 from lean_sandbox.watch.resources import kinds
-from lean_sandbox.watch.store import Entry, Key, Store
 from tests.support.clock import FakeClock, settle
 from tests.support.scripted import Exchange, Scripted, open_scripted, until
 from tests.watching.objects import page
@@ -38,8 +37,8 @@ class Rig(Generic[E]):
         self.clock = clock
         self.kind = kind
         self.notices: list[Delta[E]] = []
-        self.store: Store[E] = Store(kind.owner_of)
-        self.cache: Cache[E] = Cache(kind, self.store, self.notices.append)
+        self.cache: Cache[E] = Cache(kind)
+        self.cache.subscribe(self.notices.append)
         self.informers: list[Reflector[E]] = []
         self._failures = 0
 
@@ -51,13 +50,13 @@ class Rig(Generic[E]):
 
     def get(self, name: str, namespace: str = "ns") -> E:
         """Return what is remembered of an object; fails when there is nothing."""
-        entry = self.store.get(Key(namespace, name))
+        entry = self.cache.get(Key(namespace, name))
         assert entry is not None, f"{name} is not remembered"
         return entry
 
     def names(self) -> list[str]:
         """Return what is remembered, by name."""
-        return sorted(key.name for key in self.store.keys(None))
+        return sorted(key.name for key in self.cache.keys(None))
 
     def news(self) -> list[tuple[str, Change]]:
         """Return name and change of the notices since the last call."""

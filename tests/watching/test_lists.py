@@ -285,7 +285,7 @@ async def test_namespaces_share_a_store_and_a_relist_minds_its_own() -> None:
             await listing.reply(200, page([sandbox("a", 5, namespace=namespace)], 9))
         watches = [await rig.server.next(watch=True) for _ in range(2)]
         watches.sort(key=lambda exchange: exchange.path)
-        assert len(rig.store) == 2
+        assert len(rig.cache) == 2
         rig.news()
         await rig.clock.advance(60)
         await watches[0].lines(problem(410, "Expired"))

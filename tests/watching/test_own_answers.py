@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filters import Change
+from lean_sandbox.watch.cache import TOMBSTONE_S
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.objects import PodEntry, SandboxEntry
 from lean_sandbox.watch.resources import kinds
-from lean_sandbox.watch.store import Key
-from lean_sandbox.watch.tombstones import KEPT_S
 from tests.watching.hand import Hand
 from tests.watching.objects import pod, pod_row, sandbox, sandbox_row
 
@@ -176,7 +176,7 @@ def test_nor_what_a_relist_or_a_request_has_shown_to_be_gone(boxes: Hand[Sandbox
     assert boxes.learn(sandbox("a", 29))[1] == Change.GONE
     boxes.cache.forget(boxes.get("b").key, "uid-of-b")
     assert boxes.learn(sandbox("b", 50))[1] == Change.GONE
-    assert len(boxes.store) == 0
+    assert len(boxes.cache) == 0
 
 
 def test_an_answer_later_than_the_end_shows_that_it_was_none(boxes: Hand[SandboxEntry]) -> None:
@@ -289,9 +289,9 @@ def test_a_late_answer_brings_nothing_back_however_much_has_ended_since(
 def test_tombstones_go_when_no_answer_can_be_under_way(boxes: Hand[SandboxEntry]) -> None:
     """Protection against late answers lasts longer than a request may take, and no longer."""
     boxes.saw(*[sandbox_row("DELETED", f"x{number}", number) for number in range(100, 2000)])
-    boxes.clock.leap(KEPT_S + 1.0)
+    boxes.clock.leap(TOMBSTONE_S + 1.0)
     boxes.saw(sandbox_row("DELETED", "last", 2000))
-    assert len(boxes.cache._ended) == 1
+    assert len(boxes.cache._tombstones) == 1
 
 
 HISTORY: list[tuple[str, str, int]] = [
@@ -325,4 +325,4 @@ def test_events_and_answers_in_any_interleaving_end_at_the_truth(data: st.DataOb
         step()
     entry: PodEntry = hand.get("a")
     assert (entry.uid, entry.version) == ("second", 50)
-    assert [held.uid for held in hand.store.owned_by("ns", "uid-of-a")] == ["second"]
+    assert [held.uid for held in hand.cache.owned_by("ns", "uid-of-a")] == ["second"]

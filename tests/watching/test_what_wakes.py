@@ -243,7 +243,7 @@ def test_owners_without_control_are_kept_only_where_none_controls() -> None:
     assert owned.owner is not None
     assert (owned.owner.name, owned.others) == ("a", ())
     assert (free.owner, [owner.name for owner in free.others]) == (None, ["x"])
-    assert hand.store.owned_by("ns", "uid-of-a") == [owned]
+    assert hand.cache.owned_by("ns", "uid-of-a") == [owned]
 
 
 # -- Sandboxes -------------------------------------------------------------------------------------

@@ -18,30 +18,25 @@ from lean_sandbox.model import names
 from lean_sandbox.model.claim import SandboxClaim, SandboxClaimStatus
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
 from lean_sandbox.runtime.queue import WorkQueue
-from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.extension_caches import ExtensionIntakes
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.objects import SandboxEntry, row_of
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry, PolicyEntry
-from lean_sandbox.watch.store import Key
 
 
 class ClaimAct:
     """Carries out what a pass over a claim decides."""
 
-    def __init__(self, client: Client, queue: WorkQueue[Key], *, timeout_s: float) -> None:
+    def __init__(
+        self, client: Client, caches: Caches, queue: WorkQueue[Key], *, timeout_s: float
+    ) -> None:
         self._client = client
         self._queue = queue
         self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
         self._behind: dict[str, Any] = {"lane": Lane.BACKGROUND, "timeout_s": timeout_s}
-        self._claims: Cache[ClaimEntry]
-        self._policies: Cache[PolicyEntry]
-        self._sandboxes: Cache[SandboxEntry]
-
-    def connect(self, watch_caches: ExtensionIntakes, sandboxes: Cache[SandboxEntry]) -> None:
-        """Take the intakes, which need the controllers' handlers to be built."""
-        self._claims = watch_caches.claims
-        self._policies = watch_caches.policies
-        self._sandboxes = sandboxes
+        self._claims = caches.claims
+        self._policies = caches.policies
+        self._sandboxes = caches.sandboxes
 
     # -- claims ----------------------------------------------------------------------------------
 
@@ -109,7 +104,7 @@ class ClaimAct:
         send = self._client.json_patch if isinstance(body, list) else self._client.merge_patch
 
         def forget() -> None:
-            held = self._claims.store.get(entry.key)
+            held = self._claims.get(entry.key)
             if held is not None and held.uid == entry.uid:
                 held.status = None
 
@@ -182,7 +177,7 @@ class ClaimAct:
 
     def _learn_claim(self, key: Key, answer: PartialObject) -> ClaimEntry:
         row = row_of(answer.metadata)
-        before = self._claims.store.get(key)
+        before = self._claims.get(key)
         entry, _ = self._claims.apply_metadata_response(row)
         self._queue.withdraw(key, f"{row.uid}@{row.resource_version}")
         if before is not None and entry.generation != before.generation:
@@ -246,7 +241,7 @@ class ClaimAct:
 
     async def get_sandbox(self, key: Key) -> SandboxEntry | None:
         """Fetch a Sandbox; ``None`` when there is none. One GET."""
-        held = self._sandboxes.store.get(key)
+        held = self._sandboxes.get(key)
         found = await self._client.find(
             SANDBOXES, key.namespace, key.name, Sandbox, **self._options
         )

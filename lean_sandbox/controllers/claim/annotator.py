@@ -17,8 +17,9 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, Item
 from lean_sandbox.runtime.standback import StandBack
 from lean_sandbox.runtime.workers import Result
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry
-from lean_sandbox.watch.store import Key, Store
 
 # What becomes known within this time of a claim that is not ready goes into the same patch.
 _GATHERING_S = 1.0
@@ -36,7 +37,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
 
     def __init__(
         self,
-        claims: Store[ClaimEntry],
+        claims: Cache[ClaimEntry],
         act: ClaimAct,
         *,
         clock: Clock,

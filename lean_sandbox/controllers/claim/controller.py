@@ -25,13 +25,10 @@ from lean_sandbox.runtime.queue import CLIENT, LOW, Item
 from lean_sandbox.runtime.standback import StandBack
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import Result
-from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.caches import Caches
-from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
-from lean_sandbox.watch.kind import Delta
+from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry, PoolEntry, TemplateEntry
-from lean_sandbox.watch.store import Key
 
 _LONGEST_ANNOTATION_WAIT_S = 10.0
 _WANT_NO_MEMBER = frozenset({names.REASON_INVALID_METADATA, names.REASON_CLAIM_EXPIRED})
@@ -73,7 +70,6 @@ class ClaimController(Controller[ClaimEntry]):
         self,
         client: Client,
         caches: Caches,
-        extensions: ExtensionCaches,
         blueprints: TemplateResolver,
         wakes: Wakes,
         *,
@@ -84,7 +80,7 @@ class ClaimController(Controller[ClaimEntry]):
     ) -> None:
         super().__init__(
             "sandboxclaim",
-            extensions.claims,
+            caches.claims,
             clock,
             workers=options.workers,
             deadline_s=options.pass_deadline_s,
@@ -93,7 +89,6 @@ class ClaimController(Controller[ClaimEntry]):
         self._client = client
         self._caches = caches
         self._tracing = tracing
-        self._extensions = extensions
         self._blueprints = blueprints
         self._pool_wake = wakes.pool
         self._waiting = WaitingClaims(self._member_available, self._members_to_take)
@@ -101,11 +96,11 @@ class ClaimController(Controller[ClaimEntry]):
             on_available=self._waiting.available, on_given_back=self._waiting.given_back
         )
         caches.sandboxes.on_change = self._feed
-        self._act = ClaimAct(client, self.queue, timeout_s=options.request_timeout_s)
+        self._act = ClaimAct(client, caches, self.queue, timeout_s=options.request_timeout_s)
         self.metrics = ClaimMetrics(clock)
         notes = ClaimNotes(recorder, self.metrics)
         self.annotator = AnnotationWriter(
-            extensions.claims,
+            caches.claims,
             self._act,
             clock=clock,
             observes=options.observes,
@@ -124,7 +119,6 @@ class ClaimController(Controller[ClaimEntry]):
             grace_s=options.candidate_grace_s,
         )
         self._reconciler = ClaimReconciler(
-            extensions,
             caches,
             self._act,
             self._binder,
@@ -134,10 +128,10 @@ class ClaimController(Controller[ClaimEntry]):
             clock=clock,
             allowed_label_domains=options.allowed_label_domains,
         )
-
-    def connect(self, watch_caches: ExtensionIntakes, sandboxes: Cache[SandboxEntry]) -> None:
-        """Take the intakes, which need this controller's handlers to be built."""
-        self._act.connect(watch_caches, sandboxes)
+        caches.sandboxes.subscribe(self.on_sandbox)
+        caches.pools.subscribe(self.on_pool)
+        caches.templates.subscribe(self.on_template)
+        caches.claims.subscribe(self.on_claim)
 
     @property
     def is_busy(self) -> bool:
@@ -157,7 +151,7 @@ class ClaimController(Controller[ClaimEntry]):
             self._note_waiting(item.key, arrivals)
 
     async def _reconcile(self, key: Key) -> Result:
-        entry = self._extensions.claims.get(key)
+        entry = self._caches.claims.get(key)
         if self._tracing is None or entry is None:
             return await self._reconciler.reconcile(key)
         parent = self.annotator.trace_of(entry)
@@ -169,7 +163,7 @@ class ClaimController(Controller[ClaimEntry]):
 
     def _note_waiting(self, key: Key, arrivals: int) -> None:
         """Take note, after a pass, whether a claim has yet to get a member of its pool."""
-        entry = self._extensions.claims.get(key)
+        entry = self._caches.claims.get(key)
         if entry is None or entry.view is None or not _can_take(entry):
             self._waiting.forget(key)
         else:
@@ -189,7 +183,7 @@ class ClaimController(Controller[ClaimEntry]):
 
     def is_final(self, key: Key) -> bool:
         """Tell whether nothing is to be expected of a claim until something else changes."""
-        entry = self._extensions.claims.get(key)
+        entry = self._caches.claims.get(key)
         if entry is None or entry.is_deleting:
             return True
         if entry.needs_look:
@@ -260,7 +254,7 @@ class ClaimController(Controller[ClaimEntry]):
         owner = entry.owner
         if owner is None or not owner.is_a(names.SANDBOX_CLAIM_KIND, names.EXTENSIONS_GROUP):
             return None
-        return self._extensions.claims.get(Key(entry.key.namespace, owner.name))
+        return self._caches.claims.get(Key(entry.key.namespace, owner.name))
 
     def _feed(self, old: SandboxEntry | None, new: SandboxEntry | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
@@ -279,7 +273,7 @@ class ClaimController(Controller[ClaimEntry]):
             self.warm.forget_pool(notice.key)
         if notice.initial:
             return
-        for claim in self._extensions.claims:
+        for claim in self._caches.claims:
             if (
                 claim.key.namespace == notice.key.namespace
                 and claim.view is not None
@@ -308,14 +302,14 @@ class ClaimController(Controller[ClaimEntry]):
     def _wake_claims_of(self, template: Key, *, unbound_only: bool = False) -> None:
         pools = {
             pool.key
-            for pool in self._extensions.pools
+            for pool in self._caches.pools
             if pool.key.namespace == template.namespace
             and pool.view is not None
             and pool.view.template == template.name
         }
         if not pools:
             return
-        for claim in self._extensions.claims:
+        for claim in self._caches.claims:
             if claim.view is None or claim.is_deleting:
                 continue
             if unbound_only and claim.status is not None and claim.status.bound.name:

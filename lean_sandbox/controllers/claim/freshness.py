@@ -6,7 +6,7 @@ from lean_sandbox.controllers.claim.act import ClaimAct
 from lean_sandbox.controllers.warm_lines import Member
 from lean_sandbox.model.comparison import Staleness, Verdict
 from lean_sandbox.model.template import TemplateView
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.kind import Key
 
 _MOST_POOLS = 1024
 

@@ -8,12 +8,12 @@ took over for it.
 from __future__ import annotations
 
 from lean_sandbox.model import names
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry
-from lean_sandbox.watch.store import Store
 
 
-def own_sandbox(sandboxes: Store[SandboxEntry], claim: ClaimEntry) -> SandboxEntry | None:
+def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEntry | None:
     """Return the Sandbox of a claim: the one it names, the one of its own name, or one taken over.
 
     A Sandbox that is named stays the claim's until it is gone. One that was taken over without
@@ -29,7 +29,7 @@ def own_sandbox(sandboxes: Store[SandboxEntry], claim: ClaimEntry) -> SandboxEnt
     for name in (bound, assigned_name(claim), claim.key.name):
         if name in owned:
             return owned[name]
-    return next((one for one in owned.values() if _was_taken_over(one)), None)
+    return next((owned[name] for name in sorted(owned) if _was_taken_over(owned[name])), None)
 
 
 def is_controlled(sandbox: SandboxEntry, claim: ClaimEntry) -> bool:

@@ -47,10 +47,9 @@ from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.caches import Caches
-from lean_sandbox.watch.extension_caches import ExtensionCaches
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry
-from lean_sandbox.watch.store import Key
 
 log = structlog.get_logger("claim")
 
@@ -83,7 +82,6 @@ class ClaimReconciler:
 
     def __init__(
         self,
-        extensions: ExtensionCaches,
         caches: Caches,
         act: ClaimAct,
         binder: Binder,
@@ -94,8 +92,8 @@ class ClaimReconciler:
         clock: Clock,
         allowed_label_domains: tuple[str, ...],
     ) -> None:
-        self._claims = extensions.claims
-        self._policies = extensions.policies
+        self._claims = caches.claims
+        self._policies = caches.policies
         self._caches = caches
         self._act = act
         self._binder = binder
@@ -104,7 +102,7 @@ class ClaimReconciler:
         self._metrics = metrics
         self._clock = clock
         self._allowed_label_domains = allowed_label_domains
-        self._status = StatusWriter(extensions.claims, caches, act)
+        self._status = StatusWriter(caches.claims, caches, act)
         # By uid of the claim: how many creates in a row met a Sandbox that could not be read.
         self._collisions: dict[str, int] = {}
         # By uid of a claim that becomes ready, until its status says so: when it was first seen.

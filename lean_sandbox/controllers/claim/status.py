@@ -14,9 +14,10 @@ from lean_sandbox.kube.errors import Conflict, Invalid
 from lean_sandbox.model.claim import SandboxClaimStatus
 from lean_sandbox.model.claim_status import claim_status_patch
 from lean_sandbox.model.meta import controller_of
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry
-from lean_sandbox.watch.store import Key, Store
 
 _MOST_PATCHES = 5
 _NO_STATUS = SandboxClaimStatus()
@@ -25,7 +26,7 @@ _NO_STATUS = SandboxClaimStatus()
 class StatusWriter:
     """Writes what a pass has found out about a claim."""
 
-    def __init__(self, claims: Store[ClaimEntry], caches: Caches, act: ClaimAct) -> None:
+    def __init__(self, claims: Cache[ClaimEntry], caches: Caches, act: ClaimAct) -> None:
         self._claims = claims
         self._caches = caches
         self._act = act

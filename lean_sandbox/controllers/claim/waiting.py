@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.kind import Key
 
 # What a claim is ordered by: the latest arrival of which it left a member untaken, when it was
 # created, its name.

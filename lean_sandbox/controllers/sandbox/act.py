@@ -28,6 +28,8 @@ from lean_sandbox.model.service import Service
 from lean_sandbox.runtime.absent import KnownAbsent, Proof
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.kind import Entry, Key, key_of
 from lean_sandbox.watch.objects import (
     NEW_POD_COLUMNS,
     WAITING,
@@ -41,7 +43,6 @@ from lean_sandbox.watch.objects import (
     sandbox_columns,
     service_from_full,
 )
-from lean_sandbox.watch.store import Entry, Key, key_of
 from lean_sandbox.watch.wire import as_version
 
 E = TypeVar("E", bound=Entry)
@@ -50,31 +51,13 @@ E = TypeVar("E", bound=Entry)
 _OURS = Change.COLUMNS | Change.VERSION
 
 
-class WatchCaches:
-    """The cache of each kind."""
-
-    __slots__ = ("pods", "pvcs", "sandboxes", "services")
-
-    def __init__(
-        self,
-        sandboxes: Cache[SandboxEntry],
-        pods: Cache[PodEntry],
-        services: Cache[ServiceEntry],
-        pvcs: Cache[PvcEntry],
-    ) -> None:
-        self.sandboxes = sandboxes
-        self.pods = pods
-        self.services = services
-        self.pvcs = pvcs
-
-
 class Act:
     """Carries out what the plans ask for."""
 
     def __init__(
         self,
         client: Client,
-        watch_caches: WatchCaches,
+        caches: Caches,
         queue: WorkQueue[Key],
         absent: KnownAbsent,
         handed: CreateResponses,
@@ -83,7 +66,7 @@ class Act:
     ) -> None:
         self._client = client
         self._handed = handed
-        self._intakes = watch_caches
+        self._caches = caches
         self._queue = queue
         self._absent = absent
         self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
@@ -99,11 +82,11 @@ class Act:
 
         One GET; none when it was handed over and is still the newest that is known.
         """
-        handed = self._handed.take(key, self._intakes.sandboxes.store.get(key))
+        handed = self._handed.take(key, self._caches.sandboxes.get(key))
         if handed is not None:
             return handed
-        cache = self._intakes.sandboxes
-        held = cache.store.get(key)
+        cache = self._caches.sandboxes
+        held = cache.get(key)
         sandbox = await self._client.find(
             SANDBOXES, key.namespace, key.name, Sandbox, **self._options
         )
@@ -115,7 +98,7 @@ class Act:
 
     async def patch_sandbox(self, entry: SandboxEntry, patch: dict[str, Any]) -> None:
         """Apply a merge patch to the Sandbox's metadata. One PATCH."""
-        with self._intakes.sandboxes.expect_own_write(entry.key):
+        with self._caches.sandboxes.expect_own_write(entry.key):
             answer = await self._client.merge_patch(
                 SANDBOXES,
                 entry.key.namespace,
@@ -134,14 +117,14 @@ class Act:
         """Apply a merge patch to the status; an object that is gone is no error. One PATCH."""
 
         def forget() -> None:
-            held = self._intakes.sandboxes.store.get(entry.key)
+            held = self._caches.sandboxes.get(entry.key)
             if held is not None and held.uid == entry.uid:
                 held.status = None
 
         with (
             suppress(NotFound),
             doubting(forget),
-            self._intakes.sandboxes.expect_own_write(entry.key),
+            self._caches.sandboxes.expect_own_write(entry.key),
         ):
             answer = await self._client.merge_patch(
                 SANDBOXES,
@@ -161,7 +144,7 @@ class Act:
             await self._client.delete(
                 SANDBOXES, entry.key.namespace, entry.key.name, uid=entry.uid, **self._options
             )
-        held = self._intakes.sandboxes.store.get(entry.key)
+        held = self._caches.sandboxes.get(entry.key)
         if held is not None and held.uid == entry.uid:
             # The ends of its children may be told before its own; they must not ask for it again.
             held.is_deleting = True
@@ -178,7 +161,7 @@ class Act:
         row = row_of(answer.metadata)
         row.columns = sandbox_columns(status)
         token = f"{row.uid}@{row.resource_version}"
-        entry, change = self._intakes.sandboxes.apply_metadata_response(row)
+        entry, change = self._caches.sandboxes.apply_metadata_response(row)
         if entry.version == as_version(row.resource_version):
             entry.status = status
             self._queue.withdraw(key, token)
@@ -196,22 +179,22 @@ class Act:
     async def get_pod(self, key: Key) -> PodEntry | None:
         """Fetch a Pod; ``None``, remembered, when there is none. One GET."""
         asked = self._absent.ticket()
-        held = self._intakes.pods.store.get(key)
+        held = self._caches.pods.get(key)
         try:
             pod = await self._client.get(PODS, key.namespace, key.name, Pod, **self._options)
         except NotFound:
-            self._intakes.pods.apply_not_found(held)
+            self._caches.pods.apply_not_found(held)
             self._absent.remember(
                 PODS.plural, key.namespace, key.name, Proof.NOT_FOUND, since=asked
             )
             return None
         if not _is_watched(pod):
             return pod_from_full(pod, row_of(pod.metadata), None)
-        return self._intakes.pods.apply_fetched(pod)
+        return self._caches.pods.apply_fetched(pod)
 
     async def create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
         """Create the Pod; the answer is asked for as metadata, half the bytes. One POST."""
-        with self._intakes.pods.expect_own_write(sandbox):
+        with self._caches.pods.expect_own_write(sandbox):
             return await self._create_pod(sandbox, body)
 
     async def _create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
@@ -227,10 +210,10 @@ class Act:
         row = row_of(answer.metadata)
         self._absent.forget(PODS.plural, sandbox.namespace, row.name)
         self._queue.withdraw(sandbox, f"{row.uid}@{row.resource_version}")
-        entry = self._intakes.pods.store.get(key_of(row.namespace, row.name))
+        entry = self._caches.pods.get(key_of(row.namespace, row.name))
         if entry is None or entry.uid != row.uid:
             row.columns = NEW_POD_COLUMNS
-            entry = self._intakes.pods.apply_create_response(row)
+            entry = self._caches.pods.apply_create_response(row)
         if entry.state is None:
             # The server sets this phase on every Pod it creates.
             entry.state = PodState(phase=names.POD_PENDING)
@@ -241,13 +224,13 @@ class Act:
 
     async def patch_pod(self, pod: PodEntry, patch: dict[str, Any], sandbox: Key) -> PodEntry:
         """Apply a merge patch to a Pod. One PATCH."""
-        with self._intakes.pods.expect_own_write(pod.key):
+        with self._caches.pods.expect_own_write(pod.key):
             answer = await self._client.merge_patch(
                 PODS, pod.key.namespace, pod.key.name, patch, Pod, **self._options
             )
             if not _is_watched(answer):
                 return pod_from_full(answer, row_of(answer.metadata), None)
-            return self._learn_full(self._intakes.pods, answer, sandbox)
+            return self._learn_full(self._caches.pods, answer, sandbox)
 
     async def delete_pod(self, pod: PodEntry) -> bool:
         """Delete this very Pod, not one of the same name made since. One DELETE.
@@ -260,12 +243,12 @@ class Act:
                 PODS, pod.key.namespace, pod.key.name, uid=pod.uid, **self._options
             )
         except NotFound:
-            self._intakes.pods.forget(pod.key, pod.uid)
+            self._caches.pods.forget(pod.key, pod.uid)
             self._absent.remember(
                 PODS.plural, pod.key.namespace, pod.key.name, Proof.NOT_FOUND, since=asked
             )
             return False
-        held = self._intakes.pods.store.get(pod.key)
+        held = self._caches.pods.get(pod.key)
         if held is not None and held.uid == pod.uid:
             held.is_delete_sent = True
         return True
@@ -277,8 +260,8 @@ class Act:
 
         ``None`` when there is none. One GET.
         """
-        cache = self._intakes.services
-        held = cache.store.get(sandbox)
+        cache = self._caches.services
+        held = cache.get(sandbox)
         try:
             whole = await self._client.get(
                 SERVICES, sandbox.namespace, sandbox.name, dict, **self._options
@@ -293,7 +276,7 @@ class Act:
 
     def _watches_service(self, service: Service) -> bool:
         """Tell whether the watch, if it is filtered, will tell of this Service's end."""
-        selector = self._intakes.services.kind.label_selector
+        selector = self._caches.services.kind.label_selector
         return selector is None or names.NAME_HASH_LABEL in (service.metadata.labels or {})
 
     async def create_service(self, sandbox: Key, body: dict[str, Any]) -> ServiceEntry:
@@ -306,21 +289,21 @@ class Act:
             field_manager=names.FIELD_MANAGER,
             **self._options,
         )
-        return self._learn_full(self._intakes.services, service, sandbox)
+        return self._learn_full(self._caches.services, service, sandbox)
 
     async def replace_service(self, sandbox: Key, body: dict[str, Any]) -> ServiceEntry:
         """Write the Service back; its resourceVersion guards against a lost change. One PUT."""
         service = await self._client.replace(
             SERVICES, sandbox.namespace, sandbox.name, body, Service, **self._options
         )
-        return self._learn_full(self._intakes.services, service, sandbox)
+        return self._learn_full(self._caches.services, service, sandbox)
 
     async def patch_service(self, sandbox: Key, patch: dict[str, Any]) -> ServiceEntry:
         """Apply a merge patch to the Service. One PATCH."""
         service = await self._client.merge_patch(
             SERVICES, sandbox.namespace, sandbox.name, patch, Service, **self._options
         )
-        return self._learn_full(self._intakes.services, service, sandbox)
+        return self._learn_full(self._caches.services, service, sandbox)
 
     async def delete_service(self, service: ServiceEntry) -> None:
         """Delete this very Service; one that is gone is no error. One DELETE."""
@@ -332,13 +315,13 @@ class Act:
                 uid=service.uid,
                 **self._options,
             )
-        self._intakes.services.forget(service.key, service.uid)
+        self._caches.services.forget(service.key, service.uid)
 
     # -- Claims for volumes ----------------------------------------------------------------------
 
     async def get_pvc(self, key: Key) -> PvcEntry | None:
         """Fetch a claim's metadata; ``None`` when there is none. One GET."""
-        held = self._intakes.pvcs.store.get(key)
+        held = self._caches.pvcs.get(key)
         claim = await self._client.find(
             PVCS,
             key.namespace,
@@ -348,9 +331,9 @@ class Act:
             **self._options,
         )
         if claim is None:
-            self._intakes.pvcs.apply_not_found(held)
+            self._caches.pvcs.apply_not_found(held)
             return None
-        return self._intakes.pvcs.apply_fetched_metadata(row_of(claim.metadata))
+        return self._caches.pvcs.apply_fetched_metadata(row_of(claim.metadata))
 
     async def create_pvc(self, sandbox: Key, body: dict[str, Any]) -> PvcEntry:
         """Create a claim. One POST."""
@@ -363,7 +346,7 @@ class Act:
             accept=METADATA_ACCEPT,
             **self._options,
         )
-        return self._learn_partial(self._intakes.pvcs, claim, sandbox)
+        return self._learn_partial(self._caches.pvcs, claim, sandbox)
 
     async def patch_pvc(self, key: Key, patch: dict[str, Any], sandbox: Key) -> PvcEntry:
         """Apply a merge patch to a claim. One PATCH."""
@@ -376,7 +359,7 @@ class Act:
             accept=METADATA_ACCEPT,
             **self._options,
         )
-        return self._learn_partial(self._intakes.pvcs, claim, sandbox)
+        return self._learn_partial(self._caches.pvcs, claim, sandbox)
 
     # -- what answers teach ----------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.recording import ObjectEvents, Recorder
-from lean_sandbox.controllers.sandbox.act import Act, WatchCaches
+from lean_sandbox.controllers.sandbox.act import Act
 from lean_sandbox.controllers.sandbox.children import Parts
 from lean_sandbox.controllers.sandbox.handed import CreateResponses
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
@@ -34,9 +34,8 @@ from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import ReconcileResult, Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.group import ReflectorGroup
-from lean_sandbox.watch.kind import Delta
+from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry
-from lean_sandbox.watch.store import Key
 
 _ABSENT_ENTRIES = 4096
 # How soon a Sandbox that stands back for claims asks again.
@@ -102,23 +101,16 @@ class SandboxController(Controller[SandboxEntry]):
         self._launches = StatusThrottle(
             options.status_window_s, options.step_window_s, is_spare=self._is_spare
         )
-        self._parts: Parts
-        self._reconciler: SandboxReconciler
-
-    def connect(self, watch_caches: WatchCaches) -> None:
-        """Take the intakes, which need this controller's handlers to be built."""
-        options = self._options
-        self._intakes = watch_caches
         act = Act(
-            self._client,
-            watch_caches,
+            client,
+            caches,
             self.queue,
             self._absent,
             self._handed,
             timeout_s=options.request_timeout_s,
         )
         self._parts = Parts(
-            caches=self._caches,
+            caches=caches,
             act=act,
             absent=self._absent,
             events=self._events,
@@ -135,6 +127,10 @@ class SandboxController(Controller[SandboxEntry]):
             on_gone=self._forget,
             on_status=self._status_written,
         )
+        caches.sandboxes.subscribe(self.on_sandbox)
+        caches.pods.subscribe(self.on_pod)
+        caches.services.subscribe(self.on_service)
+        caches.pvcs.subscribe(self.on_pvc)
 
     def _forget(self, key: Key) -> None:
         self._handed.forget(key)
@@ -201,8 +197,8 @@ class SandboxController(Controller[SandboxEntry]):
 
         Returns why they are not known yet, after a patience that covers a list in its normal time.
         """
-        self._informers.start(self._intakes.pvcs)
-        plural = self._intakes.pvcs.kind.resource.plural
+        self._informers.start(self._caches.pvcs)
+        plural = self._caches.pvcs.kind.resource.plural
         return await self._informers.synced_within(plural, _PVC_LIST_PATIENCE_S)
 
     # -- what wakes ------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from lean_sandbox.model.sandbox import Sandbox
+from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import as_version
 
 

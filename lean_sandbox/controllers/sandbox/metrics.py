@@ -16,8 +16,8 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.sandbox_status import is_marked_expired
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.store import Key
 
 
 class SandboxMetrics:

@@ -26,8 +26,8 @@ from lean_sandbox.model.sandbox_status import Failure, failed
 from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.workers import Result
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.store import Key
 
 log = structlog.get_logger("sandbox")
 

@@ -20,7 +20,7 @@ import msgspec
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
 from lean_sandbox.model.sandbox import SandboxStatus
-from lean_sandbox.watch.store import Key
+from lean_sandbox.watch.kind import Key
 
 # The window grows with the number of launches under way: when a thousand Pods start at once each
 # takes longer, and a status in between is as useless as in a quick launch. As long as all can be

@@ -12,9 +12,8 @@ import msgspec
 
 from filters import Change
 from lean_sandbox.model import names
-from lean_sandbox.watch.kind import Delta
+from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.objects import READY, RUNNING, WAITING, PodEntry, PvcEntry, ServiceEntry
-from lean_sandbox.watch.store import Key
 from lean_sandbox.watch.wire import OwnerRow
 
 _AT_ONCE = (

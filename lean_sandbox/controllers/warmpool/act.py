@@ -10,24 +10,19 @@ from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.warmpool import UNKNOWN_POOL_STATUS, SandboxWarmPoolStatus
 from lean_sandbox.runtime.writer import ObjectWriter
-from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources.extension_objects import PoolEntry
-from lean_sandbox.watch.store import Key
 
 
 class PoolAct:
     """Carries out what a pass over a pool decides; every method makes one request."""
 
-    def __init__(self, client: Client, *, timeout_s: float) -> None:
+    def __init__(self, client: Client, caches: Caches, *, timeout_s: float) -> None:
         self._writer = ObjectWriter(client, lane=Lane.BACKGROUND, timeout_s=timeout_s)
-        self._pools: Cache[PoolEntry]
-        self._sandboxes: Cache[SandboxEntry]
-
-    def connect(self, pools: Cache[PoolEntry], sandboxes: Cache[SandboxEntry]) -> None:
-        """Take the caches, which need the controllers' handlers to be built."""
-        self._pools = pools
-        self._sandboxes = sandboxes
+        self._pools = caches.pools
+        self._sandboxes = caches.sandboxes
 
     async def create(self, namespace: str, body: bytes) -> Sandbox:
         """Create a member."""

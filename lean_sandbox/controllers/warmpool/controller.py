@@ -17,13 +17,10 @@ from lean_sandbox.model import names
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import REFILL, Item
 from lean_sandbox.runtime.workers import Result
-from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.caches import Caches
-from lean_sandbox.watch.extension_caches import ExtensionCaches, ExtensionIntakes
-from lean_sandbox.watch.kind import Delta
+from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources.extension_objects import PoolEntry, TemplateEntry
-from lean_sandbox.watch.store import Key
 
 # Changes of members within this time are one reason to look at their pool.
 _GATHERING_S = 0.05
@@ -36,7 +33,6 @@ class PoolController(Controller[PoolEntry]):
         self,
         client: Client,
         caches: Caches,
-        extensions: ExtensionCaches,
         blueprints: TemplateResolver,
         *,
         clock: Clock,
@@ -46,13 +42,12 @@ class PoolController(Controller[PoolEntry]):
         neighbours: Neighbours,
         recorder: Recorder | None = None,
     ) -> None:
-        super().__init__("sandboxwarmpool", extensions.pools, clock, workers=options.workers)
+        super().__init__("sandboxwarmpool", caches.pools, clock, workers=options.workers)
         self._client = client
-        self._extensions = extensions
+        self._caches = caches
         self._orphans = OrphanIndex(caches)
-        self._act = PoolAct(client, timeout_s=options.request_timeout_s)
+        self._act = PoolAct(client, caches, timeout_s=options.request_timeout_s)
         self._reconciler = PoolReconciler(
-            extensions.pools,
             caches,
             blueprints,
             self._act,
@@ -64,10 +59,9 @@ class PoolController(Controller[PoolEntry]):
             options=options,
             claims_are_waiting=claims_are_waiting,
         )
-
-    def connect(self, watch_caches: ExtensionIntakes, sandboxes: Cache[SandboxEntry]) -> None:
-        """Take the intakes, which need this controller's handlers to be built."""
-        self._act.connect(watch_caches.pools, sandboxes)
+        caches.sandboxes.subscribe(self.on_sandbox)
+        caches.pools.subscribe(self.on_pool)
+        caches.templates.subscribe(self.on_template)
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one pool to what its spec asks for."""
@@ -75,7 +69,7 @@ class PoolController(Controller[PoolEntry]):
 
     def is_final(self, key: Key) -> bool:
         """Tell whether a pool is full and says so."""
-        entry = self._extensions.pools.get(key)
+        entry = self._caches.pools.get(key)
         if entry is None or entry.is_deleting or entry.view is None:
             return True
         status, wanted = entry.status, entry.view.replicas
@@ -89,7 +83,7 @@ class PoolController(Controller[PoolEntry]):
 
     def wake(self, pool: Key) -> None:
         """Look at a pool soon; many reasons within a moment are one look."""
-        if pool in self._extensions.pools:
+        if pool in self._caches.pools:
             self.queue.add(pool, priority=REFILL, after_s=_GATHERING_S, reason="member")
 
     def on_pool(self, notice: Delta[PoolEntry]) -> None:
@@ -105,7 +99,7 @@ class PoolController(Controller[PoolEntry]):
 
     def on_policy_there(self, template: Key) -> None:
         """Wake the pools of a template that has changed or got its NetworkPolicy."""
-        for pool in self._extensions.pools:
+        for pool in self._caches.pools:
             if (
                 pool.key.namespace == template.namespace
                 and pool.view is not None
@@ -134,7 +128,7 @@ class PoolController(Controller[PoolEntry]):
         label = self._orphans.saw(entry)
         if label is None or not wakes:
             return
-        for pool in self._extensions.pools:
+        for pool in self._caches.pools:
             if (
                 pool.key.namespace == entry.key.namespace
                 and pool.view is not None

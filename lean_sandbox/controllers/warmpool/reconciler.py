@@ -47,8 +47,8 @@ from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.standback import StandBack
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources.extension_objects import PoolEntry
-from lean_sandbox.watch.store import Key, Store, key_of
 
 # Refilling stands back for claims in steps of the first, and never longer than the second.
 _STAND_BACK_S = 0.05
@@ -81,7 +81,6 @@ class PoolReconciler:
 
     def __init__(
         self,
-        pools: Store[PoolEntry],
         caches: Caches,
         blueprints: TemplateResolver,
         act: PoolAct,
@@ -94,7 +93,7 @@ class PoolReconciler:
         options: PoolOptions,
         claims_are_waiting: Callable[[], bool],
     ) -> None:
-        self._pools = pools
+        self._pools = caches.pools
         self._caches = caches
         self._blueprints = blueprints
         self._act = act

@@ -15,8 +15,9 @@ from lean_sandbox.model.comparison import Staleness
 from lean_sandbox.model.refill import ReplenishHold, TokenBucket
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import PoolView
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.store import Key, Store
 
 
 class PoolState(msgspec.Struct):
@@ -39,7 +40,7 @@ class PoolState(msgspec.Struct):
             self._staleness = Staleness(template)
         return self._staleness
 
-    def going(self, sandboxes: Store[SandboxEntry]) -> frozenset[str]:
+    def going(self, sandboxes: Cache[SandboxEntry]) -> frozenset[str]:
         """Return the uids that were deleted and are still shown; the others are forgotten."""
         for uid, key in list(self.deleted.items()):
             held = sandboxes.get(key)

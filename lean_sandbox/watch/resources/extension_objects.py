@@ -24,7 +24,7 @@ from lean_sandbox.model.warmpool import (
     view_of_pool,
 )
 from lean_sandbox.model.wire import ODD
-from lean_sandbox.watch.store import Key, key_of
+from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
 TEMPLATE_LABELS = frozenset({names.TEMPLATE_REF_HASH_LABEL})

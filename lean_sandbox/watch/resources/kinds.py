@@ -78,6 +78,7 @@ def sandboxes(
         columns_of=lambda item: objects.sandbox_columns(item.status),
         suspects=objects.sandbox_row_contradicts,
         columns=("Ready", "Reason"),
+        owner_of=lambda entry: entry.owner.uid if entry.owner is not None else None,
         watch_order=order,
         label_selector=label_selector or None,
         admits=parse_labels(label_selector).matches if label_selector else None,
@@ -126,7 +127,7 @@ def pods(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[PodEntry]:
         columns=("Ready", "Status", "IP", "Node"),
         watch_order=order,
         label_selector=_TRACKED,
-        owner_of=objects.owner_uid,
+        owner_of=objects.sandbox_uid,
     )
 
 

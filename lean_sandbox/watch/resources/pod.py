@@ -10,8 +10,8 @@ from filters import status_writers
 from lean_sandbox.model import names
 from lean_sandbox.model.pod import Pod, PodCondition
 from lean_sandbox.model.sharing import interned, shared_map, small_values
+from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.rows import shared_owner
-from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
 READY = "ready"
@@ -262,6 +262,9 @@ def pod_row_contradicts(row: MetaRow, entry: PodEntry) -> bool:
     return (hint == READY) != (entry.state.is_ready and entry.state.phase == "Running")
 
 
-def owner_uid(entry: PodEntry) -> str | None:
-    """Return the uid under which an entry is indexed: its controlling owner's."""
-    return entry.owner.uid if entry.owner is not None else None
+def sandbox_uid(entry: PodEntry) -> str | None:
+    """Return the uid of the Sandbox that controls a Pod, if one does."""
+    owner = entry.owner
+    if owner is None or not owner.is_a(names.SANDBOX_KIND, names.CORE_GROUP):
+        return None
+    return owner.uid

@@ -13,8 +13,8 @@ from lean_sandbox.model.meta import FieldManager
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView, view_of
 from lean_sandbox.model.sharing import interned, shared_map, small_values
 from lean_sandbox.model.wire import ODD
+from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.rows import shared_owner
-from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, WriterRow, as_version
 
 SANDBOX_LABELS = frozenset(

@@ -11,8 +11,8 @@ from lean_sandbox.kube.wire import PartialObject
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.service import Service, ServiceSpec, shared_ports
+from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.rows import ADOPTION_LABELS, shared_owner
-from lean_sandbox.watch.store import Key, key_of
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
 
