@@ -94,9 +94,10 @@ class Cache(Generic[E]):
         self._tombstone_s = tombstone_s
         # By uid, in the order of their age: version of the end, and when it was seen.
         self._tombstones: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        # What is being made or written by ourselves: by how many requests, and what has come of it.
-        self._expected: Counter[Key] = Counter()
-        self._held: dict[Key, tuple[EventType, MetaRow, Any]] = {}
+        # By key and uid of what we write, "" for what we create: how many requests are under way,
+        # and the newest event.
+        self._expected: Counter[tuple[Key, str]] = Counter()
+        self._held: dict[tuple[Key, str], tuple[EventType, MetaRow, Any]] = {}
         # What is known from the response to a create alone, which shows less than the event.
         self._half_known: set[Key] = set()
 
@@ -260,25 +261,29 @@ class Cache(Generic[E]):
 
         An event that is faster than the response says nothing that the response does not: taken
         first it would only wake passes that find nothing. The newest of them is taken when the
-        last of several requests has ended. A deletion is never held.
+        last of several requests has ended. A deletion is never held, nor is an event of another
+        object that has taken the name of the one that is written.
         """
-        self._expected[key] += 1
+        known = self._entries.get(key)
+        own = (key, known.uid if known is not None else "")
+        self._expected[own] += 1
         try:
             yield
         finally:
-            self._expected[key] -= 1
-            if not self._expected[key]:
-                del self._expected[key]
-                held = self._held.pop(key, None)
+            self._expected[own] -= 1
+            if not self._expected[own]:
+                del self._expected[own]
+                held = self._held.pop(own, None)
                 if held is not None:
                     self._take(*held)
 
     def _take_or_hold(self, event_type: EventType, row: MetaRow, item: Any) -> None:
         if self._expected and event_type is not EventType.DELETED:
             key = Key(row.namespace, row.name)
-            if key in self._expected:
-                self._held[key] = (event_type, row, item)
-                return
+            for own in ((key, row.uid), (key, "")):
+                if own in self._expected:
+                    self._held[own] = (event_type, row, item)
+                    return
         self._take(event_type, row, item)
 
     def _take(
@@ -359,12 +364,12 @@ class Cache(Generic[E]):
 
     def _gone(self, key: Key, version: int, row: MetaRow | None = None) -> Decision:
         old = self.remove(key)
+        uid = old.uid if old is not None else row.uid if row is not None else ""
+        self._bury(uid, version)
         # What waits for the end of a write would bring it back.
-        self._held.pop(key, None)
-        if old is not None:
-            self._bury(old.uid, version)
-        elif row is not None:
-            self._bury(row.uid, version)
+        self._held.pop((key, uid), None)
+        self._held.pop((key, ""), None)
+        if old is None and row is not None:
             # Never seen alive, yet its end may free a name somebody waits for.
             old = self.kind.from_row(row, None)
         saw_deletion = row is not None and row.deletion_timestamp is not None

@@ -98,6 +98,15 @@ def test_what_others_write_during_a_write_is_told_after_it(boxes: Hand[SandboxEn
     assert boxes.get("a").generation == 3
 
 
+def test_a_successor_does_not_wait_for_the_answer_to_a_write_of_its_predecessor(
+    boxes: Hand[SandboxEntry],
+) -> None:
+    """It is another object, of which the answer says nothing."""
+    with boxes.cache.expect_own_write(Key("ns", "a")):
+        boxes.saw(sandbox_row("DELETED", "a", 20))
+        assert boxes.saw(sandbox_row("ADDED", "a", 21, uid="other")) == [Change.FIRST_SEEN]
+
+
 def test_an_end_during_a_write_is_told_at_once_and_stays_one(boxes: Hand[SandboxEntry]) -> None:
     """What was held back of the object does not bring it to life again."""
     with boxes.cache.expect_own_write(Key("ns", "a")):
