@@ -151,7 +151,7 @@ class ObjectWriter:
     async def replace(self, cache: Cache[E], key: Key, body: dict[str, Any]) -> Written[E]:
         """Write a whole object back; the resourceVersion in it guards against a lost change."""
         kind = cache.kind
-        with cache.expect_own_write(key):
+        with cache.expect_own_write(key, body["metadata"].get("uid", "")):
             item = await self.client.replace(
                 kind.resource, key.namespace, key.name, body, kind.item_type, **self.options
             )
@@ -197,7 +197,7 @@ class ObjectWriter:
             if doubt is not None and held is not None and held.uid == entry.uid:
                 doubt(held)
 
-        with cache.expect_own_write(entry.key):
+        with cache.expect_own_write(entry.key, entry.uid):
             try:
                 yield
             except NotFound:

@@ -256,16 +256,15 @@ class Cache(Generic[E]):
             self._take_or_hold(event_type, row, item)
 
     @contextmanager
-    def expect_own_write(self, key: Key) -> Iterator[None]:
-        """Hold the events of an object while the body of the ``with`` creates or writes it.
+    def expect_own_write(self, key: Key, uid: str = "") -> Iterator[None]:
+        """Hold the events of an object while the body of the ``with`` writes it, or creates one.
 
         An event that is faster than the response says nothing that the response does not: taken
         first it would only wake passes that find nothing. The newest of them is taken when the
         last of several requests has ended. A deletion is never held, nor is an event of another
-        object that has taken the name of the one that is written.
+        object than that of ``uid``, which has taken its name; a create has no uid yet.
         """
-        known = self._entries.get(key)
-        own = (key, known.uid if known is not None else "")
+        own = (key, uid)
         self._expected[own] += 1
         try:
             yield

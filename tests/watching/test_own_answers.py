@@ -46,7 +46,7 @@ def test_the_echo_of_a_write_waits_for_its_answer(boxes: Hand[SandboxEntry]) -> 
     """The watch may be faster: what it shows wakes nobody, since the answer shows it as well."""
     columns = {"Ready": "False", "Reason": "DependenciesNotReady"}
     echo = sandbox_row("MODIFIED", "a", 20, ready="False", reason="DependenciesNotReady")
-    with boxes.cache.expect_own_write(Key("ns", "a")):
+    with boxes.cache.expect_own_write(Key("ns", "a"), boxes.get("a").uid):
         assert boxes.saw(echo) == []
         boxes.learn_metadata(sandbox("a", 20), columns)
     assert boxes.notices == []
@@ -73,15 +73,15 @@ def test_what_others_create_during_a_create_that_fails_is_told_after_it(
 
 def test_a_list_does_not_wait_for_a_write(boxes: Hand[SandboxEntry]) -> None:
     """What a list shows is compared with what is known before the list ends."""
-    with boxes.cache.expect_own_write(Key("ns", "a")):
+    with boxes.cache.expect_own_write(Key("ns", "a"), boxes.get("a").uid):
         boxes.listed(sandbox("a", 30, generation=5))
         assert boxes.get("a").generation == 5
 
 
 def test_the_echoes_of_two_writes_wait_for_both_answers(boxes: Hand[SandboxEntry]) -> None:
     """The answer that comes first does not let go what is still the echo of the other write."""
-    with boxes.cache.expect_own_write(Key("ns", "a")):
-        with boxes.cache.expect_own_write(Key("ns", "a")):
+    with boxes.cache.expect_own_write(Key("ns", "a"), boxes.get("a").uid):
+        with boxes.cache.expect_own_write(Key("ns", "a"), boxes.get("a").uid):
             boxes.learn_metadata(sandbox("a", 20), READY)
         assert boxes.saw(sandbox_row("MODIFIED", "a", 21, generation=2)) == []
         boxes.learn_metadata(sandbox("a", 21, generation=2), READY)
@@ -90,7 +90,7 @@ def test_the_echoes_of_two_writes_wait_for_both_answers(boxes: Hand[SandboxEntry
 
 def test_what_others_write_during_a_write_is_told_after_it(boxes: Hand[SandboxEntry]) -> None:
     """Also when the write fails; other objects and new ones do not wait."""
-    with boxes.cache.expect_own_write(Key("ns", "a")):
+    with boxes.cache.expect_own_write(Key("ns", "a"), boxes.get("a").uid):
         assert boxes.saw(sandbox_row("ADDED", "b", 20)) == [Change.FIRST_SEEN]
         assert boxes.saw(sandbox_row("MODIFIED", "a", 21, generation=2)) == []
         assert boxes.saw(sandbox_row("MODIFIED", "a", 22, generation=3)) == []
@@ -102,14 +102,15 @@ def test_a_successor_does_not_wait_for_the_answer_to_a_write_of_its_predecessor(
     boxes: Hand[SandboxEntry],
 ) -> None:
     """It is another object, of which the answer says nothing."""
-    with boxes.cache.expect_own_write(Key("ns", "a")):
-        boxes.saw(sandbox_row("DELETED", "a", 20))
+    uid = boxes.get("a").uid
+    boxes.saw(sandbox_row("DELETED", "a", 20))
+    with boxes.cache.expect_own_write(Key("ns", "a"), uid):
         assert boxes.saw(sandbox_row("ADDED", "a", 21, uid="other")) == [Change.FIRST_SEEN]
 
 
 def test_an_end_during_a_write_is_told_at_once_and_stays_one(boxes: Hand[SandboxEntry]) -> None:
     """What was held back of the object does not bring it to life again."""
-    with boxes.cache.expect_own_write(Key("ns", "a")):
+    with boxes.cache.expect_own_write(Key("ns", "a"), boxes.get("a").uid):
         assert boxes.saw(sandbox_row("MODIFIED", "a", 20, generation=2)) == []
         assert boxes.saw(sandbox_row("DELETED", "a", 21, generation=2)) == [Change.GONE]
     assert boxes.find("a") is None

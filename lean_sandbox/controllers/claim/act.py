@@ -108,7 +108,11 @@ class ClaimAct:
             if held is not None and held.uid == entry.uid:
                 held.status = None
 
-        with suppress(NotFound), doubting(forget), self._claims.expect_own_write(entry.key):
+        with (
+            suppress(NotFound),
+            doubting(forget),
+            self._claims.expect_own_write(entry.key, entry.uid),
+        ):
             answer = await send(
                 SANDBOXCLAIMS,
                 entry.key.namespace,
@@ -133,7 +137,7 @@ class ClaimAct:
         metadata: dict[str, Any] = {"annotations": changes}
         if names.SANDBOX_NAME_ANNOTATION in (entry.labels or {}):
             metadata["labels"] = {names.SANDBOX_NAME_ANNOTATION: None}
-        with suppress(NotFound), self._claims.expect_own_write(entry.key):
+        with suppress(NotFound), self._claims.expect_own_write(entry.key, entry.uid):
             answer = await self._client.merge_patch(
                 SANDBOXCLAIMS,
                 entry.key.namespace,
@@ -198,7 +202,7 @@ class ClaimAct:
         or Conflict when the member is another's by now, NotFound when it is gone.
         """
         send = self._client.json_patch if isinstance(patch, list) else self._client.merge_patch
-        with self._sandboxes.expect_own_write(member.key):
+        with self._sandboxes.expect_own_write(member.key, member.uid):
             answer = await send(
                 SANDBOXES,
                 member.key.namespace,

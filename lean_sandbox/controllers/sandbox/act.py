@@ -98,7 +98,7 @@ class Act:
 
     async def patch_sandbox(self, entry: SandboxEntry, patch: dict[str, Any]) -> None:
         """Apply a merge patch to the Sandbox's metadata. One PATCH."""
-        with self._caches.sandboxes.expect_own_write(entry.key):
+        with self._caches.sandboxes.expect_own_write(entry.key, entry.uid):
             answer = await self._client.merge_patch(
                 SANDBOXES,
                 entry.key.namespace,
@@ -124,7 +124,7 @@ class Act:
         with (
             suppress(NotFound),
             doubting(forget),
-            self._caches.sandboxes.expect_own_write(entry.key),
+            self._caches.sandboxes.expect_own_write(entry.key, entry.uid),
         ):
             answer = await self._client.merge_patch(
                 SANDBOXES,
@@ -224,7 +224,7 @@ class Act:
 
     async def patch_pod(self, pod: PodEntry, patch: dict[str, Any], sandbox: Key) -> PodEntry:
         """Apply a merge patch to a Pod. One PATCH."""
-        with self._caches.pods.expect_own_write(pod.key):
+        with self._caches.pods.expect_own_write(pod.key, pod.uid):
             answer = await self._client.merge_patch(
                 PODS, pod.key.namespace, pod.key.name, patch, Pod, **self._options
             )
