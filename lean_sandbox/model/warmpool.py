@@ -1,12 +1,19 @@
-"""The SandboxWarmPool kind: its members as they are made, and its status."""
+"""The SandboxWarmPool kind: its members, its status, and how fast it is refilled.
+
+Moments are passed in: of objects in seconds since the epoch, of refilling in those of a monotonic
+clock.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import math
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from lean_sandbox.model.conditions import changed_fields
+from lean_sandbox.model.conditions import Condition, changed_fields, find
 from lean_sandbox.model.meta import (
     EMPTY_META,
     ObjectMeta,
@@ -18,9 +25,13 @@ from lean_sandbox.model.names import (
     CORE_API_VERSION,
     CREATED_BY_LABEL,
     EXTENSIONS_API_VERSION,
+    FALSE,
     LAUNCH_TYPE_LABEL,
     LAUNCH_TYPE_WARM,
+    POD_SCHEDULED,
     POD_TEMPLATE_HASH_LABEL,
+    REASON_SCHEDULING_GATED,
+    REASON_UNSCHEDULABLE,
     SAFE_TO_EVICT_ANNOTATION,
     SANDBOX_KIND,
     SANDBOX_WARM_POOL_KIND,
@@ -33,49 +44,20 @@ from lean_sandbox.model.names import (
     clipped_name,
     name_hash,
 )
-from lean_sandbox.model.refill import (
-    Grant,
-    ReplenishHold,
-    TokenBucket,
-    creation_deficit,
-    slow_start_groups,
-)
 from lean_sandbox.model.sandbox import PodTemplateMetadata
 from lean_sandbox.model.sharing import interned
 from lean_sandbox.model.template import TemplateView, blueprint_spec
 from lean_sandbox.model.times import format_duration
 from lean_sandbox.model.wire import Lenient, OrNull
 
-__all__ = [
-    "DEFAULT_REPLICAS",
-    "EMPTY_POOL_STATUS",
-    "LEAST_GRACE_S",
-    "MISSING_TEMPLATE_REQUEUE_S",
-    "UNKNOWN_POOL_STATUS",
-    "Grant",
-    "PoolView",
-    "ReplenishHold",
-    "SandboxWarmPool",
-    "SandboxWarmPoolSpec",
-    "SandboxWarmPoolStatus",
-    "TemplateRef",
-    "TokenBucket",
-    "UpdateStrategy",
-    "build_member",
-    "creation_deficit",
-    "next_pool_status",
-    "pool_status_patch",
-    "slow_start_groups",
-    "template_missing_note",
-    "unschedulable_note",
-    "unusable_template",
-    "view_of_pool",
-]
-
 DEFAULT_REPLICAS: Final = 1
 MISSING_TEMPLATE_REQUEUE_S: Final = 60.0
 # The least spec.readinessGracePeriodSeconds that the definition allows.
 LEAST_GRACE_S: Final = 30
+# The look at a member's grace comes this much after it ended, so that clocks need not agree.
+GRACE_SLACK_S: Final = 2.0
+_GRACE_JITTER: Final = 0.5
+_WAITING: Final = frozenset({REASON_UNSCHEDULABLE, REASON_SCHEDULING_GATED})
 
 
 class TemplateRef(Lenient, frozen=True):
@@ -122,8 +104,8 @@ class SandboxWarmPoolStatus(Lenient, frozen=True):
 
 
 EMPTY_POOL_STATUS: Final = SandboxWarmPoolStatus()
+# Differs from every status in every field, so that all of them are written.
 UNKNOWN_POOL_STATUS: Final = SandboxWarmPoolStatus(-1, -1, "?", -1)
-"""Differs from every status in every field, so that all of them are written."""
 _EMPTY_SPEC: Final = SandboxWarmPoolSpec()
 
 
@@ -255,3 +237,163 @@ def template_missing_note(name: str) -> str:
 def unusable_template(name: str, fault: str) -> str:
     """Return what is said of a template that is there and cannot be used."""
     return f'SandboxTemplate "{name}" cannot be used: {fault}'
+
+
+# --- members -------------------------------------------------------------------------------------
+
+
+class Member(msgspec.Struct, frozen=True, gc=False):
+    """The facts about an active Sandbox of a pool."""
+
+    name: str
+    # None when the object says nothing.
+    created_s: float | None = None
+    is_ready: bool = False
+    # Its Pod cannot be placed, or is held back from being placed.
+    is_waiting: bool = False
+
+
+class Readiness(Enum):
+    """What the age of an active member means."""
+
+    READY = "ready"
+    # Not ready within its grace period.
+    YOUNG = "young"
+    # Past it, but waiting for a place: kept.
+    HELD = "held"
+    # Past it for no good reason: deleted.
+    STUCK = "stuck"
+
+
+class Judgement(NamedTuple):
+    """The readiness of a member; for a young one the seconds until it has to be looked at."""
+
+    readiness: Readiness
+    remaining_s: float | None = None
+
+
+def is_waiting_on_scheduling(conditions: Iterable[Condition]) -> bool:
+    """Return whether a Sandbox mirrors that its Pod cannot be placed or is gated."""
+    scheduled = find(conditions, POD_SCHEDULED)
+    return scheduled is not None and scheduled.status == FALSE and scheduled.reason in _WAITING
+
+
+def judge_readiness(member: Member, now_s: float, grace_s: float) -> Judgement:
+    """Return what to do about an active member; ``now_s`` is in seconds since the epoch.
+
+    The age counts from creation, not from the loss of readiness. Exactly at the end of its grace a
+    member is still young.
+    """
+    if member.is_ready:
+        return Judgement(Readiness.READY)
+    if member.created_s is None:
+        return Judgement(Readiness.YOUNG)
+    age_s = now_s - member.created_s
+    if age_s <= grace_s:
+        return Judgement(Readiness.YOUNG, grace_s - age_s + GRACE_SLACK_S)
+    return Judgement(Readiness.HELD if member.is_waiting else Readiness.STUCK)
+
+
+def jittered_requeue_s(remaining_s: float, fraction: float) -> float:
+    """Return the wait for the earliest grace to end; ``fraction`` is a random number in [0, 1)."""
+    return remaining_s * (1 + _GRACE_JITTER * fraction)
+
+
+def victims(members: Iterable[Member], count: int) -> list[Member]:
+    """Return the ``count`` members that go first: not ready ones, and of each kind the newest."""
+    ordered = sorted(
+        members,
+        key=lambda member: (member.is_ready, -(member.created_s or 0.0), member.name),
+    )
+    return ordered[: max(0, count)]
+
+
+# --- refilling -----------------------------------------------------------------------------------
+
+
+def slow_start_groups(total: int) -> Iterator[int]:
+    """Yield the sizes of the groups in which ``total`` requests are sent: 1, 2, 4... and the rest.
+
+    A group runs in parallel and whole; after one with an error no further one starts.
+    """
+    size = 1
+    while total > 0:
+        group = min(size, total)
+        yield group
+        total -= group
+        size *= 2
+
+
+def creation_deficit(desired: int, total: int, batch_size: int) -> int:
+    """Return how many members one pass may create; ``total`` counts the terminating ones too."""
+    return max(0, min(desired - total, batch_size))
+
+
+class ReplenishHold:
+    """Puts refilling off for a while after members left the pool; a delay <= 0 never does."""
+
+    __slots__ = ("_defer_until_s", "_delay_s", "_last_members")
+
+    def __init__(self, delay_s: float) -> None:
+        self._delay_s = delay_s
+        # None before the first look: an initial fill or a restart is no drop.
+        self._last_members: int | None = None
+        self._defer_until_s: float | None = None
+
+    def observe(self, current: int, desired: int, now_s: float) -> float:
+        """Note the number of active members and return the seconds still to wait, 0 for none."""
+        if self._delay_s <= 0:
+            return 0.0
+        last, self._last_members = self._last_members, current
+        if current >= desired:
+            self._defer_until_s = None
+        elif last is not None and current < last:
+            self._defer_until_s = now_s + self._delay_s
+        if self._defer_until_s is None:
+            return 0.0
+        return max(0.0, self._defer_until_s - now_s)
+
+    def created(self, count: int) -> None:
+        """Note that members were created, so that losing them again counts as a drop."""
+        if self._last_members is not None:
+            self._last_members += count
+
+
+class Grant(NamedTuple):
+    """How many creates are allowed now; when none, how long until one is."""
+
+    granted: int
+    wait_s: float = 0.0
+
+
+class TokenBucket:
+    """Limits creates per second; a rate of 0 grants everything. Full at first use."""
+
+    __slots__ = ("_capacity", "_filled_at_s", "_rate", "_tokens")
+
+    def __init__(self, rate: float) -> None:
+        if not (math.isfinite(rate) and rate >= 0):
+            raise ValueError("the refill rate must be finite and not negative")
+        self._rate = rate
+        self._capacity = max(1.0, rate)
+        self._tokens = self._capacity
+        self._filled_at_s: float | None = None
+
+    def take(self, wanted: int, now_s: float) -> Grant:
+        """Take up to ``wanted`` tokens."""
+        if self._rate == 0 or wanted <= 0:
+            return Grant(max(0, wanted))
+        elapsed_s = 0.0 if self._filled_at_s is None else max(0.0, now_s - self._filled_at_s)
+        self._filled_at_s = now_s
+        self._tokens = min(self._capacity, self._tokens + elapsed_s * self._rate)
+        # A sum of fractions that misses a whole token by rounding is that token.
+        granted = min(wanted, math.floor(self._tokens + 1e-9))
+        self._tokens = max(0.0, self._tokens - granted)
+        if granted:
+            return Grant(granted)
+        return Grant(0, math.ceil((1 - self._tokens) / self._rate * 1e9) / 1e9)
+
+    def give_back(self, count: int) -> None:
+        """Return tokens of creates that were never tried; those of failed ones are spent."""
+        if self._rate:
+            self._tokens = min(self._capacity, self._tokens + count)

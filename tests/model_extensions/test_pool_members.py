@@ -8,15 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.names import LAUNCH_TYPE_LABEL
-from lean_sandbox.model.pool_members import (
+from lean_sandbox.model.warmpool import (
     Member,
     Readiness,
-    is_ready,
     is_waiting_on_scheduling,
     jittered_requeue_s,
     judge_readiness,
-    lacks_launch_type,
     victims,
 )
 from tests.model_extensions.support import condition
@@ -33,13 +30,6 @@ def aged(age_s: float, **fields: Any) -> Member:
 def judged(member: Member, grace_s: float = GRACE_S) -> Readiness:
     """Return the readiness of a member."""
     return judge_readiness(member, NOW_S, grace_s).readiness
-
-
-@pytest.mark.pool_case(35)
-@pytest.mark.parametrize(("value", "expected"), [("", True), ("cold", True), ("warm", False)])
-def test_a_member_without_its_launch_type_is_labelled(value: str, expected: bool) -> None:  # noqa: FBT001
-    """Pool case 35: any value but warm has to be written."""
-    assert lacks_launch_type({LAUNCH_TYPE_LABEL: value} if value else {}) is expected
 
 
 # --- readiness -----------------------------------------------------------------------------------
@@ -86,17 +76,8 @@ def test_past_its_grace_only_a_waiting_member_stays() -> None:
     ],
 )
 def test_waiting_is_told_by_the_mirrored_condition(conditions: Any, expected: bool) -> None:  # noqa: FBT001
-    """Pool cases 65, 66, 67, 70, 71: False with one of two reasons; never while terminating."""
-    assert is_waiting_on_scheduling(conditions, is_deleting=False) is expected
-    assert not is_waiting_on_scheduling(conditions, is_deleting=True)
-
-
-@pytest.mark.pool_case(22)
-def test_readiness_is_the_condition_alone() -> None:
-    """Pool case 22: no condition is not ready; its generation is not compared."""
-    assert is_ready([condition("Ready", "True")])
-    assert not is_ready([condition("Ready", "Unknown"), condition("Finished", "True")])
-    assert not is_ready([])
+    """Pool cases 65, 66, 67, 70, 71: False with one of two reasons."""
+    assert is_waiting_on_scheduling(conditions) is expected
 
 
 # --- scale down ----------------------------------------------------------------------------------

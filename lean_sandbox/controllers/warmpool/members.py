@@ -10,16 +10,15 @@ from functools import lru_cache
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.pool_members import (
+from lean_sandbox.model.conditions import is_true
+from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.model.warmpool import (
     Member,
+    PoolView,
     Readiness,
-    is_ready,
     is_waiting_on_scheduling,
     judge_readiness,
-    lacks_launch_type,
 )
-from lean_sandbox.model.times import parse_rfc3339
-from lean_sandbox.model.warmpool import PoolView
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.objects import SandboxEntry
 
@@ -78,9 +77,9 @@ def take_census(
             census.terminating += 1
             continue
         census.active.append(entry)
-        if lacks_launch_type(labels):
+        if labels.get(names.LAUNCH_TYPE_LABEL) != names.LAUNCH_TYPE_WARM:
             census.unlabelled.append(entry)
-        if entry.status is not None and is_ready(entry.status.conditions):
+        if entry.status is not None and is_true(entry.status.conditions, names.READY):
             census.ready += 1
         else:
             _judge(census, entry, now_s, readiness_grace_s)
@@ -111,12 +110,9 @@ def facts_of(entry: SandboxEntry) -> Member:
     conditions = entry.status.conditions if entry.status is not None else ()
     return Member(
         name=entry.key.name,
-        uid=entry.uid,
         created_s=_seconds_of(entry.created_at) if entry.created_at else None,
-        is_ready=is_ready(conditions),
-        is_waiting=is_waiting_on_scheduling(conditions, is_deleting=entry.is_deleting),
-        is_deleting=entry.is_deleting,
-        owner_uid=entry.owner.uid if entry.owner is not None else "",
+        is_ready=is_true(conditions, names.READY),
+        is_waiting=is_waiting_on_scheduling(conditions),
     )
 
 

@@ -23,25 +23,24 @@ from lean_sandbox.controllers.warmpool.state import PoolState, Visit
 from lean_sandbox.controllers.warmpool.upkeep import Upkeep
 from lean_sandbox.kube.errors import ControlPlaneError, Forbidden
 from lean_sandbox.kube.terminating import ENDING_S, TerminatingNamespaces
-from lean_sandbox.model.pool_members import jittered_requeue_s, victims
-from lean_sandbox.model.refill import (
-    ReplenishHold,
-    TokenBucket,
-    creation_deficit,
-    slow_start_groups,
-)
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.model.warmpool import (
     EMPTY_POOL_STATUS,
     MISSING_TEMPLATE_REQUEUE_S,
     PoolView,
+    ReplenishHold,
     SandboxWarmPoolStatus,
+    TokenBucket,
     build_member,
+    creation_deficit,
+    jittered_requeue_s,
     next_pool_status,
     pool_status_patch,
+    slow_start_groups,
     template_missing_note,
     unschedulable_note,
+    victims,
 )
 from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.standback import StandBack

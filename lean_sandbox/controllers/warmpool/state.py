@@ -12,9 +12,8 @@ import msgspec
 
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.model.comparison import Staleness
-from lean_sandbox.model.refill import ReplenishHold, TokenBucket
 from lean_sandbox.model.template import TemplateView
-from lean_sandbox.model.warmpool import PoolView
+from lean_sandbox.model.warmpool import PoolView, ReplenishHold, TokenBucket
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.objects import SandboxEntry
