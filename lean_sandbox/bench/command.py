@@ -22,7 +22,7 @@ from lean_sandbox.bench.tables import print_report
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.demo.tables import Screen
 from lean_sandbox.kube.errors import ControlPlaneError
-from lean_sandbox.manager.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+from lean_sandbox.manager.commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 
 
 def main(words: Sequence[str]) -> int:

@@ -1,11 +1,11 @@
-"""The commands that take the controller's flags: `run` and `config`."""
+"""The commands that take the controller's flags, `run` and `config`; the exit codes of all."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lean_sandbox.config.forms import BOOLEAN, Form, choice
 from lean_sandbox.config.options import flag_of
@@ -20,12 +20,18 @@ from lean_sandbox.config.sources import (
     scan,
 )
 from lean_sandbox.kube.errors import NotLeaderError
-from lean_sandbox.manager.exits import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from lean_sandbox.version import about
 
 if TYPE_CHECKING:
     from lean_sandbox.config.options import Settings
     from lean_sandbox.config.sources import ConfigMap
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+# As the reference has it, what cannot work is a failure, and what cannot be understood is not.
+EXIT_CONFIG: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
 
 _RUN = """\
 Runs the controller against a cluster. Uses the kubeconfig, or the Pod's service account inside a
@@ -61,7 +67,7 @@ def _run(scanned: Scanned) -> int:
     import structlog  # noqa: PLC0415
 
     from lean_sandbox import log  # noqa: PLC0415
-    from lean_sandbox.manager.serving import run_until_signalled  # noqa: PLC0415
+    from lean_sandbox.manager.server import run_until_signalled  # noqa: PLC0415
 
     settings = found.settings
     log.configure(settings.log_level, settings.log_format)

@@ -1,12 +1,30 @@
-"""What passes need of a tracing; without one they pay nothing for it."""
+"""Spans of reconciles; without a tracing they pay nothing for them.
+
+With ``--enable-tracing`` the spans go out over OTLP/gRPC, as the reference sends them (spec, 7.6),
+to where the standard variables say (``OTEL_EXPORTER_OTLP_ENDPOINT`` and its kin). The libraries
+come with the extra ``tracing`` and are imported only then.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from lean_sandbox.kube.errors import ConfigError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
 
 T = TypeVar("T")
+
+log = structlog.get_logger("tracing")
+
+_SERVICE = "agent-sandbox-controller"
+_FLUSH_MS = 2_000
 
 
 class Tracing(Protocol):
@@ -34,3 +52,73 @@ async def traced(tracing: Tracing | None, name: str, step: Awaitable[T]) -> T:
         return await step
     with tracing.span(name):
         return await step
+
+
+class OpenTelemetry:
+    """A tracing that hands its spans to an exporter, in batches from a thread of its own.
+
+    Only the W3C trace context is passed on, no baggage. :meth:`close` sends what is left.
+    """
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+        from opentelemetry.trace import get_current_span  # noqa: PLC0415
+        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
+            TraceContextTextMapPropagator,
+        )
+
+        # The name given here wins over that of OTEL_RESOURCE_ATTRIBUTES.
+        self._provider = TracerProvider(resource=Resource.create({"service.name": _SERVICE}))
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer(_SERVICE)
+        self._propagator = TraceContextTextMapPropagator()
+        self._current_span = get_current_span
+
+    def span(
+        self, name: str, attributes: Mapping[str, str] | None = None, parent: str | None = None
+    ) -> AbstractContextManager[object]:
+        """Return a span that is the current one inside of the ``with``."""
+        headers = _headers(parent)
+        context = self._propagator.extract(headers) if headers else None
+        return self._tracer.start_as_current_span(name, context=context, attributes=attributes)
+
+    def event(self, name: str, attributes: Mapping[str, str]) -> None:
+        """Note in the current span that something was observed, if it records."""
+        self._current_span().add_event(name, attributes)
+
+    def carrier(self) -> str | None:
+        """Return the current span's W3C headers as a JSON object, ``None`` without a span."""
+        headers: dict[str, str] = {}
+        self._propagator.inject(headers)
+        return msgspec.json.encode(headers).decode() if headers else None
+
+    def close(self) -> None:
+        """Send what is left, for a few seconds at most, and stop."""
+        self._provider.force_flush(_FLUSH_MS)
+        self._provider.shutdown()
+
+
+def _headers(parent: str | None) -> dict[str, str]:
+    if not parent:
+        return {}
+    try:
+        return msgspec.json.decode(parent, type=dict[str, str])
+    except msgspec.MsgspecError as error:
+        log.warning("trace_context_unreadable", problem=str(error))
+        return {}
+
+
+def open_tracing() -> OpenTelemetry:
+    """Return a tracing to where the environment says. Raises ConfigError without the libraries."""
+    try:
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (  # noqa: PLC0415
+            OTLPSpanExporter,
+        )
+    except ImportError as error:
+        raise ConfigError(
+            f"--enable-tracing needs OpenTelemetry: {error}",
+            way_out="pip install 'lean-sandbox[tracing]'",
+        ) from error
+    return OpenTelemetry(OTLPSpanExporter())

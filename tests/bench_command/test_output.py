@@ -19,7 +19,7 @@ from lean_sandbox.bench.process import Memory
 from lean_sandbox.bench.tables import print_memory
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.demo.tables import Screen
-from lean_sandbox.manager.exits import EXIT_OK, EXIT_USAGE
+from lean_sandbox.manager.commands import EXIT_OK, EXIT_USAGE
 
 _SVG = "{http://www.w3.org/2000/svg}"
 

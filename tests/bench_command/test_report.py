@@ -25,7 +25,7 @@ from lean_sandbox.bench.process import Memory
 from lean_sandbox.bench.report import Report, Sample, ScenarioReport, Server
 from lean_sandbox.bench.tables import print_report
 from lean_sandbox.demo.tables import Screen
-from lean_sandbox.manager.exits import EXIT_FAILED, EXIT_OK
+from lean_sandbox.manager.commands import EXIT_FAILED, EXIT_OK
 
 _SVG = "{http://www.w3.org/2000/svg}"
 

@@ -15,7 +15,7 @@ from lean_sandbox.bench.run import measure
 from lean_sandbox.cli import main as cli
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.manager.exits import EXIT_CONFIG, EXIT_USAGE
+from lean_sandbox.manager.commands import EXIT_CONFIG, EXIT_USAGE
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.config import load
 from lean_sandbox.local.crds.definitions import definitions
-from lean_sandbox.manager.exits import EXIT_CONFIG, EXIT_OK
+from lean_sandbox.manager.commands import EXIT_CONFIG, EXIT_OK
 from lean_sandbox.manager.manager import Controller
 from lean_sandbox.manager.sharding import LEASE_NAME
 from lean_sandbox.model.times import format_micro_time

@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import Process
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.manager.exits import EXIT_OK
+from lean_sandbox.manager.commands import EXIT_OK
 from lean_sandbox.manager.sharding import LEASE_NAME
 from tests.support.clients import cluster_admin
 from tests.support.process import controller_process

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.manager.serving import Listeners
+from lean_sandbox.manager.server import Listeners
 from tests.support.clock import FakeClock
 from tests.support.world import World
 

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.manager.serving import Listeners
+from lean_sandbox.manager.server import Listeners
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from tests.metrics.scrape import scraping, serving
@@ -76,7 +76,7 @@ async def test_a_laptop_listens_for_itself_alone(
     """Defaults mean every address in a Pod, where the kubelet probes, and loopback elsewhere."""
     bound: list[str] = []
     monkeypatch.setattr(
-        "lean_sandbox.manager.serving.bind", lambda _flag, address: bound.append(address)
+        "lean_sandbox.manager.server.bind", lambda _flag, address: bound.append(address)
     )
     if is_in_a_pod:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")

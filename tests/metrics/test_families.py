@@ -212,7 +212,7 @@ def test_the_command_prints_every_family(capsys: pytest.CaptureFixture[str]) -> 
 def test_metrics_cost_no_library() -> None:
     """What the listeners import: nothing of the ready-made client, of HTTP servers or of mail."""
     program = (
-        "import sys; sys.modules['rich'] = None; import lean_sandbox.manager.serving;"
+        "import sys; sys.modules['rich'] = None; import lean_sandbox.manager.server;"
         " print(' '.join(sys.modules))"
     )
     ended = subprocess.run(  # noqa: S603 -- our own program

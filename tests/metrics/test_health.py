@@ -11,7 +11,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.manager import Controller
-from lean_sandbox.manager.serving import Listeners
+from lean_sandbox.manager.server import Listeners
 from tests.metrics.scrape import ON_FREE_PORTS, Scraper, serving
 from tests.support.clients import connection_to
 from tests.support.clock import FakeClock

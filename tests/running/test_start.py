@@ -6,10 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from lean_sandbox.version import __version__
+
 # What ``lean-sandbox run`` imports before it connects; rich is kept out as the command does.
 _START = (
     "import sys; sys.modules['rich'] = None\n"
-    "import lean_sandbox.cli, lean_sandbox.manager.commands, lean_sandbox.manager.serving\n"
+    "import lean_sandbox.cli, lean_sandbox.manager.commands, lean_sandbox.manager.server\n"
 )
 
 
@@ -32,7 +34,7 @@ def test_a_start_imports_nothing_that_it_does_not_need() -> None:
     rooms = {name for name in loaded if name.startswith("lean_sandbox.")}
     others = {"bench", "demo", "local"}
     assert {name for name in rooms if name.split(".")[1] in others} == set()
-    optional = {"tracing", "trace", "sharding", "leaderelection", "preflight"}
+    optional = {"trace", "sharding", "leaderelection", "preflight"}
     assert rooms & {f"lean_sandbox.manager.{name}" for name in optional} == set()
     assert (
         loaded
@@ -43,6 +45,14 @@ def test_a_start_imports_nothing_that_it_does_not_need() -> None:
         }
         == set()
     )
+
+
+def test_the_package_runs_as_its_command_does() -> None:
+    """``python -m lean_sandbox`` is ``lean-sandbox``: same words, same exit code."""
+    program = [sys.executable, "-m", "lean_sandbox"]
+    told = subprocess.run([*program, "version"], capture_output=True, text=True, check=True)  # noqa: S603
+    assert told.stdout == f"lean-sandbox {__version__}\n"
+    assert subprocess.run([*program, "nonsense"], capture_output=True, check=False).returncode == 2  # noqa: S603
 
 
 def test_a_kubeconfig_costs_the_yaml_parser_alone(tmp_path: Path) -> None:

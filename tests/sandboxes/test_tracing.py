@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from lean_sandbox.manager.tracing import OpenTelemetry
 from lean_sandbox.model.times import format_rfc3339
+from lean_sandbox.runtime.tracing import OpenTelemetry
 from tests.support.clock import EPOCH
 from tests.support.spans import CONTEXT, Spans
 from tests.support.world import World, condition, open_world, sandbox

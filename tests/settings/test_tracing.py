@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from lean_sandbox.cli import EXIT_CONFIG, main
-from lean_sandbox.manager.tracing import open_tracing
+from lean_sandbox.runtime.tracing import open_tracing
 
 EXPORTER = "opentelemetry.exporter.otlp.proto.grpc.trace_exporter"
 

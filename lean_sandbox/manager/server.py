@@ -1,10 +1,12 @@
-"""The process of a controller: its listeners (spec, 7.4), its signals and its end."""
+"""The process of a controller: its listeners (spec, 7.4), its signals, its memory and its end."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -24,14 +26,13 @@ from lean_sandbox.kube.telemetry import Observer
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.manager.exposition import Scraper, Source
 from lean_sandbox.manager.manager import Controller, open_client
-from lean_sandbox.manager.memory import trim_when_idle
 from lean_sandbox.manager.metrics_requests import RequestTimes
 from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.runtime.tracing import open_tracing
 
 if TYPE_CHECKING:
     from lean_sandbox.config.sources import ConfigMap
     from lean_sandbox.manager.leaderelection import Elector
-    from lean_sandbox.manager.tracing import OpenTelemetry
 
 Tune: TypeAlias = Callable[["ConfigMap"], Settings]
 
@@ -40,6 +41,13 @@ log = structlog.get_logger("endpoints")
 _OFF = "0"
 _DEFAULT_METRICS = ":8080"
 _DEFAULT_HEALTH = ":8081"
+# Of mallopt(3). Blocks from this size on come from the system and go back to it when freed.
+# Left alone, the C library raises the size to that of the largest block freed, and what large
+# objects leave behind stays: 16 MiB after forty Sandboxes with 250 kB each.
+_M_MMAP_THRESHOLD = -3
+_LARGE_BYTES = 128 * 1024
+_LOOK_EVERY_S = 1.0
+_MOST_LOOKS = 120
 
 
 class Listeners:
@@ -153,7 +161,7 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
     before anything is watched or written, and NotLeaderError when the Lease was lost.
     """
     clock = SystemClock()
-    tracing = _open_tracing(settings)
+    tracing = open_tracing() if settings.enable_tracing else None
     connection = load(settings.kubeconfig or None, settings.context or None, clock=clock)
     if tune is not None:
         tuned = await _tuned(settings, connection, clock, tune)
@@ -175,7 +183,7 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
         async with anyio.create_task_group() as group:
             group.start_soon(listeners.run)
             group.start_soon(_stop_on_signal, controller, elector, group, hurried)
-            group.start_soon(trim_when_idle, lambda: controller.is_idle, clock)
+            group.start_soon(_trim_when_idle, lambda: controller.is_idle, clock)
             refused = await _refusal(settings, client, clock) if elector is None else None
             if refused is None:
                 await controller.run()
@@ -239,14 +247,6 @@ async def _end_on_signal(scope: anyio.CancelScope) -> None:
             return
 
 
-def _open_tracing(settings: Settings) -> OpenTelemetry | None:
-    if not settings.enable_tracing:
-        return None
-    from lean_sandbox.manager.tracing import open_tracing  # noqa: PLC0415 -- rarely used, and big
-
-    return open_tracing()
-
-
 def _open_elector(settings: Settings, client: Client, observer: Observer | None) -> Elector | None:
     wanted = settings.leader_elect
     if wanted is None:
@@ -292,3 +292,31 @@ async def _end_waiting(elector: Elector | None, group: TaskGroup) -> None:
     if elector is not None:
         await elector.release()
     group.cancel_scope.cancel()
+
+
+def _release_free_memory() -> None:
+    """Hand free memory back to the system, and large blocks from now on whenever they are freed."""
+    gc.collect()
+    if sys.platform != "linux":
+        return
+    import ctypes  # noqa: PLC0415 -- only wanted once, and not everywhere
+
+    library = ctypes.CDLL(None)
+    trim, tune = getattr(library, "malloc_trim", None), getattr(library, "mallopt", None)
+    if trim is not None and tune is not None:
+        tune(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        trim(0)
+
+
+async def _trim_when_idle(is_idle: Callable[[], bool], clock: Clock) -> None:
+    """Release free memory once, when the work that the start brought is done.
+
+    Decoding pages of full objects and queueing every object once leaves the allocator with free
+    memory that it keeps for itself: 8 to 12 MiB of 76 over 10,000 Sandboxes with their Pods. Looks
+    once a second, and gives up after two minutes of work without a pause.
+    """
+    for _ in range(_MOST_LOOKS):
+        await clock.sleep(_LOOK_EVERY_S)
+        if is_idle():
+            _release_free_memory()
+            return
