@@ -46,22 +46,6 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False):
 Observer = Callable[[RequestRecord], None]
 
 
-class RequestTotals:
-    """Counters over records; the keys are (method, verb, resource, code)."""
-
-    def __init__(self) -> None:
-        self._requests: dict[tuple[str, str, str, int], int] = {}
-
-    def add(self, record: RequestRecord) -> None:
-        """Count one record."""
-        key = (record.method, record.verb, record.resource, record.code)
-        self._requests[key] = self._requests.get(key, 0) + 1
-
-    def snapshot(self) -> dict[tuple[str, str, str, int], int]:
-        """Return a copy of the counters."""
-        return dict(self._requests)
-
-
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 

@@ -1,108 +1,71 @@
-"""The one road to the API server: a lean HTTP/1.1 client on anyio's TCP and TLS streams.
-
-Cost of one request (``tests/bench/transport_bench.py``: a 2.2 kB object from a bare server in
-another process, 15 interleaved rounds of 160 on a virtual machine with two cores; medians of CPU
-milliseconds of the client / requests a second). lightkube decodes a generic resource, ``Client``
-the metadata, "bytes" nothing:
-
-=====  ====  ===========================  ==============  ==============
-verb         way                          1 in flight     16 in flight
-=====  ====  ===========================  ==============  ==============
-GET    http  lightkube, stock              0.516 / 1919    0.554 / 1798
-GET    http  :class:`.client.Client`       0.110 / 8436    0.085 / 11466
-GET    http  this transport, bytes         0.095 / 9724    0.074 / 13163
-PATCH  http  lightkube, stock              0.847 / 1163    0.625 / 1592
-PATCH  http  :class:`.client.Client`       0.117 / 8060    0.088 / 11226
-PATCH  http  this transport, bytes         0.099 / 9335    0.077 / 12918
-GET    TLS   lightkube, stock              0.572 / 1720    0.607 / 1633
-GET    TLS   :class:`.client.Client`       0.155 / 5353    0.106 / 8868
-GET    TLS   this transport, bytes         0.144 / 5626    0.093 / 10612
-PATCH  TLS   lightkube, stock              0.950 / 1028    0.636 / 1564
-PATCH  TLS   :class:`.client.Client`       0.158 / 5240    0.107 / 9275
-PATCH  TLS   this transport, bytes         0.146 / 5673    0.091 / 10765
-=====  ====  ===========================  ==============  ==============
-
-A stock lightkube call costs 3.7 to 7.2 times as much CPU as one of :class:`.client.Client`.
+"""The way to the API server: a lean HTTP/1.1 client on non-blocking sockets.
 
 What it does: keep-alive connections in a bounded pool, deadlines, chunked and sized bodies, size
 limits, credentials with one repetition after a 401, lanes (:mod:`.limits`), telemetry. What it
 leaves out on purpose: HTTP/2, proxies, redirects, cookies, compression (in a cluster it costs more
 CPU on both ends than the bytes are worth), and waiting for Retry-After: 429 and 503 become errors
-that carry it, and the work queue waits.
+that carry it, and the work queue waits. ``tests/bench/transport_bench.py`` measures what a request
+costs.
 """
 
 from __future__ import annotations
 
-import socket
-import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Final
 
 import anyio
 import msgspec
-from anyio.abc import ByteStream, SocketAttribute
-from anyio.streams.tls import TLSStream
 
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.errors import (
-    ApiError,
-    ConnectFailed,
-    ProtocolFault,
-    RequestTimeout,
-    from_response,
-)
+from lean_sandbox.kube.errors import ApiError, ProtocolFault, RequestTimeout, from_response
 from lean_sandbox.kube.http1 import (
-    BodyReader,
     Disconnected,
-    Head,
+    Fields,
     HttpConnection,
     Traffic,
+    decode_headers,
     encode_request,
+    header_lines,
 )
 from lean_sandbox.kube.limits import Lane, Limiter, LimiterStatistics, Limits
-from lean_sandbox.kube.telemetry import Label, Observer, RequestRecord, RequestTotals, label_of
+from lean_sandbox.kube.sockets import ByteStream, open_stream
+from lean_sandbox.kube.telemetry import Label, Observer, RequestRecord, label_of
 from lean_sandbox.kube.tls import trusting
 from lean_sandbox.version import __version__
 
-__all__ = [
-    "Connector",
-    "Lane",
-    "Limits",
-    "Response",
-    "StreamResponse",
-    "Transport",
-    "TransportStatistics",
-]
+_IDEMPOTENT: Final = frozenset(("GET", "HEAD", "PUT", "DELETE", "OPTIONS"))
+_READS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
+_MIB: Final = 1024 * 1024
+_BODY_LIMIT_BYTES: Final = 256 * _MIB
+#: What the server may give up any moment is not kept.
+_KEEP_IDLE_S: Final = 60.0
 
-_IDEMPOTENT = frozenset(("GET", "HEAD", "PUT", "DELETE", "OPTIONS"))
-_READS = frozenset(("GET", "HEAD", "OPTIONS"))
-_MIB = 1024 * 1024
-
-
-class Connector(Protocol):
-    """Opens a byte stream to the server; tests hand in their own."""
-
-    async def __call__(self, connection: Connection) -> ByteStream:
-        """Connect, TLS included. Raises ConnectFailed."""
+#: Opens a byte stream to the server, TLS included, or raises ConnectFailed.
+Connector = Callable[[Connection], Awaitable[ByteStream]]
 
 
 class Response(msgspec.Struct, frozen=True, gc=False):
-    """A whole answer. ``headers`` have lower-case names."""
+    """A whole answer."""
 
     status: int
-    headers: Mapping[str, str]
     body: bytes
+    fields: Fields
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers, with lower-case names."""
+        return decode_headers(self.fields)
 
 
 class TransportStatistics(msgspec.Struct, frozen=True, gc=False):
     """A snapshot of a transport's counters.
 
     ``requests`` counts finished ones by (method, verb, resource, code), code 0 for those without an
-    answer. Bytes are those of the HTTP messages, streams included while they run. ``repeated`` are
-    requests sent again because a reused connection was dead, ``refreshed`` those after a 401;
-    ``retries`` counts both by (method, code), code 0 for a dead connection.
+    answer. Bytes are those of the HTTP messages, streams included while they run. ``retries`` are
+    requests sent again, by (method, code): code 401 with a fresh credential, code 0 because a
+    reused connection was dead.
     """
 
     requests: dict[tuple[str, str, str, int], int]
@@ -111,8 +74,6 @@ class TransportStatistics(msgspec.Struct, frozen=True, gc=False):
     connections_opened: int
     connections_idle: int
     streams: int
-    repeated: int
-    refreshed: int
     limiter: LimiterStatistics
     retries: dict[tuple[str, int], int]
 
@@ -132,8 +93,6 @@ class TransportStatistics(msgspec.Struct, frozen=True, gc=False):
             connections_opened=self.connections_opened + other.connections_opened,
             connections_idle=self.connections_idle + other.connections_idle,
             streams=self.streams + other.streams,
-            repeated=self.repeated + other.repeated,
-            refreshed=self.refreshed + other.refreshed,
             limiter=LimiterStatistics(
                 mine.client_in_flight + theirs.client_in_flight,
                 mine.background_in_flight + theirs.background_in_flight,
@@ -142,6 +101,16 @@ class TransportStatistics(msgspec.Struct, frozen=True, gc=False):
             ),
             retries=retries,
         )
+
+    @property
+    def repeated(self) -> int:
+        """Requests sent again because a reused connection was dead."""
+        return sum(number for (_, code), number in self.retries.items() if not code)
+
+    @property
+    def refreshed(self) -> int:
+        """Requests sent again with a fresh credential."""
+        return sum(number for (_, code), number in self.retries.items() if code)
 
     @property
     def in_flight(self) -> int:
@@ -157,12 +126,12 @@ class TransportStatistics(msgspec.Struct, frozen=True, gc=False):
 class StreamResponse:
     """An answer whose body is read as it arrives."""
 
-    def __init__(self, head: Head, reader: BodyReader) -> None:
-        self.status = head.status
-        self.headers: Mapping[str, str] = head.headers
+    def __init__(self, response: Response, connection: HttpConnection) -> None:
+        self.status = response.status
+        self.headers = response.headers
         #: The name of the error that ended the body, "" while there was none.
         self.error = ""
-        self._reader = reader
+        self._connection = connection
 
     async def receive(self) -> bytes:
         """Return the next bytes of the body, never empty, without any deadline of its own.
@@ -170,7 +139,7 @@ class StreamResponse:
         Raises anyio.EndOfStream at a clean end, ProtocolFault when the connection broke before it.
         """
         try:
-            return await self._reader.receive()
+            return await self._connection.receive()
         except ProtocolFault as problem:
             self.error = type(problem).__name__
             raise
@@ -216,39 +185,30 @@ class Transport:
         clock: Clock | None = None,
         limits: Limits | None = None,
         observer: Observer | None = None,
-        connector: Connector | None = None,
-        keep_idle_s: float = 60.0,
-        max_head_bytes: int = 65536,
-        max_body_bytes: int = 256 * _MIB,
+        connector: Connector = open_stream,
         user_agent: str = f"lean-sandbox/{__version__}",
     ) -> None:
-        """``keep_idle_s`` is how long an unused connection stays open.
-
-        The size limits guard the memory of the process; the body limit holds for :meth:`request`
-        only, a stream keeps nothing. Raises ConfigError for a server URL that is none.
-        """
+        """Raises ConfigError for a server URL that is none."""
         address = connection.address
         if address.tls and connection.ssl_context is None:
             connection = msgspec.structs.replace(connection, ssl_context=trusting())
+        #: What is needed to reach the server, for another transport to it.
+        self.connection = connection
+        #: The server as the Host header names it.
+        self.host = address.authority
+        self.clock = clock or SystemClock()
         self.fence: Callable[[], None] | None = None
-        self._connection = connection
-        self._clock = clock or SystemClock()
-        self._limiter = Limiter(self._clock, limits)
         self.observer = observer
-        self._connector = connector or open_stream
-        self._keep_idle_s = keep_idle_s
-        self._max_head_bytes = max_head_bytes
-        self._max_body_bytes = max_body_bytes
+        self._limiter = Limiter(self.clock, limits)
+        self._connector = connector
         self._base_path = address.base_path
-        self._constant = f"Host: {address.authority}\r\nUser-Agent: {user_agent}\r\n"
+        self._constant = (("Host", address.authority), ("User-Agent", user_agent))
         self._idle: list[HttpConnection] = []
         self._closed = False
         self._traffic = Traffic()
-        self._totals = RequestTotals()
+        self._requests: dict[tuple[str, str, str, int], int] = {}
         self._opened = 0
         self._streams = 0
-        self._repeated = 0
-        self._refreshed = 0
         self._retries: dict[tuple[str, int], int] = {}
 
     async def request(
@@ -271,21 +231,15 @@ class Transport:
         with a deadline of its own. ``max_body_bytes`` is a limit below the transport's own. Raises
         TransportError (AnswerTooLarge above the limit), CredentialFault and what the fence does.
         """
-        label = label or label_of(method, target)
-        most_bytes = min(max_body_bytes or self._max_body_bytes, self._max_body_bytes)
         self._check_fence(method)
-        auth = self._connection.auth
-        authorization = await auth.authorization()
+        exchange = _Exchange(method, target, headers, body, label, timeout_s)
+        limit_bytes = min(max_body_bytes or _BODY_LIMIT_BYTES, _BODY_LIMIT_BYTES)
+        await self._authorize(exchange)
         await self._limiter.acquire(lane)
         try:
-            data = self._encode(method, target, headers, authorization, body)
-            response = await self._within(timeout_s, method, data, label, most_bytes)
-            if response.status == 401 and await auth.refresh(authorization):
-                self._refreshed += 1
-                self._count_retry(method, 401)
-                authorization = await auth.authorization()
-                data = self._encode(method, target, headers, authorization, body)
-                response = await self._within(timeout_s, method, data, label, most_bytes)
+            response = await self._run(exchange, limit_bytes)
+            if response.status == 401 and await self._reauthorize(exchange):
+                response = await self._run(exchange, limit_bytes)
             return response
         finally:
             self._limiter.release(lane)
@@ -304,62 +258,38 @@ class Transport:
         ``connect_timeout_s`` covers everything up to the head of the answer. Streams take no slot.
         Raises TransportError and CredentialFault.
         """
-        label = label or label_of("GET", target)
-        auth = self._connection.auth
-        authorization = await auth.authorization()
-        span = _Span("GET", label, self._clock.monotonic())
+        exchange = _Exchange("GET", target, headers, b"", label, connect_timeout_s)
+        await self._authorize(exchange)
         self._streams += 1
         try:
-            data = self._encode("GET", target, headers, authorization, b"")
-            connection, head = await self._begin(span, data, connect_timeout_s)
-            if head.status == 401 and await auth.refresh(authorization):
-                self._refreshed += 1
-                self._count_retry("GET", 401)
-                await self._end(span)
-                span = _Span("GET", label, self._clock.monotonic())
-                data = self._encode("GET", target, headers, await auth.authorization(), b"")
-                connection, head = await self._begin(span, data, connect_timeout_s)
-            response = StreamResponse(head, BodyReader(connection, head))
+            response = await self._run(exchange, None)
+            if response.status == 401 and await self._reauthorize(exchange):
+                self._end(exchange)
+                response = await self._run(exchange, None)
+            assert exchange.connection is not None  # It is kept until the end of the stream.
+            stream = StreamResponse(response, exchange.connection)
             try:
-                yield response
+                yield stream
             finally:
-                span.error = response.error
+                self._end(exchange, stream.error)
         finally:
             self._streams -= 1
-            await self._end(span)
-
-    @property
-    def host(self) -> str:
-        """The server as the Host header names it."""
-        return self._connection.address.authority
-
-    @property
-    def clock(self) -> Clock:
-        """The clock that its deadlines are measured by."""
-        return self._clock
-
-    @property
-    def connection(self) -> Connection:
-        """What is needed to reach the server, for another transport to it."""
-        return self._connection
 
     async def aclose(self) -> None:
         """Close the idle connections; requests in flight finish and close theirs."""
         self._closed = True
         while self._idle:
-            await self._idle.pop().aclose()
+            self._idle.pop().close()
 
     def statistics(self) -> TransportStatistics:
         """Return a snapshot of the counters."""
         return TransportStatistics(
-            requests=self._totals.snapshot(),
+            requests=dict(self._requests),
             sent_bytes=self._traffic.sent_bytes,
             received_bytes=self._traffic.received_bytes,
             connections_opened=self._opened,
             connections_idle=len(self._idle),
             streams=self._streams,
-            repeated=self._repeated,
-            refreshed=self._refreshed,
             limiter=self._limiter.statistics(),
             retries=dict(self._retries),
         )
@@ -371,230 +301,149 @@ class Transport:
         if self.fence is not None and method not in _READS:
             self.fence()
 
-    def _encode(
-        self,
-        method: str,
-        target: str,
-        headers: Mapping[str, str] | None,
-        authorization: str | None,
-        body: bytes,
-    ) -> bytes:
-        lines = dict(headers) if headers else {}
+    async def _authorize(self, exchange: _Exchange) -> None:
+        """Encode the request with the credential of now."""
+        headers = (
+            (*self._constant, *exchange.headers.items()) if exchange.headers else self._constant
+        )
+        authorization = exchange.authorization = await self.connection.auth.authorization()
         if authorization is not None:
-            lines["Authorization"] = authorization
-        return encode_request(method, self._base_path + target, self._constant, lines, body)
+            headers = (*headers, ("Authorization", authorization))
+        target = self._base_path + exchange.target
+        lines = header_lines(headers)
+        exchange.data = encode_request(exchange.method, target, lines, exchange.body)
 
-    async def _within(
-        self, timeout_s: float, method: str, data: bytes, label: Label, most_bytes: int
-    ) -> Response:
-        try:
-            with anyio.fail_after(timeout_s) as scope:
-                return await self._exchange(method, data, label, scope, most_bytes)
-        except TimeoutError:
-            raise _too_late(label, timeout_s) from None
+    async def _reauthorize(self, exchange: _Exchange) -> bool:
+        """Take a newer credential for a request that was refused; return whether there is one."""
+        if not await self.connection.auth.refresh(exchange.authorization):
+            return False
+        self._count_retry(exchange.method, 401)
+        await self._authorize(exchange)
+        return True
 
-    async def _exchange(
-        self, method: str, data: bytes, label: Label, scope: anyio.CancelScope, most_bytes: int
-    ) -> Response:
-        connection = await self._reusable()
-        if connection is not None:
-            response = await self._over(connection, method, data, label, scope, most_bytes)
-            if response is not None:
-                return response
-            self._repeated += 1
-            self._count_retry(method, 0)
-        response = await self._over(None, method, data, label, scope, most_bytes)
-        assert response is not None  # None is for reused connections only.
-        return response
+    async def _run(self, exchange: _Exchange, limit_bytes: int | None) -> Response:
+        """Send a request and return its response; ``limit_bytes`` None leaves the body unread."""
+        exchange.started = self.clock.monotonic()
+        with anyio.move_on_after(exchange.timeout_s) as scope:
+            try:
+                connection = await self._send(exchange, repeats=limit_bytes is not None)
+                found = connection.response
+                if limit_bytes is None:
+                    return Response(found.status, b"", found.fields)
+                body = await connection.body(limit_bytes)
+                self._end(exchange, keep=found.keeps_alive and not self._closed)
+                return Response(found.status, body, found.fields)
+            except BaseException as problem:
+                error = type(problem).__name__
+                if isinstance(problem, anyio.get_cancelled_exc_class()):
+                    error = RequestTimeout.__name__ if scope.cancel_called else "Cancelled"
+                self._end(exchange, error)
+                raise
+        label = exchange.label
+        raise RequestTimeout(
+            f"{label.verb} {label.resource}: no answer within {exchange.timeout_s:g} s"
+        )
 
-    async def _over(
-        self,
-        reused: HttpConnection | None,
-        method: str,
-        data: bytes,
-        label: Label,
-        scope: anyio.CancelScope,
-        most_bytes: int,
-    ) -> Response | None:
-        """Send over one connection; None means it was dead and the request may be repeated."""
-        span = _Span(method, label, self._clock.monotonic(), reused)
-        try:
-            connection = reused or await self._connect(span)
-            self._check_fence(method)
-            head = await connection.send(data, method)
-            span.code = head.status
-            body = await connection.body(head, most_bytes)
-        except BaseException as problem:
-            if reused and _may_repeat(problem, method):
-                await reused.aclose()
-                return None
-            span.failed(problem, scope)
-            await self._end(span)
-            raise
-        if head.keep_alive and not connection.has_leftover and not self._closed:
-            connection.idle_since = self._clock.monotonic()
-            self._idle.append(connection)
-            self._report(span)
-        else:
-            await self._end(span)
-        return Response(head.status, head.headers, body)
+    async def _send(self, exchange: _Exchange, *, repeats: bool) -> HttpConnection:
+        """Send a request and wait for the head of its response.
 
-    async def _begin(
-        self, span: _Span, data: bytes, timeout_s: float
-    ) -> tuple[HttpConnection, Head]:
-        """Send a stream's request and wait for the head of the answer.
-
-        A reused connection that turns out dead is an error: who streams begins anew in any case.
+        A server closes idle connections when it likes, perhaps while the request is under way.
+        What could not be written was not carried out; the rest is repeated only where doing it
+        twice does no harm. A stream is not repeated here: a watch that ends tells its reflector of
+        a server that restarts.
         """
-        try:
-            with anyio.fail_after(timeout_s) as scope:
-                try:
-                    connection = await self._reusable() or await self._connect(span)
-                    span.over(connection)
-                    head = await connection.send(data, span.method)
-                except BaseException as problem:
-                    span.failed(problem, scope)
+        if (reused := self._reusable()) is not None:
+            exchange.connection = reused
+            try:
+                self._check_fence(exchange.method)
+                await reused.send(exchange.data, exchange.method)
+            except Disconnected as problem:
+                if not repeats or not (problem.at_write or exchange.method in _IDEMPOTENT):
                     raise
-        except TimeoutError:
-            raise _too_late(span.label, timeout_s) from None
-        span.code = head.status
-        return connection, head
+                reused.close()
+                self._count_retry(exchange.method, 0)
+            else:
+                return reused
+        exchange.connection = None
+        auth = self.connection.auth
+        identity = auth.identity
+        stream = await self._connector(self.connection)
+        self._opened += 1
+        fresh = exchange.connection = HttpConnection(stream, self._traffic, identity=identity)
+        self._check_fence(exchange.method)
+        await fresh.send(exchange.data, exchange.method)
+        return fresh
 
-    async def _reusable(self) -> HttpConnection | None:
+    def _reusable(self) -> HttpConnection | None:
         """Return the connection used last, after closing those the server may have given up."""
-        oldest = self._clock.monotonic() - self._keep_idle_s
+        oldest = self.clock.monotonic() - _KEEP_IDLE_S
         while self._idle and self._idle[0].idle_since < oldest:
-            await self._idle.pop(0).aclose()
+            self._idle.pop(0).close()
         while self._idle:
             connection = self._idle.pop()
-            if connection.identity == self._connection.auth.identity and not connection.is_stale:
+            if connection.identity == self.connection.auth.identity and connection.is_quiet():
                 return connection
-            await connection.aclose()
+            connection.close()
         return None
 
-    async def _connect(self, span: _Span) -> HttpConnection:
-        identity = self._connection.auth.identity
-        stream = await self._connector(self._connection)
-        self._opened += 1
-        connection = HttpConnection(stream, self._traffic, max_head_bytes=self._max_head_bytes)
-        connection.identity = identity
-        span.connection = connection
-        return connection
-
-    async def _end(self, span: _Span) -> None:
-        # Reported first: closing is where a cancelled task stops.
-        self._report(span)
-        if span.connection is not None:
-            await span.connection.aclose()
-
-    def _report(self, span: _Span) -> None:
-        record = span.record(self._clock.monotonic())
-        self._totals.add(record)
+    def _end(self, exchange: _Exchange, error: str = "", *, keep: bool = False) -> None:
+        """Count a request that is over, and keep or close its connection."""
+        connection = exchange.connection
+        now = self.clock.monotonic()
+        record = RequestRecord(
+            exchange.method,
+            exchange.label.verb,
+            exchange.label.resource,
+            connection.response.status if connection else 0,
+            connection.sent_bytes if connection else 0,
+            connection.received_bytes if connection else 0,
+            now - exchange.started,
+            error,
+        )
+        key = (record.method, record.verb, record.resource, record.code)
+        self._requests[key] = self._requests.get(key, 0) + 1
+        exchange.connection = None
+        if connection is not None and keep:
+            connection.idle_since = now
+            self._idle.append(connection)
+        elif connection is not None:
+            connection.close()
         if self.observer is not None:
             self.observer(record)
 
 
-class _Span:
-    """One request on the wire, from its connect to its last byte."""
+class _Exchange:
+    """One request, and the connection it is under way on."""
 
-    __slots__ = ("_received", "_sent", "_started", "code", "connection", "error", "label", "method")
+    __slots__ = (
+        "authorization",
+        "body",
+        "connection",
+        "data",
+        "headers",
+        "label",
+        "method",
+        "started",
+        "target",
+        "timeout_s",
+    )
 
     def __init__(
         self,
         method: str,
-        label: Label,
-        started: float,
-        connection: HttpConnection | None = None,
+        target: str,
+        headers: Mapping[str, str] | None,
+        body: bytes,
+        label: Label | None,
+        timeout_s: float,
     ) -> None:
         self.method = method
-        self.label = label
+        self.target = target
+        self.headers = headers
+        self.body = body
+        self.label = label or label_of(method, target)
+        self.timeout_s = timeout_s
+        self.authorization: str | None = None
+        self.data = b""
+        self.started = 0.0
         self.connection: HttpConnection | None = None
-        self.code = 0
-        self.error = ""
-        self._started = started
-        self._sent = self._received = 0
-        if connection is not None:
-            self.over(connection)
-
-    def over(self, connection: HttpConnection) -> None:
-        """Take what this connection moves from now on for the request's."""
-        self.connection = connection
-        self._sent = connection.own.sent_bytes
-        self._received = connection.own.received_bytes
-
-    def failed(self, problem: BaseException, scope: anyio.CancelScope) -> None:
-        """Note why no whole answer arrived."""
-        if not isinstance(problem, anyio.get_cancelled_exc_class()):
-            self.error = type(problem).__name__
-        elif scope.deadline <= anyio.current_time():
-            self.error = RequestTimeout.__name__
-        else:
-            self.error = "Cancelled"
-
-    def record(self, now: float) -> RequestRecord:
-        """Return what is told to the observer."""
-        own = self.connection.own if self.connection else None
-        return RequestRecord(
-            self.method,
-            self.label.verb,
-            self.label.resource,
-            self.code,
-            own.sent_bytes - self._sent if own else 0,
-            own.received_bytes - self._received if own else 0,
-            now - self._started,
-            self.error,
-        )
-
-
-def _may_repeat(problem: BaseException, method: str) -> bool:
-    # The server closed an idle connection while the request was under way. What could not be
-    # written was not carried out; the rest is repeated only where doing it twice does no harm.
-    return isinstance(problem, Disconnected) and (problem.at_write or method in _IDEMPOTENT)
-
-
-def _too_late(label: Label, timeout_s: float) -> RequestTimeout:
-    return RequestTimeout(f"{label.verb} {label.resource}: no answer within {timeout_s:g} s")
-
-
-async def open_stream(connection: Connection) -> ByteStream:
-    """Connect to the server over TCP, and TLS where the URL says so. Raises ConnectFailed."""
-    address = connection.address
-    try:
-        stream = await anyio.connect_tcp(address.host, address.port)
-    except OSError as problem:
-        raise ConnectFailed(f"cannot connect to {address.authority}: {problem}") from problem
-    _keep_alive(stream.extra(SocketAttribute.raw_socket))  # noqa: S610 -- no SQL here
-    if not address.tls:
-        return stream
-    name = connection.tls_server_name or address.host.partition("%")[0]
-    try:
-        # Without the farewell of TLS: message ends are known from HTTP, and waiting for the peer's
-        # answer to it would make closing a connection as slow as the peer likes.
-        return await TLSStream.wrap(
-            stream,
-            server_side=False,
-            hostname=name,
-            ssl_context=connection.ssl_context,
-            standard_compatible=False,
-        )
-    except ssl.SSLCertVerificationError as problem:
-        await anyio.aclose_forcefully(stream)
-        raise ConnectFailed(
-            f"the certificate of {address.authority} was refused: {problem.verify_message} "
-            f"(expected name {name!r}); check certificate-authority(-data) and tls-server-name"
-        ) from problem
-    except (OSError, anyio.EndOfStream, anyio.BrokenResourceError) as problem:
-        await anyio.aclose_forcefully(stream)
-        raise ConnectFailed(f"TLS with {address.authority} failed: {problem}") from problem
-    except BaseException:
-        await anyio.aclose_forcefully(stream)
-        raise
-
-
-def _keep_alive(raw: socket.socket) -> None:
-    # A watch may be silent for minutes: the kernel's probes find a peer that is gone in one minute,
-    # where without them nothing would ever be sent on the connection.
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

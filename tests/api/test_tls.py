@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Callable
 from datetime import timedelta
@@ -11,7 +12,7 @@ import pytest
 
 from lean_sandbox.kube import tls
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.errors import ConnectFailed
+from lean_sandbox.kube.errors import ConnectFailed, RequestTimeout
 from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates, make_plain
 from tests.api.server import Answer, chunked, in_turn, reply, serve
@@ -51,6 +52,32 @@ async def test_a_closed_tls_connection_is_noticed_before_use(certificates: Certi
         await transport.request("POST", "/")
         assert transport.statistics().repeated == 0
         await transport.aclose()
+
+
+async def test_what_is_larger_than_a_socket_takes_at_once_arrives_whole(
+    certificates: Certificates,
+) -> None:
+    """Request and answer of some MiB go through in parts, in both directions."""
+    body = bytes(range(256)) * 20_000
+    async with serve(in_turn(reply(200, body)), tls=certificates.server_context()) as server:
+        transport = Transport(Connection(server.url, tls.trusting(file=certificates.authority)))
+        assert (await transport.request("POST", "/", body=body)).body == body
+        await transport.aclose()
+    assert server.requests[0].body == body
+
+
+async def test_a_handshake_that_stalls_ends_at_the_deadline(certificates: Certificates) -> None:
+    """A peer that accepts and stays silent holds up neither the request nor other tasks."""
+    context = tls.trusting(file=certificates.authority)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        transport = Transport(Connection(f"https://127.0.0.1:{silent.getsockname()[1]}", context))
+        with pytest.raises(RequestTimeout):
+            await transport.request("GET", "/", timeout_s=0.05)
+        peer, _ = silent.accept()
+        with peer:
+            while peer.recv(65536):
+                pass
+        assert transport.statistics().in_flight == 0
 
 
 async def test_an_unknown_authority_is_refused_and_named(certificates: Certificates) -> None:

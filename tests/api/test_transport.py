@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
-from anyio.abc import ByteStream
 
 from lean_sandbox.kube.auth import basic, bearer
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ConfigError, ConnectFailed, ProtocolFault, RequestTimeout
 from lean_sandbox.kube.limits import Lane, Limits
+from lean_sandbox.kube.sockets import ByteStream
 from lean_sandbox.kube.telemetry import Label, RequestRecord
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.version import __version__
@@ -131,32 +131,28 @@ async def test_an_answer_that_began_is_never_repeated() -> None:
     assert (records[-1].code, records[-1].error) == (200, "ProtocolFault")
 
 
-class Breakable(ByteStream):
+class Breakable:
     """A peer that answers each request, until sending to it fails."""
 
     def __init__(self) -> None:
         self.broken = False
         self.sent = 0
 
-    async def send(self, item: bytes) -> None:
+    async def send(self, data: bytes) -> None:
         await anyio.lowlevel.checkpoint()
         if self.broken:
-            raise anyio.BrokenResourceError
+            raise BrokenPipeError
         self.sent += 1
 
-    async def receive(self, max_bytes: int = 65536) -> bytes:
+    async def receive(self) -> bytes:
         await anyio.lowlevel.checkpoint()
         return b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
-    async def send_eof(self) -> None:
-        raise NotImplementedError
+    def is_quiet(self) -> bool:
+        return True
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         self.broken = True
-
-    @property
-    def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
-        return {}
 
 
 async def test_a_request_that_could_not_be_written_is_repeated_whatever_its_method() -> None:
@@ -266,7 +262,7 @@ async def test_connections_idle_for_long_are_closed() -> None:
     """What the server may give up any moment is not kept."""
     clock = FakeClock()
     script = in_turn(reply(), reply(), reply())
-    async with running(script, clock=clock, keep_idle_s=60) as (server, transport, _):
+    async with running(script, clock=clock) as (server, transport, _):
         await transport.request("GET", "/1")
         await clock.advance(59)
         await transport.request("GET", "/2")

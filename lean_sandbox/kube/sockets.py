@@ -1,0 +1,217 @@
+"""Byte streams to the API server: non-blocking sockets, with TLS where the URL says so.
+
+``ssl.SSLSocket`` reads and writes the file descriptor itself, in C. A TLS stream over the event
+loop's own transport would take each byte through two further buffers.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import ssl
+from typing import Any, Final, Protocol
+
+import anyio
+import anyio.lowlevel
+
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.errors import ConnectFailed
+
+_RECEIVE_BYTES: Final = 65536
+#: How long one address of a server is tried alone before the next one is tried beside it.
+_HEAD_START_S: Final = 0.25
+_CONNECTING: Final = (0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
+#: A watch may be silent for minutes: the kernel's probes find a peer that is gone in one minute.
+_KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+
+
+class ByteStream(Protocol):
+    """What an HTTP connection sends over; tests hand in their own."""
+
+    async def send(self, data: bytes) -> None:
+        """Send all of ``data``. Raises OSError."""
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, ``b""`` once the peer has closed. Raises OSError."""
+
+    def is_quiet(self) -> bool:
+        """Whether the peer neither closed nor sent something unasked while nobody was reading."""
+
+    def close(self) -> None:
+        """Close at once, without TLS's farewell: HTTP says itself where a message ends."""
+
+
+class SocketStream:
+    """A byte stream over a connected, non-blocking socket; used by one task at a time.
+
+    What is there is read before anything is waited for. Cancelling a wait loses no received byte,
+    but leaves a partly sent message: the connection has to be closed then.
+    """
+
+    __slots__ = ("_is_drained", "_must_yield", "_poll", "_socket")
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._poll = select.poll()
+        self._poll.register(connected, select.POLLIN)
+        # Nothing was there at the last look, so the next step is to wait.
+        self._is_drained = False
+        self._must_yield = False
+
+    async def send(self, data: bytes) -> None:
+        """Send all of ``data``. Raises OSError."""
+        while True:
+            try:
+                sent = self._socket.send(data)
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                await anyio.wait_writable(self._socket)
+            except ssl.SSLWantReadError:
+                await anyio.wait_readable(self._socket)
+            else:
+                if sent == len(data):
+                    return
+                data = data[sent:]
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, ``b""`` once the peer has closed. Raises OSError."""
+        if self._is_drained:
+            await self._wait_readable()
+        elif self._must_yield:
+            # A peer that always has more must not keep the other tasks from running.
+            await anyio.lowlevel.checkpoint()
+        self._must_yield = True
+        while True:
+            try:
+                return self._socket.recv(_RECEIVE_BYTES)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                await self._wait_readable()
+            except ssl.SSLWantWriteError:
+                await anyio.wait_writable(self._socket)
+
+    async def _wait_readable(self) -> None:
+        await anyio.wait_readable(self._socket)
+        self._is_drained = self._must_yield = False
+
+    def is_quiet(self) -> bool:
+        """Whether the peer neither closed nor sent something unasked while nobody was reading."""
+        is_pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+        self._is_drained = not is_pending and not self._poll.poll(0)
+        return self._is_drained
+
+    def close(self) -> None:
+        """Close at once."""
+        self._socket.close()
+
+
+async def open_stream(connection: Connection) -> ByteStream:
+    """Connect to the server over TCP, and TLS where the URL says so. Raises ConnectFailed."""
+    address = connection.address
+    try:
+        connected = await _connect(address.host, address.port)
+    except OSError as problem:
+        raise ConnectFailed(f"cannot connect to {address.authority}: {problem}") from problem
+    try:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEP_ALIVE.items():
+            if hasattr(socket, option):
+                connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        if connection.ssl_context is not None and address.tls:
+            name = connection.tls_server_name or address.host.partition("%")[0]
+            connected = connection.ssl_context.wrap_socket(
+                connected, server_hostname=name, do_handshake_on_connect=False
+            )
+            await _shake_hands(connected)
+    except ssl.SSLCertVerificationError as problem:
+        connected.close()
+        raise ConnectFailed(
+            f"the certificate of {address.authority} was refused: {problem.verify_message} "
+            f"(expected name {name!r}); check certificate-authority(-data) and tls-server-name"
+        ) from problem
+    except (OSError, ValueError) as problem:
+        connected.close()
+        raise ConnectFailed(f"TLS with {address.authority} failed: {problem}") from problem
+    except BaseException:
+        connected.close()
+        raise
+    return SocketStream(connected)
+
+
+async def _shake_hands(secured: ssl.SSLSocket) -> None:
+    while True:
+        try:
+            secured.do_handshake()
+        except ssl.SSLWantReadError:
+            await anyio.wait_readable(secured)
+        except ssl.SSLWantWriteError:
+            await anyio.wait_writable(secured)
+        else:
+            return
+
+
+#: A family, and an address of that family.
+_Address = tuple[int, Any]
+
+
+async def _connect(host: str, port: int) -> socket.socket:
+    """Return a socket connected to one of the host's addresses, the first that answers."""
+    connected: list[socket.socket] = []
+    problems: list[OSError] = []
+
+    async def attempt(found: _Address, ended: anyio.Event) -> None:
+        try:
+            connected.append(await _connect_to(found))
+        except OSError as problem:
+            problems.append(problem)
+            ended.set()
+        else:
+            group.cancel_scope.cancel()
+
+    try:
+        async with anyio.create_task_group() as group:
+            for found in await _addresses(host, port):
+                ended = anyio.Event()
+                group.start_soon(attempt, found, ended)
+                with anyio.move_on_after(_HEAD_START_S):
+                    await ended.wait()
+    except BaseException:
+        for each in connected:
+            each.close()
+        raise
+    for superfluous in connected[1:]:
+        superfluous.close()
+    if not connected:
+        raise problems[0]
+    return connected[0]
+
+
+async def _addresses(host: str, port: int) -> list[_Address]:
+    try:
+        # Numbers need neither a resolver nor the thread in which to ask it.
+        numeric = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )
+        return [(family, address) for family, _, _, _, address in numeric]
+    except socket.gaierror:
+        named = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [(family, address) for family, _, _, _, address in named]
+
+
+async def _connect_to(found: _Address) -> socket.socket:
+    family, address = found
+    connecting = socket.socket(family, socket.SOCK_STREAM)
+    connecting.setblocking(False)  # noqa: FBT003 -- the name says what is set
+    try:
+        code = connecting.connect_ex(address)
+        if code in _CONNECTING:
+            await anyio.wait_writable(connecting)
+            code = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    except BaseException:
+        connecting.close()
+        raise
+    if code:
+        connecting.close()
+        raise OSError(code, os.strerror(code))
+    return connecting
