@@ -431,8 +431,8 @@ async def test_waiting_for_a_slot_does_not_use_up_the_deadline() -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(one, 10.0)
         await settle()
-        group.start_soon(one, 0.05)
-        await anyio.sleep(0.1)
+        group.start_soon(one, 0.5)
+        await anyio.sleep(0.6)
         assert transport.statistics().waiting == 1
         gate.set()
     assert done == [200, 200]

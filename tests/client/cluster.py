@@ -37,7 +37,7 @@ VOLUME: Json = {
 LEFT_OPEN = "ignore:Exception ignored in. <(socket|ssl):pytest.PytestUnraisableExceptionWarning"
 
 _EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
-_PATIENCE_S = 15.0
+_PATIENCE_S = 30.0
 
 
 class Cluster(ABC):
@@ -77,7 +77,7 @@ class Cluster(ABC):
         """Make a namespace."""
 
     def until(self, what: str, holds: Callable[[], object]) -> None:
-        """Wait until something holds; fails after fifteen seconds."""
+        """Wait until something holds; fails after half a minute."""
         limit = time.monotonic() + _PATIENCE_S
         # The client under test takes real time, and so does a real server.
         while not holds():

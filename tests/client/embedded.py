@@ -82,6 +82,8 @@ async def _running(folder: Path) -> AsyncIterator[ControlPlane]:
         ):
             kubelet = Kubelet(nodes, SWIFT, clock=clock, chance=random.Random(1))  # noqa: S311
             await group.start(kubelet.run)
-            async with controlling(client, Settings(extensions=True), clock=clock):
+            async with controlling(client, Settings(extensions=True), clock=clock) as controller:
                 yield plane
+                caught = controller.activity().caught
+                assert not any(caught.values()), f"clients waited for the safety net: {caught}"
             group.cancel_scope.cancel()

