@@ -26,9 +26,7 @@ from filters.events import (
 )
 from filters.predicates import (
     NO_OPINION,
-    AnyOf,
     Leaf,
-    NoOpinion,
     Predicate,
     annotation,
     any_of,
@@ -38,14 +36,13 @@ from filters.predicates import (
     generation,
     if_known,
     labels,
-    owner,
+    owners,
     resource_version,
 )
-from filters.pruning import WriterLike, keep, status_writers
+from filters.pruning import keep, status_writers
 from filters.selectors import (
     FieldTerm,
     LabelSelector,
-    LabelTerm,
     SelectorError,
     exclude_namespaces,
     parse_fields,
@@ -54,7 +51,6 @@ from filters.selectors import (
 
 __all__ = [
     "NO_OPINION",
-    "AnyOf",
     "Change",
     "ChangeDetector",
     "Debounce",
@@ -64,16 +60,13 @@ __all__ = [
     "Filter",
     "Fingerprints",
     "LabelSelector",
-    "LabelTerm",
     "Leaf",
-    "NoOpinion",
     "Observed",
     "ObservedObject",
     "Owner",
     "OwnerLike",
     "Predicate",
     "SelectorError",
-    "WriterLike",
     "annotation",
     "any_of",
     "column",
@@ -85,7 +78,7 @@ __all__ = [
     "if_known",
     "keep",
     "labels",
-    "owner",
+    "owners",
     "parse_fields",
     "parse_labels",
     "resource_version",

@@ -56,14 +56,6 @@ class OwnerLike(Protocol):
         """The uid of the owner."""
 
     @property
-    def kind(self) -> str:
-        """The kind of the owner."""
-
-    @property
-    def api_version(self) -> str:
-        """Group and version of the owner, such as ``apps/v1`` or ``v1``."""
-
-    @property
     def controller(self) -> bool:
         """Whether this owner is the managing controller; at most one is."""
 
@@ -118,11 +110,9 @@ class Observed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """An owner reference, reduced to what identifies the owner."""
+    """An owner reference, reduced to what tells owners apart."""
 
     uid: str
-    kind: str = ""
-    api_version: str = ""
     controller: bool = False
 
 
@@ -163,7 +153,10 @@ def from_json(
             generation=generation if isinstance(generation, int) else None,
             labels=_texts(metadata.get("labels")),
             annotations=_texts(metadata.get("annotations")),
-            owners=tuple(_owner(entry) for entry in metadata.get("ownerReferences") or ()),
+            owners=tuple(
+                Owner(str(entry.get("uid") or ""), entry.get("controller") is True)
+                for entry in metadata.get("ownerReferences") or ()
+            ),
             deletion_timestamp=str(metadata.get("deletionTimestamp") or "") or None,
             columns=derive_columns(obj) if columns is None else columns,
         )
@@ -173,12 +166,3 @@ def from_json(
 
 def _texts(entries: Any) -> Mapping[str, str]:
     return {str(key): str(value) for key, value in entries.items()} if entries else {}
-
-
-def _owner(entry: Mapping[str, Any]) -> Owner:
-    return Owner(
-        uid=str(entry.get("uid") or ""),
-        kind=str(entry.get("kind") or ""),
-        api_version=str(entry.get("apiVersion") or ""),
-        controller=entry.get("controller") is True,
-    )

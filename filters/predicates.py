@@ -20,12 +20,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from filters.events import Change, Observed
 
-LONGEST_KEPT_VALUE = 64
-"""Characters of a value kept as they are; a longer one is remembered as a digest."""
+_LONGEST_KEPT = 64
+_LONGEST_SHOWN = 80
 
 
 class NoOpinion:
@@ -41,25 +41,12 @@ NO_OPINION: Final = NoOpinion()
 """Returned by a leaf that finds nothing to judge by."""
 
 
-class Digest(NamedTuple):
-    """Stands for a value too long to remember."""
-
-    start: str
-    length: int
-    digest: int
-
-    def __str__(self) -> str:
-        return f"{self.start}... ({self.length} characters)"
-
-
 def _words(value: object) -> str:
-    """Return a fingerprint in words, short enough for a log line."""
     if value is None:
         return "none"
     if value == "":
         return "empty"
-    text = str(value)
-    return text if len(text) <= LONGEST_KEPT_VALUE else f"{text[: LONGEST_KEPT_VALUE - 3]}..."
+    return str(value)[:_LONGEST_SHOWN]
 
 
 def _from_to(name: str, before: object, after: object) -> str:
@@ -148,25 +135,18 @@ def annotation(*keys: str, brief: bool = False) -> Leaf:
     return _keyed("annotation", Change.ANNOTATIONS, lambda obj: obj.annotations, keys, brief=brief)
 
 
-def owner() -> Leaf:
-    """Pass when the controlling owner (uid, kind, API group) changed; other owners do not count."""
+def owners() -> Leaf:
+    """Pass when the controlling owner changed; without one, when the others did."""
 
     def read(obj: Observed) -> Hashable:
+        others: list[str] = []
         for reference in obj.owners:
             if reference.controller:
-                # Interned, so that thousands of objects share the text of their owners' kind.
-                group = reference.api_version.rpartition("/")[0]
-                return (reference.uid, sys.intern(reference.kind), sys.intern(group))
-        return None
+                return reference.uid
+            others.append(reference.uid)
+        return tuple(others) or None
 
-    def describe(name: str, *owners: Hashable) -> str:
-        texts = []
-        for found in owners:
-            uid, kind, group = found if isinstance(found, tuple) else ("", "", "")
-            texts.append(f"{'.'.join(filter(None, (kind, group)))} {uid}" if uid else None)
-        return _from_to(name, *texts)
-
-    return Leaf("owner", Change.OWNERS, read, describe=describe)
+    return Leaf("owners", Change.OWNERS, read)
 
 
 def deletion() -> Leaf:
@@ -186,7 +166,7 @@ def deletion() -> Leaf:
     )
 
 
-def column(name: str, *, classify: Callable[[str], Hashable] | None = None) -> Leaf:
+def column(name: str, *, classify: Callable[[str], Hashable] = sys.intern) -> Leaf:
     """Pass when the cell of the printer column ``name`` changed.
 
     ``classify`` maps many words to one class, so that steps inside a class are dropped (the words a
@@ -199,19 +179,10 @@ def column(name: str, *, classify: Callable[[str], Hashable] | None = None) -> L
 
     def read(obj: Observed) -> Hashable:
         columns = obj.columns
-        return NO_OPINION if columns is None else columns.get(name, NO_OPINION)
-
-    def read_class(obj: Observed) -> Hashable:
-        columns = obj.columns
         cell = None if columns is None else columns.get(name)
-        return NO_OPINION if cell is None or classify is None else classify(cell)
+        return NO_OPINION if cell is None else classify(cell)
 
-    return Leaf(
-        f"column {name}",
-        Change.COLUMNS,
-        read if classify is None else read_class,
-        variant=classify,
-    )
+    return Leaf(f"column {name}", Change.COLUMNS, read, variant=classify)
 
 
 def computed(name: str, change: Change, function: Callable[[Observed], Hashable]) -> Leaf:
@@ -265,7 +236,8 @@ def _keyed(
     return Leaf(name, change, read, variant=brief, describe=_changed if brief else describe)
 
 
-def _short(value: str | None) -> Hashable:
-    if value is None or len(value) <= LONGEST_KEPT_VALUE:
+def _short(value: str | None) -> str | None:
+    """Return a value as it is remembered: one that is long as its start, length and digest."""
+    if value is None or len(value) <= _LONGEST_KEPT:
         return value
-    return Digest(value[:24], len(value), hash(value))
+    return f"{value[:24]}... ({len(value)} characters, digest {hash(value):x})"

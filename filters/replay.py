@@ -16,15 +16,16 @@ from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TextIO, TypeAlias
 
 from filters.detector import Decision, Filter
-from filters.events import Change, EventType, Observed, from_json
+from filters.events import Change, EventType, Observed, ObservedObject, from_json
 from filters.predicates import Predicate
 
 Json: TypeAlias = Mapping[str, Any]
 Decide: TypeAlias = Callable[[EventType, Json, Mapping[str, str] | None], tuple[Observed, Decision]]
 """Takes an object of an event, with its columns if it came as the row of a Table."""
 
-_NO_CHANGE = Change(0)
 _LISTED_LINES = 10
+_NO_OBJECT = ObservedObject(uid="")
+_NO_CHANGE = Change(0)
 
 
 class Outcome(StrEnum):
@@ -46,18 +47,16 @@ class Explained:
     outcome: Outcome
     reason: str
     event_type: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    resource_version: str = ""
+    object: Observed = _NO_OBJECT
     change: Change = _NO_CHANGE
     leaves: tuple[str, ...] = ()
     """Names of the leaves that let the event pass."""
 
     def text(self) -> str:
         """Return one line for a person to read."""
-        subject = "/".join(part for part in (self.namespace, self.name) if part)
-        version = f"@{self.resource_version}" if self.resource_version else ""
+        seen = self.object
+        subject = "/".join(filter(None, (seen.namespace, seen.name)))
+        version = f"@{seen.resource_version}" if seen.resource_version else ""
         words = (f"{self.line:>6}", f"{self.outcome:<8}", f"{self.event_type:<8}")
         return f"{' '.join(words)} {subject}{version}  {self.reason}".rstrip()
 
@@ -67,10 +66,10 @@ class Explained:
             "line": self.line,
             "outcome": self.outcome.value,
             "type": self.event_type,
-            "namespace": self.namespace,
-            "name": self.name,
-            "uid": self.uid,
-            "resourceVersion": self.resource_version,
+            "namespace": self.object.namespace,
+            "name": self.object.name,
+            "uid": self.object.uid,
+            "resourceVersion": self.object.resource_version,
             "change": [flag.name for flag in self.change],
             "leaves": list(self.leaves),
             "reason": self.reason,
@@ -168,8 +167,16 @@ def replay(lines: Iterable[str | bytes], decide: Decide) -> Iterator[Explained]:
                 observed, decision = decide(event.type, event.object, event.columns)
             except ValueError as error:
                 yield _broken(number, error)
-            else:
-                yield _explained(number, event.type, observed, decision)
+                continue
+            yield Explained(
+                line=number,
+                outcome=Outcome.PASSED if decision else Outcome.DROPPED,
+                reason=decision.reason,
+                event_type=event.type,
+                object=observed,
+                change=decision.change,
+                leaves=decision.leaves,
+            )
 
 
 def explain(
@@ -252,20 +259,3 @@ class _Reader:
 
 def _broken(number: int, error: Exception) -> Explained:
     return Explained(number, Outcome.BROKEN, f"{type(error).__name__}: {error}")
-
-
-def _explained(
-    number: int, event_type: EventType, observed: Observed, decision: Decision
-) -> Explained:
-    return Explained(
-        line=number,
-        outcome=Outcome.PASSED if decision else Outcome.DROPPED,
-        reason=decision.reason,
-        event_type=event_type,
-        namespace=observed.namespace,
-        name=observed.name,
-        uid=observed.uid,
-        resource_version=observed.resource_version,
-        change=decision.change,
-        leaves=decision.leaves,
-    )

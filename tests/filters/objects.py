@@ -21,14 +21,7 @@ def sandbox(**changes: Any) -> ObservedObject:
         "resource_version": "10",
         "generation": 1,
         "labels": {"app": "web"},
-        "owners": (
-            Owner(
-                "pool-uid",
-                "SandboxWarmPool",
-                "extensions.agents.x-k8s.io/v1beta1",
-                controller=True,
-            ),
-        ),
+        "owners": (Owner("pool-uid", controller=True),),
         "columns": {"Ready": "True", "Reason": "DependenciesReady"},
     }
     return ObservedObject(**{**values, **changes})

@@ -28,8 +28,8 @@ def test_metadata_is_read_into_plain_attributes() -> None:
     assert (obj.generation, obj.labels, obj.annotations) == (3, {"a": "b"}, {"c": "d"})
     assert obj.deletion_timestamp == "2026-01-02T03:04:05Z"
     assert obj.owners == (
-        Owner("u", "K", "v1", controller=True),
-        Owner("w", "K", "v1", controller=False),
+        Owner("u", controller=True),
+        Owner("w", controller=False),
     )
     assert obj.columns is None
 

@@ -15,11 +15,11 @@ from filters import (
     deletion,
     generation,
     labels,
-    owner,
+    owners,
 )
 from tests.filters.objects import MODIFIED
 
-PREDICATE = any_of(generation(), deletion(), labels(), owner(), column("Ready"))
+PREDICATE = any_of(generation(), deletion(), labels(), owners(), column("Ready"))
 OBJECTS = 5_000
 
 
@@ -32,7 +32,7 @@ def member(number: int, ready: str = "True") -> ObservedObject:
         namespace="default",
         generation=1,
         labels={"app": "web", "agents.x-k8s.io/sandbox-template-ref-hash": f"{number:08x}"},
-        owners=(Owner(owner_uid, "Pool", "agents.x-k8s.io/v1beta1", controller=True),),
+        owners=(Owner(owner_uid, controller=True),),
         columns={"Ready": ready},
     )
 

@@ -20,7 +20,7 @@ from filters import (
     generation,
     if_known,
     labels,
-    owner,
+    owners,
 )
 from filters.replay import Explained, Outcome, Summary, by_predicate, explain, replay
 from tests.filters.objects import POD_COLUMNS, partial, table
@@ -36,7 +36,7 @@ SANDBOXES = any_of(
 PODS = any_of(
     deletion(),
     labels(),
-    owner(),
+    owners(),
     column("Ready"),
     column("Status"),
     if_known(column("Readiness Gates")),
@@ -176,7 +176,9 @@ def test_bare_objects_lists_and_tables_are_states() -> None:
         json.dumps({"kind": "List", "items": [partial(generation=1), partial("b", uid="u2")]}),
         json.dumps(table(([], partial(generation=2)), ([], partial("c", uid="u3")))),
     ]
-    found = [(item.line, item.name, item.outcome.value) for item in replayed(log, generation())]
+    found = [
+        (item.line, item.object.name, item.outcome.value) for item in replayed(log, generation())
+    ]
     assert found == [
         (1, "box", "passed"),
         (2, "box", "dropped"),

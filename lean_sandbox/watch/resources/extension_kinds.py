@@ -13,7 +13,7 @@ from filters import (
     deletion,
     generation,
     labels,
-    owner,
+    owners,
     resource_version,
 )
 from lean_sandbox.kube.resources import (
@@ -100,7 +100,7 @@ def policies() -> Kind[PolicyEntry]:
     return Kind(
         resource=NETWORKPOLICIES,
         item_type=PolicyItem,
-        predicate=any_of(deletion(), owner(), computed("spec", Change.VERSION, _template_policy)),
+        predicate=any_of(deletion(), owners(), computed("spec", Change.VERSION, _template_policy)),
         from_row=objects.policy_from_row,
         from_full=objects.policy_from_full,
         watch_order=(Representation.METADATA, Representation.FULL),

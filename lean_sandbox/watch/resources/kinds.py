@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Hashable
 
 from filters import (
@@ -16,6 +15,7 @@ from filters import (
     generation,
     if_known,
     labels,
+    owners,
     parse_labels,
 )
 from lean_sandbox.kube.resources import PODS, PVCS, SANDBOXES, SERVICES
@@ -38,22 +38,6 @@ def representations(leanest: Representation) -> tuple[Representation, ...]:
     return FALLBACK_ORDER[FALLBACK_ORDER.index(leanest) :]
 
 
-def _owners(row: Observed) -> Hashable:
-    """Return the uid of the controlling owner; without one, those of the others.
-
-    Their references are written back when the object is adopted.
-    """
-    others: list[str] = []
-    for reference in row.owners:
-        if reference.controller:
-            return reference.uid
-        others.append(reference.uid)
-    return tuple(others) if others else None
-
-
-_OWNERS = computed("owners", Change.OWNERS, _owners)
-
-
 def sandboxes(
     order: tuple[Representation, ...] = FALLBACK_ORDER, *, label_selector: str = ""
 ) -> Kind[SandboxEntry]:
@@ -69,9 +53,9 @@ def sandboxes(
             deletion(),
             labels(*sorted(objects.SANDBOX_LABELS), brief=True),
             annotation(*sorted(objects.SANDBOX_ANNOTATIONS), brief=True),
-            _OWNERS,
-            if_known(column("Ready", classify=sys.intern)),
-            if_known(column("Reason", classify=sys.intern)),
+            owners(),
+            if_known(column("Ready")),
+            if_known(column("Reason")),
         ),
         from_row=objects.sandbox_from_row,
         from_full=objects.sandbox_from_full,
@@ -112,12 +96,12 @@ def pods(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[PodEntry]:
         item_type=Pod,
         predicate=any_of(
             deletion(),
-            _OWNERS,
+            owners(),
             labels(),
             computed("managed metadata", Change.ANNOTATIONS, _pod_managed),
             computed("status", Change.COLUMNS, _pod_hint),
             if_known(column("IP", classify=hash)),
-            if_known(column("Node", classify=sys.intern)),
+            if_known(column("Node")),
             computed("unscheduled", Change.VERSION, _pod_unscheduled),
         ),
         from_row=objects.pod_from_row,
@@ -149,7 +133,7 @@ def services(
         item_type=Service,
         predicate=any_of(
             deletion(),
-            _OWNERS,
+            owners(),
             labels(*sorted(objects.ADOPTION_LABELS), brief=True),
             computed("spec", Change.VERSION, _service_spec),
         ),
@@ -165,7 +149,9 @@ def pvcs() -> Kind[PvcEntry]:
     return Kind(
         resource=PVCS,
         item_type=PartialObject,
-        predicate=any_of(deletion(), _OWNERS, labels(*sorted(objects.ADOPTION_LABELS), brief=True)),
+        predicate=any_of(
+            deletion(), owners(), labels(*sorted(objects.ADOPTION_LABELS), brief=True)
+        ),
         from_row=objects.pvc_from_row,
         from_full=objects.pvc_from_full,
         watch_order=(Representation.METADATA, Representation.FULL),
