@@ -18,8 +18,11 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.model.claim import ClaimFacts, SandboxClaimSpec
-from lean_sandbox.model.claim_inject import inject_env, merge_claim_templates
-from lean_sandbox.model.claim_metadata import desired_pod_metadata
+from lean_sandbox.model.claim_additions import (
+    desired_pod_metadata,
+    inject_env,
+    merge_claim_templates,
+)
 from lean_sandbox.model.meta import NO_RECORD, OwnerReference, owner_references_body
 from lean_sandbox.model.names import (
     CLAIM_UID_LABEL,
@@ -105,19 +108,17 @@ def build_cold_sandbox(
     }
 
 
-def launch_type(*, status_name: str, assigned_name: str, claim_name: str) -> str:
-    """Return the launch type of a bound Sandbox that lost its label.
+def launch_type_patch(
+    labels: Mapping[str, str] | None, sandbox: str, *, assigned: str, claim: str
+) -> Json | None:
+    """Return the merge patch that gives a bound Sandbox its launch type back, if it has none.
 
-    ``assigned_name`` is the Sandbox the claim's annotation or deprecated label names.
+    ``assigned`` is the Sandbox that the claim's annotation or deprecated label names.
     """
-    is_warm = status_name == assigned_name or status_name != claim_name
-    return LAUNCH_TYPE_WARM if is_warm else LAUNCH_TYPE_COLD
-
-
-def launch_type_patch(labels: Mapping[str, str] | None, value: str) -> Json | None:
-    """Return the merge patch that back-fills the launch type; one that is there never changes."""
     if LAUNCH_TYPE_LABEL in (labels or {}):
         return None
+    is_cold = sandbox == claim and sandbox != assigned
+    value = LAUNCH_TYPE_COLD if is_cold else LAUNCH_TYPE_WARM
     return {"metadata": {"labels": {LAUNCH_TYPE_LABEL: value}}}
 
 

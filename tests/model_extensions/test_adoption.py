@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.model.claim import ClaimFacts
-from lean_sandbox.model.claim_metadata import bound_sync_patch, desired_pod_metadata
+from lean_sandbox.model.claim_additions import bound_sync_patch, desired_pod_metadata
 from lean_sandbox.model.claim_sandbox import (
     adoption_merge_patch,
     adoption_patch,

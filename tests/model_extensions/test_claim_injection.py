@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.model.claim import EnvVar
-from lean_sandbox.model.claim_inject import inject_env, merge_claim_templates
+from lean_sandbox.model.claim_additions import inject_env, merge_claim_templates
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
 from lean_sandbox.model.sandbox import VolumeClaimTemplate
 from tests.model_extensions.support import as_json

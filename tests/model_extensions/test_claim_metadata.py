@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.claim_metadata import (
+from lean_sandbox.model.claim_additions import (
     bound_sync_patch,
     desired_pod_metadata,
     validate_additional_metadata,

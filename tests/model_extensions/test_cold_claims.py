@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from lean_sandbox.model.claim import ClaimFacts
-from lean_sandbox.model.claim_metadata import desired_pod_metadata
+from lean_sandbox.model.claim_additions import desired_pod_metadata
 from lean_sandbox.model.claim_sandbox import (
     build_cold_sandbox,
-    launch_type,
     launch_type_patch,
 )
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
@@ -183,7 +182,7 @@ def test_a_lost_launch_type_is_told_from_the_names(
     status_name: str, assigned_name: str, expected: str
 ) -> None:
     """Claim case 9: assigned or named otherwise than the claim is warm; a value never changes."""
-    value = launch_type(status_name=status_name, assigned_name=assigned_name, claim_name="c")
-    assert value == expected
-    assert launch_type_patch(None, value) == {"metadata": {"labels": {LAUNCH_TYPE: expected}}}
-    assert launch_type_patch({LAUNCH_TYPE: ""}, value) is None
+    patch = launch_type_patch(None, status_name, assigned=assigned_name, claim="c")
+    assert patch == {"metadata": {"labels": {LAUNCH_TYPE: expected}}}
+    held = {LAUNCH_TYPE: ""}
+    assert launch_type_patch(held, status_name, assigned=assigned_name, claim="c") is None

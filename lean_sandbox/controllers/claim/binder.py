@@ -32,14 +32,13 @@ from lean_sandbox.kube.errors import (
 )
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimFacts, SandboxClaimSpec
-from lean_sandbox.model.claim_metadata import bound_sync_patch, desired_pod_metadata
+from lean_sandbox.model.claim_additions import bound_sync_patch, desired_pod_metadata
 from lean_sandbox.model.claim_sandbox import (
     PoolMember,
     adoption_merge_patch,
     adoption_patch,
     build_cold_sandbox,
     candidate_refusal,
-    launch_type,
     launch_type_patch,
     needs_template_touch,
 )
@@ -393,12 +392,12 @@ class Binder:
         No request when nothing that reaches the Pod differs; else one GET and one PATCH.
         """
         assert entry.view is not None
-        kind = launch_type(
-            status_name=sandbox.key.name,
-            assigned_name=assigned_name(entry),
-            claim_name=entry.key.name,
+        backfill = launch_type_patch(
+            sandbox.labels,
+            sandbox.key.name,
+            assigned=assigned_name(entry),
+            claim=entry.key.name,
         )
-        backfill = launch_type_patch(sandbox.labels, kind)
         if backfill is not None:
             sandbox = await self._act.patch_sandbox(sandbox, backfill)
         template = self._blueprints.known_template_of(Key(entry.key.namespace, entry.view.pool))

@@ -28,7 +28,7 @@ from lean_sandbox.model.claim import (
     SandboxClaimStatus,
     expire_at,
 )
-from lean_sandbox.model.claim_metadata import validate_additional_metadata
+from lean_sandbox.model.claim_additions import validate_additional_metadata
 from lean_sandbox.model.claim_status import (
     ClaimError,
     ClaimFault,
