@@ -120,7 +120,7 @@ class _Binder:
             {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": self._pool_uid},
             {"op": "replace", "path": "/metadata/ownerReferences/0", "value": owner},
         ]
-        await client.json_patch(SANDBOXES, namespace, member, operations, lane=Lane.CLIENT)
+        await client.json_patch(SANDBOXES, namespace, member, operations, bytes, lane=Lane.CLIENT)
         ready = {
             "type": names.READY,
             "status": names.TRUE,
@@ -130,7 +130,7 @@ class _Binder:
         }
         status = {"status": {"sandbox": {"name": member}, "conditions": [ready]}}
         await client.merge_patch(
-            SANDBOXCLAIMS, namespace, name, status, subresource="status", lane=Lane.CLIENT
+            SANDBOXCLAIMS, namespace, name, status, bytes, subresource="status", lane=Lane.CLIENT
         )
         self._bound += 1
 

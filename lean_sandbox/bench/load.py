@@ -84,7 +84,7 @@ async def send_one(
     """Create one object and note when."""
     made = body(name)
     began = sent.at[name] = stage.clock.monotonic()
-    await stage.client.create(resource, namespace, made)
+    await stage.client.create(resource, namespace, made, bytes)
     sent.answered[name] = stage.clock.monotonic() - began
 
 
@@ -100,7 +100,7 @@ async def watching(stage: Stage, resource: Resource, namespace: str) -> AsyncIte
 
 async def make_template(client: Client, namespace: str) -> None:
     """Create the template of the pool."""
-    await client.create(SANDBOXTEMPLATES, namespace, bodies.template())
+    await client.create(SANDBOXTEMPLATES, namespace, bodies.template(), bytes)
 
 
 async def make_pool(client: Client, namespace: str, replicas: int) -> str:

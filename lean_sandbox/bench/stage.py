@@ -78,7 +78,7 @@ class Stage:
         When the run is being given up, it is deleted without waiting.
         """
         name = f"{self.options.namespace}-{scenario}-{secrets.token_hex(3)}"
-        await self.client.create(NAMESPACES, None, bodies.namespace(name))
+        await self.client.create(NAMESPACES, None, bodies.namespace(name), bytes)
         try:
             if not self.options.is_embedded:
                 await self._until_account(name)
@@ -172,8 +172,8 @@ class Stage:
     async def refuse_company(self) -> None:
         """Raise UsageError when a controller already serves this server."""
         async with self.namespace("probe") as name:
-            await self.client.create(SANDBOXTEMPLATES, name, bodies.template())
-            await self.client.create(SANDBOXWARMPOOLS, name, bodies.pool(1))
+            await self.client.create(SANDBOXTEMPLATES, name, bodies.template(), bytes)
+            await self.client.create(SANDBOXWARMPOOLS, name, bodies.pool(1), bytes)
             await self.clock.sleep(_PROBE_S)
             if (await self.client.list_page(SANDBOXES, name, Page[PartialObject])).items:
                 raise UsageError(

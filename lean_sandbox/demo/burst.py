@@ -95,7 +95,7 @@ class Claimant:
         import yaml  # noqa: PLC0415
 
         body: dict[str, Any] = yaml.safe_load(manifest)
-        await self._client.create(resource, NAMESPACE, body)
+        await self._client.create(resource, NAMESPACE, body, bytes)
 
     async def claim_at_once(self, count: int) -> None:
         """Make so many claims at the same time and wait until each is bound and Ready.

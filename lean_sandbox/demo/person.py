@@ -93,11 +93,11 @@ class Person:
         import yaml  # noqa: PLC0415
 
         body: dict[str, Any] = yaml.safe_load(manifest(name))
-        await self._client.create(SANDBOXES, NAMESPACE, body)
+        await self._client.create(SANDBOXES, NAMESPACE, body, bytes)
 
     async def change(self, name: str, spec: dict[str, Any]) -> None:
         """Change fields of the spec."""
-        await self._client.merge_patch(SANDBOXES, NAMESPACE, name, {"spec": spec})
+        await self._client.merge_patch(SANDBOXES, NAMESPACE, name, {"spec": spec}, bytes)
 
     async def delete(self, name: str) -> None:
         """Delete a Sandbox."""

@@ -7,7 +7,7 @@ connection turned out dead (both in the transport); backing off is the work queu
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 from urllib.parse import urlencode
 
 import msgspec
@@ -17,7 +17,7 @@ from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import Resource, path
 from lean_sandbox.kube.telemetry import WRITES, Label
 from lean_sandbox.kube.terminating import TerminatingNamespaces
-from lean_sandbox.kube.transport import Response, Transport
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.kube.wire import JSON_ACCEPT, LIST_METADATA_ACCEPT, METADATA_ACCEPT
 from lean_sandbox.model.wire import ODD
 
@@ -75,7 +75,7 @@ class Client:
     answer came, :class:`~lean_sandbox.kube.errors.DecodeFault` when it does not fit ``type_``.
 
     ``type_`` is the type to decode the answer as: a msgspec Struct, ``dict``, or ``bytes`` for the
-    body as it came. For writes None skips the answer.
+    body as it came.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Client:
     ) -> T:
         """Read one object."""
         call = _Call("get", "GET", resource, namespace, name)
-        return cast("T", await self._send(call, type_, options))
+        return await self._send(call, type_, options)
 
     async def find(
         self,
@@ -151,9 +151,8 @@ class Client:
         }
         call = _Call("list", "GET", resource, namespace, None, query=query)
         options.setdefault("timeout_s", self._list_timeout_s)
-        return cast("T", await self._send(call, type_, options))
+        return await self._send(call, type_, options)
 
-    @overload
     async def create(
         self,
         resource: Resource,
@@ -163,35 +162,11 @@ class Client:
         *,
         name: str | None = None,
         **options: Unpack[WriteOptions],
-    ) -> T: ...
-
-    @overload
-    async def create(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        body: Body,
-        type_: None = None,
-        *,
-        name: str | None = None,
-        **options: Unpack[WriteOptions],
-    ) -> None: ...
-
-    async def create(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        body: Body,
-        type_: type[T] | None = None,
-        *,
-        name: str | None = None,
-        **options: Unpack[WriteOptions],
-    ) -> T | None:
+    ) -> T:
         """Create an object; with ``name`` and ``subresource``, post to its subresource."""
         call = _Call("create", "POST", resource, namespace, name, _encode(body))
-        return cast("T | None", await self._send(call, type_, options))
+        return await self._send(call, type_, options)
 
-    @overload
     async def replace(
         self,
         resource: Resource,
@@ -200,33 +175,11 @@ class Client:
         body: Body,
         type_: type[T],
         **options: Unpack[WriteOptions],
-    ) -> T: ...
-
-    @overload
-    async def replace(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        body: Body,
-        type_: None = None,
-        **options: Unpack[WriteOptions],
-    ) -> None: ...
-
-    async def replace(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        body: Body,
-        type_: type[T] | None = None,
-        **options: Unpack[WriteOptions],
-    ) -> T | None:
+    ) -> T:
         """Replace an object; a resourceVersion in ``body`` makes a lost race a Conflict."""
         call = _Call("update", "PUT", resource, namespace, name, _encode(body))
-        return cast("T | None", await self._send(call, type_, options))
+        return await self._send(call, type_, options)
 
-    @overload
     async def merge_patch(
         self,
         resource: Resource,
@@ -235,33 +188,11 @@ class Client:
         body: Body,
         type_: type[T],
         **options: Unpack[WriteOptions],
-    ) -> T: ...
-
-    @overload
-    async def merge_patch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        body: Body,
-        type_: None = None,
-        **options: Unpack[WriteOptions],
-    ) -> None: ...
-
-    async def merge_patch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        body: Body,
-        type_: type[T] | None = None,
-        **options: Unpack[WriteOptions],
-    ) -> T | None:
+    ) -> T:
         """Apply an RFC 7396 merge patch: null removes a field, arrays are replaced whole."""
         call = _Call("patch", "PATCH", resource, namespace, name, _encode(body), _MERGE_PATCH)
-        return cast("T | None", await self._send(call, type_, options))
+        return await self._send(call, type_, options)
 
-    @overload
     async def json_patch(
         self,
         resource: Resource,
@@ -270,31 +201,10 @@ class Client:
         body: Body,
         type_: type[T],
         **options: Unpack[WriteOptions],
-    ) -> T: ...
-
-    @overload
-    async def json_patch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        body: Body,
-        type_: None = None,
-        **options: Unpack[WriteOptions],
-    ) -> None: ...
-
-    async def json_patch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        body: Body,
-        type_: type[T] | None = None,
-        **options: Unpack[WriteOptions],
-    ) -> T | None:
+    ) -> T:
         """Apply an RFC 6902 patch (a list of operations); a failed ``test`` is an Invalid."""
         call = _Call("patch", "PATCH", resource, namespace, name, _encode(body), _JSON_PATCH)
-        return cast("T | None", await self._send(call, type_, options))
+        return await self._send(call, type_, options)
 
     async def delete(
         self,
@@ -325,9 +235,9 @@ class Client:
         body = b""
         if wanted:
             body = _encode({"kind": "DeleteOptions", "apiVersion": "v1"} | wanted)
-        await self._send(_Call("delete", "DELETE", resource, namespace, name, body), None, options)
+        await self._send(_Call("delete", "DELETE", resource, namespace, name, body), bytes, options)
 
-    async def _send(self, call: _Call, type_: Any, options: Options | WriteOptions) -> Any:
+    async def _send(self, call: _Call, type_: type[T], options: Options | WriteOptions) -> T:
         wanted = cast("WriteOptions", options)
         subresource = wanted.get("subresource")
         plain = path(call.resource, call.namespace, call.name, subresource)
@@ -365,7 +275,7 @@ class Client:
             self.ending.forget(call.namespace or "")
         if (writes := WRITES.get()) is not None and call.method != "GET":
             writes.append(f"{call.verb} {call.resource.plural}")
-        return self._decode(response, type_, label)
+        return self._decode(response.body, type_, label)
 
     def _target(self, call: _Call, plain: str, wanted: WriteOptions) -> str:
         query = {key: value for key, value in (call.query or {}).items() if value is not None}
@@ -386,16 +296,14 @@ class Client:
             self._labels[key] = label
         return label
 
-    def _decode(self, response: Response, type_: Any, label: Label) -> Any:
-        if type_ is None:
-            return None
+    def _decode(self, body: bytes, type_: type[T], label: Label) -> T:
         if type_ is bytes:
-            return response.body
+            return cast("T", body)
         decoder = self._decoders.get(type_)
         if decoder is None:
             decoder = self._decoders[type_] = msgspec.json.Decoder(type_)
         try:
-            return decoder.decode(response.body)
+            return cast("T", decoder.decode(body))
         except ODD as problem:
             raise errors.DecodeFault(
                 f"{label.verb} {label.resource}: the answer is not a {type_!r}: {problem}"

@@ -74,6 +74,7 @@ class NodeKeeper:
             None,
             name,
             {"status": status},
+            bytes,
             subresource="status",
             timeout_s=self._settings.request_timeout_s,
         )

@@ -39,6 +39,7 @@ class PodWriter:
             PODS,
             meta.namespace,
             body,
+            bytes,
             name=meta.name,
             subresource="binding",
             timeout_s=self._settings.request_timeout_s,

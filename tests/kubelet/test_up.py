@@ -63,7 +63,7 @@ class Session:
             assert len(nodes["items"]) == 2
             found = await client.list_page(PODS, "default", dict)
             if not found["items"]:
-                await client.create(PODS, "default", POD)
+                await client.create(PODS, "default", POD, bytes)
             while True:
                 if is_ready(await client.get(PODS, "default", "web", dict)):
                     break

@@ -29,7 +29,7 @@ class User:
 
     async def create(self, body: Json) -> Json:
         """Create a Sandbox and return what the server stored."""
-        await self.client.create(SANDBOXES, NS, body)
+        await self.client.create(SANDBOXES, NS, body, bytes)
         return await self.read(body["metadata"]["name"])
 
     async def read(self, name: str = "sb-1") -> Json:
@@ -45,7 +45,7 @@ class User:
     async def refusal(self, body: Json) -> str:
         """Create what must not be accepted; return the server's words."""
         with pytest.raises(Invalid) as caught:
-            await self.client.create(SANDBOXES, NS, body)
+            await self.client.create(SANDBOXES, NS, body, bytes)
         return caught.value.message
 
 

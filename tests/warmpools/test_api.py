@@ -88,7 +88,7 @@ async def test_a_pool_is_scaled_by_its_subresource() -> None:
     async with open_pools() as world:
         await fill(world, pool(replicas=1))
         await world.admin.merge_patch(
-            SANDBOXWARMPOOLS, NS, "p", {"spec": {"replicas": 3}}, subresource="scale"
+            SANDBOXWARMPOOLS, NS, "p", {"spec": {"replicas": 3}}, bytes, subresource="scale"
         )
         await run_all(world)
         stored = world.plane.store.get(POOLS, NS, "p")
