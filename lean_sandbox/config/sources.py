@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.config.forms import BOOLEAN, Form
+from lean_sandbox.config.forms import BOOLEAN, TEXT, Form
 from lean_sandbox.config.options import (
     IDLE,
     OPTIONS,
@@ -128,15 +128,15 @@ def variable_of(flag: str) -> str:
 # -- the command line ------------------------------------------------------------------------------
 
 
-def scan(arguments: Sequence[str], extra: Mapping[str, Form]) -> Scanned:
-    """Take a command line apart by the rules of Go's flag package; ``extra`` are further flags.
+def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> Scanned:
+    """Take a command line apart by the rules of Go's flag package; ``extra`` are a command's own.
 
     ``-x`` and ``--x`` are the same; a value follows after ``=`` or as the next argument, but that
     of a boolean only after ``=``; the first argument that is no flag, and ``--``, end the flags.
     Ours on top: ``--no-x`` switches a boolean off. Raises UsageError for what is no flag,
     HelpWanted when help is asked for before that.
     """
-    forms = {**_FORMS, **extra}
+    forms = {**_FORMS, CONFIG: TEXT, **(extra or {})}
     found: list[Given] = []
     waiting = list(arguments)
     while waiting and len(waiting[0]) > 1 and waiting[0].startswith("-"):
@@ -169,20 +169,6 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form]) -> Scanned:
 # -- all sources together --------------------------------------------------------------------------
 
 
-def resolve(
-    arguments: Sequence[str],
-    environment: Mapping[str, str],
-    *,
-    mounted_domains: Path = MOUNTED_DOMAINS,
-) -> Effective:
-    """Return the settings that a command line, the environment and the files it names make.
-
-    Raises UsageError for a command line that cannot be understood, ConfigError for everything else.
-    """
-    scanned = scan(arguments, {CONFIG: Form("FILE", str)})
-    return effective(scanned, environment, mounted_domains=mounted_domains)
-
-
 def effective(
     scanned: Scanned,
     environment: Mapping[str, str],
@@ -190,9 +176,10 @@ def effective(
     mounted_domains: Path = MOUNTED_DOMAINS,
     config_map: ConfigMap | None = None,
 ) -> Effective:
-    """Return the settings for a command line that was taken apart; see :func:`resolve`.
+    """Return the settings that a command line, the environment and the files it names make.
 
-    A key of the ConfigMap that sets nothing is remarked upon.
+    A key of the ConfigMap that sets nothing is remarked upon. Raises UsageError for a flag whose
+    value cannot be read, ConfigError for everything else.
     """
     config = scanned.last(CONFIG)
     if config is None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from lean_sandbox.config.forms import BOOLEAN, Form, choice
 from lean_sandbox.config.options import flag_of
 from lean_sandbox.config.sources import (
-    CONFIG,
     HelpWanted,
     Origin,
     Remark,
@@ -42,9 +41,8 @@ Prints the settings that `lean-sandbox run` would have with the same flags, envi
 file, with their units and where each came from: a flag, the environment, a file or the default.
 Asks no server, so what the ConfigMap agent-sandbox-config adds is left out."""
 
-_FILE = Form("FILE", str)
 _OUTPUT = choice("table", "json", "yaml", metavar="FORMAT")
-_EXTRA = {CONFIG: _FILE, "version": BOOLEAN}
+_EXTRA = {"version": BOOLEAN}
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.config.sources import UsageError, resolve
+from lean_sandbox.config.sources import UsageError, effective, scan
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.sharding import lease_of
 from lean_sandbox.version import __version__
@@ -46,7 +46,8 @@ def options(arguments: list[str], environment: Mapping[str, str] | None = None) 
     words = list(arguments)
     for variable, value in values.items():
         words = [one.replace(variable, value) for one in words]
-    return resolve(words, environment or {}, mounted_domains=ROOT / "nowhere").settings
+    found = effective(scan(words), environment or {}, mounted_domains=ROOT / "nowhere")
+    return found.settings
 
 
 def argument_lists() -> Iterator[tuple[Path, list[str]]]:

@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from structlog.testing import capture_logs
 
-from lean_sandbox.config.forms import TEXT
 from lean_sandbox.config.options import TUNABLE, Settings, flag_of
 from lean_sandbox.config.sources import (
     CONFIG_MAP,
@@ -51,7 +50,7 @@ def tuned(
     mounted: Path = NOWHERE,
 ) -> Effective:
     """Return what a ConfigMap makes of a command line and an environment."""
-    scanned = scan(arguments, {"config": TEXT})
+    scanned = scan(arguments)
     config_map = ConfigMap(f"{NS}/{CONFIG_MAP}", values)
     return effective(scanned, environment or {}, mounted_domains=mounted, config_map=config_map)
 

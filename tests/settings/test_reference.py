@@ -8,7 +8,7 @@ import pytest
 
 from lean_sandbox.cli import EXIT_OK, EXIT_USAGE, main
 from lean_sandbox.config.options import IDLE, REMOVED, TRANSLATED
-from lean_sandbox.config.sources import resolve
+from lean_sandbox.config.sources import effective, scan
 from tests.settings.strategies import OPTIONS
 
 # Of v1.0.8, in its words; of leader-elect and allowed-label-domains see the README.
@@ -116,7 +116,7 @@ def test_the_log_is_set_up_in_the_words_of_the_reference(
     given: list[str], level: str, form: str
 ) -> None:
     """Level and encoder are translated; the development mode changes only their defaults."""
-    found = resolve(given, {})
+    found = effective(scan(given), {})
     assert (found.settings.log_level, found.settings.log_format) == (level, form)
     assert not found.remarks
 
@@ -148,6 +148,6 @@ def test_no_flag_is_in_two_tables() -> None:
 )
 def test_what_works_but_is_hardly_meant_is_remarked(given: list[str], flag: str) -> None:
     """More than 1000 workers in all, and more workers than the rate lets through at once."""
-    assert [remark.flag for remark in resolve(given, {}).remarks] == [flag]
-    assert not resolve(["--kube-api-qps=5", "--kube-api-burst=152"], {}).remarks
-    assert not resolve(["--sandbox-concurrent-workers=948"], {}).remarks
+    assert [remark.flag for remark in effective(scan(given), {}).remarks] == [flag]
+    assert not effective(scan(["--kube-api-qps=5", "--kube-api-burst=152"]), {}).remarks
+    assert not effective(scan(["--sandbox-concurrent-workers=948"]), {}).remarks

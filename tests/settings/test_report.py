@@ -14,7 +14,7 @@ from lean_sandbox.cli import EXIT_OK, EXIT_USAGE, main
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
 from lean_sandbox.config.options import Settings
 from lean_sandbox.config.render import as_yaml
-from lean_sandbox.config.sources import Effective, resolve
+from lean_sandbox.config.sources import Effective, effective, scan
 from tests.settings.strategies import OPTIONS, assignments
 
 
@@ -75,7 +75,7 @@ def test_yaml_is_a_config_file_that_gives_the_same_settings(
     """Whatever is in effect can be kept in a file."""
     file = tmp_path / "config.yaml"
     file.write_text(as_yaml(Effective(Settings(**values), {}, ())))
-    assert resolve([f"--config={file}"], {}).settings == Settings(**values)
+    assert effective(scan([f"--config={file}"]), {}).settings == Settings(**values)
 
 
 def test_an_unknown_form_of_output_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 
+from lean_sandbox.config import sources
 from lean_sandbox.config.options import Settings, flag_of
-from lean_sandbox.config.sources import Effective, Origin, resolve, variable_of
+from lean_sandbox.config.sources import Effective, Origin, scan, variable_of
 from lean_sandbox.kube.errors import ConfigError
 from tests.settings.strategies import OPTIONS, assignments
 
@@ -21,7 +22,7 @@ def effective(
     *arguments: str, environment: dict[str, str] | None = None, mounted: Path = NOWHERE
 ) -> Effective:
     """Return what a command line makes of an environment."""
-    return resolve(arguments, environment or {}, mounted_domains=mounted)
+    return sources.effective(scan(arguments), environment or {}, mounted_domains=mounted)
 
 
 def written(name: str, value: Any) -> str:

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from lean_sandbox.config.forms import BOOLEAN, TEXT
 from lean_sandbox.config.options import Settings
-from lean_sandbox.config.sources import HelpWanted, UsageError, resolve, scan
+from lean_sandbox.config.sources import HelpWanted, UsageError, effective, scan
 
 
 def settings(*arguments: str) -> Settings:
     """Return what a command line makes of the defaults."""
-    return resolve(arguments, {}).settings
+    return effective(scan(arguments), {}).settings
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_the_six_words_for_false(text: str) -> None:
 
 def test_a_boolean_takes_no_next_argument() -> None:
     """``--leader-elect false`` is true and ends the flags, which is worth a warning."""
-    found = resolve(["--leader-elect", "false", "--extensions"], {})
+    found = effective(scan(["--leader-elect", "false", "--extensions"]), {})
     assert found.settings.leader_elect is True
     assert not found.settings.extensions
     (remark,) = found.remarks
