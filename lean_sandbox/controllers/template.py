@@ -8,7 +8,6 @@ and one POST, PUT (with the GET it needs) or DELETE of the policy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -25,7 +24,7 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.queue import LOW, NORMAL, Item
 from lean_sandbox.runtime.workers import Result
-from lean_sandbox.runtime.writer import ObjectWriter, Written
+from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Delta, Key, key_of
 from lean_sandbox.watch.resources.extension_objects import PolicyEntry, TemplateEntry
@@ -59,9 +58,7 @@ class TemplateController(Controller[TemplateEntry]):
     def on_template(self, notice: Delta[TemplateEntry]) -> None:
         """Wake a template that changed."""
         if notice.new is not None:
-            self.queue.add(
-                notice.key, priority=LOW if notice.initial else NORMAL, token=notice.token
-            )
+            self.queue.add(notice.key, priority=LOW if notice.initial else NORMAL)
 
     def on_policy(self, notice: Delta[PolicyEntry]) -> None:
         """Wake the template that controls a policy, or did before the change.
@@ -84,7 +81,7 @@ class TemplateController(Controller[TemplateEntry]):
                 and owner.kind == names.SANDBOX_TEMPLATE_KIND
                 and owner.group == names.EXTENSIONS_GROUP
             ):
-                self.queue.add(Key(notice.key.namespace, owner.name), token=notice.token)
+                self.queue.add(Key(notice.key.namespace, owner.name))
 
     def is_final(self, key: Key) -> bool:
         """Tell whether a template has its label, and its policy if it is to have one."""
@@ -117,9 +114,7 @@ class TemplateController(Controller[TemplateEntry]):
         if patch is None:
             return True
         try:
-            written = await self._writer.patch(
-                self.cache, entry, patch, generation=entry.generation
-            )
+            await self._writer.patch(self.cache, entry, patch, generation=entry.generation)
         except NotFound:
             return False
         except ControlPlaneError as error:
@@ -128,7 +123,6 @@ class TemplateController(Controller[TemplateEntry]):
                 f" {said(error)}",
                 error,
             ) from error
-        self._withdraw(entry.key, written)
         return True
 
     async def _policy(self, entry: TemplateEntry, view: TemplateView) -> None:
@@ -152,13 +146,10 @@ class TemplateController(Controller[TemplateEntry]):
                 pass
             case PolicyAction.CREATE:
                 body = networkpolicy.build_policy(view)
-                written = await self._writer.create(
-                    self._policies, key.namespace, body, name=key.name
-                )
-                self._withdraw(entry.key, written)
+                await self._writer.create(self._policies, key.namespace, body, name=key.name)
                 self._policy_there(entry.key)
             case PolicyAction.REPLACE:
-                await self._replace(entry.key, key, view)
+                await self._replace(key, view)
             case PolicyAction.DELETE:
                 await self._delete(key, held)
             case PolicyAction.REFUSE:
@@ -177,7 +168,7 @@ class TemplateController(Controller[TemplateEntry]):
         entry, _ = self._policies.apply_response(item)
         return entry
 
-    async def _replace(self, template: Key, key: Key, view: TemplateView) -> None:
+    async def _replace(self, key: Key, view: TemplateView) -> None:
         try:
             whole = await self._writer.client.get(
                 NETWORKPOLICIES, key.namespace, key.name, dict, **self._writer.options
@@ -185,19 +176,13 @@ class TemplateController(Controller[TemplateEntry]):
         except ControlPlaneError as error:
             raise _unread(error) from error
         body = networkpolicy.replaced_policy(view, whole)
-        written = await self._writer.replace(self._policies, key, body)
-        self._withdraw(template, written)
+        await self._writer.replace(self._policies, key, body)
 
     async def _delete(self, key: Key, held: PolicyEntry | None) -> None:
         if held is None:
             return
         await self._writer.delete(self._policies, held)
         self._policies.forget(key, held.uid)
-
-    def _withdraw(self, key: Key, written: Written[Any]) -> None:
-        meta = written.item.metadata
-        if written.is_latest:
-            self.queue.withdraw(key, f"{meta.uid}@{meta.resourceVersion}")
 
 
 def _unread(error: ControlPlaneError) -> ReconcileError:

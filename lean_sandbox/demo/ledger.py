@@ -128,12 +128,7 @@ class Ledger:
             codes=Counter(self._codes),
             sent_bytes=counted.transport.sent_bytes,
             received_bytes=counted.transport.received_bytes,
-            passes_by=Counter(
-                {
-                    name: workers.success + workers.requeue + workers.requeue_after + workers.errors
-                    for name, workers in counted.workers_by_controller.items()
-                }
-            ),
+            passes_by=Counter(self.controller.activity().passes),
             events={
                 kind: EventCount(
                     seen=one.cache.seen,

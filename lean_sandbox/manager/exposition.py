@@ -85,10 +85,8 @@ class Scraper:
         if extensions is not None:
             extensions.claims.metrics.collect(found)
             sources.warm(found, extensions.claims.warm.statistics())
-        for name, passes in counted.workers_by_controller.items():
-            sources.workers(found, name, passes)
-        for name, queue in controller.queues.items():
-            sources.queue(found, name, queue.statistics())
+        for one in controller.controllers:
+            one.collect(found)
         sources.transport(found, controller.host, counted.transport)
         sources.absence(found, controller.sandboxes.absence())
         for name, recorder in controller.recorders.items():

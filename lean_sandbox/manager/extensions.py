@@ -22,14 +22,10 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.standback import StandBack
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.objects import SandboxEntry
-
-# How long refilling and housekeeping stand back for claims at most.
-_LONGEST_STAND_BACK_S = 2.0
 
 
 class Extensions:
@@ -49,9 +45,6 @@ class Extensions:
         tracing: Tracing | None = None,
     ) -> None:
         self._sandboxes = sandboxes
-        sandboxes.stand_back = StandBack(
-            lambda: self.claims.is_busy, clock, longest_s=_LONGEST_STAND_BACK_S
-        )
         blueprints = TemplateResolver(client, caches, clock, timeout_s=settings.request_timeout)
         self.claims = ClaimController(
             client,
@@ -63,7 +56,8 @@ class Extensions:
             recorder=claim_recorder,
             tracing=tracing,
         )
-        sandboxes.is_awaited = self.claims.waits_for
+        sandboxes.stand_back(self.claims.queue, self.claims.waits_for)
+        self.claims.on_awaited = sandboxes.queue.judge_held
         self.pools = PoolController(
             client,
             caches,
@@ -71,7 +65,7 @@ class Extensions:
             clock=clock,
             uniform=uniform,
             options=_pool_options(settings),
-            claims_are_waiting=lambda: self.claims.is_busy,
+            claims=self.claims.queue,
             neighbours=self,
             recorder=pool_recorder,
         )

@@ -24,9 +24,9 @@ from lean_sandbox.kube.telemetry import Observer
 from lean_sandbox.kube.transport import Transport, TransportStatistics
 from lean_sandbox.manager.extensions import Extensions
 from lean_sandbox.runtime import controller as reconciling
-from lean_sandbox.runtime.queue import QueueStatistics, WorkQueue
+from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.tracing import Tracing
-from lean_sandbox.runtime.workers import ReconcileResult, WorkerStatistics
+from lean_sandbox.runtime.workers import ReconcileResult
 from lean_sandbox.watch.cache import TOMBSTONE_S, Cache, CacheStatistics
 from lean_sandbox.watch.caches import build_caches
 from lean_sandbox.watch.group import ReflectorGroup
@@ -58,11 +58,7 @@ class ControllerStatistics(msgspec.Struct, frozen=True):
     """A snapshot of everything that is counted."""
 
     kinds: dict[str, KindStatistics]
-    queue: QueueStatistics
-    workers: WorkerStatistics
     transport: TransportStatistics
-    # By the name of the controller; "sandbox" is the same as ``workers``.
-    workers_by_controller: dict[str, WorkerStatistics]
 
 
 class Activity(msgspec.Struct, frozen=True):
@@ -299,8 +295,7 @@ class Controller:
     @property
     def is_idle(self) -> bool:
         """Whether the caches are in sync and no pass runs or waits to run."""
-        counted = self.queue.statistics()
-        return self.synced.is_set() and not (counted.running or sum(counted.depth.values()))
+        return self.synced.is_set() and not self.queue.is_busy
 
     @property
     def is_active(self) -> bool:
@@ -338,31 +333,23 @@ class Controller:
     def activity(self) -> Activity:
         """Return what is under way and what was done, as of now."""
         transport = self._client.transport.statistics()
-        queues = {name: queue.statistics() for name, queue in self.queues.items()}
-        workers = self._workers()
+        controllers = self.controllers
         return Activity(
             in_flight=transport.in_flight,
             streams=transport.streams,
             busy={
-                name: counted.running + counted.locked + sum(counted.depth.values())
-                for name, counted in queues.items()
+                one.name: one.queue.running + one.queue.locked + one.queue.ready
+                for one in controllers
             },
-            delayed={name: counted.delayed for name, counted in queues.items()},
-            passes={
-                name: one.success + one.requeue + one.requeue_after + one.errors
-                for name, one in workers.items()
-            },
-            errors={name: one.errors for name, one in workers.items()},
-            caught={name: one.caught_by_net for name, one in workers.items()},
+            delayed={one.name: one.queue.delayed for one in controllers},
+            passes={one.name: one.workers.passes for one in controllers},
+            errors={one.name: one.workers.errors for one in controllers},
+            caught={one.name: one.workers.caught for one in controllers},
             cached={one.kind.resource.plural: len(one) for one in self.all_caches},
         )
 
-    def _workers(self) -> dict[str, WorkerStatistics]:
-        return {one.name: one.workers.statistics() for one in self.controllers}
-
     def statistics(self) -> ControllerStatistics:
         """Return the counters as they are now."""
-        workers = self._workers()
         transport = self._client.transport.statistics()
         if self.elector is not None:
             transport += self.elector.client.transport.statistics()
@@ -376,10 +363,7 @@ class Controller:
                 )
                 for cache in self.all_caches
             },
-            queue=self.queue.statistics(),
-            workers=workers["sandbox"],
             transport=transport,
-            workers_by_controller=workers,
         )
 
 

@@ -10,62 +10,10 @@ from lean_sandbox.kube.transport import TransportStatistics
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.absent import AbsenceStatistics
-from lean_sandbox.runtime.queue import QueueStatistics
-from lean_sandbox.runtime.workers import WorkerStatistics
 from lean_sandbox.watch.cache import CacheStatistics
 from lean_sandbox.watch.reflector import WatchStatistics
 
 _NO_ANSWER = "<error>"
-
-
-def queue(into: Exposition, controller: str, counted: QueueStatistics) -> None:
-    """Add what a work queue has counted."""
-    labels = (controller, controller)
-    # A priority never used is no series, but a queue always has one.
-    depths = counted.depth or {0: 0}
-    into.add(
-        families.QUEUE_DEPTH,
-        [((*labels, str(priority)), size) for priority, size in sorted(depths.items())],
-    )
-    into.one(families.QUEUE_ADDS, counted.adds, *labels)
-    into.add(families.QUEUE_DURATION, [(labels, counted.queue_duration_s)])
-    into.add(families.WORK_DURATION, [(labels, counted.work_duration_s)])
-    into.one(families.UNFINISHED_WORK, counted.unfinished_work_s, *labels)
-    into.one(families.LONGEST_RUNNING, counted.longest_running_s, *labels)
-    into.one(families.QUEUE_RETRIES, counted.retries, *labels)
-    into.one(families.QUEUE_MERGED, counted.deduplicated, controller)
-    into.one(families.QUEUE_WITHDRAWN, counted.withdrawn, controller)
-    waiting = {
-        "delayed": counted.delayed,
-        "locked": counted.locked,
-        "failing": counted.failing,
-    }
-    into.add(
-        families.QUEUE_WAITING, [((controller, state), size) for state, size in waiting.items()]
-    )
-
-
-def workers(into: Exposition, controller: str, counted: WorkerStatistics) -> None:
-    """Add what became of the passes of a controller."""
-    results = {
-        "success": counted.success,
-        "error": counted.errors,
-        "requeue": counted.requeue,
-        "requeue_after": counted.requeue_after,
-    }
-    into.add(
-        families.RECONCILES, [((controller, result), number) for result, number in results.items()]
-    )
-    into.one(families.RECONCILE_ERRORS, counted.errors, controller)
-    into.one(families.TERMINAL_ERRORS, counted.terminal, controller)
-    into.one(families.PANICS, counted.panics, controller)
-    into.one(families.TIMEOUTS, counted.timeouts, controller)
-    into.add(families.RECONCILE_TIME, [((controller,), counted.pass_time_s)])
-    into.one(families.MAX_RECONCILES, counted.limit, controller)
-    into.one(families.ACTIVE_WORKERS, counted.active, controller)
-    into.one(families.CANCELLED, counted.cancelled, controller)
-    into.one(families.CALLBACK_ERRORS, counted.callback_errors, controller)
-    into.one(families.SAFETY_NET, counted.caught_by_net, controller)
 
 
 def watches(

@@ -318,11 +318,6 @@ STREAMS: Final = _gauge("lean_sandbox_client_streams", (), "Watches that are ope
 QUEUE_MERGED: Final = _counter(
     "lean_sandbox_queue_deduplicated_total", _CONTROLLER, "Adds that found their key in the queue."
 )
-QUEUE_WITHDRAWN: Final = _counter(
-    "lean_sandbox_queue_withdrawn_total",
-    _CONTROLLER,
-    "Adds taken back because their event turned out to be the echo of an own write.",
-)
 QUEUE_WAITING: Final = _gauge(
     "lean_sandbox_queue_keys",
     ("controller", "state"),

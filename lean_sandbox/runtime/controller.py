@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
 from lean_sandbox.runtime.safetynet import SafetyNet
 from lean_sandbox.runtime.workers import DEADLINE_S, GRACE_S, ReconcileResult, Result, Workers
@@ -35,7 +36,7 @@ class Controller(Generic[E]):
         """``name`` is that of the metrics and of the log."""
         self.name = name
         self.cache = cache
-        self.queue: WorkQueue[Key] = WorkQueue(clock)
+        self.queue: WorkQueue[Key] = WorkQueue(clock, group_of=_namespace_of)
         self.workers: Workers[Key] = Workers(
             self.queue,
             self.reconcile,
@@ -64,8 +65,18 @@ class Controller(Generic[E]):
     def doubt(self, key: Key) -> None:
         """Have the next reconcile ask the server: the key has not been final for minutes."""
 
+    def collect(self, into: Exposition) -> None:
+        """Add the series of this controller's queue and workers, and of what else it counts."""
+        self.workers.collect(into, self.name)
+        self.queue.collect(into, self.name)
+
     def enqueue_all(self, reason: str) -> None:
         """Begin as after a start: of what happened before, only the cache knows."""
         self.queue.resume()
         for entry in self.cache:
             self.queue.add(entry.key, priority=LOW, reason=reason)
+
+
+def _namespace_of(key: Key) -> str:
+    """Return the group of a key: tenants take turns."""
+    return key.namespace

@@ -1,41 +1,38 @@
-"""The work queue: which object is looked at next, and never twice at the same time.
+"""The work queue: which object is reconciled next, and never twice at the same time.
 
 The rules, as in the queues of Kubernetes' own controllers:
 
 * A key has one slot. Adding it again merges: the earliest due time and the highest priority win,
-  what changed is OR-ed, the first few distinct reasons are kept.
+  the first few distinct reasons are kept.
 * A key that is being worked on is locked until :meth:`WorkQueue.done`; what is added meanwhile is
-  kept and leads to another pass, which starts after that add.
-* First in, first out inside a priority; a raised key goes to the end of its new line.
-* Low priority is not starved: see :class:`~lean_sandbox.runtime.waiting.ReadyLines`.
+  kept and leads to another reconcile, which starts after that add.
+* The highest priority goes first. Inside a priority the groups (namespaces) take turns, and inside
+  a group the first in is the first out; a raised key goes to the end of its new line.
+* Low priority is not starved: a key that has waited for 10 s goes ahead of higher priorities, but
+  such keys take at most one turn in four. Else a large backlog of unimportant work, as every object
+  at start, would turn the order round just when it matters.
 * A failed key waits 5 ms * 2^(n-1), at most 1000 s, until it is forgotten.
+* A gate may hold keys back while more urgent work of another queue is in hand, for a bounded time.
 
-The queue holds no task and no timer: time passes only where someone waits in :meth:`WorkQueue.get`.
+The queue holds no task and no timer: time passes only where one task waits in
+:meth:`WorkQueue.get`.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Callable, Hashable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import anyio
 import anyio.lowlevel
 import msgspec
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.metrics.histogram import WORKQUEUE_BUCKETS_S, Histogram, HistogramSnapshot
-from lean_sandbox.runtime.backoff import BACKOFF_BASE_S, BACKOFF_CAP_S, KeyBackoff
-from lean_sandbox.runtime.getters import Getters
-from lean_sandbox.runtime.waiting import (
-    DELAYED,
-    GONE,
-    LOCKED,
-    NEVER,
-    READY,
-    DelayedEntries,
-    Entry,
-    ReadyLines,
-)
+from lean_sandbox.metrics import families
+from lean_sandbox.metrics.histogram import WORKQUEUE_BUCKETS_S, Histogram
+from lean_sandbox.metrics.registry import Exposition
 
 # A client is waiting for the outcome.
 CLIENT: Final = 30
@@ -52,10 +49,23 @@ _WITHOUT_EVENT: Final = frozenset({REQUEUE, SAFETY_NET})
 
 # Reasons are for the log; more than a few distinct ones say nothing more.
 MAX_REASONS: Final = 4
-# Causes of one entry that can still be taken back; a busier key is simply worked on.
-MAX_TOKENS: Final = 8
+# After how long a key goes ahead of higher priorities, and how many turns are theirs in between.
+STARVED_AFTER_S: Final = 10.0
+_REGULAR_TURNS: Final = 3
+# What the reference controller does.
+BACKOFF_BASE_S: Final = 0.005
+BACKOFF_CAP_S: Final = 1000.0
+# 2^63 times the base is beyond the cap; a larger exponent would only overflow a float.
+_MAX_DOUBLINGS: Final = 63
+
+# Entries that have left a heap are skipped later; a heap with more of them than this is rebuilt.
+_LEFTOVERS_TOLERATED: Final = 64
 
 K = TypeVar("K", bound=Hashable)
+
+_LOCKED: Final = 0
+_READY: Final = 1
+_DELAYED: Final = 2
 
 
 class QueueClosedError(Exception):
@@ -66,40 +76,32 @@ class Item(msgspec.Struct, Generic[K], frozen=True, gc=False):
     """A key whose turn has come, and why."""
 
     key: K
-    changes: int
     reasons: tuple[str, ...]
     priority: int
-    # Failed passes in a row before this one.
+    # Failed reconciles in a row before this one.
     attempts: int
     # Monotonic time since when the key could have run (its first add, or the end of its delay).
     enqueued_at: float
 
     @property
     def is_safety_net(self) -> bool:
-        """Whether no event and no due time led to this pass, but the safety net alone."""
+        """Whether no event and no due time led to this reconcile, but the safety net alone."""
         return SAFETY_NET in self.reasons and _WITHOUT_EVENT.issuperset(self.reasons)
 
 
-class QueueStatistics(msgspec.Struct, frozen=True):
-    """Counters of a queue at one moment; durations in seconds."""
+class _Slot(msgspec.Struct, Generic[K], gc=False, eq=False):
+    """The one slot of a waiting key."""
 
-    # Keys that may run now, by priority; a priority once used stays, with zero.
-    depth: dict[int, int]
-    delayed: int
-    running: int
-    # Keys that will run again after the pass that is running.
-    locked: int
-    # Keys that are in backoff or were not forgotten since.
-    failing: int
-    # Adds that took a new slot, and those merged into an existing one.
-    adds: int
-    deduplicated: int
-    withdrawn: int
-    retries: int
-    longest_running_s: float
-    unfinished_work_s: float
-    queue_duration_s: HistogramSnapshot
-    work_duration_s: HistogramSnapshot
+    key: K
+    priority: int
+    reasons: tuple[str, ...]
+    # When it may run, on the monotonic clock: the earliest of all adds.
+    due: float
+    state: int = _LOCKED
+    # The entry of a heap that stands for this slot; others with this slot are leftovers.
+    ticket: int = -1
+    # Until when the gate may hold it back, once it has.
+    held_until: float | None = None
 
 
 class _Run(msgspec.Struct, Generic[K], frozen=True, gc=False):
@@ -107,170 +109,165 @@ class _Run(msgspec.Struct, Generic[K], frozen=True, gc=False):
     started_at: float
 
 
+class _Group(msgspec.Struct, gc=False):
+    """The ready keys of one group at one priority, and the turn of the last of them."""
+
+    size: int = 0
+    turn: int = -1
+
+
 class WorkQueue(Generic[K]):
     """Keys to work on: deduplicated, delayed, prioritised, locked while they are worked on.
 
-    For one event loop. Every operation is O(log n) at worst in the number of delayed keys; a key
-    costs one slot however often it is added.
+    For one event loop, and one task that calls :meth:`get`. Every operation is O(log n) at worst; a
+    key costs one slot however often it is added.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        *,
-        starvation_cap_s: float = 10.0,
-        aged_every: int = 4,
-        backoff_base_s: float = BACKOFF_BASE_S,
-        backoff_cap_s: float = BACKOFF_CAP_S,
-        jitter: float = 0.0,
-        random: Callable[[], float] | None = None,
-    ) -> None:
-        """Create an empty queue.
-
-        ``starvation_cap_s``: a key that waited longer goes ahead of higher priorities, but takes
-        at most one turn in ``aged_every`` from them (1: every turn).
-        ``jitter``: with ``random`` (in [0, 1)), the share by which a backoff may be longer.
-        """
+    def __init__(self, clock: Clock, *, group_of: Callable[[K], Hashable] | None = None) -> None:
+        """Create an empty queue; ``group_of`` names the group that a key takes turns with."""
         self._clock = clock
-        self._getters = Getters(clock)
-        self._ready: ReadyLines[K] = ReadyLines(
-            starvation_cap_s=starvation_cap_s, aged_every=aged_every
-        )
-        self._delayed: DelayedEntries[K] = DelayedEntries()
-        self._backoff: KeyBackoff[K] = KeyBackoff(
-            base_s=backoff_base_s, cap_s=backoff_cap_s, jitter=jitter, random=random
-        )
-        self._slots: dict[K, Entry[K]] = {}
+        self._group_of = group_of
+        self._slots: dict[K, _Slot[K]] = {}
         self._running: dict[K, _Run[K]] = {}
+        self._failures: dict[K, int] = {}
+        # By priority: (turn, ticket, slot).
+        self._ready: dict[int, list[tuple[int, int, _Slot[K]]]] = {}
+        #: Keys that may run now, by priority; a priority once used stays, with zero.
+        self.depths: dict[int, int] = {}
+        self._groups: dict[tuple[int, Hashable], _Group] = {}
+        # (when to look at it, ticket, slot).
+        self._delays: list[tuple[float, int, _Slot[K]]] = []
+        self._tickets = itertools.count()
+        self._regular_turns = _REGULAR_TURNS
+        self._must_wait: Callable[[K], bool] | None = None
+        self._longest_s = 0.0
+        self._held: dict[K, _Slot[K]] = {}
+        #: Called whenever nothing runs or may run any more.
+        self.on_idle: list[Callable[[], None]] = []
+        self._wake = anyio.Event()
         self._closed = anyio.Event()
-        self._is_closed = False
-        self._is_held = False
-        self._adds = 0
-        self._deduplicated = 0
-        self._withdrawn = 0
-        self._retries = 0
-        self._queue_duration = Histogram(WORKQUEUE_BUCKETS_S)
-        self._work_duration = Histogram(WORKQUEUE_BUCKETS_S)
+        #: Whether nothing is taken in for now, see :meth:`hold`.
+        self.is_held = False
+        #: Adds that took a new slot, and those merged into an existing one.
+        self.adds = 0
+        self.merged = 0
+        self.retries = 0
+        self.queue_duration = Histogram(WORKQUEUE_BUCKETS_S)
+        self.work_duration = Histogram(WORKQUEUE_BUCKETS_S)
 
     def __len__(self) -> int:
         """Return the number of keys that wait, whether ready, delayed or locked."""
         return len(self._slots)
 
     @property
+    def ready(self) -> int:
+        """How many keys may run now."""
+        return sum(self.depths.values())
+
+    @property
+    def running(self) -> int:
+        """How many keys are being worked on."""
+        return len(self._running)
+
+    @property
+    def locked(self) -> int:
+        """How many keys will run again after the reconcile that is running."""
+        return sum(key in self._slots for key in self._running)
+
+    @property
+    def delayed(self) -> int:
+        """How many keys wait for their time or are held back."""
+        return len(self._slots) - self.ready - self.locked
+
+    @property
+    def failing(self) -> int:
+        """How many keys are in backoff or were not forgotten since."""
+        return len(self._failures)
+
+    @property
     def is_busy(self) -> bool:
         """Whether a key runs or may run now; one that is due only later does not count."""
-        return len(self._ready) > 0 or bool(self._running)
+        return bool(self._running) or self.ready > 0
 
     def is_busy_beside(self, key: K) -> bool:
         """Return whether a key other than this one runs, or any may run now."""
-        return len(self._ready) > 0 or len(self._running) > (key in self._running)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether :meth:`close` was called."""
-        return self._is_closed
-
-    @property
-    def is_held(self) -> bool:
-        """Whether nothing is taken in for now."""
-        return self._is_held
+        return len(self._running) > (key in self._running) or self.ready > 0
 
     def hold(self) -> None:
         """Take nothing in until :meth:`resume`, so that a standby's queue does not grow.
 
-        Who resumes has to add what is to be looked at; for a queue that is empty.
+        Whoever resumes has to add what is to be reconciled; for a queue that is empty.
         """
-        self._is_held = True
+        self.is_held = True
 
     def resume(self) -> None:
         """Take in what is added from now on."""
-        self._is_held = False
+        self.is_held = False
+
+    def gate(
+        self, must_wait: Callable[[K], bool], *, behind: WorkQueue[Any], longest_s: float
+    ) -> None:
+        """Hold back the keys for which ``must_wait`` is true, each at most ``longest_s``.
+
+        A key is judged when its turn comes, anew when it is added once more, and anew at
+        :meth:`judge_held`: when nothing is left to do in the queue ``behind`` which they wait, or
+        when its owner calls that.
+        """
+        self._must_wait = must_wait
+        self._longest_s = longest_s
+        behind.on_idle.append(self.judge_held)
+
+    def judge_held(self) -> None:
+        """Judge the keys that the gate holds back anew."""
+        held, self._held = self._held, {}
+        for slot in held.values():
+            self._leave(slot)
+            self._line_up(slot)
 
     def add(
-        self,
-        key: K,
-        *,
-        priority: int = NORMAL,
-        after_s: float = 0.0,
-        changes: int = 0,
-        reason: str = "",
-        token: Hashable = None,
+        self, key: K, *, priority: int = NORMAL, after_s: float = 0.0, reason: str = ""
     ) -> None:
-        """Ask for a pass over ``key``, not before ``after_s`` seconds.
+        """Ask for a reconcile of ``key``, not before ``after_s`` seconds.
 
-        ``changes`` are flags to hand to the pass. ``token`` names a cause that may turn out to be
-        our own echo, for :meth:`withdraw`. Ignored while the queue is held and once it is closed.
+        Ignored while the queue is held and once it is closed.
         """
-        now = self._clock.monotonic()
-        due = now + after_s if after_s > 0.0 else now
-        wanted = Entry(
-            key=key,
-            priority=priority,
-            changes=int(changes),
-            reasons=(reason,) if reason else (),
-            tokens=() if token is None else (token,),
-            due=due,
-            lasting_due=due if token is None else NEVER,
-            state=LOCKED,
-        )
-        self._admit(wanted, now)
+        self._admit(key, priority, (reason,) if reason else (), after_s)
 
-    def withdraw(self, key: K, token: Hashable) -> bool:
-        """Take back an add whose cause turned out to be our own echo; return whether it mattered.
+    def retry(
+        self, key: K, *, no_later_than_s: float | None = None, not_before_s: float = 0.0
+    ) -> float:
+        """Ask for another reconcile of a key that failed; return the delay in seconds.
 
-        The entry goes when the token was its only cause. If the token only pulled a delayed entry
-        forward, the entry goes back to its delay. An entry with another cause for running as early
-        stays, and so does a pass that has begun.
+        The delay is the backoff of the key, but at most ``no_later_than_s`` (something falls due
+        for this key by then) and at least ``not_before_s`` (the server said so, which wins).
+        Called while the key is locked, it keeps the reasons and the priority of what failed.
         """
-        entry = self._slots.get(key)
-        if entry is None or token not in entry.tokens:
-            return False
-        entry.tokens = tuple(other for other in entry.tokens if other != token)
-        if entry.tokens or entry.lasting_due <= entry.due:
-            return False
-        self._withdrawn += 1
-        if entry.lasting_due == NEVER:
-            self._drop(entry)
-        elif entry.state == LOCKED:
-            entry.due = entry.lasting_due
-        else:
-            self._drop(entry)
-            # A fresh entry, because the containers may still hold references to the dropped one.
-            later = Entry(
-                key=key,
-                priority=entry.priority,
-                changes=entry.changes,
-                reasons=entry.reasons,
-                tokens=(),
-                due=entry.lasting_due,
-                lasting_due=entry.lasting_due,
-                state=GONE,
-            )
-            self._slots[key] = later
-            self._place(later, self._clock.monotonic())
-        return True
+        earlier = self._failures.get(key, 0)
+        self._failures[key] = earlier + 1
+        delay_s = min(BACKOFF_BASE_S * 2.0 ** min(earlier, _MAX_DOUBLINGS), BACKOFF_CAP_S)
+        if no_later_than_s is not None:
+            delay_s = min(delay_s, max(0.0, no_later_than_s))
+        delay_s = max(delay_s, not_before_s)
+        self.retries += 1
+        run = self._running.get(key)
+        priority = NORMAL if run is None else run.item.priority
+        reasons = () if run is None else run.item.reasons
+        self._admit(key, priority, reasons or ("retry",), delay_s)
+        return delay_s
+
+    def forget(self, key: K) -> None:
+        """Let the next failure of ``key`` count as its first. Waiting entries stay."""
+        self._failures.pop(key, None)
 
     def comes_within(self, key: K, seconds: float) -> bool:
         """Tell whether a key is being worked on, will be within so many seconds, or is failing.
 
         One that failed is tried again, however late: its backoff is as long as it is on purpose.
         """
-        if key in self._running or self._backoff.failures(key):
+        if key in self._running or key in self._failures:
             return True
-        entry = self._slots.get(key)
-        return entry is not None and entry.due <= self._clock.monotonic() + seconds
-
-    def forget_delayed(self, key: K) -> bool:
-        """Drop what was asked for a later time; return whether there was anything.
-
-        A key that may run already, or that was asked for without delay, is left alone.
-        """
-        entry = self._slots.get(key)
-        now = self._clock.monotonic()
-        if entry is None or entry.state == READY or entry.due <= now:
-            return False
-        self._drop(entry)
-        return True
+        slot = self._slots.get(key)
+        return slot is not None and slot.due <= self._clock.monotonic() + seconds
 
     async def get(self) -> Item[K]:
         """Wait for the next key and lock it; :meth:`done` must follow.
@@ -278,198 +275,217 @@ class WorkQueue(Generic[K]):
         Raises :class:`QueueClosedError` once the queue is closed, even if keys are left.
         """
         await anyio.lowlevel.checkpoint()
-        while True:
-            item = self.get_nowait()
-            if item is not None:
-                if len(self._getters):
-                    self._getters.appoint()
-                return item
-            due = self._delayed.next_due()
-            timeout_s = None if due == NEVER else due - self._clock.monotonic()
-            await self._getters.wait(timeout_s)
+        while (item := self.get_nowait()) is None:
+            self._wake = anyio.Event()
+            delay = self._first_delay()
+            timeout_s = None if delay is None else delay[0] - self._clock.monotonic()
+            await self._clock.wait(self._wake, timeout_s)
+        return item
 
     def get_nowait(self) -> Item[K] | None:
         """Lock and return the next key, or None when no key may run now.
 
         Raises :class:`QueueClosedError` once the queue is closed.
         """
-        if self._is_closed:
+        if self.is_closed:
             raise QueueClosedError
         now = self._clock.monotonic()
-        self._release_due(now, taken=1)
-        entry = self._ready.pop(now)
-        if entry is None:
+        self.release_due(now)
+        while (slot := self._next(now)) is not None and self._holds_back(slot, now):
+            pass
+        if slot is None:
             return None
-        key = entry.key
+        key = slot.key
         del self._slots[key]
-        item = Item(
-            key=key,
-            changes=entry.changes,
-            reasons=entry.reasons,
-            priority=entry.priority,
-            attempts=self._backoff.failures(key),
-            enqueued_at=entry.due,
-        )
+        attempts = self._failures.get(key, 0)
+        item = Item(key, slot.reasons, slot.priority, attempts, enqueued_at=slot.due)
         self._running[key] = _Run(item, now)
-        self._queue_duration.observe(now - entry.due)
+        self.queue_duration.observe(now - slot.due)
         return item
 
     def done(self, key: K) -> None:
-        """Unlock ``key`` after its pass; what was added meanwhile comes up now.
+        """Unlock ``key`` after its reconcile; what was added meanwhile comes up now.
 
         Raises KeyError when the key is not being worked on.
         """
         run = self._running.pop(key)
         now = self._clock.monotonic()
-        self._work_duration.observe(now - run.started_at)
-        entry = self._slots.get(key)
-        if entry is not None and not self._is_closed:
-            self._place(entry, now)
+        self.work_duration.observe(now - run.started_at)
+        slot = self._slots.get(key)
+        if slot is not None and not self.is_closed:
+            self._place(slot, now)
+        if not self.is_busy:
+            for tell in self.on_idle:
+                tell()
 
-    def retry(
-        self, key: K, *, no_later_than_s: float | None = None, not_before_s: float = 0.0
-    ) -> float:
-        """Ask for another pass over a key that failed; return the delay in seconds.
-
-        The delay is the backoff of the key, but at most ``no_later_than_s`` (something falls due
-        for this key by then) and at least ``not_before_s`` (the server said so, which wins).
-        Called while the key is locked, it keeps what the failed pass was for: its changes, reasons
-        and priority.
-        """
-        delay_s = self._backoff.fail(key)
-        if no_later_than_s is not None:
-            delay_s = min(delay_s, max(0.0, no_later_than_s))
-        delay_s = max(delay_s, not_before_s)
-        self._retries += 1
-        now = self._clock.monotonic()
-        due = now + delay_s
-        run = self._running.get(key)
-        wanted = Entry(
-            key=key,
-            priority=NORMAL if run is None else run.item.priority,
-            changes=0 if run is None else run.item.changes,
-            reasons=("retry",) if run is None else (run.item.reasons or ("retry",)),
-            tokens=(),
-            due=due,
-            lasting_due=due,
-            state=LOCKED,
-        )
-        self._admit(wanted, now)
-        return delay_s
-
-    def forget(self, key: K) -> None:
-        """Let the next failure of ``key`` count as its first. Waiting entries stay."""
-        self._backoff.forget(key)
+    @property
+    def is_closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closed.is_set()
 
     def close(self) -> None:
-        """Hand out nothing more and take nothing more in; wake everyone who waits in :meth:`get`.
+        """Hand out nothing more and take nothing more in; wake the task that waits in get.
 
         Keys being worked on stay locked until :meth:`done`.
         """
-        if self._is_closed:
-            return
-        self._is_closed = True
         self._closed.set()
-        self._getters.wake_all()
+        self._wake.set()
 
     async def wait_closed(self) -> None:
         """Wait until the queue is closed."""
         await self._closed.wait()
 
-    def statistics(self) -> QueueStatistics:
-        """Return the counters as they are now."""
+    def release_due(self, now: float) -> None:
+        """Line up the keys whose time has come."""
+        while (delay := self._first_delay()) is not None and delay[0] <= now:
+            slot = delay[2]
+            self._held.pop(slot.key, None)
+            self._leave(slot)
+            self._line_up(slot)
+
+    def collect(self, into: Exposition, controller: str) -> None:
+        """Add the series of this queue, under the name of its controller."""
         now = self._clock.monotonic()
-        if not self._is_closed:
-            self._release_due(now)
-        started = [run.started_at for run in self._running.values()]
-        ready, delayed = len(self._ready), len(self._delayed)
-        return QueueStatistics(
-            depth=self._ready.depths(),
-            delayed=delayed,
-            running=len(started),
-            locked=len(self._slots) - ready - delayed,
-            failing=len(self._backoff),
-            adds=self._adds,
-            deduplicated=self._deduplicated,
-            withdrawn=self._withdrawn,
-            retries=self._retries,
-            longest_running_s=now - min(started, default=now),
-            unfinished_work_s=sum(now - start for start in started),
-            queue_duration_s=self._queue_duration.snapshot(),
-            work_duration_s=self._work_duration.snapshot(),
-        )
+        if not self.is_closed:
+            self.release_due(now)
+        labels = (controller, controller)
+        # A priority never used is no series, but a queue always has one.
+        depths = sorted((self.depths or {LOW: 0}).items())
+        into.add(families.QUEUE_DEPTH, [((*labels, str(at)), size) for at, size in depths])
+        into.one(families.QUEUE_ADDS, self.adds, *labels)
+        into.add(families.QUEUE_DURATION, [(labels, self.queue_duration.snapshot())])
+        into.add(families.WORK_DURATION, [(labels, self.work_duration.snapshot())])
+        durations = [now - run.started_at for run in self._running.values()]
+        into.one(families.UNFINISHED_WORK, sum(durations), *labels)
+        into.one(families.LONGEST_RUNNING, max(durations, default=0.0), *labels)
+        into.one(families.QUEUE_RETRIES, self.retries, *labels)
+        into.one(families.QUEUE_MERGED, self.merged, controller)
+        waiting = {"delayed": self.delayed, "locked": self.locked, "failing": self.failing}
+        into.add(families.QUEUE_WAITING, [((controller, state), n) for state, n in waiting.items()])
 
-    def _admit(self, wanted: Entry[K], now: float) -> None:
-        if self._is_closed or self._is_held:
+    # -- one slot --------------------------------------------------------------------------------
+
+    def _admit(self, key: K, priority: int, reasons: tuple[str, ...], after_s: float) -> None:
+        if self.is_closed or self.is_held:
             return
-        entry = self._slots.get(wanted.key)
-        if entry is not None:
-            self._deduplicated += 1
-            self._merge(entry, wanted, now)
+        now = self._clock.monotonic()
+        due = now + max(0.0, after_s)
+        slot = self._slots.get(key)
+        if slot is not None:
+            self.merged += 1
+            self._merge(slot, priority, reasons, due)
             return
-        self._adds += 1
-        self._slots[wanted.key] = wanted
-        if wanted.key not in self._running:
-            self._place(wanted, now)
+        self.adds += 1
+        slot = self._slots[key] = _Slot(key, priority, reasons, due)
+        if key not in self._running:
+            self._place(slot, now)
 
-    def _merge(self, entry: Entry[K], wanted: Entry[K], now: float) -> None:
-        entry.changes |= wanted.changes
-        if wanted.reasons and len(entry.reasons) < MAX_REASONS:
-            for reason in wanted.reasons:
-                if reason not in entry.reasons and len(entry.reasons) < MAX_REASONS:
-                    entry.reasons += (reason,)
-        lasting_due = wanted.lasting_due
-        for token in wanted.tokens:
-            if token in entry.tokens:
-                continue
-            if len(entry.tokens) < MAX_TOKENS:
-                entry.tokens += (token,)
-            else:
-                lasting_due = wanted.due
-        entry.lasting_due = min(entry.lasting_due, lasting_due)
-        if wanted.priority > entry.priority:
-            if entry.state == READY:
-                self._ready.promote(entry, wanted.priority)
-            else:
-                entry.priority = wanted.priority
-        if wanted.due < entry.due:
-            entry.due = wanted.due
-            if entry.state == DELAYED:
-                self._bring_forward(entry, now)
-
-    def _bring_forward(self, entry: Entry[K], now: float) -> None:
-        if entry.due > now:
-            self._delayed.reschedule(entry)
-            if self._delayed.next_due() == entry.due:
-                self._getters.wake_leader()
-        else:
-            self._delayed.discard(entry)
-            self._place(entry, now)
-
-    def _place(self, entry: Entry[K], now: float) -> None:
-        if entry.due <= now:
-            # What fell due while nobody looked was first.
-            self._release_due(now)
-            self._ready.push(entry)
-            self._getters.wake_one()
+    def _merge(self, slot: _Slot[K], priority: int, reasons: tuple[str, ...], due: float) -> None:
+        for reason in reasons:
+            if reason not in slot.reasons and len(slot.reasons) < MAX_REASONS:
+                slot.reasons += (reason,)
+        is_raised, is_earlier = priority > slot.priority, due < slot.due
+        is_held = self._held.pop(slot.key, None) is not None
+        moves = is_held or (is_raised if slot.state == _READY else is_earlier)
+        if slot.state == _LOCKED or not moves:
+            slot.priority, slot.due = max(priority, slot.priority), min(due, slot.due)
             return
-        self._delayed.push(entry)
-        if self._delayed.next_due() == entry.due:
-            self._getters.wake_leader()
+        self._leave(slot)
+        slot.priority, slot.due = max(priority, slot.priority), min(due, slot.due)
+        self._place(slot, self._clock.monotonic())
 
-    def _release_due(self, now: float, *, taken: int = 0) -> None:
-        """Line up what is due; call a getter for each, but for those the caller takes itself."""
-        while (entry := self._delayed.pop_due(now)) is not None:
-            self._ready.push(entry)
-            if taken:
-                taken -= 1
-            else:
-                self._getters.wake_one()
+    def _place(self, slot: _Slot[K], now: float) -> None:
+        if slot.due > now:
+            self._delay(slot, slot.due)
+            return
+        # What fell due while nobody looked was first.
+        self.release_due(now)
+        self._line_up(slot)
 
-    def _drop(self, entry: Entry[K]) -> None:
-        del self._slots[entry.key]
-        if entry.state == READY:
-            self._ready.discard(entry)
-        elif entry.state == DELAYED:
-            self._delayed.discard(entry)
-        entry.state = GONE
+    def _leave(self, slot: _Slot[K]) -> None:
+        """Take a slot out of its heap: the entry there is a leftover from now on."""
+        if slot.state == _READY:
+            self.depths[slot.priority] -= 1
+            place = self._group_place(slot)
+            group = self._groups[place]
+            group.size -= 1
+            if not group.size:
+                del self._groups[place]
+        slot.state = _LOCKED
+        slot.ticket = -1
+
+    # -- keys whose time has not come ------------------------------------------------------------
+
+    def _delay(self, slot: _Slot[K], until: float) -> None:
+        slot.state = _DELAYED
+        slot.ticket = next(self._tickets)
+        heapq.heappush(self._delays, (until, slot.ticket, slot))
+        if len(self._delays) > 2 * len(self._slots) + _LEFTOVERS_TOLERATED:
+            self._delays = [entry for entry in self._delays if entry[2].ticket == entry[1]]
+            heapq.heapify(self._delays)
+        if self._delays[0][2] is slot:
+            self._wake.set()
+
+    def _first_delay(self) -> tuple[float, int, _Slot[K]] | None:
+        heap = self._delays
+        while heap and heap[0][2].ticket != heap[0][1]:
+            heapq.heappop(heap)
+        return heap[0] if heap else None
+
+    def _holds_back(self, slot: _Slot[K], now: float) -> bool:
+        """Judge a slot whose turn has come, and delay it where the gate is closed to it."""
+        if self._must_wait is None or not self._must_wait(slot.key):
+            return False
+        if slot.held_until is None:
+            slot.held_until = now + self._longest_s
+        if slot.held_until <= now:
+            return False
+        self._held[slot.key] = slot
+        self._delay(slot, slot.held_until)
+        return True
+
+    # -- keys that may run -----------------------------------------------------------------------
+
+    def _group_place(self, slot: _Slot[K]) -> tuple[int, Hashable]:
+        return slot.priority, None if self._group_of is None else self._group_of(slot.key)
+
+    def _line_up(self, slot: _Slot[K]) -> None:
+        """Give a slot the first turn that its group has not had, at the end of its line."""
+        first = self._first_ready(slot.priority)
+        group = self._groups.setdefault(self._group_place(slot), _Group())
+        group.size += 1
+        group.turn = max(group.turn + 1, first[0] if first is not None else 0)
+        slot.state = _READY
+        slot.ticket = next(self._tickets)
+        heap = self._ready.setdefault(slot.priority, [])
+        depth = self.depths[slot.priority] = self.depths.get(slot.priority, 0) + 1
+        heapq.heappush(heap, (group.turn, slot.ticket, slot))
+        if len(heap) > 2 * depth + _LEFTOVERS_TOLERATED:
+            heap[:] = [entry for entry in heap if entry[2].ticket == entry[1]]
+            heapq.heapify(heap)
+        self._wake.set()
+
+    def _first_ready(self, priority: int) -> tuple[int, int, _Slot[K]] | None:
+        heap = self._ready.get(priority, [])
+        while heap and heap[0][2].ticket != heap[0][1]:
+            heapq.heappop(heap)
+        return heap[0] if heap else None
+
+    def _next(self, now: float) -> _Slot[K] | None:
+        """Take out the slot whose turn it is."""
+        heads = [
+            head[2]
+            for priority, depth in self.depths.items()
+            if depth and (head := self._first_ready(priority)) is not None
+        ]
+        if not heads:
+            return None
+        chosen = max(heads, key=lambda slot: slot.priority)
+        oldest = min(heads, key=lambda slot: slot.due)
+        self._regular_turns += 1
+        is_starving = oldest.priority < chosen.priority and now - oldest.due > STARVED_AFTER_S
+        if is_starving and self._regular_turns > _REGULAR_TURNS:
+            self._regular_turns = 0
+            chosen = oldest
+        self._leave(chosen)
+        return chosen

@@ -19,7 +19,9 @@ from anyio.abc import TaskGroup
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.telemetry import WRITES
-from lean_sandbox.metrics.histogram import RECONCILE_BUCKETS_S, Histogram, HistogramSnapshot
+from lean_sandbox.metrics import families
+from lean_sandbox.metrics.histogram import RECONCILE_BUCKETS_S, Histogram
+from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.failures import Failure, FailureKind, classify
 from lean_sandbox.runtime.queue import REQUEUE, Item, QueueClosedError, WorkQueue
 from lean_sandbox.runtime.safetynet import SafetyNet
@@ -39,11 +41,9 @@ class Result(msgspec.Struct, frozen=True, gc=False):
 
     ``requeue_after_s``: None for no further pass, above zero for one after that time, zero for one
     after the key's backoff (something is on its way and nothing will announce it).
-    ``priority``: of that pass; None keeps the priority this one had.
     """
 
     requeue_after_s: float | None = None
-    priority: int | None = None
 
 
 class Outcome(Enum):
@@ -71,30 +71,6 @@ class ReconcileResult(msgspec.Struct, Generic[K], frozen=True):
     took_s: float
     next_s: float | None = None
     error: BaseException | None = None
-
-
-class WorkerStatistics(msgspec.Struct, frozen=True):
-    """Counters of the passes of one queue at one moment.
-
-    ``errors`` counts every failed pass, as Kubernetes' controllers do; ``terminal``, ``panics`` and
-    ``timeouts`` are those among them.
-    """
-
-    limit: int
-    active: int
-    success: int
-    requeue: int
-    requeue_after: int
-    errors: int
-    terminal: int
-    panics: int
-    timeouts: int
-    cancelled: int
-    # Calls of on_result or retry_no_later_than_s that raised.
-    callback_errors: int
-    # Passes that only the safety net led to, and that had to write something.
-    caught_by_net: int
-    pass_time_s: HistogramSnapshot
 
 
 class _Pass:
@@ -151,9 +127,10 @@ class Workers(Generic[K]):
         self._passes: dict[K, _Pass] = {}
         self._room = anyio.Event()
         self._begun = anyio.Event()
-        self._outcomes = dict.fromkeys(Outcome, 0)
-        self._callback_errors = 0
-        self._pass_time = Histogram(RECONCILE_BUCKETS_S)
+        self.outcomes = dict.fromkeys(Outcome, 0)
+        #: Calls of on_result, retry_no_later_than_s or the safety net that raised.
+        self.callback_errors = 0
+        self.pass_time = Histogram(RECONCILE_BUCKETS_S)
 
     def follow(
         self, begun: Callable[[Item[K]], None], ended: Callable[[ReconcileResult[K]], None]
@@ -190,24 +167,46 @@ class Workers(Generic[K]):
                 await self._dispatch(passes)
             attendants.cancel_scope.cancel()
 
-    def statistics(self) -> WorkerStatistics:
-        """Return the counters as they are now."""
-        outcomes = self._outcomes
-        return WorkerStatistics(
-            limit=self._count,
-            active=len(self._passes),
-            success=outcomes[Outcome.SUCCESS],
-            requeue=outcomes[Outcome.REQUEUE],
-            requeue_after=outcomes[Outcome.REQUEUE_AFTER],
-            errors=sum(outcomes[outcome] for outcome in _FAILED),
-            terminal=outcomes[Outcome.TERMINAL],
-            panics=outcomes[Outcome.PANIC],
-            timeouts=outcomes[Outcome.TIMEOUT],
-            cancelled=outcomes[Outcome.CANCELLED],
-            callback_errors=self._callback_errors,
-            caught_by_net=self.net.caught if self.net is not None else 0,
-            pass_time_s=self._pass_time.snapshot(),
-        )
+    @property
+    def active(self) -> int:
+        """How many reconciles are running."""
+        return len(self._passes)
+
+    @property
+    def passes(self) -> int:
+        """How many reconciles have ended, those that were cancelled left out."""
+        return sum(self.outcomes.values()) - self.outcomes[Outcome.CANCELLED]
+
+    @property
+    def errors(self) -> int:
+        """How many reconciles failed in any way, as Kubernetes' controllers count them."""
+        return sum(self.outcomes[outcome] for outcome in _FAILED)
+
+    @property
+    def caught(self) -> int:
+        """How many reconciles only the safety net led to, and had to write something."""
+        return self.net.caught if self.net is not None else 0
+
+    def collect(self, into: Exposition, controller: str) -> None:
+        """Add the series of these workers, under the name of their controller."""
+        outcomes = self.outcomes
+        results = {
+            "success": outcomes[Outcome.SUCCESS],
+            "error": self.errors,
+            "requeue": outcomes[Outcome.REQUEUE],
+            "requeue_after": outcomes[Outcome.REQUEUE_AFTER],
+        }
+        into.add(families.RECONCILES, [((controller, name), n) for name, n in results.items()])
+        into.one(families.RECONCILE_ERRORS, self.errors, controller)
+        into.one(families.TERMINAL_ERRORS, outcomes[Outcome.TERMINAL], controller)
+        into.one(families.PANICS, outcomes[Outcome.PANIC], controller)
+        into.one(families.TIMEOUTS, outcomes[Outcome.TIMEOUT], controller)
+        into.add(families.RECONCILE_TIME, [((controller,), self.pass_time.snapshot())])
+        into.one(families.MAX_RECONCILES, self._count, controller)
+        into.one(families.ACTIVE_WORKERS, self.active, controller)
+        into.one(families.CANCELLED, outcomes[Outcome.CANCELLED], controller)
+        into.one(families.CALLBACK_ERRORS, self.callback_errors, controller)
+        into.one(families.SAFETY_NET, self.caught, controller)
 
     async def _dispatch(self, passes: TaskGroup) -> None:
         while True:
@@ -294,10 +293,9 @@ class Workers(Generic[K]):
         if after_s is None:
             self._queue.forget(key)
             return Outcome.SUCCESS, None
-        priority = item.priority if result.priority is None else result.priority
         if after_s > 0.0:
             self._queue.forget(key)
-            self._queue.add(key, priority=priority, after_s=after_s, reason=REQUEUE)
+            self._queue.add(key, priority=item.priority, after_s=after_s, reason=REQUEUE)
             return Outcome.REQUEUE_AFTER, after_s
         return Outcome.REQUEUE, self._queue.retry(key)
 
@@ -333,8 +331,8 @@ class Workers(Generic[K]):
         if report.outcome is Outcome.CANCELLED:
             took_s = self._clock.monotonic() - running.started_at
             report = ReconcileResult(item, Outcome.CANCELLED, took_s)
-        self._outcomes[report.outcome] += 1
-        self._pass_time.observe(report.took_s)
+        self.outcomes[report.outcome] += 1
+        self.pass_time.observe(report.took_s)
         # Counted and unlocked before the callback, so that it sees the state after the pass.
         del self._passes[item.key]
         self._queue.done(item.key)
@@ -347,31 +345,5 @@ class Workers(Generic[K]):
             self._callback_failed("on_result", item.key, error)
 
     def _callback_failed(self, callback: str, key: K, error: Exception) -> None:
-        self._callback_errors += 1
+        self.callback_errors += 1
         self._log.error("callback_failed", callback=callback, key=str(key), exc_info=error)
-
-
-async def run_workers(
-    queue: WorkQueue[K],
-    reconcile: Callable[[Item[K]], Awaitable[Result]],
-    count: int,
-    clock: Clock,
-    *,
-    deadline_s: float = DEADLINE_S,
-    on_result: Callable[[ReconcileResult[K]], None] | None = None,
-    grace_s: float = GRACE_S,
-    retry_no_later_than_s: Callable[[K], float | None] | None = None,
-    name: str = "",
-) -> None:
-    """Run passes until the queue is closed and drained; see :class:`Workers` for the options."""
-    await Workers(
-        queue,
-        reconcile,
-        count=count,
-        clock=clock,
-        deadline_s=deadline_s,
-        grace_s=grace_s,
-        on_result=on_result,
-        retry_no_later_than_s=retry_no_later_than_s,
-        name=name,
-    ).run()

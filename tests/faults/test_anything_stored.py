@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from lean_sandbox.kube.errors import ApiError
+from lean_sandbox.runtime.workers import Outcome
 from lean_sandbox.watch.kind import Key, Kind
 from lean_sandbox.watch.resources import extension_kinds, kinds
 from tests.support.claims import settings as with_extensions
@@ -114,9 +115,8 @@ def test_anything_in_an_error_is_an_error_of_the_server(changes: list[Odd]) -> N
 async def _still_serves(world: World) -> None:
     await world.ready_sandbox(sandbox("good"))
     assert condition(world.get("good"), "Ready")["status"] == "True"
-    counted = world.whole.statistics()
-    for name, workers in counted.workers_by_controller.items():
-        assert workers.panics == 0, name
+    for controller in world.whole.controllers:
+        assert controller.workers.outcomes[Outcome.PANIC] == 0, controller.name
     for cache in world.whole.all_caches:
         assert cache.statistics.handler_failures == 0
 

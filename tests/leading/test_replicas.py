@@ -7,6 +7,7 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.manager.sharding import LEASE_NAME
+from lean_sandbox.runtime.workers import Outcome
 from tests.leading.replicas import ELECTION_NS, LEASES, open_replicas
 from tests.metrics.scrape import serving
 from tests.support.claims import CLAIMS, claim, pool, template
@@ -162,7 +163,7 @@ async def test_when_the_lease_is_lost_passes_are_cut_off_and_nothing_is_written(
         await replicas.clock.advance(2.0)
         await one.world.until(lambda: one.has_ended)
         assert "'other' holds the Lease" in str(one.elector.loss)
-        assert one.world.whole.sandboxes.workers.statistics().cancelled == 1
+        assert one.world.whole.sandboxes.workers.outcomes[Outcome.CANCELLED] == 1
         written = len(one.writes())
         await replicas.server_clock.advance(60.0)
         await replicas.clock.advance(60.0)
@@ -176,7 +177,9 @@ async def test_a_process_that_was_stopped_writes_nothing_when_it_goes_on() -> No
         (one,) = replicas.all
         replicas.clock.leap(10.0)
         replicas.plane.store.create(sandbox())
-        await one.world.until(lambda: one.world.whole.sandboxes.workers.statistics().terminal == 1)
+        await one.world.until(
+            lambda: one.world.whole.sandboxes.workers.outcomes[Outcome.TERMINAL] == 1
+        )
         assert one.writes() == []
         await replicas.clock.advance(0.1)
         await one.world.until(lambda: one.has_ended)

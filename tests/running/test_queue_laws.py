@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import tracemalloc
-from enum import IntFlag
 
 import pytest
 
+from lean_sandbox.metrics.families import LONGEST_RUNNING, UNFINISHED_WORK
+from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.queue import (
     CLIENT,
     LOW,
     MAX_REASONS,
-    MAX_TOKENS,
     NORMAL,
     REFILL,
     QueueClosedError,
     WorkQueue,
 )
+from lean_sandbox.watch.kind import Key
 from tests.running.hand_clock import HandClock
-
-
-class Flags(IntFlag):
-    SPEC = 1
-    LABELS = 2
 
 
 @pytest.fixture
@@ -51,22 +47,18 @@ def test_a_key_added_many_times_is_handed_out_once(queue: WorkQueue[str]) -> Non
     for _ in range(5):
         queue.add("a")
     assert drain(queue) == ["a"]
-    assert queue.statistics().adds == 1
-    assert queue.statistics().deduplicated == 4
+    assert queue.adds == 1
+    assert queue.merged == 4
 
 
-def test_merged_adds_keep_all_changes_and_the_first_distinct_reasons(
-    queue: WorkQueue[str],
-) -> None:
-    """Change flags are OR-ed to a plain number; reasons are distinct and bounded."""
-    queue.add("a", changes=Flags.SPEC, reason="r0")
-    queue.add("a", changes=Flags.LABELS, reason="r0")
+def test_merged_adds_keep_the_first_distinct_reasons(queue: WorkQueue[str]) -> None:
+    """Reasons are distinct and bounded."""
+    queue.add("a", reason="r0")
+    queue.add("a", reason="r0")
     for n in range(1, 10):
         queue.add("a", reason=f"r{n}")
     item = queue.get_nowait()
     assert item is not None
-    assert item.changes == 3
-    assert type(item.changes) is int
     assert item.reasons == tuple(f"r{n}" for n in range(MAX_REASONS))
 
 
@@ -98,16 +90,16 @@ def test_a_raised_key_goes_to_the_end_of_its_new_line(queue: WorkQueue[str]) -> 
 
 def test_a_running_key_is_locked_until_done(queue: WorkQueue[str]) -> None:
     """An add during a pass leads to one more pass, after done and not before."""
-    queue.add("a", changes=1)
+    queue.add("a", reason="first")
     queue.get_nowait()
-    queue.add("a", changes=2)
-    queue.add("a", changes=4)
+    queue.add("a", reason="second")
+    queue.add("a", reason="third")
     assert queue.get_nowait() is None
-    assert queue.statistics().locked == 1
+    assert queue.locked == 1
     queue.done("a")
     again = queue.get_nowait()
     assert again is not None
-    assert again.changes == 6
+    assert again.reasons == ("second", "third")
 
 
 def test_done_of_a_key_not_worked_on_is_an_error(queue: WorkQueue[str]) -> None:
@@ -168,33 +160,9 @@ def test_a_delay_asked_for_during_a_pass_counts_from_the_asking(
     queue.add("a", after_s=5)
     clock.move(4)
     queue.done("a")
-    assert queue.statistics().delayed == 1
+    assert queue.delayed == 1
     clock.move(1)
     assert drain(queue) == ["a"]
-
-
-def test_forget_delayed_drops_only_what_is_not_due(clock: HandClock, queue: WorkQueue[str]) -> None:
-    """A timer can be called off; work that may run stays."""
-    queue.add("timer", after_s=5)
-    queue.add("ready")
-    assert queue.forget_delayed("timer")
-    assert not queue.forget_delayed("ready")
-    assert not queue.forget_delayed("unknown")
-    clock.move(10)
-    assert drain(queue) == ["ready"]
-
-
-def test_forget_delayed_drops_the_timer_of_a_running_key(
-    clock: HandClock, queue: WorkQueue[str]
-) -> None:
-    """A timer armed during the pass is called off just so."""
-    queue.add("a")
-    queue.get_nowait()
-    queue.add("a", after_s=5)
-    assert queue.forget_delayed("a")
-    queue.done("a")
-    clock.move(10)
-    assert drain(queue) == []
 
 
 # -- failures -------------------------------------------------------------------------------------
@@ -223,15 +191,15 @@ def test_attempts_tell_the_failures_in_a_row(clock: HandClock, queue: WorkQueue[
 
 
 def test_a_retried_pass_keeps_what_it_was_for(clock: HandClock, queue: WorkQueue[str]) -> None:
-    """Changes, reasons and priority of a failed pass are not lost."""
-    queue.add("a", changes=5, reason="spec", priority=CLIENT)
+    """Reasons and priority of a failed pass are not lost."""
+    queue.add("a", reason="spec", priority=CLIENT)
     queue.get_nowait()
     queue.retry("a")
     queue.done("a")
     clock.move(1)
     item = queue.get_nowait()
     assert item is not None
-    assert (item.changes, item.reasons, item.priority) == (5, ("spec",), CLIENT)
+    assert (item.reasons, item.priority) == (("spec",), CLIENT)
 
 
 def test_a_retry_is_not_later_than_what_falls_due(queue: WorkQueue[str]) -> None:
@@ -247,15 +215,6 @@ def test_a_retry_is_not_before_what_the_server_asked_for(queue: WorkQueue[str]) 
     """Retry-After lengthens a backoff and wins over what falls due."""
     assert queue.retry("a", not_before_s=2) == 2
     assert queue.retry("b", not_before_s=2, no_later_than_s=1) == 2
-
-
-def test_jitter_lengthens_the_backoff_by_its_share_at_most(clock: HandClock) -> None:
-    """With randomness handed in, delays spread upwards from the exact value; the cap holds."""
-    rolls = iter([0.0, 0.5, 0.999])
-    queue: WorkQueue[str] = WorkQueue(clock, jitter=0.5, random=lambda: next(rolls))
-    assert queue.retry("a") == 0.005
-    assert queue.retry("a") == pytest.approx(0.0125)
-    assert queue.retry("a") == pytest.approx(0.02, rel=0.5)
 
 
 # -- starvation -----------------------------------------------------------------------------------
@@ -311,84 +270,58 @@ def test_a_starving_backlog_takes_one_turn_in_four(clock: HandClock, queue: Work
     assert len(order) == 200
 
 
-# -- withdrawal -----------------------------------------------------------------------------------
+# -- groups ---------------------------------------------------------------------------------------
 
 
-def test_an_entry_whose_only_cause_was_an_echo_is_withdrawn(queue: WorkQueue[str]) -> None:
-    """No pass is spent on our own write."""
-    queue.add("a", token=("uid", "7"))
-    assert queue.withdraw("a", ("uid", "7"))
-    assert drain(queue) == []
-    assert len(queue) == 0
-    assert queue.statistics().withdrawn == 1
+def by_namespace(clock: HandClock) -> WorkQueue[Key]:
+    """Return an empty queue in which namespaces take turns."""
+    return WorkQueue(clock, group_of=lambda key: key.namespace)
 
 
-@pytest.mark.parametrize("echo_first", [True, False])
-def test_an_entry_with_another_cause_is_never_withdrawn(
-    queue: WorkQueue[str], *, echo_first: bool
-) -> None:
-    """An event of someone else keeps the entry, whichever came first."""
-    for is_echo in (echo_first, not echo_first):
-        queue.add("a", token="ours" if is_echo else None)
-    assert not queue.withdraw("a", "ours")
-    assert drain(queue) == ["a"]
+def test_a_namespace_with_one_key_does_not_wait_for_one_with_thousands(clock: HandClock) -> None:
+    """One tenant makes 3,000 claims, another one a moment later: the latter is served next."""
+    queue = by_namespace(clock)
+    for n in range(3000):
+        queue.add(Key("a", f"{n:04}"))
+    assert queue.get_nowait() is not None
+    queue.add(Key("b", "only"))
+    served = [item.key for _ in range(2) if (item := queue.get_nowait()) is not None]
+    assert served == [Key("a", "0001"), Key("b", "only")]
 
 
-def test_an_entry_goes_with_the_last_of_its_echoes(queue: WorkQueue[str]) -> None:
-    """Several writes overtaken by their events are taken back one by one."""
-    queue.add("a", token="one")
-    queue.add("a", token="two")
-    assert not queue.withdraw("a", "one")
-    assert queue.withdraw("a", "two")
-    assert drain(queue) == []
+def test_namespaces_take_turns_and_keep_their_own_order(clock: HandClock) -> None:
+    """As long as two have keys that wait, each gets every other turn."""
+    queue = by_namespace(clock)
+    for key in ("a1", "a2", "a3", "b1", "b2", "c1"):
+        queue.add(Key(key[0], key[1]))
+    order = ["".join(item.key) for _ in range(6) if (item := queue.get_nowait()) is not None]
+    assert order == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
-def test_unknown_keys_and_tokens_withdraw_nothing(queue: WorkQueue[str]) -> None:
-    """A token that is not a cause, or no longer one, changes nothing."""
-    queue.add("a", token="one")
-    assert not queue.withdraw("a", "other")
-    assert not queue.withdraw("b", "one")
-    assert drain(queue) == ["a"]
-    assert not queue.withdraw("a", "one")
+def test_priority_goes_before_turns(clock: HandClock) -> None:
+    """Turns are taken inside a priority only."""
+    queue = by_namespace(clock)
+    queue.add(Key("a", "1"), priority=CLIENT)
+    queue.add(Key("a", "2"), priority=CLIENT)
+    queue.add(Key("b", "1"), priority=NORMAL)
+    order = ["".join(item.key) for _ in range(3) if (item := queue.get_nowait()) is not None]
+    assert order == ["a1", "a2", "b1"]
 
 
-def test_the_pending_pass_of_a_running_key_is_withdrawn(queue: WorkQueue[str]) -> None:
-    """The event of a write that overtakes its answer does not cause another pass."""
-    queue.add("a")
-    queue.get_nowait()
-    queue.add("a", token="ours")
-    assert queue.withdraw("a", "ours")
-    queue.done("a")
-    assert drain(queue) == []
-
-
-@pytest.mark.parametrize("running", [True, False])
-def test_an_echo_that_pulled_a_timer_forward_puts_it_back(
-    clock: HandClock, queue: WorkQueue[str], *, running: bool
-) -> None:
-    """The timer is a cause of its own: it stays, at its time."""
-    if running:
-        queue.add("a")
-        queue.get_nowait()
-    queue.add("a", after_s=60)
-    queue.add("a", token="ours")
-    assert queue.withdraw("a", "ours")
-    if running:
-        queue.done("a")
-    assert drain(queue) == []
-    clock.move(60)
-    assert drain(queue) == ["a"]
-    clock.move(600)
-    assert drain(queue) == []
-
-
-def test_too_many_echoes_make_an_entry_stay(queue: WorkQueue[str]) -> None:
-    """Tokens are bounded; beyond the bound an entry can no longer be taken back."""
-    tokens = [f"t{n}" for n in range(MAX_TOKENS + 1)]
-    for token in tokens:
-        queue.add("a", token=token)
-    assert not any(queue.withdraw("a", token) for token in tokens)
-    assert drain(queue) == ["a"]
+def test_namespaces_that_come_and_go_leave_nothing_behind(clock: HandClock) -> None:
+    """What is remembered of turns goes with the last key that waits."""
+    queue = by_namespace(clock)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for n in range(20_000):
+            key = Key(f"tenant-{n}", "only")
+            queue.add(key)
+            queue.get_nowait()
+            queue.done(key)
+        assert tracemalloc.get_traced_memory()[0] - before < 64_000
+    finally:
+        tracemalloc.stop()
 
 
 # -- closing, counting, bounds --------------------------------------------------------------------
@@ -420,16 +353,19 @@ def test_statistics_tell_where_everything_is(clock: HandClock, queue: WorkQueue[
     clock.move(2)
     queue.get_nowait()
     clock.move(1)
-    seen = queue.statistics()
-    assert seen.depth == {CLIENT: 0, NORMAL: 1}
-    assert (seen.delayed, seen.running, seen.locked) == (1, 2, 0)
-    assert seen.longest_running_s == 3
-    assert seen.unfinished_work_s == 4
-    assert (seen.queue_duration_s.count, seen.queue_duration_s.total) == (2, 3.0)
+    assert queue.depths == {CLIENT: 0, NORMAL: 1}
+    assert (queue.delayed, queue.running, queue.locked) == (1, 2, 0)
+    found = Exposition()
+    queue.collect(found, "sandbox")
+    assert found.families[LONGEST_RUNNING.name][1] == [(("sandbox", "sandbox"), 3)]
+    assert found.families[UNFINISHED_WORK.name][1] == [(("sandbox", "sandbox"), 4)]
+    waited = queue.queue_duration.snapshot()
+    assert (waited.count, waited.total) == (2, 3.0)
     queue.done("a")
-    assert queue.statistics().work_duration_s.total == 3
-    assert queue.statistics().work_duration_s.bounds[0] == 1e-8
-    assert len(queue.statistics().work_duration_s.bounds) == 12
+    worked = queue.work_duration.snapshot()
+    assert worked.total == 3
+    assert worked.bounds[0] == 1e-8
+    assert len(worked.bounds) == 12
 
 
 def grown_bytes(queue: WorkQueue[str], times: int, how: str) -> int:
@@ -439,22 +375,24 @@ def grown_bytes(queue: WorkQueue[str], times: int, how: str) -> int:
         before = tracemalloc.get_traced_memory()[0]
         for n in range(times):
             if how == "same":
-                queue.add("a", reason="event", changes=1)
+                queue.add("a", reason="event")
             elif how == "earlier":
                 queue.add("a", after_s=1e9 - n)
             else:
-                queue.add("a", token="ours", priority=n % 3)
-                queue.withdraw("a", "ours")
+                queue.add("a", priority=LOW)
+                queue.add("a", priority=CLIENT)
+                queue.get_nowait()
+                queue.done("a")
         return tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("how", ["same", "earlier", "withdrawn"])
+@pytest.mark.parametrize("how", ["same", "earlier", "raised"])
 def test_adding_one_key_again_and_again_does_not_grow_memory(
     queue: WorkQueue[str], how: str
 ) -> None:
-    """A key costs one slot, however often it is added, pulled forward or withdrawn."""
+    """A key costs one slot, however often it is added, pulled forward or raised."""
     assert grown_bytes(queue, 100, how) < 64_000
     assert grown_bytes(queue, 20_000, how) < 64_000
 
@@ -465,7 +403,7 @@ def test_a_million_adds_of_one_key_leave_one_slot(queue: WorkQueue[str]) -> None
     for _ in range(1_000_000):
         add("a")
     assert len(queue) == 1
-    assert queue.statistics().deduplicated == 999_999
+    assert queue.merged == 999_999
     assert drain(queue) == ["a"]
 
 

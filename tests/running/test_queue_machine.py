@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from unittest.mock import patch
 
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from lean_sandbox.runtime import queue as queues
 from lean_sandbox.runtime.queue import CLIENT, LOW, NORMAL, REFILL, Item, WorkQueue
 from tests.running.hand_clock import HandClock
 
 KEYS = st.sampled_from("abc")
 PRIORITIES = st.sampled_from([LOW, REFILL, NORMAL, CLIENT])
 DELAYS = st.sampled_from([0.0, 0.0, 1.0, 2.5, 4.0])
-TOKENS = st.sampled_from([None, None, "x", "y"])
 
 
 @dataclass
@@ -23,11 +24,8 @@ class Slot:
     """What the model knows of one waiting key."""
 
     priority: int
-    changes: int
     due: float
     place: int
-    tokens: set[str] = field(default_factory=set)
-    lasting: list[float] = field(default_factory=list)
     lined_up: bool = False
 
 
@@ -36,10 +34,11 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        # What starves is a law of its own.
+        self.patch = patch.object(queues, "STARVED_AFTER_S", float("inf"))
+        self.patch.start()
         self.clock = HandClock()
-        self.queue: WorkQueue[str] = WorkQueue(
-            self.clock, starvation_cap_s=float("inf"), backoff_base_s=1.0, backoff_cap_s=4.0
-        )
+        self.queue: WorkQueue[str] = WorkQueue(self.clock)
         self.slots: dict[str, Slot] = {}
         self.running: dict[str, Item[str]] = {}
         self.failures: dict[str, int] = {}
@@ -59,16 +58,13 @@ class QueueMachine(RuleBasedStateMachine):
             self.slots[key].lined_up = True
             self.slots[key].place = next(self.place)
 
-    def expect_add(
-        self, key: str, priority: int, delay: float, changes: int, token: str | None
-    ) -> None:
+    def expect_add(self, key: str, priority: int, delay: float) -> None:
         """Merge an add into the model, by the rules."""
         due = self.clock.monotonic() + delay
         slot = self.slots.get(key)
         if slot is None:
-            slot = self.slots[key] = Slot(priority, changes, due, next(self.place))
+            slot = self.slots[key] = Slot(priority, due, next(self.place))
         else:
-            slot.changes |= changes
             if priority > slot.priority:
                 slot.priority = priority
                 if slot.lined_up:
@@ -76,28 +72,24 @@ class QueueMachine(RuleBasedStateMachine):
             if due < slot.due:
                 slot.due = due
                 slot.place = next(self.place)
-        if token is None:
-            slot.lasting.append(due)
-        else:
-            slot.tokens.add(token)
         if key not in self.running and slot.due <= self.clock.monotonic() and not slot.lined_up:
             slot.lined_up = True
             slot.place = next(self.place)
 
     # -- the operations ----------------------------------------------------------------------
 
-    @rule(key=KEYS, priority=PRIORITIES, delay=DELAYS, changes=st.integers(0, 7), token=TOKENS)
-    def add(self, key: str, priority: int, delay: float, changes: int, token: str | None) -> None:
+    @rule(key=KEYS, priority=PRIORITIES, delay=DELAYS)
+    def add(self, key: str, priority: int, delay: float) -> None:
         """Add a key in any way."""
-        self.queue.add(key, priority=priority, after_s=delay, changes=changes, token=token)
-        self.expect_add(key, priority, delay, changes, token)
+        self.queue.add(key, priority=priority, after_s=delay)
+        self.expect_add(key, priority, delay)
 
     @rule(seconds=st.sampled_from([0.5, 1.0, 2.0, 4.0]))
     def move(self, seconds: float) -> None:
         """Let time pass."""
         self.clock.move(seconds)
         # The queue joins the due keys at the next look; asking for counters is one.
-        self.queue.statistics()
+        self.queue.release_due(self.clock.monotonic())
         self.line_up()
 
     @rule()
@@ -114,7 +106,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert item.key == expected
         assert item.key not in self.running, "never two passes at once for a key"
         slot = self.slots.pop(expected)
-        assert (item.priority, item.changes) == (slot.priority, slot.changes)
+        assert item.priority == slot.priority
         assert item.enqueued_at == slot.due
         assert item.attempts == self.failures.get(expected, 0)
         self.running[expected] = item
@@ -127,9 +119,9 @@ class QueueMachine(RuleBasedStateMachine):
         item = self.running[key]
         if fails:
             self.failures[key] = self.failures.get(key, 0) + 1
-            delay = min(4.0, 2.0 ** (self.failures[key] - 1))
+            delay = min(1000.0, 0.005 * 2.0 ** (self.failures[key] - 1))
             assert self.queue.retry(key) == delay
-            self.expect_add(key, item.priority, delay, item.changes, None)
+            self.expect_add(key, item.priority, delay)
         else:
             self.queue.forget(key)
             self.failures.pop(key, None)
@@ -140,66 +132,27 @@ class QueueMachine(RuleBasedStateMachine):
             slot.place = next(self.place)
             slot.lined_up = slot.due <= self.clock.monotonic()
 
-    @rule(key=KEYS, token=st.sampled_from(["x", "y"]))
-    def withdraw_anything(self, key: str, token: str) -> None:
-        """Take back what may not be a cause."""
-        self.withdraw(key, token)
-
-    @precondition(lambda self: any(slot.tokens for slot in self.slots.values()))
-    @rule(data=st.data())
-    def withdraw_a_cause(self, data: st.DataObject) -> None:
-        """Take back one of the causes there are."""
-        causes = [(key, token) for key in sorted(self.slots) for token in self.slots[key].tokens]
-        self.withdraw(*data.draw(st.sampled_from(sorted(causes))))
-
-    def withdraw(self, key: str, token: str) -> None:
-        """Take back a cause, and compare."""
-        withdrawn = self.queue.withdraw(key, token)
-        slot = self.slots.get(key)
-        if slot is None or token not in slot.tokens:
-            assert not withdrawn
-            return
-        slot.tokens.discard(token)
-        lasting = min(slot.lasting, default=None)
-        if slot.tokens or (lasting is not None and lasting <= slot.due):
-            assert not withdrawn, "never when the key has another cause"
-            return
-        assert withdrawn
-        if lasting is None:
-            del self.slots[key]
-            return
-        slot.due = lasting
-        slot.place = next(self.place)
-        slot.lined_up = key not in self.running and lasting <= self.clock.monotonic()
-
-    @rule(key=KEYS)
-    def forget_delayed(self, key: str) -> None:
-        """Call a timer off."""
-        slot = self.slots.get(key)
-        waits = slot is not None and slot.due > self.clock.monotonic()
-        assert self.queue.forget_delayed(key) is waits
-        if waits:
-            del self.slots[key]
-
     # -- what holds at any time --------------------------------------------------------------
 
     @invariant()
     def counters_agree(self) -> None:
         """The counters tell where the keys of the model are."""
-        seen = self.queue.statistics()
+        seen = self.queue
+        seen.release_due(self.clock.monotonic())
         self.line_up()
         assert len(self.queue) == len(self.slots)
         assert seen.running == len(self.running)
         assert seen.locked == sum(key in self.running for key in self.slots)
-        assert sum(seen.depth.values()) == sum(slot.lined_up for slot in self.slots.values())
-        assert seen.delayed == len(self.slots) - seen.locked - sum(seen.depth.values())
+        assert seen.ready == sum(slot.lined_up for slot in self.slots.values())
+        assert seen.delayed == len(self.slots) - seen.locked - seen.ready
 
     def teardown(self) -> None:
         """Nothing is lost: every key that was asked for gets its pass in the end."""
+        self.patch.stop()
         for key in list(self.running):
             self.queue.done(key)
         owed = set(self.slots)
-        self.clock.move(10)
+        self.clock.move(1000)
         while (item := self.queue.get_nowait()) is not None:
             owed.discard(item.key)
             self.queue.done(item.key)

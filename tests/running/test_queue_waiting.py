@@ -1,11 +1,10 @@
-"""Tasks that wait in get: who is woken, when, and by what."""
+"""The task that waits in get: when it is woken, and by what."""
 
 from __future__ import annotations
 
 import anyio
-import pytest
 
-from lean_sandbox.runtime.queue import Item, QueueClosedError, WorkQueue
+from lean_sandbox.runtime.queue import QueueClosedError, WorkQueue
 from tests.support.clock import FakeClock, settle
 
 
@@ -27,17 +26,6 @@ class Taker:
                     self.got.append((await self.queue.get()).key)
             except QueueClosedError:
                 self.closed = True
-
-
-class CountingQueue(WorkQueue[str]):
-    """Counts the looks for an item."""
-
-    looks = 0
-
-    def get_nowait(self) -> Item[str] | None:
-        """Count, and look."""
-        self.looks += 1
-        return super().get_nowait()
 
 
 async def test_get_returns_at_once_when_something_is_ready() -> None:
@@ -103,114 +91,45 @@ async def test_a_delay_pulled_forward_shortens_the_wait_under_way() -> None:
         assert taker.got == ["a"]
 
 
-async def test_the_end_of_a_delay_wakes_one_task() -> None:
-    """The task that watches the clock takes the item; one other takes over the clock."""
-    clock = FakeClock()
-    queue = CountingQueue(clock)
-    queue.add("a", after_s=10)
-    takers = [Taker(queue) for _ in range(50)]
-    async with anyio.create_task_group() as group:
-        for taker in takers:
-            group.start_soon(taker.run)
-        await settle()
-        before = queue.looks
-        await clock.advance(10)
-        assert sum(len(taker.got) for taker in takers) == 1
-        assert queue.looks - before == 2
-        queue.close()
-
-
-async def test_one_item_wakes_one_task() -> None:
-    """No thundering herd: of fifty waiting tasks only one looks for a new item."""
-    clock = FakeClock()
-    queue = CountingQueue(clock)
-    takers = [Taker(queue) for _ in range(50)]
-    async with anyio.create_task_group() as group:
-        for taker in takers:
-            group.start_soon(taker.run)
-        await settle()
-        before = queue.looks
-        queue.add("a")
-        await settle()
-        assert sum(len(taker.got) for taker in takers) == 1
-        assert queue.looks - before == 1
-        queue.close()
-
-
-async def test_many_waiting_tasks_need_one_timer() -> None:
-    """Only one task watches the clock; the delayed keys still reach all of them."""
-    clock = FakeClock()
-    queue: WorkQueue[str] = WorkQueue(clock)
-    for n in range(10):
-        queue.add(f"{n}", after_s=10 + n)
-    takers = [Taker(queue) for _ in range(10)]
-    async with anyio.create_task_group() as group:
-        for taker in takers:
-            group.start_soon(taker.run)
-        await settle()
-        assert clock.sleepers == 1
-        await clock.advance(25)
-    assert sorted(key for taker in takers for key in taker.got) == [str(n) for n in range(10)]
-
-
-@pytest.mark.parametrize("victim", [0, 1, 2])
-async def test_a_task_cancelled_while_being_woken_passes_the_item_on(victim: int) -> None:
-    """An item is not left lying because the task called for it was cancelled."""
+async def test_a_task_that_was_cancelled_leaves_the_key_to_the_next() -> None:
+    """A key is not left lying because the task it woke was cancelled."""
     queue: WorkQueue[str] = WorkQueue(FakeClock())
-    takers = [Taker(queue) for _ in range(3)]
-    async with anyio.create_task_group() as group:
-        for taker in takers:
-            group.start_soon(taker.run)
-        await settle()
-        queue.add("a")
-        takers[victim].scope.cancel()
-        await settle()
-        assert [key for taker in takers for key in taker.got] == ["a"]
-        queue.close()
-
-
-async def test_the_timer_is_taken_over_when_its_watcher_is_cancelled() -> None:
-    """Delayed keys come up for the remaining tasks."""
-    clock = FakeClock()
-    queue: WorkQueue[str] = WorkQueue(clock)
-    queue.add("a", after_s=10)
     first, second = Taker(queue), Taker(queue)
     async with anyio.create_task_group() as group:
         group.start_soon(first.run)
         await settle()
+        queue.add("a")
+        first.scope.cancel()
+        await settle()
         group.start_soon(second.run)
         await settle()
-        first.scope.cancel()
-        await clock.advance(10)
-        assert second.got == ["a"]
+        queue.close()
+    assert first.got + second.got == ["a"]
 
 
-async def test_close_wakes_every_waiting_task() -> None:
+async def test_close_wakes_the_waiting_task() -> None:
     """Nobody waits for a queue that is closed."""
     queue: WorkQueue[str] = WorkQueue(FakeClock())
-    takers = [Taker(queue) for _ in range(5)]
+    taker = Taker(queue)
     async with anyio.create_task_group() as group:
-        for taker in takers:
-            group.start_soon(taker.run)
+        group.start_soon(taker.run)
         group.start_soon(queue.wait_closed)
         await settle()
         queue.close()
-    assert all(taker.closed for taker in takers)
+    assert taker.closed
 
 
-async def test_every_key_reaches_someone_under_concurrent_takers() -> None:
-    """Nothing is lost or handed out twice when many take at once."""
+async def test_every_key_is_handed_out_once_as_time_passes() -> None:
+    """Nothing is lost or handed out twice, whatever is due when."""
     clock = FakeClock()
     queue: WorkQueue[str] = WorkQueue(clock)
-    takers = [Taker(queue, limit=1000) for _ in range(7)]
+    taker = Taker(queue, limit=1000)
     async with anyio.create_task_group() as group:
-        for taker in takers:
-            group.start_soon(taker.run)
+        group.start_soon(taker.run)
         for n in range(200):
             queue.add(f"{n}", after_s=n % 5, priority=n % 3)
             if n % 11 == 0:
                 await clock.advance(0.7)
         await clock.advance(5)
         queue.close()
-    taken = [key for taker in takers for key in taker.got]
-    assert sorted(taken, key=int) == [str(n) for n in range(200)]
+    assert sorted(taker.got, key=int) == [str(n) for n in range(200)]

@@ -15,8 +15,7 @@ AT_ONCE = Settings(sandbox_status_window=0.0, sandbox_status_step_window=0.0)
 
 def caught(world: World) -> dict[str, int]:
     """Return what the nets have caught, by controller."""
-    counted = world.whole.statistics().workers_by_controller
-    return {name: workers.caught_by_net for name, workers in counted.items()}
+    return world.whole.activity().caught
 
 
 def lose_wakes(world: World, kind: str) -> None:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 
 from lean_sandbox.metrics.histogram import RECONCILE_BUCKETS_S, WORKQUEUE_BUCKETS_S, Histogram
-from lean_sandbox.runtime.backoff import KeyBackoff
 from lean_sandbox.runtime.failures import FailureKind, classify
+from lean_sandbox.runtime.queue import WorkQueue
+from tests.support.clock import FakeClock
 
 
 class ExpectedError(Exception):
@@ -42,12 +43,12 @@ def test_the_bounds_are_those_of_the_dashboards() -> None:
 
 def test_backoff_never_overflows() -> None:
     """However often a key fails, the delay is the cap."""
-    backoff: KeyBackoff[str] = KeyBackoff()
-    assert max(backoff.fail("a") for _ in range(5000)) == 1000.0
-    assert backoff.failures("a") == 5000
-    backoff.forget("a")
-    backoff.forget("a")
-    assert len(backoff) == 0
+    queue: WorkQueue[str] = WorkQueue(FakeClock())
+    assert max(queue.retry("a") for _ in range(5000)) == 1000.0
+    assert queue.failing == 1
+    queue.forget("a")
+    queue.forget("a")
+    assert queue.failing == 0
 
 
 def test_an_error_says_itself_whether_to_retry() -> None:

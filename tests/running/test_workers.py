@@ -9,8 +9,8 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from lean_sandbox.runtime.queue import CLIENT, LOW, Item, WorkQueue
-from lean_sandbox.runtime.workers import Outcome, ReconcileResult, Result, Workers, run_workers
+from lean_sandbox.runtime.queue import CLIENT, Item, WorkQueue
+from lean_sandbox.runtime.workers import Outcome, ReconcileResult, Result, Workers
 from tests.support.clock import FakeClock, settle
 
 Reconcile = Callable[[Item[str]], Awaitable[Result]]
@@ -101,14 +101,14 @@ async def test_a_successful_pass_forgets_the_failures_of_its_key() -> None:
         bench.queue.add("a")
         await bench.clock.advance(1)
         assert [report.next_s for report in bench.reports] == [0.005, 0.01, 0.02, None]
-    assert bench.queue.statistics().failing == 0
-    assert bench.dispatcher.statistics().success == 1
-    assert bench.dispatcher.statistics().errors == 3
+    assert bench.queue.failing == 0
+    assert bench.dispatcher.outcomes[Outcome.SUCCESS] == 1
+    assert bench.dispatcher.errors == 3
 
 
 async def test_requeue_after_asks_for_one_more_pass_at_its_time() -> None:
-    """A result names the time of the next pass; it keeps the priority unless told otherwise."""
-    results = [Result(requeue_after_s=30, priority=LOW), Result(requeue_after_s=30), Result()]
+    """A result names the time of the next pass, which keeps the priority of this one."""
+    results = [Result(requeue_after_s=30), Result(requeue_after_s=30), Result()]
 
     async def reconcile(_: Item[str]) -> Result:
         await anyio.lowlevel.checkpoint()
@@ -116,13 +116,12 @@ async def test_requeue_after_asks_for_one_more_pass_at_its_time() -> None:
 
     bench = Bench(reconcile)
     async with bench.running():
-        bench.queue.add("a", priority=CLIENT, changes=1)
+        bench.queue.add("a", priority=CLIENT)
         await bench.clock.advance(29)
         assert len(bench.reports) == 1
         await bench.clock.advance(31)
-    assert [report.item.priority for report in bench.reports] == [CLIENT, LOW, LOW]
-    assert [report.item.changes for report in bench.reports] == [1, 0, 0]
-    assert bench.dispatcher.statistics().requeue_after == 2
+    assert [report.item.priority for report in bench.reports] == [CLIENT, CLIENT, CLIENT]
+    assert bench.dispatcher.outcomes[Outcome.REQUEUE_AFTER] == 2
 
 
 async def test_requeue_without_a_time_follows_the_backoff() -> None:
@@ -138,8 +137,8 @@ async def test_requeue_without_a_time_follows_the_backoff() -> None:
         bench.queue.add("a")
         await bench.clock.advance(1)
     assert [report.next_s for report in bench.reports] == [0.005, 0.01, None]
-    assert bench.dispatcher.statistics().requeue == 2
-    assert bench.dispatcher.statistics().errors == 0
+    assert bench.dispatcher.outcomes[Outcome.REQUEUE] == 2
+    assert bench.dispatcher.errors == 0
 
 
 # -- failure --------------------------------------------------------------------------------------
@@ -154,8 +153,8 @@ async def test_a_terminal_failure_is_logged_once_and_not_retried() -> None:
             await bench.clock.advance(5000)
     assert bench.outcomes == [("a", Outcome.TERMINAL)]
     assert [line["event"] for line in logs] == ["reconcile_failed_for_good"]
-    seen = bench.dispatcher.statistics()
-    assert (seen.errors, seen.terminal) == (1, 1)
+    seen = bench.dispatcher
+    assert (seen.errors, seen.outcomes[Outcome.TERMINAL]) == (1, 1)
 
 
 async def test_a_retry_waits_as_long_as_the_server_asked_for() -> None:
@@ -202,7 +201,7 @@ async def test_a_crash_of_one_pass_never_ends_the_others() -> None:
     ]
     panics = [line for line in logs if line["event"] == "reconcile_panicked"]
     assert [type(line["exc_info"]) for line in panics] == [ZeroDivisionError]
-    assert bench.dispatcher.statistics().panics == 1
+    assert bench.dispatcher.outcomes[Outcome.PANIC] == 1
 
 
 async def test_a_failing_observer_never_ends_the_passes() -> None:
@@ -218,8 +217,8 @@ async def test_a_failing_observer_never_ends_the_passes() -> None:
         async with bench.running():
             bench.queue.add("a")
             await bench.clock.advance(1)
-    assert bench.dispatcher.statistics().success == 1
-    assert bench.dispatcher.statistics().callback_errors == 3
+    assert bench.dispatcher.outcomes[Outcome.SUCCESS] == 1
+    assert bench.dispatcher.callback_errors == 3
 
 
 # -- deadline -------------------------------------------------------------------------------------
@@ -240,8 +239,8 @@ async def test_a_pass_that_overruns_is_cancelled_and_retried() -> None:
         await bench.clock.advance(1)
         assert gate.entered == ["a", "b", "a"]
         gate.opened.set()
-    assert bench.dispatcher.statistics().timeouts == 1
-    assert bench.dispatcher.statistics().success == 2
+    assert bench.dispatcher.outcomes[Outcome.TIMEOUT] == 1
+    assert bench.dispatcher.outcomes[Outcome.SUCCESS] == 2
 
 
 async def test_each_pass_has_its_own_deadline() -> None:
@@ -287,7 +286,7 @@ async def test_no_more_passes_run_at_once_than_allowed() -> None:
         for n in range(5):
             bench.queue.add(f"{n}")
         await settle()
-        assert bench.dispatcher.statistics().active == 3
+        assert bench.dispatcher.active == 3
         bench.queue.add("urgent", priority=CLIENT)
         gate.opened.set()
         await settle()
@@ -323,7 +322,7 @@ async def test_shutdown_lets_running_passes_finish() -> None:
         await bench.clock.advance(29)
         gate.opened.set()
     assert bench.outcomes == [("a", Outcome.SUCCESS)]
-    assert bench.dispatcher.statistics().active == 0
+    assert bench.dispatcher.active == 0
 
 
 async def test_shutdown_cancels_passes_that_outlast_the_grace() -> None:
@@ -338,9 +337,9 @@ async def test_shutdown_cancels_passes_that_outlast_the_grace() -> None:
         bench.queue.close()
         await bench.clock.advance(30)
     assert sorted(gate.cleaned_up) == ["a", "b"]
-    assert bench.dispatcher.statistics().cancelled == 2
-    assert bench.dispatcher.statistics().errors == 0
-    assert bench.queue.statistics().running == 0
+    assert bench.dispatcher.outcomes[Outcome.CANCELLED] == 2
+    assert bench.dispatcher.errors == 0
+    assert bench.queue.running == 0
 
 
 async def test_cancellation_reaches_the_passes_at_once() -> None:
@@ -370,27 +369,8 @@ async def test_the_time_of_each_pass_is_counted() -> None:
         bench.queue.add("a")
         await bench.clock.advance(0.3)
         gate.opened.set()
-    pass_time = bench.dispatcher.statistics().pass_time_s
+    pass_time = bench.dispatcher.pass_time.snapshot()
     assert pass_time.count == 1
     assert pass_time.total == pytest.approx(0.3)
     assert pass_time.counts[pass_time.bounds.index(0.3)] == 1
     assert len(pass_time.bounds) == 40
-
-
-async def test_run_workers_is_the_dispatcher_in_one_call() -> None:
-    """The short form drains and returns when the queue is closed."""
-    clock = FakeClock()
-    queue: WorkQueue[str] = WorkQueue(clock)
-    done: list[str] = []
-
-    async def reconcile(item: Item[str]) -> Result:
-        await anyio.lowlevel.checkpoint()
-        done.append(item.key)
-        if len(done) == 3:
-            queue.close()
-        return Result()
-
-    for key in ("a", "b", "c"):
-        queue.add(key)
-    await run_workers(queue, reconcile, 1, clock, name="sandbox")
-    assert done == ["a", "b", "c"]

@@ -183,7 +183,6 @@ class ClaimAct:
         row = row_of(answer.metadata)
         before = self._claims.get(key)
         entry, _ = self._claims.apply_metadata_response(row)
-        self._queue.withdraw(key, f"{row.uid}@{row.resource_version}")
         if before is not None and entry.generation != before.generation:
             self._queue.add(key, reason="changed meanwhile")
         return entry
@@ -239,8 +238,9 @@ class ClaimAct:
 
         One POST. Raises AlreadyExists.
         """
-        made = await self._client.create(SANDBOXES, namespace, body, Sandbox, **self._options)
-        entry, _ = self._sandboxes.apply_response(made)
+        with self._sandboxes.expect_own_write(Key(namespace, body["metadata"]["name"])):
+            made = await self._client.create(SANDBOXES, namespace, body, Sandbox, **self._options)
+            entry, _ = self._sandboxes.apply_response(made)
         return entry, made
 
     async def get_sandbox(self, key: Key) -> SandboxEntry | None:

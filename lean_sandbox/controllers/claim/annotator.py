@@ -7,15 +7,13 @@ the time when it was first seen, so that whoever looks into it finds that the co
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.claim.act import ClaimAct
 from lean_sandbox.model import names
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import LOW, Item
-from lean_sandbox.runtime.standback import StandBack
+from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key
@@ -26,7 +24,8 @@ _GATHERING_S = 1.0
 # For how long a claim may be on its way up before it gets a patch that says since when.
 _LONG_WAIT_S = 30.0
 _UNKNOWN = "unknown"
-_STAND_BACK_S = 0.1
+# For how long annotations let other claims go first.
+_LONGEST_WAIT_S = 10.0
 
 
 class AnnotationWriter(Controller[ClaimEntry]):
@@ -37,26 +36,24 @@ class AnnotationWriter(Controller[ClaimEntry]):
 
     def __init__(
         self,
-        claims: Cache[ClaimEntry],
+        cache: Cache[ClaimEntry],
         act: ClaimAct,
         *,
         clock: Clock,
         observes: bool,
-        stand_back: StandBack[Key],
-        others_are_served: Callable[[Key], bool],
+        claims: WorkQueue[Key],
         workers: int = 4,
     ) -> None:
         """Prepare to run; nothing happens before the workers run.
 
         ``observes``: whether to write when a claim was first seen, and its trace.
-        ``others_are_served``: tells whether claims other than this one are due or being served.
+        ``claims``: the annotations of one claim wait while others are due or being served.
         """
-        super().__init__("claim-annotations", claims, clock, workers=workers)
+        super().__init__("claim-annotations", cache, clock, workers=workers)
         self._act = act
         self._clock = clock
         self._observes = observes
-        self._stand_back = stand_back
-        self._others_are_served = others_are_served
+        self.queue.gate(claims.is_busy_beside, behind=claims, longest_s=_LONGEST_WAIT_S)
         self._pending: dict[Key, tuple[str, dict[str, str]]] = {}
         # What is being written at this moment, by uid.
         self._sending: dict[str, dict[str, str]] = {}
@@ -151,10 +148,6 @@ class AnnotationWriter(Controller[ClaimEntry]):
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Write what has been collected for one claim."""
-        if not self._others_are_served(item.key):
-            self._stand_back.forget(item.key)
-        elif self._stand_back.must_wait(item.key):
-            return Result(requeue_after_s=_STAND_BACK_S, priority=LOW)
         uid, changes = self._pending.pop(item.key, ("", {}))
         entry = self.cache.get(item.key)
         if entry is None or entry.uid != uid or entry.is_deleting or not changes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from lean_sandbox.clock import Clock
@@ -22,7 +24,6 @@ from lean_sandbox.model.conditions import Condition, find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import CLIENT, LOW, Item
-from lean_sandbox.runtime.standback import StandBack
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.caches import Caches
@@ -30,7 +31,6 @@ from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.resources.extension_objects import ClaimEntry, PoolEntry, TemplateEntry
 
-_LONGEST_ANNOTATION_WAIT_S = 10.0
 _WANT_NO_MEMBER = frozenset({names.REASON_INVALID_METADATA, names.REASON_CLAIM_EXPIRED})
 
 
@@ -91,6 +91,8 @@ class ClaimController(Controller[ClaimEntry]):
         self._tracing = tracing
         self._blueprints = blueprints
         self._pool_wake = wakes.pool
+        #: Called when claims begin to wait for members of a pool.
+        self.on_awaited: Callable[[], None] = lambda: None
         self._waiting = WaitingClaims(self._member_available, self._members_to_take)
         self.warm = WarmQueue(
             on_available=self._waiting.available, on_given_back=self._waiting.given_back
@@ -104,8 +106,7 @@ class ClaimController(Controller[ClaimEntry]):
             self._act,
             clock=clock,
             observes=options.observes,
-            stand_back=StandBack(lambda: self.is_busy, clock, longest_s=_LONGEST_ANNOTATION_WAIT_S),
-            others_are_served=self.queue.is_busy_beside,
+            claims=self.queue,
         )
         self._binder = Binder(
             caches,
@@ -168,6 +169,8 @@ class ClaimController(Controller[ClaimEntry]):
             self._waiting.forget(key)
         else:
             pool = Key(key.namespace, entry.view.pool)
+            if not self._waiting.waits_for(pool):
+                self.on_awaited()
             self._waiting.wait(key, pool, entry.created_at or "", tried=arrivals)
 
     def _members_to_take(self, pool: Key) -> int:
@@ -223,9 +226,7 @@ class ClaimController(Controller[ClaimEntry]):
         self.queue.add(
             notice.key,
             priority=LOW if notice.initial else CLIENT,
-            changes=int(notice.change),
             reason="claim",
-            token=notice.token,
         )
 
     def _forget(self, gone: ClaimEntry) -> None:

@@ -1,8 +1,8 @@
 """The requests of the Sandbox reconciler, each with what its answer teaches.
 
 Every method makes exactly one request. What the server answers goes into the cache, so that the
-watch event of the same version is known when it comes, and an event that overtook the answer is
-withdrawn from the queue.
+watch event of the same version is known when it comes; while a write is under way the events of
+its object wait for the answer.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import PODS, PVCS, SANDBOXES, SERVICES
 from lean_sandbox.kube.wire import PartialObject
 from lean_sandbox.model import names
-from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.service import Service
 from lean_sandbox.runtime.absent import KnownAbsent, Proof
 from lean_sandbox.runtime.queue import WorkQueue
-from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Entry, Key, key_of
 from lean_sandbox.watch.objects import (
@@ -160,11 +158,9 @@ class Act:
         """Take in the answer to a write; ``wanted`` are the annotations that it meant to leave."""
         row = row_of(answer.metadata)
         row.columns = sandbox_columns(status)
-        token = f"{row.uid}@{row.resource_version}"
         entry, change = self._caches.sandboxes.apply_metadata_response(row)
         if entry.version == as_version(row.resource_version):
             entry.status = status
-            self._queue.withdraw(key, token)
         elif entry.uid == row.uid:
             # A newer event has overtaken the answer: who wrote the status last is not known.
             entry.status = None
@@ -209,7 +205,6 @@ class Act:
         )
         row = row_of(answer.metadata)
         self._absent.forget(PODS.plural, sandbox.namespace, row.name)
-        self._queue.withdraw(sandbox, f"{row.uid}@{row.resource_version}")
         entry = self._caches.pods.get(key_of(row.namespace, row.name))
         if entry is None or entry.uid != row.uid:
             row.columns = NEW_POD_COLUMNS
@@ -222,7 +217,7 @@ class Act:
             )
         return entry
 
-    async def patch_pod(self, pod: PodEntry, patch: dict[str, Any], sandbox: Key) -> PodEntry:
+    async def patch_pod(self, pod: PodEntry, patch: dict[str, Any]) -> PodEntry:
         """Apply a merge patch to a Pod. One PATCH."""
         with self._caches.pods.expect_own_write(pod.key, pod.uid):
             answer = await self._client.merge_patch(
@@ -230,7 +225,7 @@ class Act:
             )
             if not _is_watched(answer):
                 return pod_from_full(answer, row_of(answer.metadata), None)
-            return self._learn_full(self._caches.pods, answer, sandbox)
+            return self._caches.pods.apply_response(answer)[0]
 
     async def delete_pod(self, pod: PodEntry) -> bool:
         """Delete this very Pod, not one of the same name made since. One DELETE.
@@ -281,29 +276,32 @@ class Act:
 
     async def create_service(self, sandbox: Key, body: dict[str, Any]) -> ServiceEntry:
         """Create the Service. One POST."""
-        service = await self._client.create(
-            SERVICES,
-            sandbox.namespace,
-            body,
-            Service,
-            field_manager=names.FIELD_MANAGER,
-            **self._options,
-        )
-        return self._learn_full(self._caches.services, service, sandbox)
+        with self._caches.services.expect_own_write(sandbox):
+            service = await self._client.create(
+                SERVICES,
+                sandbox.namespace,
+                body,
+                Service,
+                field_manager=names.FIELD_MANAGER,
+                **self._options,
+            )
+            return self._caches.services.apply_response(service)[0]
 
     async def replace_service(self, sandbox: Key, body: dict[str, Any]) -> ServiceEntry:
         """Write the Service back; its resourceVersion guards against a lost change. One PUT."""
-        service = await self._client.replace(
-            SERVICES, sandbox.namespace, sandbox.name, body, Service, **self._options
-        )
-        return self._learn_full(self._caches.services, service, sandbox)
+        with self._caches.services.expect_own_write(sandbox):
+            service = await self._client.replace(
+                SERVICES, sandbox.namespace, sandbox.name, body, Service, **self._options
+            )
+            return self._caches.services.apply_response(service)[0]
 
     async def patch_service(self, sandbox: Key, patch: dict[str, Any]) -> ServiceEntry:
         """Apply a merge patch to the Service. One PATCH."""
-        service = await self._client.merge_patch(
-            SERVICES, sandbox.namespace, sandbox.name, patch, Service, **self._options
-        )
-        return self._learn_full(self._caches.services, service, sandbox)
+        with self._caches.services.expect_own_write(sandbox):
+            service = await self._client.merge_patch(
+                SERVICES, sandbox.namespace, sandbox.name, patch, Service, **self._options
+            )
+            return self._caches.services.apply_response(service)[0]
 
     async def delete_service(self, service: ServiceEntry) -> None:
         """Delete this very Service; one that is gone is no error. One DELETE."""
@@ -337,46 +335,31 @@ class Act:
 
     async def create_pvc(self, sandbox: Key, body: dict[str, Any]) -> PvcEntry:
         """Create a claim. One POST."""
-        claim = await self._client.create(
-            PVCS,
-            sandbox.namespace,
-            body,
-            PartialObject,
-            field_manager=names.FIELD_MANAGER,
-            accept=METADATA_ACCEPT,
-            **self._options,
-        )
-        return self._learn_partial(self._caches.pvcs, claim, sandbox)
+        with self._caches.pvcs.expect_own_write(Key(sandbox.namespace, body["metadata"]["name"])):
+            claim = await self._client.create(
+                PVCS,
+                sandbox.namespace,
+                body,
+                PartialObject,
+                field_manager=names.FIELD_MANAGER,
+                accept=METADATA_ACCEPT,
+                **self._options,
+            )
+            return self._caches.pvcs.apply_metadata_response(row_of(claim.metadata))[0]
 
-    async def patch_pvc(self, key: Key, patch: dict[str, Any], sandbox: Key) -> PvcEntry:
+    async def patch_pvc(self, key: Key, patch: dict[str, Any]) -> PvcEntry:
         """Apply a merge patch to a claim. One PATCH."""
-        claim = await self._client.merge_patch(
-            PVCS,
-            key.namespace,
-            key.name,
-            patch,
-            PartialObject,
-            accept=METADATA_ACCEPT,
-            **self._options,
-        )
-        return self._learn_partial(self._caches.pvcs, claim, sandbox)
-
-    # -- what answers teach ----------------------------------------------------------------------
-
-    def _learn_full(self, cache: Cache[E], item: Any, sandbox: Key) -> E:
-        entry, _ = cache.apply_response(item)
-        self._withdraw(sandbox, entry, item.metadata)
-        return entry
-
-    def _learn_partial(self, cache: Cache[E], item: PartialObject, sandbox: Key) -> E:
-        entry, _ = cache.apply_metadata_response(row_of(item.metadata))
-        self._withdraw(sandbox, entry, item.metadata)
-        return entry
-
-    def _withdraw(self, sandbox: Key, entry: Entry, meta: ObjectMeta) -> None:
-        """Take the event of our own write back, unless a newer one has come since."""
-        if entry.version == as_version(meta.resourceVersion):
-            self._queue.withdraw(sandbox, f"{meta.uid}@{meta.resourceVersion}")
+        with self._caches.pvcs.expect_own_write(key):
+            claim = await self._client.merge_patch(
+                PVCS,
+                key.namespace,
+                key.name,
+                patch,
+                PartialObject,
+                accept=METADATA_ACCEPT,
+                **self._options,
+            )
+            return self._caches.pvcs.apply_metadata_response(row_of(claim.metadata))[0]
 
 
 def _is_watched(pod: Pod) -> bool:

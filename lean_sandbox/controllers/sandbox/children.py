@@ -228,7 +228,7 @@ class Children:
     async def _adopt_pvc(self, key: Key, others: tuple[OwnerRow, ...]) -> None:
         patch = {"metadata": {"ownerReferences": self._references(others)}}
         try:
-            made = await self._act.patch_pvc(key, patch, self.key)
+            made = await self._act.patch_pvc(key, patch)
         except ControlPlaneError as error:
             raise ReconcileError.of(Failure.PVC_PATCH, error) from error
         if ownership(made.owner, self.entry.uid) is not Ownership.OWNED:
@@ -366,7 +366,7 @@ class Children:
             return pod
         labels = {names.NAME_HASH_LABEL: names.name_hash(self.key.name)}
         try:
-            return await self._act.patch_pod(pod, {"metadata": {"labels": labels}}, self.key)
+            return await self._act.patch_pod(pod, {"metadata": {"labels": labels}})
         except ControlPlaneError as error:
             raise ReconcileError.of(Failure.POD_PATCH, error) from error
 
@@ -442,7 +442,7 @@ class Children:
         if not metadata or (not adopts and self._is_deferred()):
             return
         try:
-            made = await self._act.patch_pod(pod, {"metadata": metadata}, self.key)
+            made = await self._act.patch_pod(pod, {"metadata": metadata})
         except ControlPlaneError as error:
             if adopts:
                 self._pod, self._is_pod_owned = None, False

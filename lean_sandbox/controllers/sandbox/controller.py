@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -28,8 +27,7 @@ from lean_sandbox.model.conditions import is_true
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.runtime.absent import AbsenceStatistics, KnownAbsent, Proof
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Item
-from lean_sandbox.runtime.standback import StandBack
+from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Item, WorkQueue
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import ReconcileResult, Result
 from lean_sandbox.watch.caches import Caches
@@ -38,8 +36,10 @@ from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry
 
 _ABSENT_ENTRIES = 4096
-# How soon a Sandbox that stands back for claims asks again.
-_STAND_BACK_S = 0.1
+# How long what nobody waits for lets claims go first at most.
+_LONGEST_STAND_BACK_S = 2.0
+# How soon a Sandbox is looked at that was ready when another controller changed it.
+_LOOK_AFTER_S = 0.1
 _ABSENT_TTL_S = 600.0
 _PVC_LIST_PATIENCE_S = 5.0
 # How long a new Sandbox of an extension waits for the answer to the create that made it: usually it
@@ -91,9 +91,8 @@ class SandboxController(Controller[SandboxEntry]):
         self._options = options
         self._tracing = tracing
         self.on_status: Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None] | None = None
-        self.stand_back: StandBack[Key] | None = None
-        #: Tells whether claims wait for members of a pool.
-        self.is_awaited: Callable[[Key], bool] = lambda _pool: False
+        self._claims: WorkQueue[Key] | None = None
+        self._is_awaited: Callable[[Key], bool] = lambda _pool: False
         self._events = ObjectEvents(recorder, names.CORE_API_VERSION, names.SANDBOX_KIND)
         self.metrics = SandboxMetrics(clock)
         self._absent = KnownAbsent(_ABSENT_ENTRIES, _ABSENT_TTL_S, clock)
@@ -144,9 +143,15 @@ class SandboxController(Controller[SandboxEntry]):
         if self.on_status is not None:
             self.on_status(entry, old, new)
 
+    def stand_back(self, claims: WorkQueue[Key], is_awaited: Callable[[Key], bool]) -> None:
+        """Let claims go first; ``is_awaited`` tells whether claims wait for members of a pool."""
+        self._claims = claims
+        self._is_awaited = is_awaited
+        self.queue.gate(self._must_wait, behind=claims, longest_s=_LONGEST_STAND_BACK_S)
+
     def _must_wait(self, key: Key) -> bool:
-        """Tell whether a Sandbox that nobody waits for has to let claims go first."""
-        if self.stand_back is None:
+        """Tell whether nobody waits for a Sandbox, and claims are being served."""
+        if self._claims is None or not self._claims.is_busy:
             return False
         entry = self._caches.sandboxes.get(key)
         if entry is None or entry.owner is None or entry.owner.group != names.EXTENSIONS_GROUP:
@@ -156,15 +161,11 @@ class SandboxController(Controller[SandboxEntry]):
         is_member = entry.owner.kind == names.SANDBOX_WARM_POOL_KIND
         if not is_member and not is_ready:
             return False
-        if is_member and self.is_awaited(Key(key.namespace, entry.owner.name)):
-            # What the claims wait for is this very member to come up.
-            return False
-        return self.stand_back.must_wait(key)
+        # What the claims wait for may be this very member to come up.
+        return not (is_member and self._is_awaited(Key(key.namespace, entry.owner.name)))
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one Sandbox to what its spec asks for."""
-        if self._must_wait(item.key):
-            return Result(requeue_after_s=_STAND_BACK_S, priority=item.priority)
         # After a list the published status is believed where a look would only confirm it.
         is_start = item.priority == LOW and not item.is_safety_net
         return await self._reconciler.reconcile(item.key, is_start=is_start)
@@ -214,27 +215,23 @@ class SandboxController(Controller[SandboxEntry]):
 
     def look_after(self, key: Key) -> None:
         """Look, in a moment, at a Sandbox that was ready when another controller changed it."""
-        self.queue.add(key, priority=REFILL, after_s=_STAND_BACK_S, reason="owner")
+        self.queue.add(key, priority=REFILL, after_s=_LOOK_AFTER_S, reason="owner")
 
     def on_sandbox(self, notice: Delta[SandboxEntry]) -> None:
         """Wake a Sandbox that changed."""
         if notice.is_new:
             self._client.ending.forget(notice.key.namespace)
-        if notice.new is None and self.stand_back is not None:
-            self.stand_back.forget(notice.key)
         self.queue.add(
             notice.key,
             priority=LOW if notice.initial else NORMAL,
             after_s=_ANSWER_S if self._may_be_handed_over(notice) else 0.0,
-            changes=int(notice.change),
             reason="sandbox gone" if notice.new is None else "sandbox",
-            token=notice.token,
         )
 
     def _may_be_handed_over(self, notice: Delta[SandboxEntry]) -> bool:
         """Tell whether the answer to a create of our own may be under way."""
         entry = notice.new
-        if self.stand_back is None or entry is None or notice.old is not None or notice.initial:
+        if self._claims is None or entry is None or notice.old is not None or notice.initial:
             return False
         is_ours = entry.owner is not None and entry.owner.group == names.EXTENSIONS_GROUP
         return is_ours and entry.needs_look
@@ -253,7 +250,7 @@ class SandboxController(Controller[SandboxEntry]):
             # Its end, forced; or only the end of its tracking label.
             self._parts.doubtful.add(key)
         if not notice.initial:
-            self._wake(pod_wakes(notice), notice)
+            self._wake(pod_wakes(notice))
 
     def _is_expected(self, key: Key, pod: PodEntry | None) -> bool:
         """Tell whether there is a Sandbox that expects its Pod under this name."""
@@ -264,11 +261,11 @@ class SandboxController(Controller[SandboxEntry]):
     def on_service(self, notice: Delta[ServiceEntry]) -> None:
         """Wake the Sandbox of a Service that changed."""
         if not notice.initial:
-            self._wake(service_wakes(notice), notice)
+            self._wake(service_wakes(notice))
 
     def on_pvc(self, notice: Delta[PvcEntry]) -> None:
         """Wake the Sandbox of a claim for a volume that went."""
-        self._wake(pvc_wakes(notice), notice)
+        self._wake(pvc_wakes(notice))
 
     def _may_wait_s(self, wake: Wake) -> float:
         """Return how long a look may wait; the window of a step starts when it is first seen."""
@@ -277,7 +274,7 @@ class SandboxController(Controller[SandboxEntry]):
         now = self._clock.monotonic()
         return self._launches.remaining_s(wake.key, now, is_news=wake.is_news)
 
-    def _wake(self, wakes: list[Wake], notice: Delta[Any]) -> None:
+    def _wake(self, wakes: list[Wake]) -> None:
         if self.queue.is_held:
             # Nor do windows begin: who leads next looks at everything.
             return
@@ -287,7 +284,5 @@ class SandboxController(Controller[SandboxEntry]):
             self.queue.add(
                 wake.key,
                 after_s=self._may_wait_s(wake),
-                changes=int(notice.change),
                 reason=wake.reason,
-                token=notice.token,
             )

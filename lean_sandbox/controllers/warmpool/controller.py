@@ -15,7 +15,7 @@ from lean_sandbox.controllers.warmpool.upkeep import Neighbours, Upkeep
 from lean_sandbox.kube.client import Client
 from lean_sandbox.model import names
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import REFILL, Item
+from lean_sandbox.runtime.queue import REFILL, Item, WorkQueue
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Delta, Key
@@ -24,6 +24,8 @@ from lean_sandbox.watch.resources.extension_objects import PoolEntry, TemplateEn
 
 # Changes of members within this time are one reason to look at their pool.
 _GATHERING_S = 0.05
+# How long pools let claims go first at most.
+_LONGEST_STAND_BACK_S = 2.0
 
 
 class PoolController(Controller[PoolEntry]):
@@ -38,11 +40,14 @@ class PoolController(Controller[PoolEntry]):
         clock: Clock,
         uniform: Callable[[], float],
         options: PoolOptions,
-        claims_are_waiting: Callable[[], bool],
+        claims: WorkQueue[Key],
         neighbours: Neighbours,
         recorder: Recorder | None = None,
     ) -> None:
         super().__init__("sandboxwarmpool", caches.pools, clock, workers=options.workers)
+        self.queue.gate(
+            lambda _pool: claims.is_busy, behind=claims, longest_s=_LONGEST_STAND_BACK_S
+        )
         self._client = client
         self._caches = caches
         self._orphans = OrphanIndex(caches)
@@ -57,7 +62,7 @@ class PoolController(Controller[PoolEntry]):
             clock=clock,
             uniform=uniform,
             options=options,
-            claims_are_waiting=claims_are_waiting,
+            claims_are_waiting=lambda: claims.is_busy,
         )
         caches.sandboxes.subscribe(self.on_sandbox)
         caches.pools.subscribe(self.on_pool)
@@ -90,7 +95,7 @@ class PoolController(Controller[PoolEntry]):
         """Wake a pool that changed."""
         if notice.is_new:
             self._client.ending.forget(notice.key.namespace)
-        self.queue.add(notice.key, priority=REFILL, reason="pool", token=notice.token)
+        self.queue.add(notice.key, priority=REFILL, reason="pool")
 
     def on_template(self, notice: Delta[TemplateEntry]) -> None:
         """Wake the pools of a template that changed."""

@@ -43,15 +43,11 @@ from lean_sandbox.model.warmpool import (
     victims,
 )
 from lean_sandbox.runtime.failures import ReconcileError
-from lean_sandbox.runtime.standback import StandBack
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources.extension_objects import PoolEntry
 
-# Refilling stands back for claims in steps of the first, and never longer than the second.
-_STAND_BACK_S = 0.05
-_LONGEST_STAND_BACK_S = 2.0
 # What a pass could not do within its batch or rate is tried again this soon.
 _NEXT_BATCH_S = 0.05
 # How long the NetworkPolicy of a new template may take before its pools say that they wait.
@@ -103,9 +99,6 @@ class PoolReconciler:
         self._uniform = uniform
         self._options = options
         self._claims_are_waiting = claims_are_waiting
-        self._stand_back: StandBack[Key] = StandBack(
-            claims_are_waiting, clock, longest_s=_LONGEST_STAND_BACK_S
-        )
         self._states: dict[Key, PoolState] = {}
         # How far our clock is ahead of the server's, which dates the members.
         self._ahead_s = 0.0
@@ -115,7 +108,6 @@ class PoolReconciler:
         entry = self._pools.get(key)
         if entry is None or entry.is_deleting or entry.view is None:
             self._states.pop(key, None)
-            self._stand_back.forget(key)
             return Result()
         view = entry.view
         template = self._blueprints.known_template(Key(key.namespace, view.template))
@@ -221,9 +213,6 @@ class PoolReconciler:
         if (refused_s := self._terminating.left_s(view.namespace)) > 0:
             # Members that go with the namespace wake the pool, each once.
             visit.requeues.append(refused_s)
-            return
-        if self._stand_back.must_wait(Key(view.namespace, view.name)):
-            visit.requeues.append(_STAND_BACK_S)
             return
         grant = state.bucket.take(wanted, now)
         if grant.granted == 0:

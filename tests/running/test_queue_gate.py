@@ -1,0 +1,192 @@
+"""Work that nobody waits for lets more urgent work of another queue go first: never for ever."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.runtime.queue import WorkQueue
+from tests.running.hand_clock import HandClock
+from tests.support.clock import FakeClock, settle
+
+LONGEST_S = 2.0
+
+
+class Gated:
+    """A queue of claims and one that stands back for it, all but for the keys in ``awaited``."""
+
+    def __init__(self, clock: FakeClock | None = None) -> None:
+        self.clock = clock or HandClock()
+        self.claims: WorkQueue[str] = WorkQueue(self.clock)
+        self.behind: WorkQueue[str] = WorkQueue(self.clock)
+        self.awaited: set[str] = set()
+        self.looks = 0
+        self.behind.gate(self.must_wait, behind=self.claims, longest_s=LONGEST_S)
+
+    def must_wait(self, key: str) -> bool:
+        """Tell whether a key has to stand back; count how often that is asked."""
+        self.looks += 1
+        return self.claims.is_busy and key not in self.awaited
+
+    def next(self) -> str | None:
+        """Take the next key, and be done with it at once."""
+        item = self.behind.get_nowait()
+        if item is not None:
+            self.behind.done(item.key)
+        return item.key if item is not None else None
+
+    def move(self, seconds: float) -> None:
+        """Let time pass."""
+        assert isinstance(self.clock, HandClock)
+        self.clock.move(seconds)
+
+
+@pytest.fixture
+def gated() -> Gated:
+    """Return both queues, empty."""
+    return Gated()
+
+
+def test_nothing_waits_while_nothing_is_urgent(gated: Gated) -> None:
+    """Without claims every key is handed out as if there was no gate."""
+    gated.behind.add("a")
+    assert gated.next() == "a"
+
+
+def test_keys_wait_while_a_claim_is_due_or_served_and_no_longer(gated: Gated) -> None:
+    """The end of the last claim hands them out, in their order."""
+    gated.claims.add("claim")
+    gated.behind.add("a")
+    gated.behind.add("b")
+    assert gated.next() is None
+    gated.claims.get_nowait()
+    assert gated.next() is None
+    assert (gated.behind.ready, gated.behind.delayed) == (0, 2)
+    gated.claims.done("claim")
+    assert [gated.next(), gated.next(), gated.next()] == ["a", "b", None]
+
+
+def test_a_key_waits_no_longer_than_the_bound(gated: Gated) -> None:
+    """However long claims keep coming, a key gets its turn; its next wait begins anew."""
+    gated.claims.add("claim")
+    gated.behind.add("a")
+    assert gated.next() is None
+    gated.move(LONGEST_S - 0.1)
+    assert gated.next() is None
+    gated.move(0.1)
+    assert gated.next() == "a"
+    gated.behind.add("a")
+    assert gated.next() is None
+    gated.move(LONGEST_S)
+    assert gated.next() == "a"
+
+
+def test_an_event_does_not_lengthen_the_wait(gated: Gated) -> None:
+    """The bound counts from the first time that the key was held back."""
+    gated.claims.add("claim")
+    gated.behind.add("a")
+    for _ in range(19):
+        assert gated.next() is None
+        gated.move(0.1)
+        gated.behind.add("a")
+    gated.move(0.1)
+    assert gated.next() == "a"
+
+
+def test_what_a_claim_waits_for_does_not_stand_back(gated: Gated) -> None:
+    """It would let the claim wait for itself."""
+    gated.claims.add("claim")
+    gated.awaited.add("a")
+    gated.behind.add("b")
+    gated.behind.add("a")
+    assert [gated.next(), gated.next()] == ["a", None]
+
+
+def test_a_key_that_is_awaited_later_is_let_through_then(gated: Gated) -> None:
+    """A claim that begins to wait has the keys judged anew; so has an event of the key."""
+    gated.claims.add("claim")
+    for key in ("a", "b", "c"):
+        gated.behind.add(key)
+    assert gated.next() is None
+    gated.awaited.add("a")
+    gated.behind.judge_held()
+    assert [gated.next(), gated.next()] == ["a", None]
+    gated.awaited.add("b")
+    gated.behind.add("b")
+    assert [gated.next(), gated.next()] == ["b", None]
+
+
+def test_keys_that_are_held_back_are_not_looked_at_again_and_again(gated: Gated) -> None:
+    """Standing back costs one look a key, not one each tenth of a second."""
+    gated.claims.add("claim")
+    for n in range(600):
+        gated.behind.add(f"{n}")
+    for _ in range(19):
+        assert gated.next() is None
+        gated.move(0.1)
+    assert gated.looks == 600
+
+
+async def test_the_task_that_waits_is_woken_when_the_claims_are_served() -> None:
+    """Neither a timer nor another add is needed for that."""
+    gated = Gated(FakeClock())
+    got: list[str] = []
+
+    async def take() -> None:
+        got.append((await gated.behind.get()).key)
+
+    gated.claims.add("claim")
+    gated.claims.get_nowait()
+    gated.behind.add("a")
+    async with anyio.create_task_group() as group:
+        group.start_soon(take)
+        await settle()
+        assert got == []
+        gated.claims.done("claim")
+    assert got == ["a"]
+
+
+async def test_the_task_that_waits_is_woken_at_the_bound() -> None:
+    """A steady stream of claims does not starve what stands back."""
+    gated = Gated(FakeClock())
+    got: list[str] = []
+
+    async def take() -> None:
+        got.append((await gated.behind.get()).key)
+
+    gated.claims.add("claim")
+    gated.behind.add("a")
+    async with anyio.create_task_group() as group:
+        group.start_soon(take)
+        await gated.clock.advance(LONGEST_S - 0.1)
+        assert got == []
+        await gated.clock.advance(0.1)
+    assert got == ["a"]
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 1.0), st.booleans(), st.booleans()), max_size=60))
+def test_no_history_of_busy_times_keeps_a_key_longer_than_the_bound(
+    history: list[tuple[float, bool, bool]],
+) -> None:
+    """Between the first refusal and its turn the bound goes by, and one step at most."""
+    gated = Gated()
+    held_since: float | None = None
+    gated.behind.add("a")
+    for step_s, has_claims, is_event in history:
+        if has_claims and not gated.claims.is_busy:
+            gated.claims.add("claim")
+        elif not has_claims and gated.claims.get_nowait() is not None:
+            gated.claims.done("claim")
+        if is_event:
+            gated.behind.add("a")
+        now = gated.clock.monotonic()
+        if gated.next() == "a":
+            held_since = None
+            gated.behind.add("a")
+        else:
+            assert has_claims
+            held_since = now if held_since is None else held_since
+            assert now - held_since < LONGEST_S
+        gated.move(step_s)
