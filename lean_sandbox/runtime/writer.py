@@ -111,8 +111,8 @@ class ObjectWriter:
         does not hold. ``doubt`` is called with what is cached of the object when nobody can tell
         whether the write was carried out. ``columns`` are what a Table would show of it now.
 
-        With a ``generation`` a response of another one is not applied: somebody else has changed
-        the spec, which the watch has yet to deliver to all controllers.
+        A response that shows another object is not applied, nor, with a ``generation``, one that
+        shows another spec: the watch has yet to deliver that to all controllers.
         """
         send = self.client.json_patch if isinstance(body, list) else self.client.merge_patch
         with self._expecting(cache, entry, doubt):
@@ -127,7 +127,7 @@ class ObjectWriter:
                 **self.options,
             )
             row = row_of(item.metadata)
-            if generation and row.generation != generation:
+            if row.uid != entry.uid or (generation and row.generation != generation):
                 return Written(item, entry, Change(0), is_latest=False)
             if columns is not None:
                 row.columns = columns
@@ -146,6 +146,8 @@ class ObjectWriter:
                 kind.item_type,
                 **self.options,
             )
+            if item.metadata.uid != entry.uid:
+                return Written(item, entry, Change(0), is_latest=False)
             return _applied(cache, item)
 
     async def replace(self, cache: Cache[E], key: Key, body: dict[str, Any]) -> Written[E]:

@@ -107,7 +107,7 @@ class Act:
                 **self._options,
             )
             wanted = _patched(entry.annotations, patch["metadata"].get("annotations") or {})
-            self._learned(entry.key, answer, entry.status, wanted=wanted)
+            self._learned(entry, answer, entry.status, wanted=wanted)
 
     async def patch_status(
         self, entry: SandboxEntry, patch: dict[str, Any], status: SandboxStatus
@@ -134,7 +134,7 @@ class Act:
                 accept=METADATA_ACCEPT,
                 **self._options,
             )
-            self._learned(entry.key, answer, status)
+            self._learned(entry, answer, status)
 
     async def delete_sandbox(self, entry: SandboxEntry) -> None:
         """Delete the Sandbox, if it is still the same one. One DELETE."""
@@ -149,7 +149,7 @@ class Act:
 
     def _learned(
         self,
-        key: Key,
+        written: SandboxEntry,
         answer: PartialObject,
         status: SandboxStatus | None,
         *,
@@ -157,6 +157,9 @@ class Act:
     ) -> None:
         """Take in the answer to a write; ``wanted`` are the annotations that it meant to leave."""
         row = row_of(answer.metadata)
+        if row.uid != written.uid:
+            # The watch has yet to deliver the successor to all controllers.
+            return
         row.columns = sandbox_columns(status)
         entry, change = self._caches.sandboxes.apply_metadata_response(row)
         if entry.version == as_version(row.resource_version):
@@ -168,7 +171,7 @@ class Act:
             change &= ~Change.ANNOTATIONS
         if change & ~_OURS or entry.needs_look:
             # Between what we knew and our write somebody else changed something.
-            self._queue.add(key, reason="changed meanwhile")
+            self._queue.add(entry.key, reason="changed meanwhile")
 
     # -- Pods ------------------------------------------------------------------------------------
 
@@ -223,7 +226,7 @@ class Act:
             answer = await self._client.merge_patch(
                 PODS, pod.key.namespace, pod.key.name, patch, Pod, **self._options
             )
-            if not _is_watched(answer):
+            if not _is_watched(answer) or answer.metadata.uid != pod.uid:
                 return pod_from_full(answer, row_of(answer.metadata), None)
             return self._caches.pods.apply_response(answer)[0]
 
