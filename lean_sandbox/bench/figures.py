@@ -1,6 +1,9 @@
-"""Arithmetic of the bench, as pure functions: percentiles, windows, arrivals, search for a rate.
+"""The figures of the bench: their arithmetic, their names, and the bounds they are held against.
 
-Latencies and times are seconds here; whoever shows them multiplies.
+Latencies and times are seconds here until a function's name says milliseconds. A bound is a number
+or a multiple of another figure of the same run: ratios carry from machine to machine, so times are
+bound by them, a bind by the three bare requests it needs (``floor``), a launch by the bare Pods
+(``pods``). Costs of a claim or a Sandbox are plain numbers.
 """
 
 from __future__ import annotations
@@ -8,7 +11,8 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -16,6 +20,11 @@ WINDOW_S = 10.0
 """Width of a window of arrivals."""
 _STEP = 1.5
 _NEAR = 1.15
+
+Figures = Mapping[str, float | None]
+
+
+# -- arithmetic ------------------------------------------------------------------------------------
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -25,13 +34,6 @@ class Window(msgspec.Struct, frozen=True):
     claims: int
     p50_ms: float
     p99_ms: float
-
-
-class Flatness(msgspec.Struct, frozen=True):
-    """The median of the first arrivals beside that of the last; None where nothing arrived."""
-
-    first_p50_ms: float | None
-    last_p50_ms: float | None
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
@@ -73,18 +75,18 @@ def windows(latencies: Iterable[tuple[float, float]], *, width_s: float = WINDOW
     ]
 
 
-def flatness(
-    latencies: Iterable[tuple[float, float]], seconds: float, *, width_s: float = WINDOW_S
-) -> Flatness:
-    """Compare arrivals of the first and the last ``width_s`` of ``seconds``.
+def medians_of_ends(
+    pairs: Sequence[tuple[float, float]], seconds: float, *, width_s: float = WINDOW_S
+) -> tuple[float | None, float | None]:
+    """Return the medians of what was measured in the first and the last ``width_s`` of ``seconds``.
 
-    Where the whole lasts less than two windows, its first and last half are compared.
+    ``pairs`` are (moment, value); None where there is none. Where the whole lasts less than two
+    windows, its first and last half are compared.
     """
     width_s = min(width_s, seconds / 2)
-    pairs = list(latencies)
-    return Flatness(
-        in_ms((latency for at, latency in pairs if at < width_s), 50),
-        in_ms((latency for at, latency in pairs if at >= seconds - width_s), 50),
+    return (
+        percentile((value for at, value in pairs if at < width_s), 50),
+        percentile((value for at, value in pairs if at >= seconds - width_s), 50),
     )
 
 
@@ -120,3 +122,181 @@ def next_rate(tried: Sequence[tuple[float, bool]], *, most: float) -> float | No
     if not_flat is None:
         return None if flat >= most else min(most, round(flat * _STEP, 2))
     return None if not_flat / flat <= _NEAR else round(math.sqrt(flat * not_flat), 2)
+
+
+def is_flat(figures: Figures) -> bool:
+    """Return whether a load was carried to its end as at its beginning.
+
+    Every claim became Ready, the median of the last 10 s is at most 1.3 times that of the first,
+    the pool has as many ready members in the last 10 s as in the first, but for a tenth (its size
+    is 10 s of arrivals, so that is one second of them in fifty), and nothing is left over.
+    """
+    first, last = figures["first_p50_ms"], figures["last_p50_ms"]
+    members, members_last = figures["first_members"], figures["last_members"]
+    if first is None or last is None or members is None or members_last is None:
+        return False
+    return (
+        figures["ready"] == figures["claims"]
+        and last <= FLAT_FACTOR * first
+        and members_last >= members - _DRAINED * (figures["pool"] or 0.0)
+        and figures["left_over"] == 0
+    )
+
+
+FLAT_FACTOR: Final = 1.3
+"""How much slower the last 10 s of a load may be than its first."""
+_DRAINED: Final = 0.1
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """How a figure is spoken of."""
+
+    text: str
+    unit: str = ""
+
+
+FIGURES: Final[Mapping[str, Figure]] = {
+    "claims": Figure("claims"),
+    "pool": Figure("members of the pool"),
+    "sandboxes": Figure("Sandboxes"),
+    "pods": Figure("Pods"),
+    "rate": Figure("arrivals", "claims/s"),
+    "ready": Figure("became Ready"),
+    "p50_ms": Figure("Ready after, median", "ms"),
+    "p90_ms": Figure("Ready after, 90th percentile", "ms"),
+    "p99_ms": Figure("Ready after, 99th percentile", "ms"),
+    "max_ms": Figure("Ready after, the slowest", "ms"),
+    "ack_p50_ms": Figure("create answered after, median", "ms"),
+    "ack_p99_ms": Figure("create answered after, 99th percentile", "ms"),
+    "one_p50_ms": Figure("Ready after, one claim at a time, median", "ms"),
+    "first_p50_ms": Figure("median of the first 10 s", "ms"),
+    "last_p50_ms": Figure("median of the last 10 s", "ms"),
+    "first_members": Figure("ready members of the pool, median of the first 10 s"),
+    "last_members": Figure("ready members of the pool, median of the last 10 s"),
+    "seconds": Figure("until all were Ready", "s"),
+    "requests_each": Figure("requests each", ""),
+    "requests_each_without_events": Figure("requests each, without Events"),
+    "writes_each": Figure("writes each, without Events"),
+    "conflicts": Figure("answers 409"),
+    "caught_by_net": Figure("wake-ups lost, made good by the safety net"),
+    "replacements": Figure("replacements created"),
+    "doubly_bound": Figure("Sandboxes bound twice"),
+    "cpu_ms_each": Figure("CPU each", "ms"),
+    "cpu_ms_per_s": Figure("CPU a second", "ms"),
+    "received_kib_each": Figure("received each", "KiB"),
+    "rss_mib": Figure("resident memory", "MiB"),
+    "peak_mib": Figure("resident memory at its highest", "MiB"),
+    "left_over": Figure("Sandboxes and Pods left over"),
+    "requests": Figure("requests"),
+    "writes": Figure("writes"),
+    "gets": Figure("GETs"),
+    "lists": Figure("list pages"),
+    "received_kib": Figure("received", "KiB"),
+    "cpu_ms": Figure("CPU", "ms"),
+    "listing_s": Figure("the same pages listed bare, a connection for each as curl has", "s"),
+    "started_s": Figure("process up after", "s"),
+    "synced_s": Figure("in sync after", "s"),
+    "quiet_s": Figure("quiet after", "s"),
+    "highest_flat_rate": Figure("highest rate that stays flat", "claims/s"),
+    "empty_mib": Figure("resident memory with nothing", "MiB"),
+    "each_kib": Figure("memory for a Sandbox with its Pod", "KiB"),
+    "most_mib": Figure("resident memory over 10,000 Sandboxes", "MiB"),
+}
+"""Every figure that a scenario may report."""
+
+
+# -- bounds ----------------------------------------------------------------------------------------
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """At most ``most``, or at most ``most`` times the figure ``over`` (``scenario.figure``)."""
+
+    scenario: str
+    figure: str
+    most: float
+    command: str
+    over: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """A bound beside what was measured. ``is_met`` is None where something was not measured."""
+
+    scenario: str
+    figure: str
+    value: float | None
+    bound: float | None
+    most: float
+    over: str
+    is_met: bool | None
+    command: str
+
+
+_ONE: Final = "lean-sandbox bench one"
+_BURST: Final = "lean-sandbox bench burst --count 300 --pool 600"
+_FILL: Final = "lean-sandbox bench fill --pool 600"
+_SUSTAINED: Final = "lean-sandbox bench sustained --rate 8 --seconds 40 --dwell 3 --pool 80"
+_COLD: Final = "lean-sandbox bench cold --sandboxes 2000"
+_IDLE: Final = "lean-sandbox bench idle --sandboxes 2000"
+_RESTART: Final = "lean-sandbox bench restart --sandboxes 2000"
+_MEMORY: Final = "lean-sandbox bench memory"
+
+BOUNDS: Final[Sequence[Bound]] = (
+    Bound("one", "p50_ms", 1.3, _ONE, over="floor.one_p50_ms"),
+    Bound("burst", "p50_ms", 1.1, _BURST, over="floor.p50_ms"),
+    Bound("burst", "p99_ms", 1.1, _BURST, over="floor.p99_ms"),
+    Bound("burst", "requests_each", 13, _BURST),
+    Bound("burst", "requests_each_without_events", 10, _BURST),
+    Bound("burst", "conflicts", 0, _BURST),
+    Bound("burst", "doubly_bound", 0, _BURST),
+    Bound("burst", "caught_by_net", 0, _BURST),
+    Bound("burst", "cpu_ms_each", 8, _BURST),
+    Bound("burst", "received_kib_each", 56, _BURST),
+    Bound("fill", "writes_each", 3, _FILL),
+    Bound("sustained", "last_p50_ms", FLAT_FACTOR, _SUSTAINED, over="sustained.first_p50_ms"),
+    Bound("sustained", "last_p50_ms", 1000, _SUSTAINED),
+    Bound("sustained", "left_over", 0, _SUSTAINED),
+    Bound("sustained", "caught_by_net", 0, _SUSTAINED),
+    Bound("cold", "writes_each", 2.2, _COLD),
+    Bound("cold", "caught_by_net", 0, _COLD),
+    Bound("cold", "seconds", 1.6, _COLD, over="pods.seconds"),
+    Bound("cold", "cpu_ms_each", 4.5, _COLD),
+    Bound("cold", "received_kib_each", 24, _COLD),
+    Bound("idle", "cpu_ms_per_s", 1.7, _IDLE),
+    Bound("restart", "writes", 0, _RESTART),
+    Bound("restart", "gets", 0, _RESTART),
+    Bound("restart", "quiet_s", 2, _RESTART, over="restart.listing_s"),
+    Bound("memory", "empty_mib", 40, _MEMORY),
+    Bound("memory", "each_kib", 3, _MEMORY),
+    Bound("memory", "most_mib", 75, _MEMORY),
+)
+"""Every bound, with the command that measures it as it is meant."""
+
+
+def judge(figures: Mapping[str, Figures], bounds: Sequence[Bound] = BOUNDS) -> list[Verdict]:
+    """Hold the figures of the scenarios that ran against their bounds, in the order of the bounds.
+
+    What is compared is rounded to a hundredth, so that what is shown is what counts.
+    """
+    return [_judged(bound, figures) for bound in bounds if bound.scenario in figures]
+
+
+def _judged(bound: Bound, figures: Mapping[str, Figures]) -> Verdict:
+    value = figures[bound.scenario].get(bound.figure)
+    most: float | None = bound.most
+    if bound.over:
+        scenario, _, figure = bound.over.partition(".")
+        base = figures.get(scenario, {}).get(figure)
+        most = None if base is None else round(bound.most * base, 2)
+    return Verdict(
+        scenario=bound.scenario,
+        figure=bound.figure,
+        value=value,
+        bound=most,
+        most=bound.most,
+        over=bound.over,
+        is_met=None if value is None or most is None else round(value, 2) <= most,
+        command=bound.command,
+    )

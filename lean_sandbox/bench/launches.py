@@ -1,36 +1,21 @@
-"""Scenarios of Sandboxes without a pool: cold, idle, restart; and bare Pods beside them."""
+"""Scenarios of Sandboxes without a pool, of starts over them, and bare Pods beside them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any, Final
 
 import anyio
 import msgspec
 
-from lean_sandbox.bench import bodies
-from lean_sandbox.bench.connecting import connected
-from lean_sandbox.bench.counts import Snapshot
-from lean_sandbox.bench.load import (
-    charge,
-    in_milliseconds,
-    latencies_of,
-    latency_figures,
-    send,
-    until_ready,
-    watching,
-)
-from lean_sandbox.bench.plane import Asked
+from lean_sandbox.bench import load
+from lean_sandbox.bench.controller import MeasuredController, Snapshot
+from lean_sandbox.bench.environment import Environment, add_latencies
+from lean_sandbox.bench.load import Load
 from lean_sandbox.bench.report import Sample, ScenarioReport
-from lean_sandbox.bench.seen import Readiness
-from lean_sandbox.bench.stage import Stage
-from lean_sandbox.bench.subject import (
-    Mark,
-    Subject,
-    open_subject,
-    process_usage,
-)
-from lean_sandbox.kube.config import load
+from lean_sandbox.bench.workers import Asked, connected, process_usage
+from lean_sandbox.kube import config
 from lean_sandbox.kube.resources import (
     NETWORKPOLICIES,
     PODS,
@@ -43,11 +28,12 @@ from lean_sandbox.kube.resources import (
 from lean_sandbox.kube.wire import ListMeta
 from lean_sandbox.model.times import parse_rfc3339
 
-_SAMPLE_S = 0.5
-_PAGE_SIZE = 250
+_LOOK_S: Final = 0.5
+_PAGE_SIZE: Final = 250
+_LARGE: Final = 10_000.0
 # The counters of a process that has just been started.
-_BIRTH = Mark(Snapshot(requests=Counter(), received_bytes=0.0, cpu_s=0.0))
-_LISTED = (
+_BIRTH: Final = Snapshot(requests=Counter(), received_bytes=0.0, cpu_s=0.0)
+_LISTED: Final = (
     SANDBOXES,
     PODS,
     SERVICES,
@@ -58,95 +44,77 @@ _LISTED = (
 )
 
 
-class _Head(msgspec.Struct, frozen=True):
-    metadata: ListMeta
+async def _make(env: Environment, made: Load, count: int, what: str, *, begin: int = 0) -> float:
+    """Make ``count`` objects at once; return the seconds until all were Ready."""
+    began = env.clock.monotonic()
+    await made.send([f"s{number}" for number in range(begin, begin + count)])
+    await env.until_ready(made, begin + count, what)
+    return round(env.clock.monotonic() - began, 2)
 
 
-async def run_pods(stage: Stage) -> ScenarioReport:
+async def run_pods(env: Environment) -> list[ScenarioReport]:
     """Bare Pods, as many as Sandboxes: what a server and its kubelets take for themselves."""
-    count = stage.options.sandboxes
-    async with stage.namespace("pods") as namespace, watching(stage, PODS, namespace) as seen:
-        began = stage.clock.monotonic()
-        names = [f"s{number}" for number in range(count)]
-        sent = await send(stage, PODS, namespace, names, bodies.pod)
-        await until_ready(stage, seen, count, "bare Pods")
-        seconds = stage.clock.monotonic() - began
-        latencies_s = latencies_of(sent, seen)
-        figures: dict[str, float | None] = {"pods": count, "seconds": round(seconds, 2)}
-        return ScenarioReport(
-            name="pods",
-            figures=figures | latency_figures(sent, latencies_s),
-            latencies_ms=in_milliseconds(latencies_s),
-        )
+    count = env.options.sandboxes
+    report = ScenarioReport(name="pods", figures={"pods": count})
+    async with env.namespace("pods") as where:
+        pods = env.load(PODS, where, load.pod)
+        async with pods.watching():
+            report.figures["seconds"] = await _make(env, pods, count, "bare Pods")
+    add_latencies(report, pods)
+    return [report]
 
 
-async def launch(stage: Stage, namespace: str) -> None:
-    """Make the Sandboxes that others are measured over, unmeasured."""
-    count = stage.options.sandboxes
-    async with watching(stage, SANDBOXES, namespace) as seen:
-        names = [f"s{number}" for number in range(count)]
-        await send(stage, SANDBOXES, namespace, names, bodies.sandbox)
-        await until_ready(stage, seen, count, "Sandboxes")
+async def launch(env: Environment, where: str, count: int, *, begin: int = 0) -> None:
+    """Make Sandboxes that others are measured over, unmeasured."""
+    sandboxes = env.load(SANDBOXES, where, load.sandbox)
+    async with sandboxes.watching():
+        await _make(env, sandboxes, count, "Sandboxes", begin=begin)
+    await env.until_idle("a launch of Sandboxes")
 
 
-async def run_cold(stage: Stage, subject: Subject, namespace: str) -> ScenarioReport:
+async def run_cold(env: Environment) -> list[ScenarioReport]:
     """Sandboxes without a pool, all at once. They stay for idle and restart."""
-    count = stage.options.sandboxes
-    await subject.quiet(stage.options.quiet, "its start")
-    samples: list[Sample] = []
-    async with watching(stage, SANDBOXES, namespace) as seen, anyio.create_task_group() as group:
-        mark = await subject.begin()
-        began = stage.clock.monotonic()
-        group.start_soon(_sample, stage, subject, seen, samples)
-        names = [f"s{number}" for number in range(count)]
-        sent = await send(stage, SANDBOXES, namespace, names, bodies.sandbox)
-        await until_ready(stage, seen, count, "Sandboxes")
-        seconds = stage.clock.monotonic() - began
-        await subject.quiet(stage.options.quiet, "a launch of Sandboxes")
+    count = env.options.sandboxes
+    await env.until_idle("its start")
+    sandboxes = env.load(SANDBOXES, env.over, load.sandbox)
+    async with sandboxes.watching(), anyio.create_task_group() as group:
+        async with env.stretch("cold", count, sandboxes=count) as report:
+            group.start_soon(_sample, env, sandboxes, report.samples)
+            report.figures["seconds"] = await _make(env, sandboxes, count, "Sandboxes")
+            add_latencies(report, sandboxes)
         group.cancel_scope.cancel()
-    cost, audit_differs = await subject.end(mark)
-    latencies_s = latencies_of(sent, seen)
-    figures: dict[str, float | None] = {"sandboxes": count, "seconds": round(seconds, 2)}
-    report = ScenarioReport(
-        name="cold",
-        figures=figures | latency_figures(sent, latencies_s),
-        latencies_ms=in_milliseconds(latencies_s),
-        samples=samples,
-    )
-    charge(report, cost, count, audit_differs)
-    return report
+    return [report]
 
 
-async def _sample(stage: Stage, subject: Subject, seen: Readiness, samples: list[Sample]) -> None:
-    began = stage.clock.monotonic()
-    first = process_usage(subject.pid).cpu_s
+async def _sample(env: Environment, sandboxes: Load, samples: list[Sample]) -> None:
+    began = env.clock.monotonic()
+    first = process_usage(env.measured.pid).cpu_s
     while True:
-        usage = process_usage(subject.pid)
+        usage = process_usage(env.measured.pid)
+        has_cpu = usage.cpu_s is not None and first is not None
         samples.append(
             Sample(
-                at_s=round(stage.clock.monotonic() - began, 2),
-                sandboxes=len(seen.ready_at),
-                cpu_s=None
-                if usage.cpu_s is None or first is None
-                else round(usage.cpu_s - first, 2),
-                rss_mib=None if usage.rss_kib is None else round(usage.rss_kib / 1024, 1),
+                at_s=round(env.clock.monotonic() - began, 2),
+                sandboxes=len(sandboxes.seen.ready_at),
+                cpu_s=round((usage.cpu_s or 0) - (first or 0), 2) if has_cpu else None,
+                rss_mib=_mib(usage.rss_kib),
             )
         )
-        await stage.clock.sleep(_SAMPLE_S)
+        await env.clock.sleep(_LOOK_S)
 
 
-async def run_idle(stage: Stage, subject: Subject) -> ScenarioReport:
+async def run_idle(env: Environment) -> list[ScenarioReport]:
     """Nothing happens: requests and CPU."""
-    await subject.quiet(stage.options.quiet, "what came before")
-    mark = await subject.begin()
-    began = stage.clock.monotonic()
-    await stage.clock.sleep(stage.options.idle_seconds)
-    seconds = stage.clock.monotonic() - began
-    cost, audit_differs = await subject.end(mark)
-    return ScenarioReport(
+    await env.until_idle("what came before")
+    before = await env.measured.begin()
+    began = env.clock.monotonic()
+    await env.clock.sleep(env.options.idle_seconds)
+    seconds = env.clock.monotonic() - began
+    cost, audit_differs = await env.measured.end(before)
+    report = ScenarioReport(
         name="idle",
         figures={
-            "sandboxes": stage.options.sandboxes,
+            "sandboxes": env.options.sandboxes,
             "requests": cost.total,
             "cpu_ms_per_s": None if cost.cpu_ms is None else round(cost.cpu_ms / seconds, 2),
             "rss_mib": cost.rss_mib,
@@ -154,45 +122,81 @@ async def run_idle(stage: Stage, subject: Subject) -> ScenarioReport:
         requests=cost.by_kind(),
         audit_differs=audit_differs,
     )
+    return [report]
 
 
-async def run_restart(stage: Stage) -> ScenarioReport:
-    """Start the controller over the Sandboxes that are there, until it rests.
+async def run_restart(env: Environment) -> list[ScenarioReport]:
+    """Start the controller over the Sandboxes that are there, until it rests."""
+    listing_s = await _list_everything(env)
+    report = await _start_over(env, "restart")
+    report.figures["listing_s"] = round(listing_s, 3)
+    return [report]
+
+
+async def run_memory(env: Environment) -> list[ScenarioReport]:
+    """Start the controller over ever more Sandboxes, which it has launched itself before."""
+    reports: list[ScenarioReport] = []
+    made = 0
+    async with env.namespace("memory") as where:
+        for size in sorted(env.options.sizes):
+            if size > made:
+                env.screen.progress(f"making {size - made} Sandboxes")
+                async with env.controller():
+                    await launch(env, where, size - made, begin=made)
+                made = size
+            report = await _start_over(env, "memory")
+            reports.append(report)
+            env.screen.progress(
+                f"over {report.figures['sandboxes']:g} Sandboxes {report.figures['rss_mib']} MiB"
+            )
+    by_size = {one.figures["sandboxes"] or 0.0: one.figures["rss_mib"] or 0.0 for one in reports}
+    empty, largest = by_size.get(0.0), max(by_size)
+    is_known = largest > 0 and empty is not None
+    each_kib = (by_size[largest] - (empty or 0.0)) * 1024 / largest if is_known else None
+    for report in reports:
+        report.figures |= {
+            "empty_mib": empty,
+            "each_kib": None if each_kib is None else round(each_kib, 2),
+            "most_mib": by_size.get(_LARGE),
+        }
+    return reports
+
+
+async def _start_over(env: Environment, name: str) -> ScenarioReport:
+    """Start the controller over what is there, until it rests.
 
     ``quiet_s`` begins before the process does and so includes its imports.
     """
-    listing_s = await _list_everything(stage)
-    if stage.plane is not None:
-        await stage.plane.ask(Asked)
-    began, began_at = stage.clock.monotonic(), stage.clock.now()
+    listed = 0
+    if env.api_server is not None:
+        await env.api_server.ask(Asked)
+    began, began_at = env.clock.monotonic(), env.clock.now()
 
-    def told_after_s(line: Mapping[str, object]) -> float:
+    def told_after_s(line: Mapping[str, Any]) -> float:
         # By the line's own time: this process looks at the log only now and then.
-        return (parse_rfc3339(str(line["ts"])) - began_at).total_seconds()
+        return round((parse_rfc3339(str(line["ts"])) - began_at).total_seconds(), 2)
 
-    async with (
-        stage.starting() as (worker, url),
-        open_subject(stage.clock, pid=worker.pid, metrics_url=url, plane=stage.plane) as subject,
-    ):
-        started_s = told_after_s(await stage.until_logged(worker, "listening", began))
-        logged = await stage.until_logged(worker, "caches_synced", began)
-        synced_s = told_after_s(logged)
-        quiet_s = await _until_no_request(stage, subject, began, synced_s)
-        cost, audit_differs = await subject.end(_BIRTH)
+    async with env.starting() as (started, controller):
+        started_s = told_after_s(await env.until_logged(started, "listening", began))
+        logged = await env.until_logged(started, "caches_synced", began)
+        listed, synced_s = int(logged.get("sandboxes", 0)), told_after_s(logged)
+        quiet_s = await _until_rest(env, controller, began, synced_s)
+        usage = process_usage(controller.pid)
+        cost, audit_differs = await controller.end(_BIRTH)
     return ScenarioReport(
-        name="restart",
+        name=name,
         figures={
-            "sandboxes": float(str(logged.get("sandboxes", 0))),
+            "sandboxes": listed,
             "writes": cost.writes,
             "gets": cost.gets,
             "lists": cost.lists,
-            "started_s": round(started_s, 2),
-            "synced_s": round(synced_s, 2),
+            "started_s": started_s,
+            "synced_s": synced_s,
             "quiet_s": round(quiet_s, 2),
-            "listing_s": round(listing_s, 3),
             "received_kib": None if cost.received_kib is None else round(cost.received_kib, 1),
             "cpu_ms": None if cost.cpu_ms is None else round(cost.cpu_ms, 1),
-            "rss_mib": cost.rss_mib,
+            "rss_mib": _mib(usage.rss_kib),
+            "peak_mib": _mib(usage.peak_kib),
         },
         requests=cost.by_kind(),
         failures=cost.failures(),
@@ -200,34 +204,43 @@ async def run_restart(stage: Stage) -> ScenarioReport:
     )
 
 
-async def _list_everything(stage: Stage) -> float:
+def _mib(kib: float | None) -> float | None:
+    return None if kib is None else round(kib / 1024, 1)
+
+
+async def _until_rest(
+    env: Environment, controller: MeasuredController, began: float, synced_s: float
+) -> float:
+    """Wait for the rest of a process that is in sync; return when its last request was over.
+
+    That is when it was in sync if none follows, else the beginning of the rest. Raises BenchError.
+    """
+    requests = (await controller.snapshot()).requests
+    await controller.until_idle(env.options.quiet, "its start")
+    if (await controller.snapshot()).requests == requests:
+        return synced_s
+    return env.clock.monotonic() - began - env.options.quiet
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: ListMeta
+
+
+async def _list_everything(env: Environment) -> float:
     """List what the controller lists at its start, page by page; return the seconds that took.
 
     Each page has a connection of its own, as curl makes one for each; nothing of it is kept.
     """
-    kubeconfig, context = stage.connection_arguments
-    connection = load(kubeconfig or None, context or None, clock=stage.clock)
-    began = stage.clock.monotonic()
+    connection = config.load(env.kubeconfig or None, env.context or None, clock=env.clock)
+    began = env.clock.monotonic()
     for resource in _LISTED:
         token = ""
         while True:
-            async with connected(connection, stage.clock, agent="bench-list") as client:
+            async with connected(connection, env.clock, agent="bench-list") as client:
                 page = await client.list_page(
                     resource, None, _Head, limit=_PAGE_SIZE, continue_=token or None
                 )
             token = page.metadata.continue_
             if not token:
                 break
-    return stage.clock.monotonic() - began
-
-
-async def _until_no_request(stage: Stage, subject: Subject, began: float, synced_s: float) -> float:
-    """Wait for the rest of a process that is in sync; return when its last request was over.
-
-    That is when it was in sync if none follows, else the beginning of the rest. Raises BenchError.
-    """
-    requests = (await subject.snapshot()).requests
-    await subject.quiet(stage.options.quiet, "its start")
-    if (await subject.snapshot()).requests == requests:
-        return synced_s
-    return stage.clock.monotonic() - began - stage.options.quiet
+    return env.clock.monotonic() - began

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.bench.counts import Snapshot, read_metrics, shown_kind
+from lean_sandbox.bench.controller import Snapshot, read_metrics, shown_kind
 
 _OURS = """\
 # HELP lean_sandbox_requests_total Finished requests.
@@ -36,7 +36,7 @@ rest_client_requests_total{code="200",host="10.96.0.1:443",method="GET"} 6
 
 def test_our_metrics_tell_requests_by_verb_and_kind() -> None:
     """Watches and Leases are not counted; writes leave Events out; a 409 is a conflict."""
-    cost = read_metrics(_OURS).since(Snapshot(Counter(), 0.0, 0.0, caught=1.0))
+    cost = read_metrics(_OURS).since(Snapshot(Counter(), 0.0, cpu_s=0.0, caught=1.0))
     assert cost.by_kind() == {
         "patch sandboxes/status": 7,
         "get pods": 5,

@@ -1,4 +1,4 @@
-"""The arithmetic of the bench: percentiles, windows, arrivals and the search for a rate."""
+"""The arithmetic of the bench, and its bounds: one table, judged from the figures of a run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.bench.command import parse
 from lean_sandbox.bench.figures import (
+    BOUNDS,
+    FIGURES,
+    Bound,
     arrivals,
-    flatness,
+    is_flat,
+    judge,
+    medians_of_ends,
     next_rate,
     per_item,
     percentile,
     windows,
 )
+from lean_sandbox.bench.scenarios import wanted
 
 _SECONDS = st.floats(min_value=0, max_value=1000, allow_nan=False)
 _PAIRS = st.lists(st.tuples(st.floats(min_value=0, max_value=119), _SECONDS), max_size=60)
@@ -69,15 +76,14 @@ def test_flatness_looks_at_the_ends_only(pairs: list[tuple[float, float]], secon
     """What arrives between the first and the last window changes nothing."""
     width_s = min(10.0, seconds / 2)
     ends = [pair for pair in pairs if not width_s <= pair[0] < seconds - width_s]
-    assert flatness(pairs, seconds) == flatness(ends, seconds)
+    assert medians_of_ends(pairs, seconds) == medians_of_ends(ends, seconds)
 
 
 def test_flatness_compares_the_medians_of_the_first_and_the_last_ten_seconds() -> None:
     """A load that slows down shows; a window in which nothing arrived is None."""
     pairs = [(1.0, 0.01), (2.0, 0.03), (3.0, 0.02), (15.0, 9.0), (31.0, 0.5), (39.0, 0.7)]
-    assert flatness(pairs, 40).first_p50_ms == 20
-    assert flatness(pairs, 40).last_p50_ms == 500
-    assert flatness([(1.0, 0.01)], 40).last_p50_ms is None
+    assert medians_of_ends(pairs, 40) == (0.02, 0.5)
+    assert medians_of_ends([(1.0, 0.01)], 40) == (0.01, None)
 
 
 @given(st.floats(min_value=0.1, max_value=50), st.floats(min_value=1, max_value=60), st.integers())
@@ -135,3 +141,74 @@ def test_what_was_not_measured_has_no_share(
 ) -> None:
     """None stays None, and nothing is divided by nothing."""
     assert per_item(total, items) == each
+
+
+@pytest.mark.parametrize(
+    ("changes", "carried"),
+    [
+        ({}, True),
+        ({"last_p50_ms": 13.0}, True),
+        ({"last_p50_ms": 13.1}, False),
+        ({"last_p50_ms": None}, False),
+        ({"last_members": 90.0}, True),
+        ({"last_members": 89.0}, False),
+        ({"last_members": None}, False),
+        ({"ready": 599.0}, False),
+        ({"left_over": 1.0}, False),
+    ],
+)
+def test_a_load_is_carried_when_it_ends_as_it_began(
+    changes: dict[str, float | None],
+    carried: bool,  # noqa: FBT001
+) -> None:
+    """No slower by a third, its pool not drained by a tenth, every claim served, nothing left."""
+    figures: dict[str, float | None] = {"claims": 600.0, "ready": 600.0, "left_over": 0.0}
+    figures |= {"pool": 100.0, "first_members": 100.0, "last_members": 97.0}
+    figures |= {"first_p50_ms": 10.0, "last_p50_ms": 12.0}
+    assert is_flat(figures | changes) is carried
+
+
+_BOUND = Bound("burst", "p50_ms", 1.5, "command", over="floor.p50_ms")
+_POSITIVE = st.floats(min_value=0.01, max_value=1e6)
+
+
+def test_every_bound_names_a_figure_and_a_command_that_can_be_run() -> None:
+    """What a bound is a multiple of is measured by its command too."""
+    for bound in BOUNDS:
+        assert bound.figure in FIGURES
+        program, bench, *words = bound.command.split()
+        assert (program, bench) == ("lean-sandbox", "bench")
+        scenarios = wanted(parse(words))
+        assert bound.scenario in scenarios
+        if bound.over:
+            scenario, _, figure = bound.over.partition(".")
+            assert scenario in scenarios
+            assert figure in FIGURES
+
+
+@given(_POSITIVE, _POSITIVE)
+def test_a_multiple_is_kept_up_to_its_bound(value: float, base: float) -> None:
+    """The bound is the multiple, to a hundredth; what is compared is what is shown."""
+    (judged,) = judge({"burst": {"p50_ms": value}, "floor": {"p50_ms": base}}, [_BOUND])
+    assert judged.bound is not None
+    assert judged.bound == pytest.approx(1.5 * base, abs=0.0051)
+    assert judged.is_met is (round(value, 2) <= judged.bound)
+
+
+def test_what_was_not_measured_is_neither_kept_nor_missed() -> None:
+    """Without the floor, or without the figure, there is no verdict."""
+    (judged,) = judge({"burst": {"p50_ms": 3.0}}, [_BOUND])
+    assert (judged.value, judged.bound, judged.is_met) == (3.0, None, None)
+    (judged,) = judge({"burst": {"p50_ms": None}, "floor": {"p50_ms": 2.0}}, [_BOUND])
+    assert (judged.value, judged.bound, judged.is_met) == (None, 3.0, None)
+
+
+def test_only_scenarios_that_ran_are_judged() -> None:
+    """A run of one scenario shows its bounds alone."""
+    assert {judged.scenario for judged in judge({"idle": {}})} == {"idle"}
+
+
+def test_zero_is_a_bound() -> None:
+    """One answer 409 is one too many."""
+    bound = Bound("burst", "conflicts", 0, "command")
+    assert [judge({"burst": {"conflicts": n}}, [bound])[0].is_met for n in (0, 1)] == [True, False]

@@ -9,25 +9,24 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lean_sandbox.bench.bars import FIGURES, Judged
-from lean_sandbox.bench.charts import plots_of, write_plots
-from lean_sandbox.bench.command import encoded, exit_code
-from lean_sandbox.bench.figures import Window
-from lean_sandbox.bench.memory import ControllerRow, MemoryReport
-from lean_sandbox.bench.plane import Asked
-from lean_sandbox.bench.plot import Chart, Series, render, shown
-from lean_sandbox.bench.plot_legend import Box, free_corner
-from lean_sandbox.bench.plot_rows import Row, RowChart, render_rows
-from lean_sandbox.bench.process import Memory
-from lean_sandbox.bench.report import Report, Sample, ScenarioReport, Server
-from lean_sandbox.bench.tables import print_report
-from lean_sandbox.demo.tables import Screen
+from lean_sandbox.bench.command import exit_code
+from lean_sandbox.bench.figures import FIGURES, Verdict, Window
+from lean_sandbox.bench.plots import write_plots
+from lean_sandbox.bench.report import (
+    Report,
+    Sample,
+    ScenarioReport,
+    Screen,
+    Server,
+    print_report,
+)
 from lean_sandbox.manager.commands import EXIT_FAILED, EXIT_OK
 
 _SVG = "{http://www.w3.org/2000/svg}"
+
+
+_SEVENS: dict[str, float | None] = dict.fromkeys(FIGURES, 7.0)
 
 
 def made_up() -> Report:
@@ -68,16 +67,20 @@ def made_up() -> Report:
             )
             for rate in (2.0, 4.0)
         ),
+        *(
+            ScenarioReport(name="memory", figures=_SEVENS | {"sandboxes": size, "rss_mib": mib})
+            for size, mib in ((0, 30.0), (1000, 41.0))
+        ),
     ]
     report = Report(server=Server("embedded", "v1"), controller="lean-sandbox", scenarios=scenarios)
-    report.bars = report.judged()
+    report.bounds = report.judged()
     return report
 
 
 def test_the_json_keeps_its_form() -> None:
     """Programs read it: these names stay, or the number of the schema is raised."""
-    printed = json.loads(encoded(made_up()))
-    assert printed["schema"] == 1
+    printed = json.loads(made_up().encoded())
+    assert printed["schema"] == 2
     assert set(printed) == {
         "schema",
         "version",
@@ -85,10 +88,8 @@ def test_the_json_keeps_its_form() -> None:
         "server",
         "controller",
         "scenarios",
-        "bars",
+        "bounds",
         "notes",
-        "memory",
-        "events",
     }
     for scenario in printed["scenarios"]:
         assert set(scenario) == {
@@ -101,7 +102,7 @@ def test_the_json_keeps_its_form() -> None:
             "windows",
             "samples",
         }
-    assert set(printed["bars"][0]) == {
+    assert set(printed["bounds"][0]) == {
         "scenario",
         "figure",
         "value",
@@ -117,7 +118,7 @@ def test_the_json_keeps_its_form() -> None:
 def test_the_json_can_be_read_back() -> None:
     """What was written decodes to what was measured."""
     report = made_up()
-    assert msgspec.json.decode(encoded(report), type=Report) == report
+    assert msgspec.json.decode(report.encoded(), type=Report) == report
 
 
 def test_tables_show_every_scenario_and_every_bound(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,8 +131,8 @@ def test_tables_show_every_scenario_and_every_bound(capsys: pytest.CaptureFixtur
     assert "create events 9 3.00" in lines
     assert "answered 409 patch sandboxes: 1" in lines
     assert "10 s 10 15 29" in lines
-    assert "burst: Ready after, median 31 ms 30 ms 1.5 x floor: Ready after, median MISSED" in lines
-    assert "burst: Ready after, 99th percentile - - 1.5 x floor: Ready after, 99th percentile" in (
+    assert "burst: Ready after, median 31 ms 22 ms 1.1 x floor: Ready after, median MISSED" in lines
+    assert "burst: Ready after, 99th percentile - - 1.1 x floor: Ready after, 99th percentile" in (
         "\n".join(lines)
     )
     assert any(line.endswith("not measured") for line in lines)
@@ -143,9 +144,8 @@ def test_a_search_is_one_table_in_the_order_of_the_rates(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Each rate is a line; the highest that stayed flat is said below."""
-    sevens: dict[str, float | None] = dict.fromkeys(FIGURES, 7.0)
     tried = [
-        ScenarioReport(name="search", figures=sevens | {"rate": rate, "highest_flat_rate": 8.0})
+        ScenarioReport(name="search", figures=_SEVENS | {"rate": rate, "highest_flat_rate": 8.0})
         for rate in (8.0, 12.0, 10.0)
     ]
     print_report(Report(scenarios=tried), Screen())
@@ -160,126 +160,49 @@ def test_a_missed_bound_fails_a_run_that_checks_them() -> None:
     report = made_up()
     assert exit_code(report, is_check=True) == EXIT_FAILED
     assert exit_code(report, is_check=False) == EXIT_OK
-    report.bars = [bar for bar in report.bars if bar.is_met is not False]
-    assert any(bar.is_met is None for bar in report.bars)
+    report.bounds = [one for one in report.bounds if one.is_met is not False]
+    assert any(one.is_met is None for one in report.bounds)
     assert exit_code(report, is_check=True) == EXIT_OK
 
 
-def test_memory_is_judged_by_its_largest_size() -> None:
-    """KiB each over the empty process; the bound for 10,000 only where so many were held."""
-    rows = [
-        ControllerRow(size, Memory(kib, kib), 0.1, Asked(0, 3, 0, 0, 3))
-        for size, kib in ((0, 40 * 1024), (10_000, 76 * 1024))
-    ]
-    report = Report(memory=MemoryReport(1, 1, rows, []))
-    judged = {bar.figure: (bar.value, bar.is_met) for bar in report.judged()}
-    assert judged == {
-        "empty_mib": (40.0, True),
-        "each_kib": (3.69, False),
-        "most_mib": (76.0, False),
-    }
-    report = Report(memory=MemoryReport(1, 1, rows[:1], []))
-    assert {bar.figure for bar in report.judged() if bar.is_met is None} == {"each_kib", "most_mib"}
+def test_memory_is_one_table_beside_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line for each size, with what the reference takes over as many."""
+    print_report(made_up(), Screen())
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["1,000", "41", "7", "7", "7", "7", "7", "7", "67"] in lines
+    assert any(line[:2] == ["0", "30"] and line[-1] == "44" for line in lines)
 
 
 def test_several_rates_are_judged_by_the_first() -> None:
-    """The bars are for one rate; the first one given is meant."""
+    """The bounds are for one rate; the first one given is meant."""
     report = made_up()
-    report.scenarios[-2].figures |= {"last_p50_ms": 5.0, "first_p50_ms": 5.0}
-    report.scenarios[-1].figures |= {"last_p50_ms": 5000.0, "first_p50_ms": 5.0}
-    judged: list[Judged] = [bar for bar in report.judged() if bar.figure == "last_p50_ms"]
-    assert [bar.is_met for bar in judged] == [True, True]
+    report.named("sustained")[0].figures |= {"last_p50_ms": 5.0, "first_p50_ms": 5.0}
+    report.named("sustained")[1].figures |= {"last_p50_ms": 5000.0, "first_p50_ms": 5.0}
+    judged: list[Verdict] = [one for one in report.judged() if one.figure == "last_p50_ms"]
+    assert [one.is_met for one in judged] == [True, True]
 
 
-def test_every_kind_of_plot_is_written_and_complete(tmp_path: Path) -> None:
-    """Latencies, requests by kind, CPU and memory over Sandboxes, costs over load; with units."""
+def test_both_pictures_are_drawn_with_all_that_is_needed_to_read_them(tmp_path: Path) -> None:
+    """Axes with units, a legend for each line, who made it; the same report, the same file."""
     files = write_plots(made_up(), tmp_path / "plots")
-    assert {file.stem for file in files} == {
-        "latency-burst",
-        "latency-cold",
-        "requests-burst",
-        "requests-cold",
-        "requests-sustained",
-        "sandboxes-memory",
-        "sandboxes-cpu",
-        "load-windows",
-        "load-latency",
-        "load-cpu",
-        "load-requests",
-        "load-received",
-    }
+    assert [file.name for file in files] == ["latency-burst.svg", "memory.svg"]
     for file in files:
-        root = ET.fromstring(file.read_text(encoding="utf-8"))  # noqa: S314
-        words = [element.text or "" for element in root.iter(f"{_SVG}text")]
-        assert any("Made by: lean-sandbox bench" in word for word in words)
-        assert "nan" not in " ".join(words)
-        _, _, width, height = map(float, root.attrib["viewBox"].split())
-        for line in root.iter(f"{_SVG}polyline"):
-            for x, y in re.findall(r"([\d.]+),([\d.]+)", line.attrib["points"]):
-                assert 0 <= float(x) <= width
-                assert 0 <= float(y) <= height
+        assert ET.fromstring(file.read_text(encoding="utf-8")).tag == f"{_SVG}svg"  # noqa: S314
+    burst, memory = (file.read_text(encoding="utf-8") for file in files)
+    for words in (
+        "three bare requests a claim",
+        "bound: 1.1 x that",
+        "3 claims at once on a pool of 4",
+        "milliseconds",
+        "Made by: lean-sandbox bench burst",
+    ):
+        assert words in burst
+    for words in ("reference controller (44 MiB + 24 KiB each)", "41.0 MiB", "Sandboxes", "(MiB)"):
+        assert words in memory
+    again = write_plots(made_up(), tmp_path / "again")
+    assert [file.read_text(encoding="utf-8") for file in again] == [burst, memory]
 
 
-def test_latencies_are_drawn_beside_their_floor_and_the_bound() -> None:
-    """Three lines, each with its name, on an axis in milliseconds."""
-    drawn = dict(plots_of(made_up()))["latency-burst"]
-    for name in ("three bare requests a claim", "bound: 1.5 x that", "lean-sandbox", "millisecond"):
-        assert name in drawn
-    assert drawn.count("<polyline") == 3
-
-
-def test_a_report_without_figures_has_no_plots() -> None:
+def test_a_report_without_figures_has_no_pictures(tmp_path: Path) -> None:
     """Nothing measured draws nothing, and does not fail."""
-    assert list(plots_of(Report())) == []
-
-
-_PLACES = st.tuples(st.floats(min_value=80, max_value=710), st.floats(min_value=76, max_value=428))
-
-
-@given(st.lists(st.lists(_PLACES, min_size=1, max_size=8), max_size=4))
-def test_a_legend_never_covers_a_point(lines: list[list[tuple[float, float]]]) -> None:
-    """Where a corner is found it is inside the area and free of every point."""
-    area = Box(80, 76, 630, 352)
-    box = free_corner(area, 200, 60, lines)
-    if box is None:
-        return
-    assert area.left <= box.left
-    assert box.left + box.width <= area.left + area.width
-    assert area.top <= box.top
-    assert box.top + box.height <= area.top + area.height
-    assert not any(box.holds(point) for line in lines for point in line)
-
-
-def test_a_chart_full_of_lines_gets_room_for_its_legend() -> None:
-    """Where all corners are taken the axis grows, and the points stay below the legend."""
-    wall = [(float(x), y) for x in range(11) for y in (0.0, 10.0)]
-    chart = Chart("t", "s", "x", "y", "u", [Series("name", "#000000", wall)])
-    root = ET.fromstring(render(chart))  # noqa: S314
-    legend = root.findall(f"{_SVG}rect")[-1].attrib
-    (line,) = root.findall(f"{_SVG}polyline")
-    highest = min(float(point.split(",")[1]) for point in line.attrib["points"].split())
-    assert highest > float(legend["y"]) + float(legend["height"])
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.0, "0"), (0.25, "0.25"), (3.0, "3"), (14.26, "14.3"), (1234.5, "1,234"), (100.0, "100")],
-)
-def test_numbers_are_shown_as_exactly_as_they_are_worth(value: float, text: str) -> None:
-    """Whole without a point, small ones with two decimals."""
-    assert shown(value) == text
-
-
-def test_rows_beyond_the_room_are_summed_up() -> None:
-    """The picture keeps its height; nothing is left out of the sum."""
-    rows = [Row(f"kind {number}", 2.0, "#000000") for number in range(30)]
-    drawn = render_rows(RowChart("t", "s", "x", rows))
-    root = ET.fromstring(drawn)  # noqa: S314
-    words = [element.text or "" for element in root.iter(f"{_SVG}text")]
-    assert "17 others" in words
-    assert "34" in words
-    bottoms = [
-        float(rect.attrib["y"]) + float(rect.attrib["height"])
-        for rect in root.findall(f"{_SVG}rect")[1:]
-    ]
-    assert max(bottoms) <= 520
+    assert write_plots(Report(), tmp_path) == []

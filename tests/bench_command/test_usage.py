@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lean_sandbox.bench.arguments import parse
-from lean_sandbox.bench.command import main
-from lean_sandbox.bench.options import SCENARIOS, BenchOptions, UsageError
-from lean_sandbox.bench.run import measure
+from lean_sandbox.bench.command import main, parse
+from lean_sandbox.bench.options import BenchOptions, UsageError
+from lean_sandbox.bench.report import Screen
+from lean_sandbox.bench.scenarios import BY_NAME, SCENARIOS, measure, wanted
 from lean_sandbox.cli import main as cli
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
@@ -35,7 +35,8 @@ from lean_sandbox.manager.commands import EXIT_CONFIG, EXIT_USAGE
         ),
         (["one", "--kubelet"], "--kubelet is for --kubeconfig"),
         (["sustained", "--seconds", "1"], "--seconds must be at least 2"),
-        (["one", "--plot", "x.svg"], "--plot shows memory"),
+        (["memory", "--against", "1", "--kubeconfig", "f"], "memory needs to start and stop"),
+        (["one", "--plots", "x"], "--plots draws burst and memory"),
         (["one", "--json", "/no/such/folder/x.json"], "no folder /no/such/folder"),
     ],
 )
@@ -53,6 +54,7 @@ def test_what_cannot_be_is_refused_in_words(words: list[str], said: str) -> None
         ["--rate", "0"],
         ["--rate", "2,,3"],
         ["--rate", "inf"],
+        ["--sizes", "0,-1"],
         ["--seconds", "nan"],
         ["--quiet", "-1"],
         ["--no-such-flag"],
@@ -91,7 +93,7 @@ def test_without_the_libraries_of_the_embedded_server_the_extra_is_named() -> No
     """The default install has no aiohttp."""
     program = (
         "import sys; sys.modules['aiohttp'] = None;"
-        "from lean_sandbox.cli import main; sys.exit(main(['bench', 'events']))"
+        "from lean_sandbox.cli import main; sys.exit(main(['bench', 'one']))"
     )
     ended = subprocess.run(  # noqa: S603
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
@@ -107,11 +109,7 @@ async def test_a_server_without_the_kinds_is_refused(tmp_path: Path) -> None:
         file = str(plane.kubeconfig(tmp_path / "admin.kubeconfig"))
         options = BenchOptions(scenarios=("one",), kubeconfig=file)
         with pytest.raises(UsageError, match=r"sandboxes.agents.x-k8s.io: lean-sandbox crds"):
-            await measure(options, SystemClock(), step=_quiet, progress=_quiet)
-
-
-def _quiet(_text: str) -> None:
-    pass
+            await measure(options, SystemClock(), Screen(quiet=True))
 
 
 def test_the_help_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,37 +118,50 @@ def test_the_help_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> No
         cli(["bench", "--help"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
-    for name, meaning in SCENARIOS.items():
-        assert f"  {name} " in text
-        assert meaning in text
+    for scenario in SCENARIOS:
+        assert f"  {scenario.name} " in text
+        assert scenario.text in text
     assert "exit codes" in text
 
 
 @pytest.mark.parametrize(
-    ("words", "wanted"),
+    ("words", "names"),
     [
-        (["one"], ["one", "floor"]),
-        (["burst"], ["burst", "fill", "floor"]),
-        (["cold"], ["cold", "pods"]),
-        (["sustained"], ["sustained"]),
-        (["memory", "events"], ["memory", "events"]),
-        ([], [name for name in SCENARIOS if name != "search"]),
-        (["all", "search"], list(SCENARIOS)),
-        (["burst", "--against=1", "--kubeconfig=f"], ["burst", "fill"]),
-        (["cold", "--against=1", "--kubeconfig=f"], ["cold", "pods"]),
+        (["one"], "floor one"),
+        (["burst"], "floor burst fill"),
+        (["cold"], "pods cold"),
+        (["sustained"], "sustained"),
+        (["restart", "memory", "idle"], "idle restart memory"),
+        ([], "pods floor one burst fill sustained cold idle restart"),
+        (["burst", "--against=1", "--kubeconfig=f"], "burst fill"),
+        (["cold", "--against=1", "--kubeconfig=f"], "pods cold"),
+        (["--against=1", "--kubeconfig=f"], "pods one burst fill sustained cold idle"),
     ],
 )
-def test_what_bars_are_multiples_of_is_measured_in_the_same_run(
-    words: list[str], wanted: list[str]
+def test_what_bounds_are_multiples_of_is_measured_in_the_same_run(
+    words: list[str], names: str
 ) -> None:
     """A floor cannot be measured beside a controller that stays, bare Pods can."""
-    assert parse(words).wanted() == wanted
+    assert wanted(parse(words)) == names.split()
 
 
-def test_a_run_that_needs_no_server_starts_none() -> None:
-    """Memory has its own servers, events need none."""
-    assert not parse(["memory", "events"]).needs_server
-    assert parse(["events", "idle"]).needs_server
+def test_every_scenario_can_be_asked_for_by_its_name() -> None:
+    """And all of them together."""
+    assert all(name in wanted(parse([name])) for name in BY_NAME)
+    assert set(wanted(parse(["all", "search", "memory"]))) == set(BY_NAME)
+
+
+def test_pictures_without_matplotlib_are_refused_before_anything_runs() -> None:
+    """The message names the extra."""
+    program = (
+        "import sys; sys.modules['matplotlib'] = None;"
+        "from lean_sandbox.cli import main; sys.exit(main(['bench', 'burst', '--plots', 'x']))"
+    )
+    ended = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == EXIT_USAGE
+    assert "install the extra bench" in ended.stderr
 
 
 def test_pools_are_as_large_as_their_scenario_needs_unless_told() -> None:

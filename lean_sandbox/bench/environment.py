@@ -1,0 +1,368 @@
+"""What a run happens in: a server, what moves its Pods, namespaces, and the controller.
+
+All processes are started here and ended here; namespaces are deleted here, also after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import msgspec
+
+from lean_sandbox.bench import load
+from lean_sandbox.bench.controller import Cost, MeasuredController, open_controller
+from lean_sandbox.bench.figures import in_ms, milliseconds, per_item
+from lean_sandbox.bench.load import Load
+from lean_sandbox.bench.options import BenchOptions, UsageError
+from lean_sandbox.bench.report import ScenarioReport, Screen, Server
+from lean_sandbox.bench.workers import (
+    KUBECONFIG,
+    NODE_PREFIX,
+    NODES,
+    Asked,
+    BenchError,
+    Serving,
+    Worker,
+    open_client,
+    process,
+    process_usage,
+    worker,
+)
+from lean_sandbox.clock import Clock
+from lean_sandbox.kube import resources
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import ConfigError, ControlPlaneError, NotFound
+from lean_sandbox.kube.resources import NAMESPACES, SANDBOXCLAIMS, SANDBOXES, Resource
+from lean_sandbox.kube.wire import Page, PartialObject
+
+_SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+_CRD_HELP = "lean-sandbox crds | kubectl apply --server-side -f -"
+_START_S = 60.0
+_POLL_S = 0.05
+_POOL_POLL_S = 0.25
+_GONE_POLL_S = 0.5
+_ACCOUNT_S = 10.0
+_GOODBYE_S = 20.0
+_PROBE_S = 2.0
+
+
+# -- the server ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Environment:
+    """The server of a run and everything on it that belongs to the run."""
+
+    options: BenchOptions
+    clock: Clock
+    client: Client
+    server: Server
+    kubeconfig: str
+    context: str
+    api_server: Worker | None
+    folder: Path
+    screen: Screen
+    running: MeasuredController | None = None
+    """The controller of the scenarios that have one."""
+    over: str = ""
+    """The namespace of the Sandboxes that some scenarios share."""
+
+    @property
+    def measured(self) -> MeasuredController:
+        """The controller of a scenario that has one."""
+        assert self.running is not None
+        return self.running
+
+    @property
+    def advice(self) -> str:
+        """What may be missing where Pods never become Ready."""
+        if self.options.is_embedded or self.options.kubelet:
+            return ""
+        return "; does anything run Pods on this server? --kubelet starts a simulated kubelet"
+
+    @asynccontextmanager
+    async def namespace(self, scenario: str) -> AsyncIterator[str]:
+        """Make a namespace; it is deleted with all that is in it, and awaited, at the end.
+
+        When the run is being given up, it is deleted without waiting.
+        """
+        name = f"{self.options.namespace}-{scenario}-{secrets.token_hex(3)}"
+        await self.client.create(NAMESPACES, None, load.namespace(name), bytes)
+        try:
+            if not self.options.is_embedded:
+                await self._until_account(name)
+            yield name
+        except BaseException:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_GOODBYE_S):
+                await self._delete(name)
+            raise
+        await self._delete(name)
+        await self._until_gone(name)
+
+    @asynccontextmanager
+    async def controller(self) -> AsyncIterator[MeasuredController]:
+        """Start the controller, or take the one that runs already.
+
+        Yields once its caches are in sync. Raises BenchError when that takes too long, UsageError
+        when the process that was named is not there.
+        """
+        pid, url = self.options.against_pid, self.options.against_url
+        if self.options.against:
+            try:
+                process_usage(pid)
+            except BenchError as error:
+                raise UsageError(f"--against {pid}: {error}") from error
+            async with open_controller(self.clock, pid=pid, metrics_url=url) as self.running:
+                yield self.running
+            return
+        async with self.starting() as (started, self.running):
+            await self.until_logged(started, "caches_synced", self.clock.monotonic())
+            yield self.running
+
+    @asynccontextmanager
+    async def starting(self) -> AsyncIterator[tuple[Worker, MeasuredController]]:
+        """Start the controller; yields once it serves its metrics."""
+        connection = ("--kubeconfig", self.kubeconfig) if self.kubeconfig else ()
+        context = ("--context", self.context) if self.context else ()
+        command = (
+            *("run", *connection, *context, "--extensions", "--log-format=json"),
+            # As in a cluster with its listeners open, but on ports that nobody has.
+            *("--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0"),
+            # The run has looked for company itself; in a cluster the Lease decides.
+            "--allow-second-controller",
+            *self.options.controller_flags,
+        )
+        log = self.folder / f"controller-{secrets.token_hex(3)}.log"
+        async with process("lean_sandbox.cli", *command, log=log) as started:
+            line = await self.until_logged(started, "listening", self.clock.monotonic())
+            url = f"http://127.0.0.1:{line['metrics']}/metrics"
+            async with open_controller(
+                self.clock, pid=started.pid, metrics_url=url, api_server=self.api_server
+            ) as controller:
+                yield started, controller
+
+    async def until_logged(self, started: Worker, event: str, began: float) -> dict[str, Any]:
+        """Wait for a line of the controller's log. Raises BenchError with the end of the log."""
+        while True:
+            for line in started.log().splitlines():
+                if f'"{event}"' in line:
+                    found: dict[str, Any] = json.loads(line)
+                    return found
+            if started.started.returncode is not None or self.clock.monotonic() - began > _START_S:
+                raise started.failed(f"(the controller) did not say {event!r}")
+            await self.clock.sleep(_POLL_S)
+
+    def load(self, resource: Resource, where: str, body: Callable[[str], msgspec.Struct]) -> Load:
+        """Return what makes objects of a kind and sees them become Ready."""
+        in_flight = self.options.load_in_flight
+        return Load(self.client, self.clock, resource, where, body, in_flight=in_flight)
+
+    async def until_ready(self, made: Load, number: int, what: str) -> None:
+        """Wait until so many were seen Ready. Raises BenchError, with what may be missing."""
+        await made.seen.until(number, self.options.wait, what, self.advice)
+
+    async def until_full(self, where: str, pool: int) -> None:
+        """Wait until the pool says that so many members are Ready. Raises BenchError."""
+        deadline = self.clock.monotonic() + self.options.wait
+        while (ready := await load.ready_members(self.client, where)) < pool:
+            if self.clock.monotonic() > deadline:
+                raise BenchError(
+                    f"waited {self.options.wait:g} s for a pool of {pool}, of which {ready} became"
+                    f" Ready{self.advice}"
+                )
+            await self.clock.sleep(_POOL_POLL_S)
+
+    async def until_idle(self, after: str) -> None:
+        """Wait until the controller rests. Raises BenchError."""
+        await self.measured.until_idle(self.options.quiet, after)
+
+    @asynccontextmanager
+    async def stretch(
+        self, name: str, items: int, **figures: float | None
+    ) -> AsyncIterator[ScenarioReport]:
+        """Measure what the block, and the rest that follows, cost the controller.
+
+        The cost is added to the figures of the report, in all and for each of ``items``.
+        """
+        report = ScenarioReport(name=name, figures=figures)
+        before = await self.measured.begin()
+        yield report
+        await self.until_idle(f"the scenario {name}")
+        cost, report.audit_differs = await self.measured.end(before)
+        report.figures |= _figures_of(cost, items)
+        report.requests, report.failures = cost.by_kind(), cost.failures()
+
+    async def _delete(self, name: str) -> None:
+        try:
+            await self.client.delete(NAMESPACES, None, name)
+        except NotFound:
+            return
+        except ControlPlaneError as error:
+            # There is nothing more that can be done about it than to say so.
+            self.screen.progress(f"the namespace {name} could not be deleted: {error}")
+
+    async def _until_gone(self, name: str) -> None:
+        deadline = self.clock.monotonic() + self.options.wait
+        while await self.client.find(NAMESPACES, None, name, PartialObject) is not None:
+            if self.clock.monotonic() > deadline:
+                raise BenchError(
+                    f"waited {self.options.wait:g} s for the namespace {name} to be gone"
+                )
+            await self.clock.sleep(_GONE_POLL_S)
+
+    async def _until_account(self, name: str) -> None:
+        """Give a controller manager time to make what Pods need; not every server has one."""
+        deadline = self.clock.monotonic() + _ACCOUNT_S
+        while self.clock.monotonic() < deadline:
+            if await self.client.find(_SERVICE_ACCOUNTS, name, "default", PartialObject):
+                return
+            await self.clock.sleep(_POLL_S)
+
+
+def _figures_of(cost: Cost, items: int) -> dict[str, float | None]:
+    return {
+        "requests_each": per_item(cost.total, items),
+        "requests_each_without_events": per_item(cost.without_events, items),
+        "writes_each": per_item(cost.writes, items),
+        "conflicts": cost.conflicts,
+        "caught_by_net": cost.caught,
+        "cpu_ms_each": per_item(cost.cpu_ms, items),
+        "received_kib_each": per_item(cost.received_kib, items),
+        "rss_mib": cost.rss_mib,
+    }
+
+
+def add_latencies(report: ScenarioReport, made: Load) -> None:
+    """Add to the figures of a report what a client saw of the objects it made."""
+    latencies_s = list(made.latencies_s().values())
+    answered = list(made.answered.values())
+    report.latencies_ms = [milliseconds(latency) for latency in latencies_s]
+    report.figures |= {
+        "ready": len(latencies_s),
+        "p50_ms": in_ms(latencies_s, 50),
+        "p90_ms": in_ms(latencies_s, 90),
+        "p99_ms": in_ms(latencies_s, 99),
+        "max_ms": in_ms(latencies_s, 100),
+        "ack_p50_ms": in_ms(answered, 50),
+        "ack_p99_ms": in_ms(answered, 99),
+    }
+
+
+@asynccontextmanager
+async def open_environment(
+    options: BenchOptions, clock: Clock, screen: Screen
+) -> AsyncIterator[Environment]:
+    """Start, or connect to, the server of a run.
+
+    Raises UsageError for a server that cannot be used, BenchError when a process fails.
+    """
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="lean-sandbox-bench-")))
+        api_server: Worker | None = None
+        kubeconfig, context = options.kubeconfig, options.context
+        if options.is_embedded:
+            screen.progress("starting an embedded control plane")
+            api_server = await stack.enter_async_context(
+                worker("api-server", str(folder), folder=folder)
+            )
+            await api_server.read(Asked)
+            kubeconfig = str(folder / KUBECONFIG)
+        in_flight = options.load_in_flight + 2
+        try:
+            client = await stack.enter_async_context(
+                open_client(kubeconfig, context, clock, agent="bench-load", in_flight=in_flight)
+            )
+        except ConfigError as error:
+            raise UsageError(str(error)) from error
+        kind = "embedded" if options.is_embedded else "kubeconfig"
+        environment = Environment(
+            options=options,
+            clock=clock,
+            client=client,
+            server=Server(kind, await _version_of(client)),
+            kubeconfig=kubeconfig,
+            context=context,
+            api_server=api_server,
+            folder=folder,
+            screen=screen,
+        )
+        await _require_kinds(client)
+        if options.is_embedded or options.kubelet:
+            await stack.enter_async_context(_kubelet(environment))
+        if not options.is_embedded and not options.against:
+            await _refuse_company(environment)
+        yield environment
+
+
+class _Version(msgspec.Struct, frozen=True):
+    gitVersion: str = ""
+
+
+async def _version_of(client: Client) -> str:
+    """Return the version a server tells, "" where it tells none. Raises UsageError."""
+    try:
+        answer = await client.transport.request("GET", "/version", timeout_s=10.0)
+    except ControlPlaneError as error:
+        raise UsageError(
+            f"the server {client.transport.connection.server} cannot be reached: {error}"
+        ) from error
+    try:
+        return msgspec.json.decode(answer.body, type=_Version).gitVersion
+    except msgspec.MsgspecError:
+        return ""
+
+
+async def _require_kinds(client: Client) -> None:
+    """Raise UsageError when the server lacks the kinds of this project, or does not show them."""
+    for resource in (SANDBOXES, SANDBOXCLAIMS):
+        try:
+            await client.list_page(resource, None, Page[PartialObject], limit=1)
+        except NotFound as error:
+            raise UsageError(
+                f"the server does not know {resource.qualified}: {_CRD_HELP}"
+            ) from error
+        except ControlPlaneError as error:
+            raise UsageError(f"{resource.qualified} cannot be listed: {error}") from error
+
+
+async def _refuse_company(environment: Environment) -> None:
+    """Raise UsageError when a controller already serves this server."""
+    client = environment.client
+    async with environment.namespace("probe") as name:
+        await load.make_pool(client, name, 1)
+        await environment.clock.sleep(_PROBE_S)
+        if (await client.list_page(SANDBOXES, name, Page[PartialObject])).items:
+            raise UsageError(
+                "a controller already serves this server: measure it with --against, or stop it"
+            )
+
+
+@asynccontextmanager
+async def _kubelet(environment: Environment) -> AsyncIterator[None]:
+    """Run the simulated kubelet; on a server that stays, its Nodes go with it."""
+    connection = (environment.kubeconfig, environment.context)
+    async with worker("kubelet", *connection, folder=environment.folder) as kubelet:
+        await kubelet.read(Serving)
+        try:
+            yield
+        finally:
+            if not environment.options.is_embedded:
+                with anyio.CancelScope(shield=True), anyio.move_on_after(_GOODBYE_S):
+                    await _delete_nodes(environment)
+
+
+async def _delete_nodes(environment: Environment) -> None:
+    for number in range(NODES):
+        name = f"{NODE_PREFIX}-{number}"
+        try:
+            await environment.client.delete(resources.NODES, None, name)
+        except ControlPlaneError as error:
+            environment.screen.progress(f"the Node {name} could not be deleted: {error}")

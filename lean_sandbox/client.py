@@ -1,0 +1,340 @@
+"""The four kinds as typed resources of lightkube: what a Python program that uses them imports.
+
+``lightkube.Client`` and ``lightkube.AsyncClient`` create, get, list, watch, patch and delete them
+as they do Pods::
+
+    from lightkube import Client
+    from lightkube.models.meta_v1 import ObjectMeta
+    from lean_sandbox.client import Reference, SandboxClaim, SandboxClaimSpec
+
+    claim = SandboxClaim(
+        metadata=ObjectMeta(name="job-1"),
+        spec=SandboxClaimSpec(warmPoolRef=Reference(name="python")),
+    )
+    Client(namespace="default").create(claim)
+
+Names and types are those of the CustomResourceDefinitions; what is left out is absent in the
+request. ``Kind.Status`` is the status subresource, ``SandboxWarmPool.Scale`` the one that sets
+``spec.replicas``. Custom resources are patched with ``PatchType.MERGE``: servers refuse lightkube's
+default for them. ``docs/python.md`` has examples. The controller imports nothing of this module.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar, Final, Literal
+
+from lightkube.core.resource import (
+    ApiInfo,
+    NamespacedResourceG,
+    NamespacedSubResource,
+    ResourceDef,
+)
+from lightkube.core.schema import DictMixin
+from lightkube.models.autoscaling_v1 import Scale
+from lightkube.models.core_v1 import PersistentVolumeClaimSpec, PodSpec
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.models.networking_v1 import NetworkPolicyEgressRule, NetworkPolicyIngressRule
+
+READY: Final = "Ready"
+"""The condition that says whether a Sandbox, or that of a claim, can be used."""
+
+_AGENTS: Final = "agents.x-k8s.io"
+_EXTENSIONS: Final = "extensions.agents.x-k8s.io"
+_VERSION: Final = "v1beta1"
+_VERBS: Final = [
+    *("delete", "deletecollection", "get", "list", "patch", "post", "put", "watch"),
+    *("global_list", "global_watch"),
+]
+
+Injection = Literal["Allowed", "Overrides", "Disallowed"]
+
+
+def _resource(group: str, kind: str, plural: str) -> ApiInfo:
+    return ApiInfo(ResourceDef(group, _VERSION, kind), plural, list(_VERBS))
+
+
+def _subresource(of: ApiInfo, action: str, answers: ResourceDef | None = None) -> ApiInfo:
+    verbs = ["get", "patch", "put"]
+    return ApiInfo(answers or of.resource, of.plural, verbs, parent=of.resource, action=action)
+
+
+# -- what several kinds have -----------------------------------------------------------------------
+
+
+class Condition(DictMixin, kw_only=True):
+    """One condition of a status, as metav1.Condition."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    lastTransitionTime: datetime
+    reason: str
+    message: str
+    observedGeneration: int | None = None
+
+
+class Reference(DictMixin, kw_only=True):
+    """Another object in the same namespace, by its name."""
+
+    name: str
+
+
+class EmbeddedMetadata(DictMixin, kw_only=True):
+    """Labels and annotations of what is made from a template."""
+
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class PodTemplate(DictMixin, kw_only=True):
+    """What the Pod of a Sandbox is made from."""
+
+    spec: PodSpec
+    metadata: EmbeddedMetadata | None = None
+
+
+class VolumeMetadata(EmbeddedMetadata, kw_only=True):
+    """Metadata of a PersistentVolumeClaim; ``name`` is that of the Pod's volume."""
+
+    name: str | None = None
+
+
+class VolumeClaimTemplate(DictMixin, kw_only=True):
+    """What a PersistentVolumeClaim of a Sandbox is made from."""
+
+    spec: PersistentVolumeClaimSpec
+    metadata: VolumeMetadata | None = None
+
+
+# -- Sandbox ---------------------------------------------------------------------------------------
+
+
+class SandboxSpec(DictMixin, kw_only=True):
+    """The Sandbox as it should be."""
+
+    podTemplate: PodTemplate
+    operatingMode: Literal["Running", "Suspended"] | None = None
+    service: bool | None = None
+    shutdownPolicy: Literal["Delete", "Retain"] | None = None
+    shutdownTime: datetime | None = None
+    volumeClaimTemplates: list[VolumeClaimTemplate] | None = None
+
+
+class SandboxStatus(DictMixin, kw_only=True):
+    """The Sandbox as it is."""
+
+    conditions: list[Condition] | None = None
+    nodeName: str | None = None
+    podIPs: list[str] | None = None
+    selector: str | None = None
+    service: str | None = None
+    serviceFQDN: str | None = None
+
+
+class _Sandbox(DictMixin, kw_only=True):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: SandboxSpec
+    status: SandboxStatus | None = None
+
+    _info: ClassVar = _resource(_AGENTS, "Sandbox", "sandboxes")
+
+    def __post_init__(self) -> None:
+        _name(self)
+
+
+class _SandboxStatus(NamespacedSubResource, _Sandbox):
+    _api_info = _subresource(_Sandbox._info, "status")  # noqa: SLF001
+
+
+class Sandbox(NamespacedResourceG, _Sandbox):
+    """One isolated workload with a stable identity."""
+
+    _api_info = _Sandbox._info  # noqa: SLF001
+    Status: ClassVar = _SandboxStatus
+
+
+# -- SandboxTemplate -------------------------------------------------------------------------------
+
+
+class NetworkPolicyRules(DictMixin, kw_only=True):
+    """The rules of the NetworkPolicy that is made for the template's Sandboxes."""
+
+    ingress: list[NetworkPolicyIngressRule] | None = None
+    egress: list[NetworkPolicyEgressRule] | None = None
+
+
+class SandboxTemplateSpec(DictMixin, kw_only=True):
+    """What Sandboxes made from the template have in common."""
+
+    podTemplate: PodTemplate
+    envVarsInjectionPolicy: Injection | None = None
+    networkPolicy: NetworkPolicyRules | None = None
+    networkPolicyManagement: Literal["Managed", "Unmanaged"] | None = None
+    service: bool | None = None
+    volumeClaimTemplates: list[VolumeClaimTemplate] | None = None
+    volumeClaimTemplatesPolicy: Injection | None = None
+
+
+class SandboxTemplate(NamespacedResourceG, DictMixin, kw_only=True):
+    """What Sandboxes of a pool are made from. It has no status."""
+
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: SandboxTemplateSpec
+
+    _api_info = _resource(_EXTENSIONS, "SandboxTemplate", "sandboxtemplates")
+
+    def __post_init__(self) -> None:
+        _name(self)
+
+
+# -- SandboxWarmPool -------------------------------------------------------------------------------
+
+
+class UpdateStrategy(DictMixin, kw_only=True):
+    """What becomes of members when their template has changed."""
+
+    type: Literal["Recreate", "OnReplenish"] | None = None
+
+
+class SandboxWarmPoolSpec(DictMixin, kw_only=True):
+    """How many Sandboxes are kept ready, and of what template."""
+
+    sandboxTemplateRef: Reference
+    replicas: int | None = None
+    readinessGracePeriodSeconds: int | None = None
+    updateStrategy: UpdateStrategy | None = None
+
+
+class SandboxWarmPoolStatus(DictMixin, kw_only=True):
+    """How many Sandboxes there are."""
+
+    observedGeneration: int | None = None
+    readyReplicas: int = 0
+    replicas: int = 0
+    selector: str | None = None
+
+
+class _SandboxWarmPool(DictMixin, kw_only=True):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: SandboxWarmPoolSpec
+    status: SandboxWarmPoolStatus | None = None
+
+    _info: ClassVar = _resource(_EXTENSIONS, "SandboxWarmPool", "sandboxwarmpools")
+
+    def __post_init__(self) -> None:
+        _name(self)
+
+
+class _SandboxWarmPoolStatus(NamespacedSubResource, _SandboxWarmPool):
+    _api_info = _subresource(_SandboxWarmPool._info, "status")  # noqa: SLF001
+
+
+class _SandboxWarmPoolScale(NamespacedSubResource, Scale):
+    _api_info = _subresource(
+        _SandboxWarmPool._info,  # noqa: SLF001
+        "scale",
+        ResourceDef("autoscaling", "v1", "Scale"),
+    )
+
+
+class SandboxWarmPool(NamespacedResourceG, _SandboxWarmPool):
+    """Sandboxes that are ready before anybody asks for one."""
+
+    _api_info = _SandboxWarmPool._info  # noqa: SLF001
+    Status: ClassVar = _SandboxWarmPoolStatus
+    Scale: ClassVar = _SandboxWarmPoolScale
+
+
+# -- SandboxClaim ----------------------------------------------------------------------------------
+
+
+class ClaimEnv(DictMixin, kw_only=True):
+    """A variable for a container of the Sandbox; without a container for the first one."""
+
+    name: str
+    value: str
+    containerName: str | None = None
+
+
+class ClaimLifecycle(DictMixin, kw_only=True):
+    """When the claim ends and what becomes of it then."""
+
+    shutdownPolicy: Literal["Delete", "DeleteForeground", "Retain"] | None = None
+    shutdownTime: datetime | None = None
+    ttlSecondsAfterFinished: int | None = None
+
+
+class SandboxClaimSpec(DictMixin, kw_only=True):
+    """From which pool a Sandbox is asked for, and what is particular to it."""
+
+    warmPoolRef: Reference
+    additionalPodMetadata: EmbeddedMetadata | None = None
+    env: list[ClaimEnv] | None = None
+    lifecycle: ClaimLifecycle | None = None
+    volumeClaimTemplates: list[VolumeClaimTemplate] | None = None
+
+
+class ClaimedSandbox(DictMixin, kw_only=True):
+    """The Sandbox that a claim was given."""
+
+    name: str | None = None
+    podIPs: list[str] | None = None
+    serviceFQDN: str | None = None
+
+
+class SandboxClaimStatus(DictMixin, kw_only=True):
+    """What the claim has been given."""
+
+    conditions: list[Condition] | None = None
+    sandbox: ClaimedSandbox | None = None
+
+
+class _SandboxClaim(DictMixin, kw_only=True):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: SandboxClaimSpec
+    status: SandboxClaimStatus | None = None
+
+    _info: ClassVar = _resource(_EXTENSIONS, "SandboxClaim", "sandboxclaims")
+
+    def __post_init__(self) -> None:
+        _name(self)
+
+
+class _SandboxClaimStatus(NamespacedSubResource, _SandboxClaim):
+    _api_info = _subresource(_SandboxClaim._info, "status")  # noqa: SLF001
+
+
+class SandboxClaim(NamespacedResourceG, _SandboxClaim):
+    """Asks for a Sandbox, which it is given from a pool if one is ready."""
+
+    _api_info = _SandboxClaim._info  # noqa: SLF001
+    Status: ClassVar = _SandboxClaimStatus
+
+
+KINDS: Final = (Sandbox, SandboxClaim, SandboxTemplate, SandboxWarmPool)
+
+
+def condition(of: Sandbox | SandboxClaim, type_: str = READY) -> Condition | None:
+    """Return a condition of an object's status, None while it has none of that type."""
+    conditions = of.status.conditions if of.status is not None else None
+    return next((one for one in conditions or () if one.type == type_), None)
+
+
+def is_ready(of: Sandbox | SandboxClaim) -> bool:
+    """Return whether the condition Ready is True."""
+    found = condition(of)
+    return found is not None and found.status == "True"
+
+
+def _name(made: Any) -> None:
+    """Set the kind of an object: what its subresource is sent as, too."""
+    resource = made._api_info.resource  # noqa: SLF001
+    made.apiVersion, made.kind = resource.api_version, resource.kind
