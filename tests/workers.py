@@ -13,7 +13,6 @@ import pytest
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 PROCESSES = (
-    "tests/bench_command/test_memory.py",
     "tests/bench_command/test_scenarios.py",
     "tests/client",
     "tests/demo",

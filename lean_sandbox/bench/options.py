@@ -226,7 +226,9 @@ def read_flags(words: Sequence[str], scenarios: str) -> BenchOptions:
         more = dict(one.metadata)
         if more:
             flag = more.pop("flag") or f"--{one.name.replace('_', '-')}"
-            groups[more.pop("group")].add_argument(flag, dest=one.name, default=one.default, **more)
+            # Flags that can be given several times extend their default.
+            default = [] if one.default == () else one.default
+            groups[more.pop("group")].add_argument(flag, dest=one.name, default=default, **more)
     options = BenchOptions(**vars(parser.parse_args(words)))
     _check(options)
     return options

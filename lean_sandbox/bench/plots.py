@@ -107,7 +107,9 @@ def _memory(report: Report, axes: Any) -> str:
         *zip(*measured, strict=True), color=_OURS, linewidth=2.5, marker="o", label="lean-sandbox"
     )
     for sandboxes, mib in measured:
-        axes.annotate(f"{mib:.1f} MiB", (sandboxes, mib), textcoords="offset points", xytext=(0, 8))
+        axes.annotate(
+            f"{mib:.1f} MiB", (sandboxes, mib), textcoords="offset points", xytext=(6, -14)
+        )
     axes.set_title("Resident memory after a restart over healthy Sandboxes with Ready Pods")
     axes.set_xlabel("Sandboxes")
     axes.set_ylabel("resident memory (MiB)")

@@ -1,10 +1,9 @@
 """What one watch event of a Pod costs the client, step by step and form by form.
 
 Run as ``python -m tests.bench.event_bench [rounds]``. The Pod is an ordinary running one of about
-3 kB with the managedFields of three writers. Three tables: microseconds of each step for one event
-in each form; full objects pruned while decoding, pruned afterwards, and not pruned, in microseconds
-and in KiB of heap for each object kept; and partial metadata as JSON beside the same as protobuf,
-read by a small decoder that skips managedFields by their length.
+3 kB with the managedFields of three writers. Two tables: microseconds of each step for one event
+in each form; and full objects pruned while decoding, pruned afterwards, and not pruned, in
+microseconds and in KiB of heap for each object kept.
 
 Times are CPU time of this process, the least of the rounds; memory is counted by tracemalloc.
 ``dropped`` is a line of the second round through all steps: nothing in it has changed, so it is
@@ -24,20 +23,13 @@ Measured on one slow core, CPython 3.11, msgspec 0.22 (us for one event)::
     msgspec to dicts, all kept       8.5    15.20
     json.loads, all kept            18.2    19.30
 
-    partial metadata               bytes       us
-    JSON                            1800      2.2
-    protobuf, plain Python          1230     15.0
-
-So a Table costs the client less in all than any other form, because it can be dropped; and protobuf
-would save a third of the bytes for seven times the decoding, which only a compiled decoder could
-repair. It is not used.
+So a Table costs the client less in all than any other form, because it can be dropped.
 """
 
 from __future__ import annotations
 
 import gc
 import json
-import struct
 import sys
 import time
 import tracemalloc
@@ -54,7 +46,7 @@ from lean_sandbox.watch.decode import EventDecoder, WatchStatistics
 from lean_sandbox.watch.lines import LineSplitter
 from lean_sandbox.watch.objects import PodEntry, pod_columns, row_of
 from lean_sandbox.watch.resources import kinds
-from lean_sandbox.watch.wire import MetaRow, OwnerRow, WatchLine
+from lean_sandbox.watch.wire import MetaRow, WatchLine
 
 Json = dict[str, Any]
 
@@ -367,128 +359,11 @@ def entries(lines: list[bytes]) -> Callable[[bytes], object]:
     return lambda line: cache.full(EventType.ADDED, decode(line).object, initial=True)
 
 
-# -- protobuf --------------------------------------------------------------------------------------
-
-
-def varint(value: int) -> bytes:
-    """Encode a number."""
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def field(number: int, value: str | bytes | int) -> bytes:
-    """Encode a field: a number, or text or bytes with their length."""
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    raw = value.encode() if isinstance(value, str) else value
-    return varint(number << 3 | 2) + varint(len(raw)) + raw
-
-
-def frame(number: int, version: int) -> bytes:
-    """Return one frame of a protobuf watch of partial metadata, without its length."""
-    meta = metadata(number, version)
-    parts = [field(1, meta["name"]), field(2, ""), field(3, meta["namespace"]), field(4, "")]
-    parts += [field(5, meta["uid"]), field(6, meta["resourceVersion"]), field(7, 1)]
-    parts.append(field(8, field(1, 1767323045)))
-    for position, group in ((11, meta["labels"]), (12, meta["annotations"])):
-        parts += [field(position, field(1, key) + field(2, group[key])) for key in group]
-    for owner in meta["ownerReferences"]:
-        names_of = ((1, "kind"), (3, "name"), (4, "uid"), (5, "apiVersion"))
-        texts = b"".join(field(at, owner[key]) for at, key in names_of)
-        parts.append(field(13, texts + field(6, 1) + field(7, 1)))
-    for entry in meta["managedFields"]:
-        raw = field(1, msgspec.json.encode(entry["fieldsV1"]))
-        keys = ((1, "manager"), (2, "operation"), (3, "apiVersion"), (6, "fieldsType"))
-        texts = b"".join(field(at, entry[key]) for at, key in keys)
-        parts.append(field(17, texts + field(7, raw)))
-    obj = field(1, b"".join(parts))
-    kind = field(1, "meta.k8s.io/v1") + field(2, "PartialObjectMetadata")
-    unknown = b"k8s\x00" + field(1, kind) + field(2, obj) + field(3, "") + field(4, "")
-    return field(1, "MODIFIED") + field(2, field(1, unknown))
-
-
-def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield number, begin and end of each field; a plain number has its value in place of both."""
-    while at < end:
-        tag = data[at]
-        at += 1
-        if tag > 127:
-            tag, at = tag & 127 | data[at] << 7, at + 1
-        size = data[at]
-        at += 1
-        if size > 127:
-            size &= 127
-            shift = 7
-            while data[at] > 127:
-                size |= (data[at] & 127) << shift
-                at, shift = at + 1, shift + 7
-            size |= data[at] << shift
-            at += 1
-        if tag & 7:
-            yield tag >> 3, at, at + size
-            at += size
-        else:
-            yield tag >> 3, size, size
-
-
-def protobuf_row(data: bytes) -> MetaRow:
-    """Decode a frame into what predicates read; managedFields are stepped over."""
-    at, end = 0, len(data)
-    for wanted in (2, 1):
-        at, end = next((a, e) for number, a, e in fields(data, at, end) if number == wanted)
-    at += 4
-    for wanted in (2, 1):
-        at, end = next((a, e) for number, a, e in fields(data, at, end) if number == wanted)
-    row = MetaRow()
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    for number, begin, stop in fields(data, at, end):
-        if number == 1:
-            row.name = data[begin:stop].decode()
-        elif number == 3:
-            row.namespace = data[begin:stop].decode()
-        elif number == 5:
-            row.uid = data[begin:stop].decode()
-        elif number == 6:
-            row.resource_version = data[begin:stop].decode()
-        elif number == 7:
-            row.generation = begin
-        elif number in (11, 12):
-            (_, key, key_end), (_, value, value_end) = fields(data, begin, stop)
-            into = labels if number == 11 else annotations
-            into[data[key:key_end].decode()] = data[value:value_end].decode()
-        elif number == 13:
-            row.owners = (*row.owners, _owner(data, begin, stop))
-    row.labels, row.annotations = labels or None, annotations or None
-    return row
-
-
-def _owner(data: bytes, at: int, end: int) -> OwnerRow:
-    found = {number: (begin, stop) for number, begin, stop in fields(data, at, end)}
-
-    def text(number: int) -> str:
-        begin, stop = found[number]
-        return data[begin:stop].decode()
-
-    return OwnerRow(
-        kind=text(1),
-        name=text(3),
-        uid=text(4),
-        api_version=text(5),
-        controller=found.get(6, (0, 0))[0] == 1,
-        block_owner_deletion=found.get(7, (0, 0))[0] == 1,
-    )
-
-
 # -- the tables ------------------------------------------------------------------------------------
 
 
 def tables(rounds: int) -> Iterator[str]:
-    """Yield the lines of all three tables."""
+    """Yield the lines of both tables."""
     head = ("bytes", "lines", "decode", "judge", "cache", "dropped")
     yield f"{'us for one event':26}{head[0]:>7}" + "".join(f"{title:>9}" for title in head[1:])
     for title, form in (("Table", table), ("partial metadata", partial), ("full object", full)):
@@ -506,21 +381,6 @@ def tables(rounds: int) -> Iterator[str]:
     for title, way in ways:
         cost = cheapest_us(rounds, lambda way=way: each(way(), lines), len(lines))  # type: ignore[misc]
         yield f"{title:26}{cost:9.1f}{kept_kib(way(), lines):9.2f}"
-    yield ""
-    plain = lines_of(partial, rounds=1)
-    frames = [frame(number, number) for number in range(OBJECTS)]
-    decode = msgspec.json.Decoder(WatchLine).decode
-    for line, packed in zip(plain, frames, strict=True):
-        row = decode(line).object.metadata
-        row.creation_timestamp = None  # Like the writers, not read from protobuf here.
-        row.writers = None
-        assert row == protobuf_row(packed), (row, protobuf_row(packed))
-    yield f"{'partial metadata':26}{'bytes':>9}{'us':>9}"
-    in_json = cheapest_us(rounds, lambda: each(decode, plain), OBJECTS)
-    in_protobuf = cheapest_us(rounds, lambda: each(protobuf_row, frames), OBJECTS)
-    yield f"{'JSON':26}{len(plain[0]):9}{in_json:9.1f}"
-    size = len(struct.pack(">I", 0)) + len(frames[0])
-    yield f"{'protobuf, plain Python':26}{size:9}{in_protobuf:9.1f}"
 
 
 def main() -> None:

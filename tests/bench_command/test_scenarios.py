@@ -1,4 +1,8 @@
-"""Each scenario end to end in small: real processes, counts asserted and never times."""
+"""Each scenario end to end in small: real processes, counts asserted and never times.
+
+Three run with all other tests; those marked ``scenarios`` take a minute more and run with
+``-m scenarios``, as ``.ci/run`` does.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,13 @@ from typing import Any
 import anyio
 import pytest
 
-from lean_sandbox.bench import bodies
-from lean_sandbox.bench.bars import FIGURES
-from lean_sandbox.bench.claims import is_flat
+from lean_sandbox.bench.environment import open_environment
+from lean_sandbox.bench.figures import FIGURES
+from lean_sandbox.bench.load import MARK
 from lean_sandbox.bench.options import BenchOptions, UsageError
-from lean_sandbox.bench.process import BenchError
-from lean_sandbox.bench.report import Report, ScenarioReport
-from lean_sandbox.bench.run import measure
-from lean_sandbox.bench.stage import open_stage
+from lean_sandbox.bench.report import Report, ScenarioReport, Screen
+from lean_sandbox.bench.scenarios import measure
+from lean_sandbox.bench.workers import BenchError
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.kube.resources import NODES
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
@@ -28,6 +31,9 @@ _SMALL: dict[str, Any] = {
     "count": 5,
     "pool": 6,
     "sandboxes": 6,
+    "sizes": (0, 6),
+    "search_seconds": 2.0,
+    "most_rate": 2.0,
     "rounds": 2,
     "rates": (3.0,),
     "seconds": 2.0,
@@ -40,14 +46,13 @@ _SMALL: dict[str, Any] = {
 pytestmark = pytest.mark.timeout(90)
 
 
-def _quiet(_text: str) -> None:
-    pass
+_QUIET = Screen(quiet=True)
 
 
 async def run(*scenarios: str, **changes: Any) -> Report:
     """Run scenarios in small."""
     options = BenchOptions(scenarios=scenarios, **(_SMALL | changes))
-    return await measure(options, SystemClock(), step=_quiet, progress=_quiet)
+    return await measure(options, SystemClock(), _QUIET)
 
 
 def by_name(report: Report) -> dict[str, ScenarioReport]:
@@ -77,7 +82,7 @@ async def test_one_claim_and_a_burst_stand_beside_their_floor() -> None:
         assert burst.requests[kind] == 5
     assert burst.failures == {}
     assert all(scenario.audit_differs == 0 for scenario in (one, fill, burst))
-    judged = {(bar.scenario, bar.figure): bar for bar in report.bars}
+    judged = {(one.scenario, one.figure): one for one in report.bounds}
     assert judged["burst", "conflicts"].is_met
     assert judged["burst", "p50_ms"].bound is not None
 
@@ -98,6 +103,7 @@ async def test_launches_stand_beside_bare_pods_and_a_restart_writes_nothing() ->
     assert sum(restart.requests.values()) == figures["lists"]
 
 
+@pytest.mark.scenarios
 async def test_sustained_load_leaves_nothing_behind() -> None:
     """Every claim is Ready and deleted; of Sandboxes and Pods those of the pool are left."""
     (load,) = by_name(await run("sustained")).values()
@@ -106,41 +112,30 @@ async def test_sustained_load_leaves_nothing_behind() -> None:
     assert load.requests["create sandboxes"] == load.figures["claims"]
 
 
+@pytest.mark.scenarios
 async def test_the_search_ends_at_the_highest_rate_it_may_try() -> None:
     """Rates grow until one is not flat, or may not be exceeded; each is a report of its own."""
-    found = (await run("search", rates=(2.0,), most_rate=2.0)).scenarios
+    found = (await run("search", rates=(2.0,))).scenarios
     assert [load.figures["rate"] for load in found][:1] == [2.0]
     assert len({load.figures["highest_flat_rate"] for load in found}) == 1
     assert all(load.figures["left_over"] == 0 for load in found)
+    assert all(load.figures["pool"] == 10 * (load.figures["rate"] or 0) for load in found)
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "changes", "carried"),
-    [
-        (10.0, 12.0, {}, True),
-        (10.0, 99.0, {}, True),
-        (10.0, 101.0, {}, False),
-        (200.0, 259.0, {}, True),
-        (200.0, 261.0, {}, False),
-        (900.0, 999.0, {}, True),
-        (900.0, 1001.0, {}, False),
-        (10.0, 12.0, {"ready": 4.0}, False),
-        (10.0, 12.0, {"left_over": 1.0}, False),
-        (10.0, None, {}, False),
-    ],
-)
-def test_a_load_is_carried_when_it_is_no_slower_at_its_end(
-    first: float,
-    last: float | None,
-    changes: dict[str, float | None],
-    carried: bool,  # noqa: FBT001
-) -> None:
-    """Growth by a third counts where it is not noise; a claim without a Sandbox always does."""
-    figures: dict[str, float | None] = {"claims": 5.0, "ready": 5.0, "left_over": 0.0}
-    figures |= {"first_p50_ms": first, "last_p50_ms": last}
-    assert is_flat(figures | changes) is carried
+@pytest.mark.scenarios
+async def test_memory_is_that_of_starts_over_sandboxes_that_were_launched() -> None:
+    """Each start lists what is there and writes nothing; KiB each is the growth between two."""
+    empty, six = (await run("memory")).scenarios
+    assert [one.figures["sandboxes"] for one in (empty, six)] == [0, 6]
+    for one in (empty, six):
+        assert (one.figures["writes"], one.figures["gets"], one.failures) == (0, 0, {})
+        assert 0 < (one.figures["rss_mib"] or 0) <= (one.figures["peak_mib"] or 0)
+    grown = (six.figures["rss_mib"] or 0) - (empty.figures["rss_mib"] or 0)
+    assert six.figures["each_kib"] == pytest.approx(grown * 1024 / 6, abs=0.01)
+    assert (six.figures["empty_mib"], six.figures["most_mib"]) == (empty.figures["rss_mib"], None)
 
 
+@pytest.mark.scenarios
 async def test_a_server_of_a_kubeconfig_is_left_as_it_was(tmp_path: Path) -> None:
     """The bench brings its own Nodes, and takes them and its namespaces with it."""
     async with ControlPlane(LocalSettings()) as plane:
@@ -155,6 +150,7 @@ async def test_a_server_of_a_kubeconfig_is_left_as_it_was(tmp_path: Path) -> Non
         assert plane.store.list(NODES.qualified) == []
 
 
+@pytest.mark.scenarios
 async def test_a_controller_that_runs_already_is_measured_by_its_process_and_metrics(
     tmp_path: Path,
 ) -> None:
@@ -163,28 +159,30 @@ async def test_a_controller_that_runs_already_is_measured_by_its_process_and_met
         file = str(plane.kubeconfig(tmp_path / "admin.kubeconfig"))
         options = BenchOptions(kubeconfig=file, **_SMALL)
         async with (
-            open_stage(options, SystemClock(), _quiet) as stage,
-            stage.starting() as (worker, url),
+            open_environment(options, SystemClock(), _QUIET) as env,
+            env.starting() as (worker, _),
         ):
-            await stage.until_logged(worker, "caches_synced", stage.clock.monotonic())
+            line = await env.until_logged(worker, "listening", env.clock.monotonic())
+            await env.until_logged(worker, "caches_synced", env.clock.monotonic())
+            url = f"http://127.0.0.1:{line['metrics']}/metrics"
             with pytest.raises(UsageError, match="--against"):
                 await run("one", kubeconfig=file, kubelet=True)
-            both = await run(
-                "one", kubeconfig=file, kubelet=True, against_pid=worker.pid, against_url=url
-            )
+            process = str(worker.pid)
+            both = await run("one", kubeconfig=file, kubelet=True, against=(process, url))
             (one,) = both.scenarios
             assert one.figures["ready"] == 2
             assert one.requests["patch sandboxclaims/status"] == 2
             assert any("floor" in note for note in both.notes)
-            alone = await run("one", kubeconfig=file, kubelet=True, against_pid=worker.pid)
+            alone = await run("one", kubeconfig=file, kubelet=True, against=(process,))
             (one,) = alone.scenarios
             assert (one.figures["ready"], one.figures["requests_each"]) == (2, None)
             assert one.figures["cpu_ms_each"] is not None
             assert any("no requests" in note for note in alone.notes)
         with pytest.raises(UsageError, match=f"--against {worker.pid}: .*ended"):
-            await run("one", kubeconfig=file, kubelet=True, against_pid=worker.pid)
+            await run("one", kubeconfig=file, kubelet=True, against=(process,))
 
 
+@pytest.mark.scenarios
 async def test_a_wait_that_is_in_vain_says_what_it_waited_for(tmp_path: Path) -> None:
     """Where nothing runs Pods the pool is never full; the message names the way out."""
     async with ControlPlane(LocalSettings()) as plane:
@@ -192,7 +190,7 @@ async def test_a_wait_that_is_in_vain_says_what_it_waited_for(tmp_path: Path) ->
         with pytest.raises(BenchError, match=r"pool of 6, of which 0 became Ready.*--kubelet"):
             await run("fill", kubeconfig=file, wait=1.5)
         left = plane.store.list("namespaces")
-        assert not [obj for obj in left if bodies.MARK in obj["metadata"].get("labels", {})]
+        assert not [obj for obj in left if MARK in obj["metadata"].get("labels", {})]
 
 
 async def test_ctrl_c_deletes_what_was_made_and_ends_every_process(tmp_path: Path) -> None:
@@ -228,9 +226,7 @@ def _alive(pids: list[int]) -> list[int]:
 
 def _marked(plane: ControlPlane) -> list[dict[str, Any]]:
     return [
-        obj
-        for obj in plane.store.list("namespaces")
-        if bodies.MARK in obj["metadata"].get("labels", {})
+        obj for obj in plane.store.list("namespaces") if MARK in obj["metadata"].get("labels", {})
     ]
 
 

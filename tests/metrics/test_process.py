@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from lean_sandbox import log
-from lean_sandbox.bench.process import memory_of
+from lean_sandbox.bench.workers import process_usage
 from lean_sandbox.cli import EXIT_CONFIG, main
 from lean_sandbox.metrics.process import process
 from lean_sandbox.metrics.registry import Exposition
@@ -223,7 +223,7 @@ async def test_the_process_tells_of_itself() -> None:
     """Memory, CPU, files and start are those of this very process."""
     async with open_world() as world:
         found = await scraping(world)
-    rss_bytes = memory_of("self").rss_kib * 1024
+    rss_bytes = (process_usage(os.getpid()).rss_kib or 0.0) * 1024
     assert found.value("process_resident_memory_bytes") == pytest.approx(rss_bytes, rel=0.2)
     assert found.value("process_cpu_seconds_total") > 0
     assert 3 < found.value("process_open_fds") < found.value("process_max_fds")
