@@ -375,7 +375,7 @@ _COMMANDS = (
         "What begins with lean_sandbox is of this controller; the other names, labels and buckets\n"
         "are those of the reference controller and its framework.",
     ),
-    Command("bench", "measure the controller under load, its memory and its events"),
+    Command("bench", "measure the controller under load, and its memory"),
     Command("version", "print the version", _run_version),
 )
 
