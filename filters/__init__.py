@@ -14,19 +14,10 @@ First sights, re-creations and deletes always pass, and so does what a predicate
 """
 
 from filters.debounce import Debounce
-from filters.detector import ChangeDetector, Decision, Filter, Fingerprints
-from filters.events import (
-    Change,
-    EventType,
-    Observed,
-    ObservedObject,
-    Owner,
-    OwnerLike,
-    from_json,
-)
+from filters.detector import ChangeDetector, Decision, Filter
+from filters.events import Change, EventType, Observed, from_json
 from filters.predicates import (
     NO_OPINION,
-    Leaf,
     Predicate,
     annotation,
     any_of,
@@ -42,7 +33,6 @@ from filters.predicates import (
 from filters.pruning import keep, status_writers
 from filters.selectors import (
     FieldTerm,
-    LabelSelector,
     SelectorError,
     exclude_namespaces,
     parse_fields,
@@ -58,13 +48,7 @@ __all__ = [
     "EventType",
     "FieldTerm",
     "Filter",
-    "Fingerprints",
-    "LabelSelector",
-    "Leaf",
     "Observed",
-    "ObservedObject",
-    "Owner",
-    "OwnerLike",
     "Predicate",
     "SelectorError",
     "annotation",

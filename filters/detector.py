@@ -92,11 +92,10 @@ class _Outcome:
 class ChangeDetector:
     """Decides on events by fingerprints that the caller hands in. Remembers no object."""
 
-    __slots__ = ("_dropped", "_leaves", "_outcomes", "_reads", "predicate")
+    __slots__ = ("_dropped", "_leaves", "_outcomes", "_reads")
 
     def __init__(self, predicate: Predicate) -> None:
         leaves = predicate.leaves
-        self.predicate = predicate
         self._leaves = leaves
         self._reads = tuple(leaf.read for leaf in leaves)
         # Leaves change in few combinations, and a look-up is cheaper than deciding again.

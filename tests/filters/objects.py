@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from filters import Decision, EventType, Filter, ObservedObject, Owner
+from filters import Decision, EventType, Filter
+from filters.events import ObservedObject, Owner
 
 ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED
 

@@ -13,8 +13,6 @@ from filters import (
     Change,
     EventType,
     Filter,
-    Leaf,
-    ObservedObject,
     Predicate,
     any_of,
     column,
@@ -23,6 +21,8 @@ from filters import (
     if_known,
     labels,
 )
+from filters.events import ObservedObject
+from filters.predicates import Leaf
 from tests.filters.objects import decisions, sandbox
 
 State = bool | None

@@ -9,7 +9,6 @@ from filters import (
     Change,
     ChangeDetector,
     Filter,
-    ObservedObject,
     Predicate,
     annotation,
     any_of,
@@ -18,6 +17,7 @@ from filters import (
     if_known,
     labels,
 )
+from filters.events import ObservedObject
 from tests.filters.objects import ADDED, MODIFIED, sandbox
 
 STATES = st.builds(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from filters import Owner, from_json
+from filters import from_json
+from filters.events import Owner
 from tests.filters.objects import partial
 
 

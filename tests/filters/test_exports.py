@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,14 @@ def test_exactly_the_listed_names_are_exported() -> None:
     }
     assert public == set(filters.__all__)
     assert len(filters.__all__) == len(set(filters.__all__))
+
+
+def test_every_exported_name_has_a_user() -> None:
+    """What neither the controller nor the operator of the page needs is no part of the package."""
+    root = PACKAGE.parent
+    pages = [*(root / "lean_sandbox").rglob("*.py"), root / "docs" / "filters.md"]
+    used = {word for page in pages for word in re.findall(r"\w+", page.read_text())}
+    assert set(filters.__all__) <= used
 
 
 def test_the_package_needs_nothing_but_the_standard_library() -> None:

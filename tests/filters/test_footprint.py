@@ -5,18 +5,8 @@ from __future__ import annotations
 import timeit
 import tracemalloc
 
-from filters import (
-    EventType,
-    Filter,
-    ObservedObject,
-    Owner,
-    any_of,
-    column,
-    deletion,
-    generation,
-    labels,
-    owners,
-)
+from filters import EventType, Filter, any_of, column, deletion, generation, labels, owners
+from filters.events import ObservedObject, Owner
 from tests.filters.objects import MODIFIED
 
 PREDICATE = any_of(generation(), deletion(), labels(), owners(), column("Ready"))

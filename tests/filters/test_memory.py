@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters import (
-    Change,
-    EventType,
-    Filter,
-    ObservedObject,
-    any_of,
-    column,
-    generation,
-    labels,
-)
+from filters import Change, EventType, Filter, any_of, column, generation, labels
+from filters.events import ObservedObject
 from tests.filters.objects import ADDED, DELETED, MODIFIED, sandbox
 
 

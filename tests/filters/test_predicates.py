@@ -12,9 +12,6 @@ from filters import (
     NO_OPINION,
     Change,
     Filter,
-    Leaf,
-    ObservedObject,
-    Owner,
     annotation,
     any_of,
     column,
@@ -25,6 +22,8 @@ from filters import (
     owners,
     resource_version,
 )
+from filters.events import ObservedObject, Owner
+from filters.predicates import Leaf
 from tests.filters.objects import MODIFIED, decisions, pod, sandbox
 
 CASES = [
