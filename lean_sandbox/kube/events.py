@@ -35,9 +35,11 @@ from lean_sandbox.kube.errors import ControlPlaneError, Forbidden, NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import EVENTS
 from lean_sandbox.kube.wire import ObjectReference
+from lean_sandbox.metrics import families
+from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.times import format_micro_time
 
-__all__ = ["EventRecorder", "EventStatistics", "EventType", "ObjectReference", "Pace"]
+__all__ = ["EventRecorder", "EventType", "ObjectReference", "Pace"]
 
 EventType = Literal["Normal", "Warning"]
 
@@ -50,29 +52,11 @@ _STANDS_BACK = 20.0
 _LONGEST_REST_S = 1.0
 # What was quick becomes doubtful: by a half in 200 answers.
 _DOUBT = 1.002
+_OUTCOMES = ("posted", "folded", "patched", "dropped", "failed", "patch_failed", "terminating")
 _NOTE_LIMIT_BYTES = 1024
 _FIELD_LIMIT_CHARACTERS = 128
 #: 253 for a name, less the dot and 16 digits.
 _NAME_LIMIT_CHARACTERS = 236
-
-
-class EventStatistics(msgspec.Struct, frozen=True, gc=False):
-    """A snapshot of a recorder's counters.
-
-    ``emitted`` = ``posted`` + ``folded`` + ``dropped`` + ``failed`` + ``terminating`` + those that
-    wait. ``patched`` counts requests, not events; ``patch_failed`` those of them that failed.
-    """
-
-    emitted: int
-    posted: int
-    folded: int
-    patched: int
-    dropped: int
-    failed: int
-    terminating: int
-    patch_failed: int
-    waiting: int
-    failures: dict[str, int]
 
 
 class Pace:
@@ -149,9 +133,10 @@ class EventRecorder:
         self._due: dict[_Key, _Series] = {}
         self._wake = anyio.Event()
         self._closing = anyio.Event()
-        self._emitted = self._posted = self._folded = self._patched = 0
-        self._dropped = self._failed = self._terminating = self._patch_failed = 0
-        self._failures: dict[str, int] = {}
+        #: What became of the events; those that wait are in none. ``patched`` counts requests.
+        self.counts = dict.fromkeys(_OUTCOMES, 0)
+        #: Failed requests by the class of their error.
+        self.failures: dict[str, int] = {}
 
     def emit(
         self,
@@ -163,9 +148,8 @@ class EventRecorder:
         related: ObjectReference | None = None,
     ) -> None:
         """Queue one event. Makes no request and never raises."""
-        self._emitted += 1
         if self._closing.is_set():
-            self._dropped += 1
+            self.counts["dropped"] += 1
             return
         now = self._clock.monotonic()
         # The version of the object is not part of what happened to it.
@@ -202,23 +186,15 @@ class EventRecorder:
         self._closing.set()
         self._wake.set()
 
-    def statistics(self) -> EventStatistics:
-        """Return a snapshot of the counters."""
-        return EventStatistics(
-            emitted=self._emitted,
-            posted=self._posted,
-            folded=self._folded,
-            patched=self._patched,
-            dropped=self._dropped,
-            failed=self._failed,
-            terminating=self._terminating,
-            patch_failed=self._patch_failed,
-            waiting=len(self._queue),
-            failures=dict(self._failures),
+    def collect(self, into: Exposition, controller: str) -> None:
+        """Add what became of the events, under the name of their controller."""
+        into.add(
+            families.RECORDED,
+            [((controller, outcome), number) for outcome, number in self.counts.items()],
         )
 
     def _fold(self, key: _Key, series: _Series, now: float) -> None:
-        self._folded += 1
+        self.counts["folded"] += 1
         series.count += 1
         series.last_at = now
         series.observed = format_micro_time(self._clock.now())
@@ -245,7 +221,7 @@ class EventRecorder:
         if len(self._queue) >= self._capacity:
             dropped, _ = self._queue.popleft()
             self._forget(dropped)
-            self._dropped += 1
+            self.counts["dropped"] += 1
         self._forget(key)
         self._series[key] = _Series(name, namespace, now)
         if len(self._series) > self._max_series:
@@ -294,13 +270,13 @@ class EventRecorder:
             )
         except ControlPlaneError as problem:
             if isinstance(problem, Forbidden) and problem.namespace_terminating:
-                self._terminating += 1
+                self.counts["terminating"] += 1
             else:
-                self._failed += 1
+                self.counts["failed"] += 1
                 self._count(problem)
             self._forget(key)
             return
-        self._posted += 1
+        self.counts["posted"] += 1
 
     async def _patch(self, key: _Key) -> None:
         series = self._due.pop(key)
@@ -318,17 +294,17 @@ class EventRecorder:
                 accept=METADATA_ACCEPT,
             )
         except ControlPlaneError as problem:
-            self._patch_failed += 1
+            self.counts["patch_failed"] += 1
             self._count(problem)
             if isinstance(problem, NotFound):
                 # Events live for an hour or so: the next one of the kind is a new event.
                 self._forget(key)
             return
-        self._patched += 1
+        self.counts["patched"] += 1
 
     def _count(self, problem: ControlPlaneError) -> None:
         name = type(problem).__name__
-        self._failures[name] = self._failures.get(name, 0) + 1
+        self.failures[name] = self.failures.get(name, 0) + 1
 
 
 def _identity(reference: ObjectReference) -> ObjectReference:

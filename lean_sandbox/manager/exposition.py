@@ -90,7 +90,7 @@ class Scraper:
         sources.transport(found, controller.host, counted.transport)
         sources.absence(found, controller.sandboxes.absence())
         for name, recorder in controller.recorders.items():
-            sources.recorder(found, name, recorder.statistics())
+            recorder.collect(found, name)
 
     def _kinds(self, found: Exposition, counted: ControllerStatistics) -> None:
         failing = self._controller.problems

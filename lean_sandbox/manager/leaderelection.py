@@ -57,7 +57,6 @@ from lean_sandbox.kube.resources import LEASES
 from lean_sandbox.kube.telemetry import Observer
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.kube.wire import ObjectReference, PartialObject
-from lean_sandbox.manager import metrics_sources as sources
 from lean_sandbox.manager.sharding import LEASE_NAME, lease_of, scope_of
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
@@ -189,7 +188,7 @@ class Elector:
             [((error,), number) for error, number in sorted(self._failures.items())],
         )
         if self.recorder is not None:
-            sources.recorder(into, "leader-election", self.recorder.statistics())
+            self.recorder.collect(into, "leader-election")
 
     async def run(self) -> None:
         """Contend for the Lease, then keep it; returns once it is lost, or :meth:`release` ran.

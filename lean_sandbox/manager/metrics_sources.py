@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lean_sandbox.controllers.warm import WarmStatistics
-from lean_sandbox.kube.events import EventStatistics
 from lean_sandbox.kube.transport import TransportStatistics
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
@@ -116,20 +115,4 @@ def warm(into: Exposition, counted: WarmStatistics) -> None:
             (("refused",), counted.refused),
             (("given_back",), counted.given_back),
         ],
-    )
-
-
-def recorder(into: Exposition, controller: str, counted: EventStatistics) -> None:
-    """Add what became of the Events of a controller."""
-    outcomes = {
-        "posted": counted.posted,
-        "folded": counted.folded,
-        "patched": counted.patched,
-        "dropped": counted.dropped,
-        "failed": counted.failed,
-        "patch_failed": counted.patch_failed,
-        "terminating": counted.terminating,
-    }
-    into.add(
-        families.RECORDED, [((controller, outcome), number) for outcome, number in outcomes.items()]
     )
