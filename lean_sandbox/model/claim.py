@@ -6,17 +6,9 @@ from typing import Final
 
 import msgspec
 
+from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import EMPTY_META, ObjectMeta, OwnerReference, controller_reference
-from lean_sandbox.model.names import (
-    EXTENSIONS_API_VERSION,
-    SANDBOX_CLAIM_KIND,
-    SHUTDOWN_POLICY_DELETE,
-    SHUTDOWN_POLICY_DELETE_FOREGROUND,
-    SHUTDOWN_POLICY_RETAIN,
-    TRUE,
-    clipped_name,
-)
 from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
 from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.model.times import parse_rfc3339
@@ -37,7 +29,7 @@ class Lifecycle(Lenient, frozen=True):
 
     shutdownTime: str | None = None
     ttlSecondsAfterFinished: int | None = None
-    shutdownPolicy: OrNull[str] = SHUTDOWN_POLICY_RETAIN
+    shutdownPolicy: OrNull[str] = names.SHUTDOWN_POLICY_RETAIN
 
 
 class EnvVar(Lenient, frozen=True):
@@ -112,7 +104,7 @@ class ClaimView(msgspec.Struct, frozen=True, gc=False):
     # Seconds since the epoch.
     shutdown_time: float | None = None
     ttl_s: int | None = None
-    policy: str = SHUTDOWN_POLICY_RETAIN
+    policy: str = names.SHUTDOWN_POLICY_RETAIN
     additional_labels: dict[str, str] | None = None
     additional_annotations: dict[str, str] | None = None
 
@@ -129,7 +121,10 @@ class ClaimView(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_deleted_at_expiry(self) -> bool:
         """Whether the claim object goes at expiry, by whichever propagation."""
-        return self.policy in (SHUTDOWN_POLICY_DELETE, SHUTDOWN_POLICY_DELETE_FOREGROUND)
+        return self.policy in (
+            names.SHUTDOWN_POLICY_DELETE,
+            names.SHUTDOWN_POLICY_DELETE_FOREGROUND,
+        )
 
 
 class ClaimFacts(msgspec.Struct, frozen=True, gc=False):
@@ -147,7 +142,9 @@ class ClaimFacts(msgspec.Struct, frozen=True, gc=False):
     @property
     def reference(self) -> OwnerReference:
         """The controller reference of the claim."""
-        return controller_reference(EXTENSIONS_API_VERSION, SANDBOX_CLAIM_KIND, self.name, self.uid)
+        return controller_reference(
+            names.EXTENSIONS_API_VERSION, names.SANDBOX_CLAIM_KIND, self.name, self.uid
+        )
 
 
 def view_of_claim(claim: SandboxClaim) -> ClaimView:
@@ -161,12 +158,12 @@ def view_of_claim(claim: SandboxClaim) -> ClaimView:
     lifecycle = spec.lifecycle or Lifecycle()
     return ClaimView(
         generation=claim.metadata.generation,
-        pool=interned(clipped_name(spec.warmPoolRef.name)),
+        pool=interned(names.clipped_name(spec.warmPoolRef.name)),
         has_env=bool(spec.env),
         has_claim_templates=bool(spec.volumeClaimTemplates),
         shutdown_time=_shutdown_time(lifecycle),
         ttl_s=lifecycle.ttlSecondsAfterFinished,
-        policy=interned(lifecycle.shutdownPolicy or SHUTDOWN_POLICY_RETAIN),
+        policy=interned(lifecycle.shutdownPolicy or names.SHUTDOWN_POLICY_RETAIN),
         additional_labels=shared_map(spec.additionalPodMetadata.labels),
         additional_annotations=shared_map(spec.additionalPodMetadata.annotations),
     )
@@ -185,7 +182,7 @@ def expire_at(view: ClaimView, finished: Condition | None) -> float | None:
 
 
 def _finished_at(finished: Condition | None) -> float | None:
-    if finished is None or finished.status != TRUE:
+    if finished is None or finished.status != names.TRUE:
         return None
     if finished.lastTransitionTime in ("", _ZERO_TIME):
         return None

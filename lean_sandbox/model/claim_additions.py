@@ -10,35 +10,20 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimFacts, EnvVar
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
-from lean_sandbox.model.names import (
-    CLAIM_UID_LABEL,
-    CORE_GROUP,
-    CREATED_BY_LABEL,
-    DEFAULT_LABEL_DOMAIN,
-    INJECTION_ALLOWED,
-    INJECTION_DISALLOWED,
-    INJECTION_OVERRIDES,
-    ROUTER_LABEL,
-    ROUTER_VALUE,
-    SAFE_TO_EVICT_ANNOTATION,
-    TEMPLATE_REF_HASH_LABEL,
-)
 from lean_sandbox.model.pod import merge_patch_of
 from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
 from lean_sandbox.model.template import TemplateView
 
 Json = dict[str, Any]
 
-DEFAULT_ALLOWED_DOMAINS: Final = (DEFAULT_LABEL_DOMAIN,)
+DEFAULT_ALLOWED_DOMAINS: Final = (names.DEFAULT_LABEL_DOMAIN,)
 
-_RESTRICTED_DOMAINS: Final = ("kubernetes.io", "k8s.io", CORE_GROUP)
+_RESTRICTED_DOMAINS: Final = ("kubernetes.io", "k8s.io", names.CORE_GROUP)
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?", re.ASCII)
-_DNS_LABEL: Final = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
-_SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL}(?:\.{_DNS_LABEL})*", re.ASCII)
 _MAX_NAME: Final = 63
-_MAX_PREFIX: Final = 253
 
 
 def validate_additional_metadata(
@@ -80,14 +65,14 @@ def desired_pod_metadata(
     base = template.pod_metadata if template is not None else current or PodTemplateMetadata()
     labels = dict(base.labels or {})
     annotations = dict(base.annotations or {})
-    if template is None and annotations.get(SAFE_TO_EVICT_ANNOTATION) == "true":
-        del annotations[SAFE_TO_EVICT_ANNOTATION]
-    labels[CLAIM_UID_LABEL] = claim.uid
+    if template is None and annotations.get(names.SAFE_TO_EVICT_ANNOTATION) == "true":
+        del annotations[names.SAFE_TO_EVICT_ANNOTATION]
+    labels[names.CLAIM_UID_LABEL] = claim.uid
     if ref_hash:
-        labels[TEMPLATE_REF_HASH_LABEL] = ref_hash
-    labels.pop(CREATED_BY_LABEL, None)
+        labels[names.TEMPLATE_REF_HASH_LABEL] = ref_hash
+    labels.pop(names.CREATED_BY_LABEL, None)
     if claim.created_by:
-        labels[CREATED_BY_LABEL] = claim.created_by
+        labels[names.CREATED_BY_LABEL] = claim.created_by
     _merge(labels, claim.additional_labels, "label")
     _merge(annotations, claim.additional_annotations, "annotation")
     return PodTemplateMetadata(labels, annotations or None)
@@ -109,12 +94,10 @@ def bound_sync_patch(
     """
     own: dict[str, str | None] = {}
     labels = labels or {}
-    if labels.get(TEMPLATE_REF_HASH_LABEL) != ref_hash:
-        own[TEMPLATE_REF_HASH_LABEL] = ref_hash
-    if labels.get(CREATED_BY_LABEL, "") != claim.created_by:
-        own[CREATED_BY_LABEL] = claim.created_by or None
-    elif not claim.created_by and CREATED_BY_LABEL in labels:
-        own[CREATED_BY_LABEL] = None
+    if labels.get(names.TEMPLATE_REF_HASH_LABEL) != ref_hash:
+        own[names.TEMPLATE_REF_HASH_LABEL] = ref_hash
+    if labels.get(names.CREATED_BY_LABEL) != (claim.created_by or None):
+        own[names.CREATED_BY_LABEL] = claim.created_by or None
     patch: dict[str, Any] = {"metadata": {"labels": own}} if own else {}
     if changes := merge_patch_of(current, desired):
         patch["spec"] = {"podTemplate": {"metadata": changes}}
@@ -141,7 +124,7 @@ def _invalid(what: str, key: str, detail: str) -> ClaimError:
 def _label_fault(key: str, value: str, allowed_domains: Collection[str]) -> str:
     if detail := _key_fault(key):
         return f'invalid label key: "{key}": {detail}'
-    if key.lower() == ROUTER_LABEL and value.lower() == ROUTER_VALUE:
+    if key.lower() == names.ROUTER_LABEL and value.lower() == names.ROUTER_VALUE:
         return (
             f'restricted system label value: "{key}"="{value}" '
             "is not allowed in AdditionalPodMetadata"
@@ -149,7 +132,8 @@ def _label_fault(key: str, value: str, allowed_domains: Collection[str]) -> str:
     prefix, slash, _ = key.partition("/")
     if not slash:
         return (
-            f"label \"{key}\" must have a domain prefix (e.g. '{DEFAULT_LABEL_DOMAIN}/my-label') "
+            f'label "{key}" must have a domain prefix '
+            f"(e.g. '{names.DEFAULT_LABEL_DOMAIN}/my-label') "
             "to prevent opting into unintended policy domains"
         )
     domain = prefix.lower()
@@ -168,7 +152,7 @@ def _annotation_fault(key: str) -> str:
         return f'invalid annotation key: "{key}": {detail}'
     prefix, slash, _ = key.partition("/")
     is_restricted = bool(slash) and _is_within(prefix.lower(), _RESTRICTED_DOMAINS)
-    if is_restricted and key != SAFE_TO_EVICT_ANNOTATION:
+    if is_restricted and key != names.SAFE_TO_EVICT_ANNOTATION:
         return f'restricted system domain: "{key}" is not allowed in AdditionalPodMetadata'
     return ""
 
@@ -177,8 +161,9 @@ def _key_fault(key: str) -> str:
     prefix, slash, name = key.partition("/")
     if not slash:
         prefix, name = "", key
-    elif len(prefix) > _MAX_PREFIX or not _SUBDOMAIN.fullmatch(prefix):
-        return f"prefix part must be a DNS subdomain of at most {_MAX_PREFIX} characters"
+    elif not names.is_object_name(prefix):
+        most = names.MAX_NAME_CHARACTERS
+        return f"prefix part must be a DNS subdomain of at most {most} characters"
     if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
         return (
             f"name part must consist of at most {_MAX_NAME} letters, digits, '-', '_' or '.', "
@@ -204,7 +189,7 @@ def inject_env(pod_spec: Json, env: Sequence[EnvVar], policy: str) -> Json:
     """
     if not env:
         return pod_spec
-    if policy not in (INJECTION_ALLOWED, INJECTION_OVERRIDES):
+    if policy not in (names.INJECTION_ALLOWED, names.INJECTION_OVERRIDES):
         raise _env_rejected("environment variable injection is not allowed by the template policy")
     init = pod_spec.get("initContainers") or []
     containers = pod_spec.get("containers") or []
@@ -240,7 +225,7 @@ def _named(env: Iterable[EnvVar], container: Json) -> list[EnvVar]:
 def _with(container: Json, env: Sequence[EnvVar], policy: str) -> Json:
     if not env:
         return container
-    if policy == INJECTION_ALLOWED and container.get("envFrom"):
+    if policy == names.INJECTION_ALLOWED and container.get("envFrom"):
         raise _env_rejected(
             f'container "{container.get("name", "")}" uses EnvFrom sources; '
             "Allowed policy cannot safely prevent overriding EnvFrom-provided variables"
@@ -253,7 +238,7 @@ def _with(container: Json, env: Sequence[EnvVar], policy: str) -> Json:
         if place is None:
             places[entry.name] = len(variables)
             variables.append(variable)
-        elif policy == INJECTION_OVERRIDES:
+        elif policy == names.INJECTION_OVERRIDES:
             variables[place] = variable
         else:
             raise ClaimError(
@@ -301,18 +286,18 @@ def merge_claim_templates(
         raise _merge_failed(f"template: {fault}")
     if fault := _list_fault(claim):
         raise _merge_failed(f"claim: {fault}")
-    if policy in ("", INJECTION_DISALLOWED):
+    if policy in ("", names.INJECTION_DISALLOWED):
         raise _merge_failed("volume claim templates are disallowed by the template")
-    if policy not in (INJECTION_ALLOWED, INJECTION_OVERRIDES):
+    if policy not in (names.INJECTION_ALLOWED, names.INJECTION_OVERRIDES):
         raise _merge_failed(f'unknown volume claim templates policy "{policy}"', ClaimFault.OTHER)
     merged = {entry.name: entry for entry in template}
     for entry in claim:
-        if policy == INJECTION_ALLOWED and entry.name in merged:
+        if policy == names.INJECTION_ALLOWED and entry.name in merged:
             raise _merge_failed(
                 "overriding volume claim templates is forbidden by the template: "
                 f'cannot override template volume "{entry.name}"'
             )
-        if policy == INJECTION_ALLOWED and entry.name in volumes:
+        if policy == names.INJECTION_ALLOWED and entry.name in volumes:
             raise _merge_failed(
                 f'spec.volumeClaimTemplates: "{entry.name}" is a volume of the template\'s Pod, '
                 "which the template does not let claims replace: choose another name"

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimFacts, SandboxClaimSpec
 from lean_sandbox.model.claim_additions import (
     desired_pod_metadata,
@@ -24,30 +25,17 @@ from lean_sandbox.model.claim_additions import (
     merge_claim_templates,
 )
 from lean_sandbox.model.meta import NO_RECORD, OwnerReference, owner_references_body
-from lean_sandbox.model.names import (
-    CLAIM_UID_LABEL,
-    CORE_API_VERSION,
-    CREATED_BY_LABEL,
-    EXTENSIONS_GROUP,
-    LAUNCH_TYPE_COLD,
-    LAUNCH_TYPE_LABEL,
-    LAUNCH_TYPE_WARM,
-    POD_TEMPLATE_HASH_LABEL,
-    SANDBOX_KIND,
-    SANDBOX_WARM_POOL_KIND,
-    TEMPLATE_HASH_LABEL,
-    TEMPLATE_REF_ANNOTATION,
-    TEMPLATE_REF_HASH_LABEL,
-    TRACE_CONTEXT_ANNOTATION,
-    WARM_POOL_LABEL,
-)
 from lean_sandbox.model.pod import merge_patch_of
 from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate, visible
 from lean_sandbox.model.template import TemplateView, blueprint_spec
 
 Json = dict[str, Any]
 
-_POOL_LABELS: Final = (WARM_POOL_LABEL, TEMPLATE_HASH_LABEL, POD_TEMPLATE_HASH_LABEL)
+_POOL_LABELS: Final = (
+    names.WARM_POOL_LABEL,
+    names.TEMPLATE_HASH_LABEL,
+    names.POD_TEMPLATE_HASH_LABEL,
+)
 
 
 class PoolMember(msgspec.Struct, frozen=True, gc=False):
@@ -95,8 +83,8 @@ def build_cold_sandbox(
     if spec.volumeClaimTemplates:
         body["volumeClaimTemplates"] = list(volumes)
     return {
-        "apiVersion": CORE_API_VERSION,
-        "kind": SANDBOX_KIND,
+        "apiVersion": names.CORE_API_VERSION,
+        "kind": names.SANDBOX_KIND,
         "metadata": {
             "name": claim.name,
             "namespace": claim.namespace,
@@ -115,11 +103,11 @@ def launch_type_patch(
 
     ``assigned`` is the Sandbox that the claim's annotation or deprecated label names.
     """
-    if LAUNCH_TYPE_LABEL in (labels or {}):
+    if names.LAUNCH_TYPE_LABEL in (labels or {}):
         return None
     is_cold = sandbox == claim and sandbox != assigned
-    value = LAUNCH_TYPE_COLD if is_cold else LAUNCH_TYPE_WARM
-    return {"metadata": {"labels": {LAUNCH_TYPE_LABEL: value}}}
+    value = names.LAUNCH_TYPE_COLD if is_cold else names.LAUNCH_TYPE_WARM
+    return {"metadata": {"labels": {names.LAUNCH_TYPE_LABEL: value}}}
 
 
 # --- warm ----------------------------------------------------------------------------------------
@@ -139,10 +127,13 @@ def candidate_refusal(
     """
     if is_deleting:
         return "it is being deleted"
-    for key in (WARM_POOL_LABEL, TEMPLATE_REF_HASH_LABEL):
+    for key in (names.WARM_POOL_LABEL, names.TEMPLATE_REF_HASH_LABEL):
         if key not in (labels or {}):
             return f"label {key} is missing"
-    if owner is None or (owner.group, owner.kind) != (EXTENSIONS_GROUP, SANDBOX_WARM_POOL_KIND):
+    if owner is None or (owner.group, owner.kind) != (
+        names.EXTENSIONS_GROUP,
+        names.SANDBOX_WARM_POOL_KIND,
+    ):
         return "it is not controlled by a warm pool"
     if owner.name != pool:
         return f'it belongs to the warm pool "{owner.name}"'
@@ -184,7 +175,7 @@ def adoption_patch(
     if trace := _adopted_trace(member, claim):
         if not member.annotations:
             return None
-        operations.append(_set("annotations", TRACE_CONTEXT_ANNOTATION, trace))
+        operations.append(_set("annotations", names.TRACE_CONTEXT_ANNOTATION, trace))
     owners = owner_references_body((claim.reference,))
     operations.append({"op": "replace", "path": "/metadata/ownerReferences", "value": owners})
     if not member.is_applied:
@@ -213,13 +204,15 @@ def adoption_merge_patch(
     if not member.is_applied:
         metadata["managedFields"] = NO_RECORD
     if trace := _adopted_trace(member, claim):
-        metadata["annotations"] = {TRACE_CONTEXT_ANNOTATION: trace}
+        metadata["annotations"] = {names.TRACE_CONTEXT_ANNOTATION: trace}
     patch: Json = {"metadata": metadata}
     if touches_template:
         current = member.template_metadata or PodTemplateMetadata()
         changes = merge_patch_of(current, desired)
         # Marks of the pool may be there without being known; a null for a missing key is harmless.
-        marks = (k for k in (*_POOL_LABELS, CREATED_BY_LABEL) if k not in (desired.labels or {}))
+        marks = (
+            k for k in (*_POOL_LABELS, names.CREATED_BY_LABEL) if k not in (desired.labels or {})
+        )
         labels = {**dict.fromkeys(marks), **changes.get("labels", {})}
         patch["spec"] = {"podTemplate": {"metadata": {**changes, "labels": labels}}}
     return patch
@@ -242,19 +235,19 @@ def _volumes(body: Json) -> frozenset[str]:
 
 def _cold_labels(claim: ClaimFacts, template: TemplateView) -> dict[str, str]:
     labels = {
-        CLAIM_UID_LABEL: claim.uid,
-        LAUNCH_TYPE_LABEL: LAUNCH_TYPE_COLD,
-        TEMPLATE_REF_HASH_LABEL: template.ref_hash,
+        names.CLAIM_UID_LABEL: claim.uid,
+        names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_COLD,
+        names.TEMPLATE_REF_HASH_LABEL: template.ref_hash,
     }
     if claim.created_by:
-        labels[CREATED_BY_LABEL] = claim.created_by
+        labels[names.CREATED_BY_LABEL] = claim.created_by
     return labels
 
 
 def _cold_annotations(claim: ClaimFacts, template: TemplateView) -> dict[str, str]:
-    annotations = {TEMPLATE_REF_ANNOTATION: template.name}
+    annotations = {names.TEMPLATE_REF_ANNOTATION: template.name}
     if claim.trace_context:
-        annotations[TRACE_CONTEXT_ANNOTATION] = claim.trace_context
+        annotations[names.TRACE_CONTEXT_ANNOTATION] = claim.trace_context
     return annotations
 
 
@@ -263,17 +256,17 @@ def _adopted_labels(
 ) -> dict[str, str | None]:
     """Return the changes of the Sandbox's own labels; None removes."""
     changes: dict[str, str | None] = dict.fromkeys(_POOL_LABELS)
-    changes[CREATED_BY_LABEL] = claim.created_by or None
-    changes[CLAIM_UID_LABEL] = claim.uid
-    if labels.get(LAUNCH_TYPE_LABEL) != LAUNCH_TYPE_WARM:
-        changes[LAUNCH_TYPE_LABEL] = LAUNCH_TYPE_WARM
-    if not labels.get(TEMPLATE_REF_HASH_LABEL) and ref_hash:
-        changes[TEMPLATE_REF_HASH_LABEL] = ref_hash
+    changes[names.CREATED_BY_LABEL] = claim.created_by or None
+    changes[names.CLAIM_UID_LABEL] = claim.uid
+    if labels.get(names.LAUNCH_TYPE_LABEL) != names.LAUNCH_TYPE_WARM:
+        changes[names.LAUNCH_TYPE_LABEL] = names.LAUNCH_TYPE_WARM
+    if not labels.get(names.TEMPLATE_REF_HASH_LABEL) and ref_hash:
+        changes[names.TEMPLATE_REF_HASH_LABEL] = ref_hash
     return changes
 
 
 def _adopted_trace(member: PoolMember, claim: ClaimFacts) -> str:
-    present = (member.annotations or {}).get(TRACE_CONTEXT_ANNOTATION)
+    present = (member.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION)
     return claim.trace_context if claim.trace_context != present else ""
 
 

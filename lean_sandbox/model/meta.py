@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.model.names import CORE_API_VERSION, SANDBOX_KIND
+from lean_sandbox.model.names import CORE_API_VERSION, NAME_HASH_LABEL, SANDBOX_KIND, name_hash
 from lean_sandbox.model.wire import Lenient, OrNull, Value
 
 
@@ -77,6 +77,18 @@ def controller_reference(api_version: str, kind: str, name: str, uid: str) -> Ow
 def sandbox_reference(sandbox_meta: ObjectMeta) -> OwnerReference:
     """Return the controller reference of a Sandbox."""
     return controller_reference(CORE_API_VERSION, SANDBOX_KIND, sandbox_meta.name, sandbox_meta.uid)
+
+
+def child_metadata(
+    sandbox_meta: ObjectMeta, name: str, labels: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the metadata of a child of a Sandbox; the tracking label overrides ``labels``."""
+    return {
+        "name": name,
+        "namespace": sandbox_meta.namespace,
+        "labels": {**(labels or {}), NAME_HASH_LABEL: name_hash(sandbox_meta.name)},
+        "ownerReferences": owner_references_body((sandbox_reference(sandbox_meta),)),
+    }
 
 
 def with_controller_reference(

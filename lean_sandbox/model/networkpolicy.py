@@ -8,19 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
+from lean_sandbox.model import names
 from lean_sandbox.model.comparison import canonical
 from lean_sandbox.model.meta import controller_reference, owner_references_body
-from lean_sandbox.model.names import (
-    EXTENSIONS_API_VERSION,
-    NAMESPACE_NAME_LABEL,
-    NETWORK_POLICY_KIND,
-    NETWORKING_API_VERSION,
-    ROUTER_LABEL,
-    ROUTER_NAMESPACE,
-    ROUTER_VALUE,
-    SANDBOX_TEMPLATE_KIND,
-    TEMPLATE_REF_HASH_LABEL,
-)
 from lean_sandbox.model.template import TemplateView
 
 Json = dict[str, Any]
@@ -29,8 +19,6 @@ Json = dict[str, Any]
 _PRIVATE_IPV4: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16")
 _PRIVATE_IPV6: Final = ("fc00::/7", "fe80::/10")
 _SUFFIX: Final = "-network-policy"
-# Of the name of an object.
-_MOST_CHARACTERS: Final = 253
 
 
 class PolicyAction(Enum):
@@ -51,16 +39,17 @@ def policy_name(template_name: str) -> str:
 
 def has_too_long_a_name(template_name: str) -> bool:
     """Return whether no policy can bear the name that belongs to the template."""
-    return len(policy_name(template_name)) > _MOST_CHARACTERS
+    return len(policy_name(template_name)) > names.MAX_NAME_CHARACTERS
 
 
 def too_long_a_name(template_name: str) -> str:
     """Return what is wrong with a template whose policy cannot have its name, and what helps."""
-    most = _MOST_CHARACTERS - len(_SUFFIX)
+    most = names.MAX_NAME_CHARACTERS - len(_SUFFIX)
     return (
         f'SandboxTemplate "{template_name}": metadata.name has {len(template_name)} characters, '
-        f"and its NetworkPolicy would need a name longer than {_MOST_CHARACTERS}: use a template "
-        f"with a name of at most {most}, or set spec.networkPolicyManagement to Unmanaged"
+        "and its NetworkPolicy would need a name longer than "
+        f"{names.MAX_NAME_CHARACTERS}: use a template with a name of at most {most}, "
+        "or set spec.networkPolicyManagement to Unmanaged"
     )
 
 
@@ -80,7 +69,7 @@ def template_of(name: str) -> str | None:
 def desired_spec(template: TemplateView) -> Json:
     """Return the ``spec`` of the template's policy: its own rules, else the secure default ones."""
     spec: Json = {
-        "podSelector": {"matchLabels": {TEMPLATE_REF_HASH_LABEL: template.ref_hash}},
+        "podSelector": {"matchLabels": {names.TEMPLATE_REF_HASH_LABEL: template.ref_hash}},
         "policyTypes": ["Ingress", "Egress"],
     }
     if template.network_policy_json is None:
@@ -94,11 +83,11 @@ def desired_spec(template: TemplateView) -> Json:
 def build_policy(template: TemplateView) -> Json:
     """Return the body that creates the policy of ``template``."""
     reference = controller_reference(
-        EXTENSIONS_API_VERSION, SANDBOX_TEMPLATE_KIND, template.name, template.uid
+        names.EXTENSIONS_API_VERSION, names.SANDBOX_TEMPLATE_KIND, template.name, template.uid
     )
     return {
-        "apiVersion": NETWORKING_API_VERSION,
-        "kind": NETWORK_POLICY_KIND,
+        "apiVersion": names.NETWORKING_API_VERSION,
+        "kind": names.NETWORK_POLICY_KIND,
         "metadata": {
             "name": policy_name(template.name),
             "namespace": template.namespace,
@@ -158,8 +147,8 @@ def refusal(template_name: str) -> str:
 def _default_rules() -> Json:
     # One peer with both selectors: only the router, only in that namespace.
     router = {
-        "namespaceSelector": {"matchLabels": {NAMESPACE_NAME_LABEL: ROUTER_NAMESPACE}},
-        "podSelector": {"matchLabels": {ROUTER_LABEL: ROUTER_VALUE}},
+        "namespaceSelector": {"matchLabels": {names.NAMESPACE_NAME_LABEL: names.ROUTER_NAMESPACE}},
+        "podSelector": {"matchLabels": {names.ROUTER_LABEL: names.ROUTER_VALUE}},
     }
     return {
         "ingress": [{"from": [router]}],

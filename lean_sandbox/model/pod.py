@@ -6,32 +6,17 @@ from typing import Any, Final
 
 import msgspec
 
+from lean_sandbox.model import names
 from lean_sandbox.model.meta import (
     EMPTY_META,
     ObjectMeta,
+    child_metadata,
     controller_of,
-    owner_references_body,
-    sandbox_reference,
-)
-from lean_sandbox.model.names import (
-    CREATED_BY_LABEL,
-    EXTENSIONS_GROUP,
-    NAME_HASH_LABEL,
-    POD_SCHEDULED,
-    PROPAGATED_ANNOTATIONS_ANNOTATION,
-    PROPAGATED_LABELS_ANNOTATION,
-    READY,
-    SANDBOX_WARM_POOL_KIND,
-    TEMPLATE_REF_HASH_LABEL,
-    TRUE,
-    WARM_POOL_LABEL,
-    name_hash,
-    normalise_created_by,
 )
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, VolumeClaimTemplate, visible
 from lean_sandbox.model.wire import Lenient, OrNull, Value
 
-_LISTS: Final = (PROPAGATED_LABELS_ANNOTATION, PROPAGATED_ANNOTATIONS_ANNOTATION)
+_LISTS: Final = (names.PROPAGATED_LABELS_ANNOTATION, names.PROPAGATED_ANNOTATIONS_ANNOTATION)
 
 
 class PodCondition(Lenient, frozen=True):
@@ -77,8 +62,8 @@ class Pod(Lenient, frozen=True):
     @property
     def is_ready_condition_true(self) -> bool:
         """Whether the first Ready condition is True; phase and addresses are not looked at."""
-        ready = self._first(READY)
-        return ready is not None and ready.status == TRUE
+        ready = self._first(names.READY)
+        return ready is not None and ready.status == names.TRUE
 
     @property
     def ips(self) -> tuple[str, ...]:
@@ -88,7 +73,7 @@ class Pod(Lenient, frozen=True):
     @property
     def scheduled(self) -> PodCondition | None:
         """The Pod's own PodScheduled condition."""
-        return self._first(POD_SCHEDULED)
+        return self._first(names.POD_SCHEDULED)
 
     def _first(self, kind: str) -> PodCondition | None:
         for condition in self.status.conditions:
@@ -107,16 +92,8 @@ def build_pod(sandbox: Sandbox) -> dict[str, Any]:
     template = visible(sandbox.spec.podTemplate.metadata)
     lists = {key: listed for key, listed in _key_lists(template).items() if listed}
     annotations = {**(template.annotations or {}), **lists}
-    metadata: dict[str, Any] = {
-        "name": meta.name,
-        "namespace": meta.namespace,
-        "labels": {
-            **(template.labels or {}),
-            NAME_HASH_LABEL: name_hash(meta.name),
-            **_system_labels(meta),
-        },
-        "ownerReferences": owner_references_body((sandbox_reference(meta),)),
-    }
+    metadata = child_metadata(meta, meta.name, template.labels)
+    metadata["labels"].update(_system_labels(meta))
     if annotations:
         metadata["annotations"] = annotations
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _pod_spec(sandbox)}
@@ -129,12 +106,12 @@ def extension_labels(sandbox_meta: ObjectMeta) -> dict[str, str]:
     owner. Empty values do not count. The version of the owner's API does not matter.
     """
     owner = controller_of(sandbox_meta)
-    if owner is None or owner.group != EXTENSIONS_GROUP:
+    if owner is None or owner.group != names.EXTENSIONS_GROUP:
         return {}
     labels = sandbox_meta.labels or {}
-    keys = [TEMPLATE_REF_HASH_LABEL]
-    if owner.kind == SANDBOX_WARM_POOL_KIND:
-        keys.insert(0, WARM_POOL_LABEL)
+    keys = [names.TEMPLATE_REF_HASH_LABEL]
+    if owner.kind == names.SANDBOX_WARM_POOL_KIND:
+        keys.insert(0, names.WARM_POOL_LABEL)
     return {key: labels[key] for key in keys if labels.get(key)}
 
 
@@ -150,17 +127,17 @@ def metadata_patch(
     old = PodTemplateMetadata(pod_meta.labels or {}, pod_meta.annotations or {})
     recorded = old.annotations or {}
     labels = _propagated(
-        old.labels, template.labels, recorded.get(PROPAGATED_LABELS_ANNOTATION, "")
+        old.labels, template.labels, recorded.get(names.PROPAGATED_LABELS_ANNOTATION, "")
     )
     # These are the controller's alone: whoever put them there, they go when they are not expected.
-    for key in (WARM_POOL_LABEL, TEMPLATE_REF_HASH_LABEL, CREATED_BY_LABEL):
+    for key in (names.WARM_POOL_LABEL, names.TEMPLATE_REF_HASH_LABEL, names.CREATED_BY_LABEL):
         labels.pop(key, None)
-    labels[NAME_HASH_LABEL] = name_hash(sandbox_meta.name)
+    labels[names.NAME_HASH_LABEL] = names.name_hash(sandbox_meta.name)
     labels.update(_system_labels(sandbox_meta))
     annotations = _propagated(
         old.annotations,
         template.annotations,
-        recorded.get(PROPAGATED_ANNOTATIONS_ANNOTATION, ""),
+        recorded.get(names.PROPAGATED_ANNOTATIONS_ANNOTATION, ""),
         kept=_LISTS,
     )
     for key, listed in _key_lists(template).items():
@@ -206,15 +183,17 @@ def _propagated(
 def _key_lists(template: PodTemplateMetadata) -> dict[str, str]:
     """Return the annotations that list which keys come from the template."""
     return {
-        PROPAGATED_LABELS_ANNOTATION: ",".join(sorted(template.labels or ())),
-        PROPAGATED_ANNOTATIONS_ANNOTATION: ",".join(sorted(template.annotations or ())),
+        names.PROPAGATED_LABELS_ANNOTATION: ",".join(sorted(template.labels or ())),
+        names.PROPAGATED_ANNOTATIONS_ANNOTATION: ",".join(sorted(template.annotations or ())),
     }
 
 
 def _system_labels(sandbox_meta: ObjectMeta) -> dict[str, str]:
     labels = extension_labels(sandbox_meta)
-    if created_by := normalise_created_by((sandbox_meta.labels or {}).get(CREATED_BY_LABEL)):
-        labels[CREATED_BY_LABEL] = created_by
+    if created_by := names.normalise_created_by(
+        (sandbox_meta.labels or {}).get(names.CREATED_BY_LABEL)
+    ):
+        labels[names.CREATED_BY_LABEL] = created_by
     return labels
 
 
@@ -224,9 +203,9 @@ def _pod_spec(sandbox: Sandbox) -> Any:
     if not templates:
         return raw
     spec = msgspec.json.decode(raw, type=dict[str, Any] | None) or {}
-    names = {template.name for template in templates}
-    volumes = [v for v in spec.get("volumes") or () if v.get("name") not in names]
-    for name in (template.name for template in templates):
+    claimed = [template.name for template in templates]
+    volumes = [v for v in spec.get("volumes") or () if v.get("name") not in claimed]
+    for name in claimed:
         claim = {"claimName": pvc_name(name, sandbox.metadata.name)}
         volumes.append({"name": name, "persistentVolumeClaim": claim})
     spec["volumes"] = volumes
@@ -244,13 +223,8 @@ def build_pvc(sandbox_meta: ObjectMeta, template: VolumeClaimTemplate) -> dict[s
     Metadata and spec are taken over verbatim; only the tracking label overrides, so a template
     cannot point a claim at another Sandbox. The spec stays raw JSON.
     """
-    labels = {**(template.metadata.labels or {}), NAME_HASH_LABEL: name_hash(sandbox_meta.name)}
-    metadata: dict[str, Any] = {
-        "name": pvc_name(template.name, sandbox_meta.name),
-        "namespace": sandbox_meta.namespace,
-        "labels": labels,
-        "ownerReferences": owner_references_body((sandbox_reference(sandbox_meta),)),
-    }
+    name = pvc_name(template.name, sandbox_meta.name)
+    metadata = child_metadata(sandbox_meta, name, template.metadata.labels)
     if template.metadata.annotations:
         metadata["annotations"] = template.metadata.annotations
     return {

@@ -6,16 +6,9 @@ from typing import Any
 
 import msgspec
 
+from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import EMPTY_META, ObjectMeta
-from lean_sandbox.model.names import (
-    OPERATING_MODE_RUNNING,
-    OPERATING_MODE_SUSPENDED,
-    SHUTDOWN_POLICY_DELETE,
-    SHUTDOWN_POLICY_RETAIN,
-    is_reserved_annotation,
-    is_reserved_label,
-)
 from lean_sandbox.model.service import ServicePort, derive_ports, shared_ports
 from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.model.times import parse_rfc3339
@@ -50,8 +43,8 @@ def visible(metadata: PodTemplateMetadata) -> PodTemplateMetadata:
     """Return what of a Pod template's metadata reaches the Pod: no reserved keys, no empty maps."""
     labels, annotations = metadata.labels or {}, metadata.annotations or {}
     return PodTemplateMetadata(
-        {key: value for key, value in labels.items() if not is_reserved_label(key)} or None,
-        {key: value for key, value in annotations.items() if not is_reserved_annotation(key)}
+        {key: value for key, value in labels.items() if not names.is_reserved_label(key)} or None,
+        {key: value for key, value in annotations.items() if not names.is_reserved_annotation(key)}
         or None,
     )
 
@@ -112,18 +105,18 @@ class SandboxSpec(Lenient, frozen=True):
     volumeClaimTemplates: tuple[VolumeClaimTemplate, ...] | None = None
     service: bool | None = None
     shutdownTime: str | None = None
-    shutdownPolicy: OrNull[str] = SHUTDOWN_POLICY_RETAIN
-    operatingMode: OrNull[str] = OPERATING_MODE_RUNNING
+    shutdownPolicy: OrNull[str] = names.SHUTDOWN_POLICY_RETAIN
+    operatingMode: OrNull[str] = names.OPERATING_MODE_RUNNING
 
     @property
     def is_suspended(self) -> bool:
         """Whether the Sandbox should have no Pod; any mode but Suspended means running."""
-        return self.operatingMode == OPERATING_MODE_SUSPENDED
+        return self.operatingMode == names.OPERATING_MODE_SUSPENDED
 
     @property
     def is_deleted_at_expiry(self) -> bool:
         """Whether the Sandbox object goes at expiry; any policy but Delete means it is retained."""
-        return self.shutdownPolicy == SHUTDOWN_POLICY_DELETE
+        return self.shutdownPolicy == names.SHUTDOWN_POLICY_DELETE
 
 
 _EMPTY_SPEC = SandboxSpec()
@@ -151,7 +144,7 @@ class SandboxView(msgspec.Struct, frozen=True, gc=False):
     service: bool | None = None
     # Seconds since the epoch.
     shutdown_time: float | None = None
-    shutdown_policy: str = SHUTDOWN_POLICY_RETAIN
+    shutdown_policy: str = names.SHUTDOWN_POLICY_RETAIN
     # Without reserved keys, which never reach the Pod; None when nothing is left.
     template_labels: dict[str, str] | None = None
     template_annotations: dict[str, str] | None = None
@@ -167,7 +160,7 @@ class SandboxView(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_deleted_at_expiry(self) -> bool:
         """Whether the Sandbox object goes at expiry."""
-        return self.shutdown_policy == SHUTDOWN_POLICY_DELETE
+        return self.shutdown_policy == names.SHUTDOWN_POLICY_DELETE
 
 
 def view_of(sandbox: Sandbox) -> SandboxView:

@@ -137,33 +137,7 @@ def multiple_pods(count: int) -> str:
 
 def suspended(seen: Observation) -> Condition:
     """Return the Suspended condition; failures of claims and Services never influence it."""
-    if not seen.is_suspended:
-        verdict = names.FALSE, names.REASON_NOT_SUSPENDED, "Sandbox is not suspended"
-    elif seen.is_pod_state_unknown:
-        verdict = (
-            names.UNKNOWN,
-            names.REASON_POD_STATE_UNKNOWN,
-            "Pod state is unknown. Sandbox suspension cannot be confirmed",
-        )
-    elif seen.pod is None:
-        verdict = (
-            names.TRUE,
-            names.REASON_POD_TERMINATED,
-            "Pod has been terminated. Sandbox is suspended",
-        )
-    elif not seen.pod.is_owned:
-        verdict = (
-            names.FALSE,
-            names.REASON_POD_NOT_OWNED,
-            "Refused to delete pod because it is not owned by this sandbox",
-        )
-    else:
-        verdict = (
-            names.FALSE,
-            names.REASON_POD_TERMINATING,
-            "Pod is terminating. Sandbox is suspending",
-        )
-    return condition(names.SUSPENDED, *verdict, seen.generation)
+    return condition(names.SUSPENDED, *_suspension(seen), seen.generation)
 
 
 def finished(seen: Observation) -> Condition | None:
@@ -314,6 +288,23 @@ def _outcome(pod: ObservedPod) -> tuple[str, str] | None:
     if pod.phase == names.POD_FAILED:
         return names.REASON_POD_FAILED, "Pod failed"
     return None
+
+
+def _suspension(seen: Observation) -> tuple[str, str, str]:
+    """Return status, reason and message of Suspended."""
+    if not seen.is_suspended:
+        return names.FALSE, names.REASON_NOT_SUSPENDED, "Sandbox is not suspended"
+    if seen.is_pod_state_unknown:
+        message = "Pod state is unknown. Sandbox suspension cannot be confirmed"
+        return names.UNKNOWN, names.REASON_POD_STATE_UNKNOWN, message
+    if seen.pod is None:
+        message = "Pod has been terminated. Sandbox is suspended"
+        return names.TRUE, names.REASON_POD_TERMINATED, message
+    if not seen.pod.is_owned:
+        message = "Refused to delete pod because it is not owned by this sandbox"
+        return names.FALSE, names.REASON_POD_NOT_OWNED, message
+    message = "Pod is terminating. Sandbox is suspending"
+    return names.FALSE, names.REASON_POD_TERMINATING, message
 
 
 def _readiness(seen: Observation) -> tuple[str, str, str]:

@@ -7,18 +7,15 @@ from typing import Any
 
 import msgspec
 
+from lean_sandbox.model import names
 from lean_sandbox.model.meta import (
     EMPTY_META,
     ObjectMeta,
     OwnerReference,
+    child_metadata,
     owner_references_body,
     sandbox_reference,
     with_controller_reference,
-)
-from lean_sandbox.model.names import (
-    DEFAULT_CLUSTER_DOMAIN,
-    NAME_HASH_LABEL,
-    name_hash,
 )
 from lean_sandbox.model.ownership import SERVICE, cannot_adopt, may_adopt
 from lean_sandbox.model.sharing import small_values
@@ -88,17 +85,17 @@ def derive_ports(pod_spec: msgspec.Raw) -> tuple[ServicePort, ...]:
     spec = _pod_spec_decoder.decode(pod_spec)
     if spec is None:
         return ()
-    names: dict[tuple[int, str], str] = {}
+    chosen: dict[tuple[int, str], str] = {}
     taken: set[str] = set()
     for port in _container_ports(spec):
         key = (port.containerPort or 0, port.protocol or DEFAULT_PROTOCOL)
-        known = names.setdefault(key, "")
+        known = chosen.setdefault(key, "")
         if not known and port.name and port.name not in taken:
-            names[key] = port.name
+            chosen[key] = port.name
             taken.add(port.name)
     return tuple(
         ServicePort(name or _free_name(key, taken), key[1], key[0], key[0])
-        for key, name in sorted(names.items())
+        for key, name in sorted(chosen.items())
     )
 
 
@@ -110,21 +107,11 @@ def shared_ports(ports: tuple[ServicePort, ...]) -> tuple[ServicePort, ...]:
 
 def build_service(sandbox_meta: ObjectMeta, ports: Iterable[ServicePort]) -> dict[str, Any]:
     """Return the body that creates the headless Service of a Sandbox."""
-    labels = {NAME_HASH_LABEL: name_hash(sandbox_meta.name)}
-    spec: dict[str, Any] = {"clusterIP": HEADLESS, "selector": dict(labels)}
+    metadata = child_metadata(sandbox_meta, sandbox_meta.name)
+    spec: dict[str, Any] = {"clusterIP": HEADLESS, "selector": dict(metadata["labels"])}
     if bodies := _port_bodies(ports):
         spec["ports"] = bodies
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": sandbox_meta.name,
-            "namespace": sandbox_meta.namespace,
-            "labels": labels,
-            "ownerReferences": owner_references_body((sandbox_reference(sandbox_meta),)),
-        },
-        "spec": spec,
-    }
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
 def owned_service_patch(
@@ -137,15 +124,15 @@ def owned_service_patch(
     is the whole request body.
     """
     patch: dict[str, Any] = {}
-    if (service.metadata.labels or {}).get(NAME_HASH_LABEL) != name_hash_value:
-        patch["metadata"] = {"labels": {NAME_HASH_LABEL: name_hash_value}}
+    if (service.metadata.labels or {}).get(names.NAME_HASH_LABEL) != name_hash_value:
+        patch["metadata"] = {"labels": {names.NAME_HASH_LABEL: name_hash_value}}
     spec: dict[str, Any] = {}
     selector = service.spec.selector or {}
-    if selector != {NAME_HASH_LABEL: name_hash_value}:
+    if selector != {names.NAME_HASH_LABEL: name_hash_value}:
         changes: dict[str, str | None] = dict.fromkeys(selector)
-        changes[NAME_HASH_LABEL] = name_hash_value
-        if selector.get(NAME_HASH_LABEL) == name_hash_value:
-            del changes[NAME_HASH_LABEL]
+        changes[names.NAME_HASH_LABEL] = name_hash_value
+        if selector.get(names.NAME_HASH_LABEL) == name_hash_value:
+            del changes[names.NAME_HASH_LABEL]
         spec["selector"] = changes
     if ports is not None and ports != service.spec.ports:
         spec["ports"] = _port_bodies(ports) or None
@@ -176,7 +163,7 @@ def adopted_service(
     other fields (among them resourceVersion, the precondition) stay as they are. ``service`` itself
     is not changed.
     """
-    tracking = {NAME_HASH_LABEL: name_hash(sandbox_meta.name)}
+    tracking = {names.NAME_HASH_LABEL: names.name_hash(sandbox_meta.name)}
     metadata = dict(service.get("metadata") or {})
     metadata["labels"] = {**(metadata.get("labels") or {}), **tracking}
     references = msgspec.convert(metadata.get("ownerReferences") or [], tuple[OwnerReference, ...])
@@ -191,7 +178,9 @@ def adopted_service(
     return {**service, "metadata": metadata, "spec": spec}
 
 
-def service_fqdn(name: str, namespace: str, cluster_domain: str = DEFAULT_CLUSTER_DOMAIN) -> str:
+def service_fqdn(
+    name: str, namespace: str, cluster_domain: str = names.DEFAULT_CLUSTER_DOMAIN
+) -> str:
     """Return the DNS name of a Service."""
     return f"{name}.{namespace}.svc.{cluster_domain}"
 

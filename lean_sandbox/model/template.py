@@ -10,14 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from lean_sandbox.model import names
 from lean_sandbox.model.meta import EMPTY_META, ObjectMeta
-from lean_sandbox.model.names import (
-    INJECTION_DISALLOWED,
-    MANAGEMENT_MANAGED,
-    MANAGEMENT_UNMANAGED,
-    TEMPLATE_REF_HASH_LABEL,
-    name_hash,
-)
 from lean_sandbox.model.sandbox import PodTemplate, PodTemplateMetadata, VolumeClaimTemplate
 from lean_sandbox.model.sharing import interned, small_values
 from lean_sandbox.model.wire import ODD, Lenient, OrNull
@@ -40,16 +34,16 @@ class SandboxTemplateSpec(Lenient, frozen=True):
     service: bool | None = None
     # Absent (null) and present but empty are two different things.
     networkPolicy: msgspec.Raw = _ABSENT
-    networkPolicyManagement: OrNull[str] = MANAGEMENT_MANAGED
-    envVarsInjectionPolicy: OrNull[str] = INJECTION_DISALLOWED
-    volumeClaimTemplatesPolicy: OrNull[str] = INJECTION_DISALLOWED
+    networkPolicyManagement: OrNull[str] = names.MANAGEMENT_MANAGED
+    envVarsInjectionPolicy: OrNull[str] = names.INJECTION_DISALLOWED
+    volumeClaimTemplatesPolicy: OrNull[str] = names.INJECTION_DISALLOWED
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for field, default in (
-            ("networkPolicyManagement", MANAGEMENT_MANAGED),
-            ("envVarsInjectionPolicy", INJECTION_DISALLOWED),
-            ("volumeClaimTemplatesPolicy", INJECTION_DISALLOWED),
+            ("networkPolicyManagement", names.MANAGEMENT_MANAGED),
+            ("envVarsInjectionPolicy", names.INJECTION_DISALLOWED),
+            ("volumeClaimTemplatesPolicy", names.INJECTION_DISALLOWED),
         ):
             # Objects stored before the default existed have none.
             msgspec.structs.force_setattr(self, field, getattr(self, field) or default)
@@ -62,7 +56,7 @@ class SandboxTemplateSpec(Lenient, frozen=True):
     @property
     def is_managed(self) -> bool:
         """Whether the controller keeps a NetworkPolicy for the template."""
-        return self.networkPolicyManagement != MANAGEMENT_UNMANAGED
+        return self.networkPolicyManagement != names.MANAGEMENT_UNMANAGED
 
 
 _EMPTY_SPEC = SandboxTemplateSpec()
@@ -91,8 +85,8 @@ class TemplateView(msgspec.Struct, frozen=True, gc=False):
     pod_labels: dict[str, str] | None = None
     pod_annotations: dict[str, str] | None = None
     is_managed: bool = True
-    env_policy: str = INJECTION_DISALLOWED
-    claim_templates_policy: str = INJECTION_DISALLOWED
+    env_policy: str = names.INJECTION_DISALLOWED
+    claim_templates_policy: str = names.INJECTION_DISALLOWED
     # The spec of a Sandbox without podTemplate.metadata, secure defaults applied, as JSON.
     sandbox_spec_json: bytes = b"{}"
     # spec.networkPolicy as JSON; None: the secure default rules apply.
@@ -126,7 +120,7 @@ def view_of_template(template: SandboxTemplate) -> TemplateView:
         namespace=interned(meta.namespace),
         uid=meta.uid,
         generation=meta.generation,
-        ref_hash=name_hash(meta.name),
+        ref_hash=names.name_hash(meta.name),
         blueprint_hash=json_hash(blueprint),
         pod_template_hash=json_hash(blueprint["podTemplate"]),
         pod_labels=pod_metadata.labels or None,
@@ -169,10 +163,10 @@ def blueprint_spec(view: TemplateView, pod_metadata: PodTemplateMetadata) -> Jso
 
 def ref_hash_patch(name: str, labels: dict[str, str] | None) -> Json | None:
     """Return the merge patch that labels the template ``name`` with its hash, None when it is."""
-    wanted = name_hash(name)
-    if (labels or {}).get(TEMPLATE_REF_HASH_LABEL) == wanted:
+    wanted = names.name_hash(name)
+    if (labels or {}).get(names.TEMPLATE_REF_HASH_LABEL) == wanted:
         return None
-    return {"metadata": {"labels": {TEMPLATE_REF_HASH_LABEL: wanted}}}
+    return {"metadata": {"labels": {names.TEMPLATE_REF_HASH_LABEL: wanted}}}
 
 
 def _sandbox_spec_json(blueprint: Json, spec: SandboxTemplateSpec) -> bytes:
@@ -228,7 +222,7 @@ def apply_secure_defaults(pod_spec: Json, management: str, *, network_policy_pre
     secured = dict(pod_spec)
     if secured.get("automountServiceAccountToken") is None:
         secured["automountServiceAccountToken"] = False
-    is_managed = management != MANAGEMENT_UNMANAGED
+    is_managed = management != names.MANAGEMENT_UNMANAGED
     if is_managed and not network_policy_present and not secured.get("dnsPolicy"):
         secured["dnsPolicy"] = "None"
         secured["dnsConfig"] = {"nameservers": list(_PUBLIC_NAMESERVERS)}

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition, changed_fields, find
 from lean_sandbox.model.meta import (
     EMPTY_META,
@@ -20,29 +21,6 @@ from lean_sandbox.model.meta import (
     OwnerReference,
     controller_reference,
     owner_references_body,
-)
-from lean_sandbox.model.names import (
-    CORE_API_VERSION,
-    CREATED_BY_LABEL,
-    EXTENSIONS_API_VERSION,
-    FALSE,
-    LAUNCH_TYPE_LABEL,
-    LAUNCH_TYPE_WARM,
-    POD_SCHEDULED,
-    POD_TEMPLATE_HASH_LABEL,
-    REASON_SCHEDULING_GATED,
-    REASON_UNSCHEDULABLE,
-    SAFE_TO_EVICT_ANNOTATION,
-    SANDBOX_KIND,
-    SANDBOX_WARM_POOL_KIND,
-    STRATEGY_ON_REPLENISH,
-    STRATEGY_RECREATE,
-    TEMPLATE_HASH_LABEL,
-    TEMPLATE_REF_ANNOTATION,
-    TEMPLATE_REF_HASH_LABEL,
-    WARM_POOL_LABEL,
-    clipped_name,
-    name_hash,
 )
 from lean_sandbox.model.sandbox import PodTemplateMetadata
 from lean_sandbox.model.sharing import interned
@@ -57,7 +35,7 @@ LEAST_GRACE_S: Final = 30
 # The look at a member's grace comes this much after it ended, so that clocks need not agree.
 GRACE_SLACK_S: Final = 2.0
 _GRACE_JITTER: Final = 0.5
-_WAITING: Final = frozenset({REASON_UNSCHEDULABLE, REASON_SCHEDULING_GATED})
+_WAITING: Final = frozenset({names.REASON_UNSCHEDULABLE, names.REASON_SCHEDULING_GATED})
 
 
 class TemplateRef(Lenient, frozen=True):
@@ -91,7 +69,9 @@ class SandboxWarmPoolSpec(Lenient, frozen=True):
     @property
     def strategy(self) -> str:
         """The strategy as written; anything but Recreate acts like OnReplenish."""
-        return (self.updateStrategy.type if self.updateStrategy else "") or STRATEGY_ON_REPLENISH
+        return (
+            self.updateStrategy.type if self.updateStrategy else ""
+        ) or names.STRATEGY_ON_REPLENISH
 
 
 class SandboxWarmPoolStatus(Lenient, frozen=True):
@@ -139,13 +119,13 @@ class PoolView(msgspec.Struct, frozen=True, gc=False):
     @property
     def selector(self) -> str:
         """The label selector of the members and their Pods."""
-        return f"{WARM_POOL_LABEL}={self.pool_hash}"
+        return f"{names.WARM_POOL_LABEL}={self.pool_hash}"
 
     @property
     def reference(self) -> OwnerReference:
         """The controller reference of the pool."""
         return controller_reference(
-            EXTENSIONS_API_VERSION, SANDBOX_WARM_POOL_KIND, self.name, self.uid
+            names.EXTENSIONS_API_VERSION, names.SANDBOX_WARM_POOL_KIND, self.name, self.uid
         )
 
 
@@ -158,10 +138,10 @@ def view_of_pool(pool: SandboxWarmPool) -> PoolView:
         namespace=interned(meta.namespace),
         uid=meta.uid,
         generation=meta.generation,
-        template=interned(clipped_name(pool.spec.sandboxTemplateRef.name)),
+        template=interned(names.clipped_name(pool.spec.sandboxTemplateRef.name)),
         replicas=pool.spec.desired,
-        is_recreate=pool.spec.strategy == STRATEGY_RECREATE,
-        pool_hash=name_hash(meta.name),
+        is_recreate=pool.spec.strategy == names.STRATEGY_RECREATE,
+        pool_hash=names.name_hash(meta.name),
         # A server whose definition is older does not refuse what is below the minimum.
         readiness_grace_s=None if grace_s is None else float(max(grace_s, LEAST_GRACE_S)),
     )
@@ -173,27 +153,27 @@ def build_member(pool: PoolView, template: TemplateView, *, eviction: bool) -> d
     ``eviction`` marks the Pod as safe to evict where the template does not say otherwise.
     """
     stamps = {
-        WARM_POOL_LABEL: pool.pool_hash,
-        TEMPLATE_REF_HASH_LABEL: template.ref_hash,
-        POD_TEMPLATE_HASH_LABEL: template.pod_template_hash,
-        TEMPLATE_HASH_LABEL: template.blueprint_hash,
+        names.WARM_POOL_LABEL: pool.pool_hash,
+        names.TEMPLATE_REF_HASH_LABEL: template.ref_hash,
+        names.POD_TEMPLATE_HASH_LABEL: template.pod_template_hash,
+        names.TEMPLATE_HASH_LABEL: template.blueprint_hash,
     }
     annotations = dict(template.pod_annotations or {})
     if eviction:
-        annotations.setdefault(SAFE_TO_EVICT_ANNOTATION, "true")
+        annotations.setdefault(names.SAFE_TO_EVICT_ANNOTATION, "true")
     pod_labels = {**(template.pod_labels or {}), **stamps}
     return {
-        "apiVersion": CORE_API_VERSION,
-        "kind": SANDBOX_KIND,
+        "apiVersion": names.CORE_API_VERSION,
+        "kind": names.SANDBOX_KIND,
         "metadata": {
             "generateName": f"{pool.name}-",
             "namespace": pool.namespace,
             "labels": {
                 **stamps,
-                LAUNCH_TYPE_LABEL: LAUNCH_TYPE_WARM,
-                CREATED_BY_LABEL: "controller",
+                names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM,
+                names.CREATED_BY_LABEL: "controller",
             },
-            "annotations": {TEMPLATE_REF_ANNOTATION: template.name},
+            "annotations": {names.TEMPLATE_REF_ANNOTATION: template.name},
             "ownerReferences": owner_references_body((pool.reference,)),
         },
         "spec": blueprint_spec(template, PodTemplateMetadata(pod_labels, annotations or None)),
@@ -274,8 +254,10 @@ class Judgement(NamedTuple):
 
 def is_waiting_on_scheduling(conditions: Iterable[Condition]) -> bool:
     """Return whether a Sandbox mirrors that its Pod cannot be placed or is gated."""
-    scheduled = find(conditions, POD_SCHEDULED)
-    return scheduled is not None and scheduled.status == FALSE and scheduled.reason in _WAITING
+    scheduled = find(conditions, names.POD_SCHEDULED)
+    return (
+        scheduled is not None and scheduled.status == names.FALSE and scheduled.reason in _WAITING
+    )
 
 
 def judge_readiness(member: Member, now_s: float, grace_s: float) -> Judgement:
