@@ -19,8 +19,8 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.resources.extension_objects import PoolEntry
+from lean_sandbox.watch.resources.pool import PoolEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # What the labels say where there is nothing to tell.
 UNKNOWN_TEMPLATE: Final = "unknown"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference
-from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from lean_sandbox.watch.wire import OwnerRow
 
 

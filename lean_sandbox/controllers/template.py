@@ -27,7 +27,8 @@ from lean_sandbox.runtime.workers import Result
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Delta, Key, key_of
-from lean_sandbox.watch.resources.extension_objects import PolicyEntry, TemplateEntry
+from lean_sandbox.watch.resources.policy import PolicyEntry
+from lean_sandbox.watch.resources.template import TemplateEntry
 
 
 class TemplateController(Controller[TemplateEntry]):

@@ -25,7 +25,7 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 
 class Extensions:

@@ -30,10 +30,8 @@ from lean_sandbox.runtime.workers import ReconcileResult
 from lean_sandbox.watch.cache import TOMBSTONE_S, Cache, CacheStatistics
 from lean_sandbox.watch.caches import build_caches
 from lean_sandbox.watch.group import ReflectorGroup
-from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.kind import Key, Representation, representations
 from lean_sandbox.watch.reflector import WatchOptions, WatchStatistics
-from lean_sandbox.watch.representation import Representation
-from lean_sandbox.watch.resources.kinds import representations
 
 if TYPE_CHECKING:
     from lean_sandbox.manager.leaderelection import Elector

@@ -20,8 +20,7 @@ from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.wire import PartialObject
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Entry, Key
-from lean_sandbox.watch.rows import row_of
-from lean_sandbox.watch.wire import as_version
+from lean_sandbox.watch.wire import as_version, row_of
 
 E = TypeVar("E", bound=Entry)
 

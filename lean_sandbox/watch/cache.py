@@ -24,8 +24,7 @@ import structlog
 
 from filters import Change, ChangeDetector, Decision, EventType
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind, key_of
-from lean_sandbox.watch.rows import row_of
-from lean_sandbox.watch.wire import MetaRow, as_version
+from lean_sandbox.watch.wire import MetaRow, as_version, row_of
 
 E = TypeVar("E", bound=Entry)
 

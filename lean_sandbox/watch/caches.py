@@ -9,16 +9,15 @@ from typing import TypeVar
 import msgspec
 
 from lean_sandbox.watch.cache import TOMBSTONE_S, Cache
-from lean_sandbox.watch.kind import Entry, Kind
-from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry
-from lean_sandbox.watch.representation import FALLBACK_ORDER, Representation
-from lean_sandbox.watch.resources import extension_kinds, kinds
-from lean_sandbox.watch.resources.extension_objects import (
-    ClaimEntry,
-    PolicyEntry,
-    PoolEntry,
-    TemplateEntry,
-)
+from lean_sandbox.watch.kind import FALLBACK_ORDER, Entry, Kind, Representation
+from lean_sandbox.watch.resources.claim import ClaimEntry, claim_kind
+from lean_sandbox.watch.resources.pod import PodEntry, pod_kind
+from lean_sandbox.watch.resources.policy import PolicyEntry, policy_kind
+from lean_sandbox.watch.resources.pool import PoolEntry, pool_kind
+from lean_sandbox.watch.resources.pvc import PvcEntry, pvc_kind
+from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
+from lean_sandbox.watch.resources.service import ServiceEntry, service_kind
+from lean_sandbox.watch.resources.template import TemplateEntry, template_kind
 
 E = TypeVar("E", bound=Entry)
 
@@ -50,12 +49,12 @@ def build_caches(
         return Cache(kind, monotonic=monotonic, tombstone_s=tombstone_s)
 
     return Caches(
-        sandboxes=cache(kinds.sandboxes(order, label_selector=sandbox_selector)),
-        pods=cache(kinds.pods(order)),
-        services=cache(kinds.services(order, only_tracked=only_tracked_services)),
-        pvcs=cache(kinds.pvcs()),
-        templates=cache(extension_kinds.templates()),
-        pools=cache(extension_kinds.pools()),
-        claims=cache(extension_kinds.claims()),
-        policies=cache(extension_kinds.policies()),
+        sandboxes=cache(sandbox_kind(order, label_selector=sandbox_selector)),
+        pods=cache(pod_kind(order)),
+        services=cache(service_kind(order, only_tracked=only_tracked_services)),
+        pvcs=cache(pvc_kind()),
+        templates=cache(template_kind()),
+        pools=cache(pool_kind()),
+        claims=cache(claim_kind()),
+        policies=cache(policy_kind()),
     )

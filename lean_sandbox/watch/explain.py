@@ -12,18 +12,25 @@ from filters.replay import Decide
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Kind
-from lean_sandbox.watch.resources import extension_kinds, kinds
+from lean_sandbox.watch.resources.claim import claim_kind
+from lean_sandbox.watch.resources.pod import pod_kind
+from lean_sandbox.watch.resources.policy import policy_kind
+from lean_sandbox.watch.resources.pool import pool_kind
+from lean_sandbox.watch.resources.pvc import pvc_kind
+from lean_sandbox.watch.resources.sandbox import sandbox_kind
+from lean_sandbox.watch.resources.service import service_kind
+from lean_sandbox.watch.resources.template import template_kind
 from lean_sandbox.watch.wire import MetaRow, PartialItem
 
 KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
-    "Sandbox": kinds.sandboxes,
-    "Pod": kinds.pods,
-    "Service": kinds.services,
-    "PersistentVolumeClaim": kinds.pvcs,
-    "SandboxClaim": extension_kinds.claims,
-    "SandboxTemplate": extension_kinds.templates,
-    "SandboxWarmPool": extension_kinds.pools,
-    "NetworkPolicy": extension_kinds.policies,
+    "Sandbox": sandbox_kind,
+    "Pod": pod_kind,
+    "Service": service_kind,
+    "PersistentVolumeClaim": pvc_kind,
+    "SandboxClaim": claim_kind,
+    "SandboxTemplate": template_kind,
+    "SandboxWarmPool": pool_kind,
+    "NetworkPolicy": policy_kind,
 }
 """The watched kinds by name."""
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Mapping
+from enum import Enum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from filters import Change, Predicate
 from lean_sandbox.kube.resources import Resource
-from lean_sandbox.watch.representation import FALLBACK_ORDER, Representation
-from lean_sandbox.watch.wire import MetaRow
+from lean_sandbox.model import names
+from lean_sandbox.model.sharing import interned, small_values
+from lean_sandbox.watch.wire import MetaRow, OwnerRow
+
+ADOPTION_LABELS = frozenset({names.NAME_HASH_LABEL, names.ADOPTABLE_LABEL})
 
 
 class Key(NamedTuple):
@@ -39,6 +43,64 @@ class Entry(Protocol):
 
 
 E = TypeVar("E", bound=Entry)
+
+
+class Representation(Enum):
+    """How the objects of a watch are sent.
+
+    Order of preference: a Table (metadata plus condition columns), partial metadata, the full
+    object. A server that cannot give one answers 406; the reflector then falls back to the next and
+    says so once. Measured on a real API server, one event and watcher cost it 85 us as a Table,
+    100 us as partial metadata and 450 us as a full object.
+    """
+
+    TABLE = "table"
+    METADATA = "metadata"
+    FULL = "full"
+
+    @property
+    def watch_accept(self) -> str:
+        """The Accept header of a watch in this form; there is no fallback inside the header.
+
+        Without an alternative the server answers 406 when it cannot, which is what lets the
+        informer know what it got.
+        """
+        if self is Representation.TABLE:
+            return "application/json;as=Table;g=meta.k8s.io;v=v1"
+        if self is Representation.METADATA:
+            return "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+        return "application/json"
+
+    @property
+    def list_accept(self) -> str:
+        """The Accept header of a list in this form, with whole objects as the alternative.
+
+        Who reads the metadata of a list's items does not mind what else they hold.
+        """
+        if self is Representation.METADATA:
+            return (
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+            )
+        return self.watch_accept
+
+    @property
+    def streamed_list_accept(self) -> str:
+        """The Accept header of a list that is asked for as a stream, with the same alternative."""
+        if self is Representation.METADATA:
+            return f"{self.watch_accept},application/json"
+        return self.watch_accept
+
+
+FALLBACK_ORDER = (
+    Representation.TABLE,
+    Representation.METADATA,
+    Representation.FULL,
+)
+
+
+def representations(leanest: Representation) -> tuple[Representation, ...]:
+    """Return the order of fall back that starts with ``leanest``."""
+    return FALLBACK_ORDER[FALLBACK_ORDER.index(leanest) :]
 
 
 class Delta(msgspec.Struct, Generic[E], frozen=True):
@@ -93,3 +155,34 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     field_selector: str | None = None
     admits: Callable[[Mapping[str, str] | None], bool] | None = None
     owner_of: Callable[[E], str | None] = lambda _entry: None
+
+
+def shared_owner(owner: OwnerRow | None, key: Key, held: OwnerRow | None) -> OwnerRow | None:
+    """Return an equal owner reference that costs as little as possible.
+
+    ``held`` is the one remembered so far. An owner that bears the name of the object, as a Sandbox
+    does that owns a Pod, shares that text; one with another name is likely the owner of many.
+    """
+    if owner is None:
+        return None
+    if owner == held:
+        return held
+    if owner.name != key.name:
+        return _one_owner(owner)
+    return _compact(owner, key.name)
+
+
+@small_values(256)
+def _one_owner(owner: OwnerRow) -> OwnerRow:
+    return _compact(owner, owner.name)
+
+
+def _compact(owner: OwnerRow, name: str) -> OwnerRow:
+    return OwnerRow(
+        kind=interned(owner.kind),
+        name=name,
+        uid=owner.uid,
+        api_version=interned(owner.api_version),
+        controller=owner.controller,
+        block_owner_deletion=owner.block_owner_deletion,
+    )

@@ -50,9 +50,8 @@ from lean_sandbox.watch.backoff import Backoff
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder, WatchStatistics, WentBackError
 from lean_sandbox.watch.discovery import why_unserved
-from lean_sandbox.watch.kind import Entry, Kind
+from lean_sandbox.watch.kind import Entry, Kind, Representation
 from lean_sandbox.watch.lines import LineSplitter, LineTooLongError
-from lean_sandbox.watch.representation import Representation
 
 __all__ = ["Reflector", "WatchOptions", "WatchStatistics"]
 

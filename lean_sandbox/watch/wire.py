@@ -20,6 +20,8 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from lean_sandbox.model.meta import ObjectMeta
+
 T = TypeVar("T")
 
 # Half of what the decoder can follow; objects of Kubernetes nest about thirty levels.
@@ -90,6 +92,33 @@ class MetaRow(msgspec.Struct, rename="camel", gc=False):
             if owner.controller:
                 return owner
         return None
+
+
+def row_of(meta: ObjectMeta) -> MetaRow:
+    """Return the metadata of a whole object in the form that predicates read."""
+    return MetaRow(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        resource_version=meta.resourceVersion,
+        generation=meta.generation,
+        labels=meta.labels,
+        annotations=meta.annotations,
+        finalizers=meta.finalizers,
+        owners=tuple(
+            OwnerRow(
+                kind=owner.kind,
+                name=owner.name,
+                uid=owner.uid,
+                api_version=owner.apiVersion,
+                controller=bool(owner.controller),
+                block_owner_deletion=bool(owner.blockOwnerDeletion),
+            )
+            for owner in meta.ownerReferences
+        ),
+        deletion_timestamp=meta.deletionTimestamp,
+        creation_timestamp=meta.creationTimestamp,
+    )
 
 
 class PartialItem(msgspec.Struct, gc=False):

@@ -44,9 +44,8 @@ from lean_sandbox.model.pod import Pod
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder, WatchStatistics
 from lean_sandbox.watch.lines import LineSplitter
-from lean_sandbox.watch.objects import PodEntry, pod_columns, row_of
-from lean_sandbox.watch.resources import kinds
-from lean_sandbox.watch.wire import MetaRow, WatchLine
+from lean_sandbox.watch.resources.pod import PodEntry, pod_columns, pod_kind
+from lean_sandbox.watch.wire import MetaRow, WatchLine, row_of
 
 Json = dict[str, Any]
 
@@ -266,7 +265,7 @@ class FullLine(msgspec.Struct):
 
 def fed(lines: list[bytes], *, is_full: bool) -> tuple[EventDecoder[PodEntry], list[MetaRow]]:
     """Return a feed that has taken the first round, and the rows of all lines."""
-    kind = kinds.pods()
+    kind = pod_kind()
     cache = Cache(kind)
     feed = EventDecoder(kind, cache, WatchStatistics())
     rows = []
@@ -299,7 +298,7 @@ def steps(rounds: int, title: str, form: Callable[[int, int], Json]) -> str:
     chunks = [stream[at : at + 65536] for at in range(0, len(stream), 65536)]
     feed, rows = fed(lines, is_full=is_full)
     decoder: Any = msgspec.json.Decoder(FullLine if is_full else WatchLine)
-    kind = kinds.pods()
+    kind = pod_kind()
 
     def judging() -> Callable[[], None]:
         bare = ChangeDetector(kind.predicate)
@@ -352,7 +351,7 @@ def pruned(line: bytes) -> Json:
 
 def entries(lines: list[bytes]) -> Callable[[bytes], object]:
     """Return what makes the cache entry of a whole Pod, as the controller does."""
-    kind = kinds.pods()
+    kind = pod_kind()
     cache = Cache(kind)
     decode = msgspec.json.Decoder(FullLine).decode
     assert lines

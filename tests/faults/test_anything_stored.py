@@ -14,7 +14,14 @@ from structlog.testing import capture_logs
 from lean_sandbox.kube.errors import ApiError
 from lean_sandbox.runtime.workers import Outcome
 from lean_sandbox.watch.kind import Key, Kind
-from lean_sandbox.watch.resources import extension_kinds, kinds
+from lean_sandbox.watch.resources.claim import claim_kind
+from lean_sandbox.watch.resources.pod import pod_kind
+from lean_sandbox.watch.resources.policy import policy_kind
+from lean_sandbox.watch.resources.pool import pool_kind
+from lean_sandbox.watch.resources.pvc import pvc_kind
+from lean_sandbox.watch.resources.sandbox import sandbox_kind
+from lean_sandbox.watch.resources.service import service_kind
+from lean_sandbox.watch.resources.template import template_kind
 from tests.support.claims import settings as with_extensions
 from tests.support.odd import KINDS, Odd, change, odd_bytes, odd_objects
 from tests.support.world import NS, World, condition, open_world, sandbox
@@ -23,14 +30,14 @@ from tests.watching.hand import Hand
 Json = dict[str, Any]
 
 MADE: dict[str, Any] = {
-    "pods": kinds.pods,
-    "services": kinds.services,
-    "pvcs": kinds.pvcs,
-    "sandboxes": kinds.sandboxes,
-    "claims": extension_kinds.claims,
-    "templates": extension_kinds.templates,
-    "pools": extension_kinds.pools,
-    "policies": extension_kinds.policies,
+    "pods": pod_kind,
+    "services": service_kind,
+    "pvcs": pvc_kind,
+    "sandboxes": sandbox_kind,
+    "claims": claim_kind,
+    "templates": template_kind,
+    "pools": pool_kind,
+    "policies": policy_kind,
 }
 assert MADE.keys() == KINDS.keys()
 

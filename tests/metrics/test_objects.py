@@ -12,7 +12,7 @@ from lean_sandbox.controllers.metrics import survey
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.watch.caches import Caches, build_caches
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from tests.metrics.scrape import Scraped, scraping
 from tests.support.claims import POOLS, claim, open_claims, pool, template
 from tests.support.clock import FakeClock

@@ -6,7 +6,8 @@ from lean_sandbox.controllers.sandbox.handed import CreateResponses
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.objects import SandboxEntry, row_of, sandbox_from_row
+from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_from_row
+from lean_sandbox.watch.wire import row_of
 
 
 def sandbox(name: str = "a", version: str = "5", uid: str = "u") -> Sandbox:

@@ -10,8 +10,7 @@ from filters import Change
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder, WatchStatistics
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind
-from lean_sandbox.watch.rows import row_of
-from lean_sandbox.watch.wire import MetaRow
+from lean_sandbox.watch.wire import MetaRow, row_of
 from tests.support.clock import FakeClock
 
 E = TypeVar("E", bound=Entry)

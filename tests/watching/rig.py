@@ -15,9 +15,8 @@ from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind
-from lean_sandbox.watch.objects import SandboxEntry
 from lean_sandbox.watch.reflector import Reflector, WatchOptions
-from lean_sandbox.watch.resources import kinds
+from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
 from tests.support.clock import FakeClock, settle
 from tests.support.scripted import Exchange, Scripted, open_scripted, until
 from tests.watching.objects import page
@@ -127,5 +126,5 @@ async def open_sandboxes(
     options: WatchOptions | None = None, **rest: Any
 ) -> AsyncIterator[Rig[SandboxEntry]]:
     """Run an informer of Sandboxes."""
-    async with open_rig(kinds.sandboxes(), options, **rest) as rig:
+    async with open_rig(sandbox_kind(), options, **rest) as rig:
         yield rig

@@ -6,9 +6,11 @@ import msgspec
 from structlog.testing import capture_logs
 
 from filters import Change
+from lean_sandbox.watch.kind import Representation
 from lean_sandbox.watch.reflector import WatchOptions
-from lean_sandbox.watch.representation import Representation
-from lean_sandbox.watch.resources import kinds
+from lean_sandbox.watch.resources.pod import pod_kind
+from lean_sandbox.watch.resources.pvc import pvc_kind
+from lean_sandbox.watch.resources.sandbox import sandbox_kind
 from tests.support.clock import settle
 from tests.watching.objects import (
     bookmark,
@@ -60,7 +62,7 @@ async def test_items_are_pruned_while_they_are_decoded() -> None:
 
 async def test_selector_and_namespace_go_to_the_server() -> None:
     """Pods are asked for by their tracking label, in the namespace alone, in list and watch."""
-    async with open_rig(kinds.pods(), namespaces=("ns",)) as rig:
+    async with open_rig(pod_kind(), namespaces=("ns",)) as rig:
         listing = await rig.server.next(watch=False)
         assert listing.path == "/api/v1/namespaces/ns/pods"
         assert listing.query["labelSelector"] == "agents.x-k8s.io/sandbox-name-hash"
@@ -140,7 +142,7 @@ async def test_an_expired_token_starts_the_list_over() -> None:
 
 async def test_metadata_lists_name_whole_objects_as_the_alternative() -> None:
     """Claims for volumes are listed as metadata; a server that cannot may send them whole."""
-    async with open_rig(kinds.pvcs()) as rig:
+    async with open_rig(pvc_kind()) as rig:
         listing = await rig.server.next(watch=False)
         assert "PartialObjectMetadataList" in listing.accept
         assert listing.accept.endswith("application/json")
@@ -220,7 +222,7 @@ async def test_a_stream_that_breaks_off_is_tried_again_as_a_stream() -> None:
 
 async def test_a_streamed_list_of_metadata_is_asked_for_as_metadata() -> None:
     """The kind's own form of list is kept when it comes as a stream."""
-    async with open_rig(kinds.pvcs(), STREAMED) as rig:
+    async with open_rig(pvc_kind(), STREAMED) as rig:
         stream = await rig.server.next(watch=True)
         assert "PartialObjectMetadata;" in stream.accept
         await stream.lines(
@@ -277,7 +279,7 @@ async def test_a_relist_does_not_touch_what_is_newer_than_itself() -> None:
 
 async def test_namespaces_share_a_store_and_a_relist_minds_its_own() -> None:
     """Each namespace lists and watches for itself; what one misses says nothing of the other."""
-    async with open_rig(kinds.sandboxes(), namespaces=("one", "two")) as rig:
+    async with open_rig(sandbox_kind(), namespaces=("one", "two")) as rig:
         listings = [await rig.server.next(watch=False) for _ in range(2)]
         listings.sort(key=lambda exchange: exchange.path)
         assert "/namespaces/one/" in listings[0].path

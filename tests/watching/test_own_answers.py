@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from filters import Change
 from lean_sandbox.watch.cache import TOMBSTONE_S
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.objects import PodEntry, SandboxEntry
-from lean_sandbox.watch.resources import kinds
+from lean_sandbox.watch.resources.pod import PodEntry, pod_kind
+from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
 from tests.watching.hand import Hand
 from tests.watching.objects import pod, pod_row, sandbox, sandbox_row
 
@@ -23,7 +23,7 @@ READY = {"Ready": "True", "Reason": "DependenciesReady"}
 @pytest.fixture
 def boxes() -> Hand[SandboxEntry]:
     """Sandboxes fed by hand; the columns are known already."""
-    hand = Hand(kinds.sandboxes())
+    hand = Hand(sandbox_kind())
     hand.listed(sandbox("a", 10))
     assert hand.saw(sandbox_row("MODIFIED", "a", 11, first=True)) == []
     return hand
@@ -316,7 +316,7 @@ HISTORY: list[tuple[str, str, int]] = [
 @given(st.data())
 def test_events_and_answers_in_any_interleaving_end_at_the_truth(data: st.DataObject) -> None:
     """Each answer may come as early as the state it shows or later; the last state wins."""
-    hand = Hand(kinds.pods())
+    hand = Hand(pod_kind())
     states = [entry for entry in HISTORY if entry[0] != "DELETED"]
     answers = data.draw(st.lists(st.sampled_from(states), max_size=6))
     steps: list[Callable[[], Any]] = []

@@ -11,7 +11,10 @@ import pytest
 from filters import Change
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.watch.reflector import WatchOptions
-from lean_sandbox.watch.resources import extension_kinds
+from lean_sandbox.watch.resources.claim import claim_kind
+from lean_sandbox.watch.resources.policy import policy_kind
+from lean_sandbox.watch.resources.pool import pool_kind
+from lean_sandbox.watch.resources.template import template_kind
 from tests.support.clock import FakeClock, settle
 from tests.support.odd import KINDS
 from tests.support.world import condition, open_world, sandbox
@@ -137,10 +140,10 @@ async def test_a_streamed_list_of_a_restored_store_is_repeated_by_pages() -> Non
 async def test_the_same_generation_of_a_restored_store_is_read_afresh(name: str) -> None:
     """After a restore another spec may bear the generation that is remembered."""
     made: dict[str, Any] = {
-        "claims": extension_kinds.claims,
-        "templates": extension_kinds.templates,
-        "pools": extension_kinds.pools,
-        "policies": extension_kinds.policies,
+        "claims": claim_kind,
+        "templates": template_kind,
+        "pools": pool_kind,
+        "policies": policy_kind,
     }
 
     def body(version: int, **spec: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key, Kind, key_of
-from lean_sandbox.watch.resources import kinds
+from lean_sandbox.watch.resources.pvc import pvc_kind
 
 
 class Thing(msgspec.Struct):
@@ -26,7 +26,7 @@ class Thing(msgspec.Struct):
     owner: str | None = None
 
 
-ANY_KIND: Kind[Any] = kinds.pvcs()
+ANY_KIND: Kind[Any] = pvc_kind()
 KEYS = st.builds(Key, st.sampled_from(["one", "two"]), st.sampled_from("abcd"))
 OWNERS = st.sampled_from(["u1", "u2", "u3", None])
 

@@ -8,9 +8,11 @@ import pytest
 
 from filters import Change
 from lean_sandbox.model import names
-from lean_sandbox.watch.objects import PodEntry, SandboxEntry
-from lean_sandbox.watch.representation import Representation
-from lean_sandbox.watch.resources import kinds
+from lean_sandbox.watch.kind import Representation, representations
+from lean_sandbox.watch.resources.pod import PodEntry, pod_kind
+from lean_sandbox.watch.resources.pvc import pvc_kind
+from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
+from lean_sandbox.watch.resources.service import service_kind
 from tests.watching.hand import Hand
 from tests.watching.objects import (
     meta,
@@ -35,7 +37,7 @@ LISTED = {
 
 def changes_of(before: dict[str, Any], after: dict[str, Any]) -> Change | None:
     """Return what a Pod's row told after another one, ``None`` when it was dropped."""
-    hand = Hand(kinds.pods())
+    hand = Hand(pod_kind())
     hand.saw(pod_row("ADDED", "a", 10, first=True, **before))
     told = hand.saw(pod_row("MODIFIED", "a", 11, **after))
     assert len(told) <= 1
@@ -127,7 +129,7 @@ def test_an_unscheduled_pod_passes_with_every_write() -> None:
 
 def test_a_readiness_the_last_look_did_not_show_passes() -> None:
     """A Pod seen unready by GET whose next row says ready, as the row before did."""
-    hand = Hand(kinds.pods())
+    hand = Hand(pod_kind())
     hand.listed(pod("a", 10))
     assert hand.saw(pod_row("MODIFIED", "a", 11, first=True)) == []
     hand.learn(pod("a", 12, ready=False))
@@ -142,7 +144,7 @@ def test_a_status_written_by_another_than_the_kubelet_passes() -> None:
         entries = [{"manager": one, "subresource": "status", "time": DELETING} for one in managers]
         return {"managedFields": entries}
 
-    hand = Hand(kinds.pods())
+    hand = Hand(pod_kind())
     hand.listed(pod("a", 10))
     kubelet, both = written_by("kubelet"), written_by("kubelet", "node-controller")
     assert hand.saw(pod_row("MODIFIED", "a", 11, first=True, **kubelet)) == []
@@ -176,7 +178,7 @@ def test_a_listed_pod_and_its_first_row_have_the_same_fingerprints() -> None:
         ),
     ]
     for item, row in pairs:
-        hand = Hand(kinds.pods())
+        hand = Hand(pod_kind())
         hand.listed(item)
         assert hand.saw(row) == []
         assert not hand.get("a").is_stale
@@ -195,7 +197,7 @@ def test_a_listed_pod_and_its_first_row_have_the_same_fingerprints() -> None:
 )
 def test_only_a_hint_at_another_state_asks_for_a_look(row: dict[str, Any], is_stale: bool) -> None:  # noqa: FBT001
     """What the row itself says in full is no reason to fetch the Pod."""
-    hand = Hand(kinds.pods())
+    hand = Hand(pod_kind())
     hand.listed(pod("a", 10))
     assert len(hand.saw(pod_row("MODIFIED", "a", 11, first=True, **row))) == 1
     assert hand.get("a").is_stale is is_stale
@@ -203,7 +205,7 @@ def test_only_a_hint_at_another_state_asks_for_a_look(row: dict[str, Any], is_st
 
 def test_without_columns_every_write_of_a_pod_passes() -> None:
     """Partial metadata says nothing of readiness: each version has to be looked at."""
-    hand = Hand(kinds.pods(kinds.representations(Representation.METADATA)))
+    hand = Hand(pod_kind(representations(Representation.METADATA)))
     hand.listed(pod("a", 10))
     assert hand.saw(partial("MODIFIED", pod_meta("a", 10))) == []
     (change,) = hand.saw(partial("MODIFIED", pod_meta("a", 11)))
@@ -213,7 +215,7 @@ def test_without_columns_every_write_of_a_pod_passes() -> None:
 
 def test_a_pod_keeps_all_its_labels_and_its_managed_annotations() -> None:
     """Labels whole, also a tracking label that belongs to another name; annotations as listed."""
-    hand = Hand(kinds.pods())
+    hand = Hand(pod_kind())
     other = {names.NAME_HASH_LABEL: "0000000a", "app": "web"}
     hand.listed(
         pod("a", 10, labels={**TRACKING, "app": "web"}, annotations=LISTED),
@@ -233,7 +235,7 @@ def test_a_pod_keeps_all_its_labels_and_its_managed_annotations() -> None:
 
 def test_owners_without_control_are_kept_only_where_none_controls() -> None:
     """They have to be written back when the Pod is adopted."""
-    hand = Hand(kinds.pods())
+    hand = Hand(pod_kind())
     both = owned_by("x", controller=False) + owned_by("a")
     hand.listed(
         pod("a", 10, ownerReferences=both),
@@ -252,7 +254,7 @@ def test_owners_without_control_are_kept_only_where_none_controls() -> None:
 @pytest.fixture
 def boxes() -> Hand[SandboxEntry]:
     """One Sandbox, listed and then seen in a row."""
-    hand = Hand(kinds.sandboxes())
+    hand = Hand(sandbox_kind())
     hand.listed(sandbox("a", 10))
     assert hand.saw(sandbox_row("MODIFIED", "a", 11, first=True)) == []
     return hand
@@ -314,7 +316,7 @@ def test_a_sandbox_keeps_the_annotations_that_are_read(boxes: Hand[SandboxEntry]
 
 def test_a_spec_that_cannot_be_acted_upon_is_remembered_as_a_fault() -> None:
     """The words are kept until a better spec is seen, and nothing asks for another look."""
-    hand = Hand(kinds.sandboxes())
+    hand = Hand(sandbox_kind())
     broken = sandbox("a", 10)
     broken["spec"]["shutdownTime"] = "tomorrow"
     hand.listed(broken)
@@ -326,7 +328,7 @@ def test_a_spec_that_cannot_be_acted_upon_is_remembered_as_a_fault() -> None:
 
 def test_sandboxes_of_one_template_share_what_they_have_in_common() -> None:
     """Views and conditions of one burst are the same objects; an end of its own is not shared."""
-    hand = Hand(kinds.sandboxes())
+    hand = Hand(sandbox_kind())
     ending = sandbox("c", 12)
     ending["spec"]["shutdownTime"] = "2027-01-01T00:00:00Z"
     hand.listed(sandbox("a", 10), sandbox("b", 11), ending, sandbox("d", 13, generation=2))
@@ -351,7 +353,7 @@ def service(name: str, version: int, **fields: Any) -> dict[str, Any]:
 
 def test_a_service_of_a_sandbox_passes_with_every_write() -> None:
     """No generation tells its drift; the spec has to be looked at again."""
-    hand = Hand(kinds.services())
+    hand = Hand(service_kind())
     ours = {"ownerReferences": owned_by("a")}
     hand.listed(service("a", 10, **ours), service("b", 11))
     assert not hand.get("a").is_stale
@@ -364,7 +366,7 @@ def test_a_service_of_a_sandbox_passes_with_every_write() -> None:
 
 def test_a_service_that_becomes_somebody_elses_or_ours_passes() -> None:
     """Owner and the labels of adoption; other labels do not count."""
-    hand = Hand(kinds.services())
+    hand = Hand(service_kind())
     hand.listed(service("a", 10))
     assert hand.saw(partial("MODIFIED", meta("a", 11, labels={"x": "y"}))) == []
     adoptable = {names.ADOPTABLE_LABEL: "true"}
@@ -377,14 +379,14 @@ def test_a_service_that_becomes_somebody_elses_or_ours_passes() -> None:
 
 def test_services_are_never_asked_for_as_tables() -> None:
     """Their columns say nothing that is read here."""
-    assert kinds.services().watch_order == (Representation.METADATA, Representation.FULL)
-    assert kinds.services().label_selector is None
-    assert kinds.services(only_tracked=True).label_selector == names.NAME_HASH_LABEL
+    assert service_kind().watch_order == (Representation.METADATA, Representation.FULL)
+    assert service_kind().label_selector is None
+    assert service_kind(only_tracked=True).label_selector == names.NAME_HASH_LABEL
 
 
 def test_a_claim_for_a_volume_is_remembered_by_its_owner() -> None:
     """Metadata is all of it."""
-    hand = Hand(kinds.pvcs())
+    hand = Hand(pvc_kind())
     hand.listed(service("data-a", 10, ownerReferences=owned_by("a")))
     owner = hand.get("data-a").owner
     assert owner is not None
@@ -414,6 +416,6 @@ def test_a_claim_for_a_volume_is_remembered_by_its_owner() -> None:
 )
 def test_words_of_a_pod_fall_into_classes(status: str, ready: str, hint: str) -> None:
     """What the columns settle becomes a class; any other word stands for itself."""
-    hand: Hand[PodEntry] = Hand(kinds.pods())
+    hand: Hand[PodEntry] = Hand(pod_kind())
     hand.saw(pod_row("ADDED", "a", 10, first=True, status=status, ready=ready))
     assert hand.get("a").hint == hint

@@ -19,8 +19,9 @@ from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.resources.extension_objects import ClaimEntry, PolicyEntry
+from lean_sandbox.watch.resources.claim import ClaimEntry
+from lean_sandbox.watch.resources.policy import PolicyEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 
 class ClaimAct:

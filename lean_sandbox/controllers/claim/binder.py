@@ -57,8 +57,8 @@ from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.resources.extension_objects import ClaimEntry
+from lean_sandbox.watch.resources.claim import ClaimEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # How often a new claim looks whether members of its pool have an address by now.
 _LOOK_AGAIN_S = 0.5

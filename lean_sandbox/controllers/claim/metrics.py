@@ -17,8 +17,8 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import parse_rfc3339
-from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.resources.extension_objects import ClaimEntry
+from lean_sandbox.watch.resources.claim import ClaimEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 _MOST_NOTED: Final = 512
 

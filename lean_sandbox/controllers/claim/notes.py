@@ -5,8 +5,8 @@ from __future__ import annotations
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.recording import ObjectEvents, Recorder
 from lean_sandbox.model import names
-from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.resources.extension_objects import ClaimEntry
+from lean_sandbox.watch.resources.claim import ClaimEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 
 class ClaimNotes:

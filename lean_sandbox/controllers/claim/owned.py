@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from lean_sandbox.model import names
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.resources.extension_objects import ClaimEntry
+from lean_sandbox.watch.resources.claim import ClaimEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 
 def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEntry | None:

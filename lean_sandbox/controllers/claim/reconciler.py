@@ -48,8 +48,8 @@ from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.resources.extension_objects import ClaimEntry
+from lean_sandbox.watch.resources.claim import ClaimEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 log = structlog.get_logger("claim")
 

@@ -17,7 +17,7 @@ from lean_sandbox.model.meta import controller_of
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.resources.extension_objects import ClaimEntry
+from lean_sandbox.watch.resources.claim import ClaimEntry
 
 _MOST_PATCHES = 5
 _NO_STATUS = SandboxClaimStatus()

@@ -28,20 +28,17 @@ from lean_sandbox.runtime.absent import KnownAbsent, Proof
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Entry, Key, key_of
-from lean_sandbox.watch.objects import (
+from lean_sandbox.watch.resources.pod import (
     NEW_POD_COLUMNS,
     WAITING,
     PodEntry,
     PodState,
-    PvcEntry,
-    SandboxEntry,
-    ServiceEntry,
     pod_from_full,
-    row_of,
-    sandbox_columns,
-    service_from_full,
 )
-from lean_sandbox.watch.wire import as_version
+from lean_sandbox.watch.resources.pvc import PvcEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_columns
+from lean_sandbox.watch.resources.service import ServiceEntry, service_from_full
+from lean_sandbox.watch.wire import as_version, row_of
 
 E = TypeVar("E", bound=Entry)
 

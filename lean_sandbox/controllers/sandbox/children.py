@@ -59,7 +59,8 @@ from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.tracing import Tracing, traced
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key, key_of
-from lean_sandbox.watch.objects import RUNNING, WAITING, PodEntry, SandboxEntry
+from lean_sandbox.watch.resources.pod import RUNNING, WAITING, PodEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from lean_sandbox.watch.wire import OwnerRow
 
 _LONGEST_DEFERRAL_S = 1.0

@@ -33,7 +33,10 @@ from lean_sandbox.runtime.workers import ReconcileResult, Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Delta, Key
-from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry
+from lean_sandbox.watch.resources.pod import PodEntry
+from lean_sandbox.watch.resources.pvc import PvcEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+from lean_sandbox.watch.resources.service import ServiceEntry
 
 _ABSENT_ENTRIES = 4096
 # How long what nobody waits for lets claims go first at most.

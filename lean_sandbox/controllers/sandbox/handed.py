@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.watch.kind import Key, key_of
-from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from lean_sandbox.watch.wire import as_version
 
 

@@ -17,7 +17,7 @@ from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.sandbox_status import is_marked_expired
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 
 class SandboxMetrics:

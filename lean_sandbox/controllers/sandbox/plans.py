@@ -22,7 +22,10 @@ from lean_sandbox.model.ownership import (
     ownership,
 )
 from lean_sandbox.model.service import adoption_refusal
-from lean_sandbox.watch.objects import PodEntry, PvcEntry, SandboxEntry, ServiceEntry
+from lean_sandbox.watch.resources.pod import PodEntry
+from lean_sandbox.watch.resources.pvc import PvcEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+from lean_sandbox.watch.resources.service import ServiceEntry
 
 T = TypeVar("T", PodEntry, PvcEntry, ServiceEntry)
 

@@ -27,7 +27,7 @@ from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 log = structlog.get_logger("sandbox")
 

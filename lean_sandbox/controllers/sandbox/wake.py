@@ -13,7 +13,9 @@ import msgspec
 from filters import Change
 from lean_sandbox.model import names
 from lean_sandbox.watch.kind import Delta, Key
-from lean_sandbox.watch.objects import READY, RUNNING, WAITING, PodEntry, PvcEntry, ServiceEntry
+from lean_sandbox.watch.resources.pod import READY, RUNNING, WAITING, PodEntry
+from lean_sandbox.watch.resources.pvc import PvcEntry
+from lean_sandbox.watch.resources.service import ServiceEntry
 from lean_sandbox.watch.wire import OwnerRow
 
 _AT_ONCE = (

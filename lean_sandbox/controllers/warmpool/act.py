@@ -12,8 +12,8 @@ from lean_sandbox.model.warmpool import UNKNOWN_POOL_STATUS, SandboxWarmPoolStat
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.resources.extension_objects import PoolEntry
+from lean_sandbox.watch.resources.pool import PoolEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 
 class PoolAct:

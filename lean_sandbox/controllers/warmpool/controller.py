@@ -19,8 +19,9 @@ from lean_sandbox.runtime.queue import REFILL, Item, WorkQueue
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Delta, Key
-from lean_sandbox.watch.objects import SandboxEntry
-from lean_sandbox.watch.resources.extension_objects import PoolEntry, TemplateEntry
+from lean_sandbox.watch.resources.pool import PoolEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+from lean_sandbox.watch.resources.template import TemplateEntry
 
 # Changes of members within this time are one reason to look at their pool.
 _GATHERING_S = 0.05

@@ -20,7 +20,7 @@ from lean_sandbox.model.warmpool import (
     judge_readiness,
 )
 from lean_sandbox.watch.caches import Caches
-from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # By when a new member has been looked at in any case that is not a takeover.
 _LOOKED_AT_S = 10.0

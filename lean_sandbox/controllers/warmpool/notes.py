@@ -5,7 +5,7 @@ from __future__ import annotations
 from lean_sandbox.controllers.recording import ObjectEvents, Recorder
 from lean_sandbox.kube.events import EventType
 from lean_sandbox.model import names
-from lean_sandbox.watch.resources.extension_objects import PoolEntry
+from lean_sandbox.watch.resources.pool import PoolEntry
 
 
 class PoolNotes:

@@ -9,7 +9,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.warmpool import PoolView
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 
 class OrphanIndex:

@@ -46,7 +46,7 @@ from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key, key_of
-from lean_sandbox.watch.resources.extension_objects import PoolEntry
+from lean_sandbox.watch.resources.pool import PoolEntry
 
 # What a pass could not do within its batch or rate is tried again this soon.
 _NEXT_BATCH_S = 0.05

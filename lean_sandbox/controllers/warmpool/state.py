@@ -16,7 +16,7 @@ from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import PoolView, ReplenishHold, TokenBucket
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 
 class PoolState(msgspec.Struct):

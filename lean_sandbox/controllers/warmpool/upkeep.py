@@ -26,7 +26,7 @@ from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.objects import SandboxEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # A refused write met a version that the watch has not shown yet. It will within this time.
 _LOOK_AGAIN_S = 1.0

@@ -1,4 +1,4 @@
-"""What is remembered of a Pod, and what its printed columns mean."""
+"""Pods: what is remembered of them, what their printed columns mean, what wakes for them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,30 @@ from collections.abc import Hashable, Mapping
 
 import msgspec
 
-from filters import status_writers
+from filters import (
+    Change,
+    Observed,
+    any_of,
+    column,
+    computed,
+    deletion,
+    if_known,
+    labels,
+    owners,
+    status_writers,
+)
+from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
 from lean_sandbox.model.pod import Pod, PodCondition
 from lean_sandbox.model.sharing import interned, shared_map, small_values
-from lean_sandbox.watch.kind import Key, key_of
-from lean_sandbox.watch.rows import shared_owner
+from lean_sandbox.watch.kind import (
+    FALLBACK_ORDER,
+    Key,
+    Kind,
+    Representation,
+    key_of,
+    shared_owner,
+)
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
 READY = "ready"
@@ -268,3 +286,49 @@ def sandbox_uid(entry: PodEntry) -> str | None:
     if owner is None or not owner.is_a(names.SANDBOX_KIND, names.CORE_GROUP):
         return None
     return owner.uid
+
+
+def _hint_of(row: Observed) -> Hashable:
+    return pod_hint(row.columns) if row.columns is not None else row.resource_version
+
+
+def _pod_unscheduled(row: Observed) -> Hashable:
+    """Count every write while no node is set: the scheduler's findings show in no column."""
+    if row.columns is None or row.columns.get("Node", "") in NO_NODE:
+        return row.resource_version
+    return None
+
+
+def _pod_managed(row: Observed) -> Hashable:
+    assert isinstance(row, MetaRow)
+    return managed_metadata(row)
+
+
+def pod_kind(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[PodEntry]:
+    """Pods of Sandboxes wake for readiness, place, deletion, owner and managed metadata.
+
+    Only Pods with the tracking label are watched: the others of the cluster are never sent. A Pod
+    without it that stands in a Sandbox's way shows itself when a create collides with it.
+    """
+    return Kind(
+        resource=PODS,
+        item_type=Pod,
+        predicate=any_of(
+            deletion(),
+            owners(),
+            labels(),
+            computed("managed metadata", Change.ANNOTATIONS, _pod_managed),
+            computed("status", Change.COLUMNS, _hint_of),
+            if_known(column("IP", classify=hash)),
+            if_known(column("Node")),
+            computed("unscheduled", Change.VERSION, _pod_unscheduled),
+        ),
+        from_row=pod_from_row,
+        from_full=pod_from_full,
+        columns_of=pod_columns,
+        suspects=pod_row_contradicts,
+        columns=("Ready", "Status", "IP", "Node"),
+        watch_order=order,
+        label_selector=names.NAME_HASH_LABEL,
+        owner_of=sandbox_uid,
+    )

@@ -1,4 +1,4 @@
-"""What is remembered of a Sandbox."""
+"""Sandboxes: what is remembered of them, and what wakes for them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,34 @@ from collections.abc import Hashable, Sequence
 
 import msgspec
 
-from filters import keep, status_writers
+from filters import (
+    annotation,
+    any_of,
+    column,
+    deletion,
+    generation,
+    if_known,
+    keep,
+    labels,
+    owners,
+    parse_labels,
+    status_writers,
+)
+from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import FieldManager
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView, view_of
 from lean_sandbox.model.sharing import interned, shared_map, small_values
 from lean_sandbox.model.wire import ODD
-from lean_sandbox.watch.kind import Key, key_of
-from lean_sandbox.watch.rows import shared_owner
+from lean_sandbox.watch.kind import (
+    FALLBACK_ORDER,
+    Key,
+    Kind,
+    Representation,
+    key_of,
+    shared_owner,
+)
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, WriterRow, as_version
 
 SANDBOX_LABELS = frozenset(
@@ -233,3 +252,34 @@ def sandbox_row_contradicts(row: MetaRow, entry: SandboxEntry) -> bool:
     if row.columns is not None and row.columns != sandbox_columns(entry.status):
         return True
     return _digest(row.writers, entry) >> 1 not in (0, entry.writers >> 1)
+
+
+def sandbox_kind(
+    order: tuple[Representation, ...] = FALLBACK_ORDER, *, label_selector: str = ""
+) -> Kind[SandboxEntry]:
+    """Sandboxes wake for their spec, deletion, the metadata read here, and a foreign status.
+
+    Those outside of ``label_selector`` are never sent; one that leaves it is like one that is gone.
+    """
+    return Kind(
+        resource=SANDBOXES,
+        item_type=Sandbox,
+        predicate=any_of(
+            generation(),
+            deletion(),
+            labels(*sorted(SANDBOX_LABELS), brief=True),
+            annotation(*sorted(SANDBOX_ANNOTATIONS), brief=True),
+            owners(),
+            if_known(column("Ready")),
+            if_known(column("Reason")),
+        ),
+        from_row=sandbox_from_row,
+        from_full=sandbox_from_full,
+        columns_of=lambda item: sandbox_columns(item.status),
+        suspects=sandbox_row_contradicts,
+        columns=("Ready", "Reason"),
+        owner_of=lambda entry: entry.owner.uid if entry.owner is not None else None,
+        watch_order=order,
+        label_selector=label_selector or None,
+        admits=parse_labels(label_selector).matches if label_selector else None,
+    )

@@ -1,4 +1,4 @@
-"""What is remembered of Services and of claims for volumes."""
+"""Services: what is remembered of them, and what wakes for them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from collections.abc import Hashable
 
 import msgspec
 
-from filters import keep
-from lean_sandbox.kube.wire import PartialObject
+from filters import Change, Observed, any_of, computed, deletion, keep, labels, owners
+from lean_sandbox.kube.resources import SERVICES
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.service import Service, ServiceSpec, shared_ports
-from lean_sandbox.watch.kind import Key, key_of
-from lean_sandbox.watch.rows import ADOPTION_LABELS, shared_owner
+from lean_sandbox.watch.kind import (
+    ADOPTION_LABELS,
+    FALLBACK_ORDER,
+    Key,
+    Kind,
+    Representation,
+    key_of,
+    shared_owner,
+)
 from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
 
@@ -75,31 +82,30 @@ def _is_sandboxes(owner: OwnerRow | None) -> bool:
     )
 
 
-class PvcEntry(msgspec.Struct, gc=False):
-    """What is remembered of a PersistentVolumeClaim: whose it is."""
-
-    key: Key
-    uid: str
-    version: int
-    owner: OwnerRow | None = None
-    labels: dict[str, str] | None = None
-    others: tuple[OwnerRow, ...] = ()
-    seen: tuple[Hashable, ...] = ()
+def _service_spec(row: Observed) -> Hashable:
+    assert isinstance(row, MetaRow)
+    return service_spec_version(row)
 
 
-def pvc_from_row(row: MetaRow, old: PvcEntry | None) -> PvcEntry:
-    """Build the entry from metadata."""
-    key = old.key if old is not None else key_of(row.namespace, row.name)
-    return PvcEntry(
-        key=key,
-        uid=old.uid if old is not None else row.uid,
-        version=as_version(row.resource_version),
-        owner=shared_owner(row.controller, key, old.owner if old is not None else None),
-        labels=keep(row.labels, ADOPTION_LABELS),
-        others=row.owners if row.controller is None else (),
+def service_kind(
+    order: tuple[Representation, ...] = FALLBACK_ORDER, *, only_tracked: bool = False
+) -> Kind[ServiceEntry]:
+    """Services wake for their owner and, where a Sandbox has them, for any write.
+
+    All of them are watched, as metadata, unless ``only_tracked``: a Service that bears a Sandbox's
+    name is an obstacle whoever made it, and the watch is what proves that there is none.
+    """
+    return Kind(
+        resource=SERVICES,
+        item_type=Service,
+        predicate=any_of(
+            deletion(),
+            owners(),
+            labels(*sorted(ADOPTION_LABELS), brief=True),
+            computed("spec", Change.VERSION, _service_spec),
+        ),
+        from_row=service_from_row,
+        from_full=service_from_full,
+        watch_order=tuple(form for form in order if form is not Representation.TABLE),
+        label_selector=names.NAME_HASH_LABEL if only_tracked else None,
     )
-
-
-def pvc_from_full(_item: PartialObject, row: MetaRow, old: PvcEntry | None) -> PvcEntry:
-    """Build the entry from a whole claim, of which only the metadata is read."""
-    return pvc_from_row(row, old)

@@ -1,0 +1,123 @@
+"""SandboxClaims: what is remembered of them, and what wakes for them.
+
+Claims are watched as full objects: each of their events is a reason to read the spec, and they are
+small. The decoded object is reduced to a view at once; nothing of the message stays. A claim's
+GET would stand on the path of the client that waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+
+from filters import annotation, any_of, deletion, generation, keep, labels, resource_version
+from lean_sandbox.kube.resources import SANDBOXCLAIMS
+from lean_sandbox.model import names
+from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, view_of_claim
+from lean_sandbox.model.sharing import interned
+from lean_sandbox.model.wire import ODD
+from lean_sandbox.watch.kind import Key, Kind, Representation, key_of
+from lean_sandbox.watch.wire import MetaRow, as_version
+
+CLAIM_LABELS = frozenset({names.CREATED_BY_LABEL, names.SANDBOX_NAME_ANNOTATION})
+CLAIM_ANNOTATIONS = frozenset(
+    {
+        names.SANDBOX_NAME_ANNOTATION,
+        names.TRACE_CONTEXT_ANNOTATION,
+        names.CLAIM_FIRST_READY_AT_ANNOTATION,
+        names.CLIENT_FIRST_REQUESTED_AT_ANNOTATION,
+        names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION,
+        names.WEBHOOK_FIRST_OBSERVED_AT_ANNOTATION,
+    }
+)
+
+
+class ClaimEntry(msgspec.Struct, gc=False):
+    """What is remembered of a claim. ``fault`` says in words why its spec cannot be acted upon."""
+
+    key: Key
+    uid: str
+    version: int
+    generation: int
+    is_deleting: bool
+    created_at: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    view: ClaimView | None = None
+    status: SandboxClaimStatus | None = None
+    fault: str = ""
+    seen: tuple[Hashable, ...] = ()
+
+    @property
+    def needs_look(self) -> bool:
+        """Whether the full object has to be fetched before anything can be decided."""
+        return self.view is None or self.status is None or self.view.generation != self.generation
+
+
+def claim_from_row(row: MetaRow, old: ClaimEntry | None) -> ClaimEntry:
+    """Build the entry from metadata, keeping the view and status that still hold."""
+    entry = ClaimEntry(
+        key=old.key if old is not None else key_of(row.namespace, row.name),
+        uid=row.uid,
+        version=as_version(row.resource_version),
+        generation=row.generation or 0,
+        is_deleting=row.deletion_timestamp is not None,
+        created_at=row.creation_timestamp or "",
+        labels=keep(row.labels, CLAIM_LABELS),
+        annotations=keep(row.annotations, CLAIM_ANNOTATIONS),
+    )
+    if old is not None:
+        entry.view, entry.status, entry.fault = old.view, old.status, old.fault
+    return entry
+
+
+def claim_from_full(item: SandboxClaim, row: MetaRow, old: ClaimEntry | None) -> ClaimEntry:
+    """Build the entry from a whole claim."""
+    entry = claim_from_row(row, old)
+    try:
+        entry.view = view_of_claim(item)
+    except ODD as error:
+        entry.view = ClaimView(generation=entry.generation)
+        entry.fault = str(error)
+    else:
+        entry.fault = ""
+    entry.status = compact_claim_status(item.status)
+    return entry
+
+
+def compact_claim_status(status: SandboxClaimStatus) -> SandboxClaimStatus:
+    """Return the status with its repeating strings shared."""
+    conditions = tuple(
+        msgspec.structs.replace(
+            condition,
+            type=interned(condition.type),
+            status=interned(condition.status),
+            reason=interned(condition.reason),
+            message=interned(condition.message),
+            lastTransitionTime=interned(condition.lastTransitionTime),
+        )
+        for condition in status.conditions
+    )
+    return msgspec.structs.replace(status, conditions=conditions)
+
+
+def claim_kind() -> Kind[ClaimEntry]:
+    """Claims wake for their spec, deletion and the metadata read here, and for a foreign status.
+
+    Our own writes are known by their version, so any other version that passes is somebody else's.
+    """
+    return Kind(
+        resource=SANDBOXCLAIMS,
+        item_type=SandboxClaim,
+        predicate=any_of(
+            generation(),
+            deletion(),
+            labels(*sorted(CLAIM_LABELS)),
+            annotation(*sorted(CLAIM_ANNOTATIONS)),
+            resource_version(),
+        ),
+        from_row=claim_from_row,
+        from_full=claim_from_full,
+        watch_order=(Representation.FULL,),
+    )

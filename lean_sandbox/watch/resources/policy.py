@@ -1,0 +1,74 @@
+"""NetworkPolicies: what is remembered of them, and what wakes for them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+
+from filters import Change, Observed, any_of, computed, deletion, owners
+from lean_sandbox.kube.resources import NETWORKPOLICIES
+from lean_sandbox.model import names
+from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.watch.kind import Key, Kind, Representation, key_of
+from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
+
+
+class PolicyItem(msgspec.Struct, frozen=True):
+    """A NetworkPolicy as listed: its spec stays the bytes the server sent."""
+
+    metadata: ObjectMeta
+    spec: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class PolicyEntry(msgspec.Struct, gc=False):
+    """What is remembered of a NetworkPolicy; the spec only of those that a template controls."""
+
+    key: Key
+    uid: str
+    version: int
+    owner: OwnerRow | None = None
+    spec_json: bytes | None = None
+    is_stale: bool = True
+    seen: tuple[Hashable, ...] = ()
+
+
+def policy_from_row(row: MetaRow, old: PolicyEntry | None) -> PolicyEntry:
+    """Build the entry from metadata; the spec has to be looked at again."""
+    return PolicyEntry(
+        key=old.key if old is not None else key_of(row.namespace, row.name),
+        uid=row.uid,
+        version=as_version(row.resource_version),
+        owner=row.controller,
+        spec_json=old.spec_json if old is not None else None,
+    )
+
+
+def policy_from_full(item: PolicyItem, row: MetaRow, old: PolicyEntry | None) -> PolicyEntry:
+    """Build the entry from a whole policy."""
+    entry = policy_from_row(row, old)
+    if entry.owner is not None and entry.owner.kind == names.SANDBOX_TEMPLATE_KIND:
+        entry.spec_json = bytes(item.spec)
+        entry.is_stale = False
+    return entry
+
+
+def _template_policy(row: Observed) -> Hashable:
+    """Return the version of a policy that a template controls: any write may be a drift."""
+    assert isinstance(row, MetaRow)
+    controller = row.controller
+    if controller is not None and controller.kind == names.SANDBOX_TEMPLATE_KIND:
+        return row.resource_version
+    return None
+
+
+def policy_kind() -> Kind[PolicyEntry]:
+    """Policies wake for their owner and, where a template controls them, for any write."""
+    return Kind(
+        resource=NETWORKPOLICIES,
+        item_type=PolicyItem,
+        predicate=any_of(deletion(), owners(), computed("spec", Change.VERSION, _template_policy)),
+        from_row=policy_from_row,
+        from_full=policy_from_full,
+        watch_order=(Representation.METADATA, Representation.FULL),
+    )

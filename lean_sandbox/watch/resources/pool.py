@@ -1,0 +1,69 @@
+"""SandboxWarmPools: what is remembered of them, and what wakes for them.
+
+Pools are watched as full objects: each of their events is a reason to read the spec, and they are
+small. The decoded object is reduced to a view at once; nothing of the message stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+
+from filters import any_of, deletion, generation
+from lean_sandbox.kube.resources import SANDBOXWARMPOOLS
+from lean_sandbox.model.warmpool import (
+    PoolView,
+    SandboxWarmPool,
+    SandboxWarmPoolStatus,
+    view_of_pool,
+)
+from lean_sandbox.watch.kind import Key, Kind, Representation, key_of
+from lean_sandbox.watch.wire import MetaRow, as_version
+
+
+class PoolEntry(msgspec.Struct, gc=False):
+    """What is remembered of a pool."""
+
+    key: Key
+    uid: str
+    version: int
+    generation: int
+    is_deleting: bool
+    view: PoolView | None = None
+    status: SandboxWarmPoolStatus | None = None
+    seen: tuple[Hashable, ...] = ()
+
+
+def pool_from_row(row: MetaRow, old: PoolEntry | None) -> PoolEntry:
+    """Build the entry from metadata, keeping the view and status that still hold."""
+    entry = PoolEntry(
+        key=old.key if old is not None else key_of(row.namespace, row.name),
+        uid=row.uid,
+        version=as_version(row.resource_version),
+        generation=row.generation or 0,
+        is_deleting=row.deletion_timestamp is not None,
+    )
+    if old is not None:
+        entry.view, entry.status = old.view, old.status
+    return entry
+
+
+def pool_from_full(item: SandboxWarmPool, row: MetaRow, old: PoolEntry | None) -> PoolEntry:
+    """Build the entry from a whole pool."""
+    entry = pool_from_row(row, old)
+    entry.view = view_of_pool(item)
+    entry.status = item.status
+    return entry
+
+
+def pool_kind() -> Kind[PoolEntry]:
+    """Pools wake for their spec and deletion; their status is ours."""
+    return Kind(
+        resource=SANDBOXWARMPOOLS,
+        item_type=SandboxWarmPool,
+        predicate=any_of(generation(), deletion()),
+        from_row=pool_from_row,
+        from_full=pool_from_full,
+        watch_order=(Representation.FULL,),
+    )

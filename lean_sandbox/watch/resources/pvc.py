@@ -1,0 +1,63 @@
+"""PersistentVolumeClaims: what is remembered of them, and what wakes for them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+
+from filters import any_of, deletion, keep, labels, owners
+from lean_sandbox.kube.resources import PVCS
+from lean_sandbox.kube.wire import PartialObject
+from lean_sandbox.watch.kind import (
+    ADOPTION_LABELS,
+    Key,
+    Kind,
+    Representation,
+    key_of,
+    shared_owner,
+)
+from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
+
+
+class PvcEntry(msgspec.Struct, gc=False):
+    """What is remembered of a PersistentVolumeClaim: whose it is."""
+
+    key: Key
+    uid: str
+    version: int
+    owner: OwnerRow | None = None
+    labels: dict[str, str] | None = None
+    others: tuple[OwnerRow, ...] = ()
+    seen: tuple[Hashable, ...] = ()
+
+
+def pvc_from_row(row: MetaRow, old: PvcEntry | None) -> PvcEntry:
+    """Build the entry from metadata."""
+    key = old.key if old is not None else key_of(row.namespace, row.name)
+    return PvcEntry(
+        key=key,
+        uid=old.uid if old is not None else row.uid,
+        version=as_version(row.resource_version),
+        owner=shared_owner(row.controller, key, old.owner if old is not None else None),
+        labels=keep(row.labels, ADOPTION_LABELS),
+        others=row.owners if row.controller is None else (),
+    )
+
+
+def pvc_from_full(_item: PartialObject, row: MetaRow, old: PvcEntry | None) -> PvcEntry:
+    """Build the entry from a whole claim, of which only the metadata is read."""
+    return pvc_from_row(row, old)
+
+
+def pvc_kind() -> Kind[PvcEntry]:
+    """Claims are remembered by owner; of what happens to them only their end wakes (spec, 6.1)."""
+    return Kind(
+        resource=PVCS,
+        item_type=PartialObject,
+        predicate=any_of(deletion(), owners(), labels(*sorted(ADOPTION_LABELS), brief=True)),
+        from_row=pvc_from_row,
+        from_full=pvc_from_full,
+        watch_order=(Representation.METADATA, Representation.FULL),
+        list_as=Representation.METADATA,
+    )

@@ -1,0 +1,81 @@
+"""SandboxTemplates: what is remembered of them, and what wakes for them.
+
+Templates are watched as full objects: each of their events is a reason to read the spec, and they
+are small. The decoded object is reduced to a view at once; nothing of the message stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+
+from filters import any_of, deletion, generation, keep, labels
+from lean_sandbox.kube.resources import SANDBOXTEMPLATES
+from lean_sandbox.model import names
+from lean_sandbox.model.template import SandboxTemplate, TemplateView, view_of_template
+from lean_sandbox.model.wire import ODD
+from lean_sandbox.watch.kind import Key, Kind, Representation, key_of
+from lean_sandbox.watch.wire import MetaRow, as_version
+
+TEMPLATE_LABELS = frozenset({names.TEMPLATE_REF_HASH_LABEL})
+
+
+class TemplateEntry(msgspec.Struct, gc=False):
+    """What is remembered of a template; ``view`` holds all that Sandboxes are made of.
+
+    ``fault`` says in words why there is no view although the whole template has been read.
+    """
+
+    key: Key
+    uid: str
+    version: int
+    generation: int
+    is_deleting: bool
+    labels: dict[str, str] | None = None
+    view: TemplateView | None = None
+    fault: str = ""
+    seen: tuple[Hashable, ...] = ()
+
+
+def template_from_row(row: MetaRow, old: TemplateEntry | None) -> TemplateEntry:
+    """Build the entry from metadata, keeping the view of the same generation."""
+    generation = row.generation or 0
+    entry = TemplateEntry(
+        key=old.key if old is not None else key_of(row.namespace, row.name),
+        uid=row.uid,
+        version=as_version(row.resource_version),
+        generation=generation,
+        is_deleting=row.deletion_timestamp is not None,
+        labels=keep(row.labels, TEMPLATE_LABELS),
+    )
+    if old is not None and old.generation == generation and old.version:
+        entry.view, entry.fault = old.view, old.fault
+    return entry
+
+
+def template_from_full(
+    item: SandboxTemplate, row: MetaRow, old: TemplateEntry | None
+) -> TemplateEntry:
+    """Build the entry from a whole template."""
+    entry = template_from_row(row, old)
+    if entry.view is None:
+        try:
+            entry.view = view_of_template(item)
+        except ODD as error:
+            entry.fault = str(error)
+        else:
+            entry.fault = ""
+    return entry
+
+
+def template_kind() -> Kind[TemplateEntry]:
+    """Templates wake for their spec, their hash label and their deletion."""
+    return Kind(
+        resource=SANDBOXTEMPLATES,
+        item_type=SandboxTemplate,
+        predicate=any_of(generation(), deletion(), labels(*sorted(TEMPLATE_LABELS))),
+        from_row=template_from_row,
+        from_full=template_from_full,
+        watch_order=(Representation.FULL,),
+    )
