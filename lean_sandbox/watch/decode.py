@@ -1,10 +1,10 @@
-"""From the bytes of a list page or a watch line to the cache.
+"""Decodes list pages and watch lines, and hands each object to the cache.
 
-One object never stops the others. One that cannot be read, or on which a predicate or the making
-of its entry fails, is counted, and logged once for each version. Its metadata is still taken in
-where the object is known: then its end is not missed, and what is remembered of an older spec is
-not acted upon. What raises is only what leaves unknown what was missed: bytes that are no JSON, and
-the server's errors.
+An object that cannot be decoded, or on which a predicate or the making of its entry fails, is
+counted and logged once for each version; the other objects are not affected. If the object is in
+the cache, its metadata is still applied: a deletion is not missed, and a spec that cannot be read
+is not replaced by an older one. Only two things raise, because they leave open which events were
+lost: bytes that are no JSON, and errors that the server reports.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ T = TypeVar("T")
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _TYPES = {str(event_type): event_type for event_type in EventType}
 _SHOWN_BYTES = 200
-# Of so many odd objects it is remembered that they have been logged.
+# Objects of which it is remembered that they were logged.
 _LOGGED = 1024
-# msgspec decodes texts when it comes to them, and lets Python complain about bytes that are none.
+# msgspec leaves the decoding of strings to Python, which raises an error of its own.
 _ODD_OBJECT = (msgspec.ValidationError, UnicodeDecodeError)
 
 
 class WentBackError(ProtocolFault):
-    """A watch shows a version below the one it was opened at: its store is an older one."""
+    """The versions of a watch went backwards: the server's store was replaced by an older one."""
 
 
 @dataclass(slots=True)
 class WatchStatistics:
-    """Counters of one informer since its start."""
+    """Counters of one reflector since its start."""
 
     lists: int = 0
     pages: int = 0
@@ -66,16 +66,17 @@ class WatchStatistics:
     fallbacks: int = 0
 
     def add(self, other: WatchStatistics) -> None:
-        """Count what another informer has counted."""
+        """Add the counters of another reflector."""
         for counter in fields(self):
             setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
 
 
 class EventDecoder(Generic[E]):
-    """Decodes what the server sends of one kind and hands it to the cache.
+    """Decodes the objects of one kind and hands them to its cache.
 
-    ``version`` is the newest resource version taken in; ``None`` before the first list and after
-    one that can no longer be resumed from. ``namespace`` is the one that is listed, if not all.
+    ``version`` is the newest resource version applied, from which a watch can be resumed; ``None``
+    before the first list and once the server no longer has that version. ``namespace`` is the one
+    that is listed, ``None`` for all.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class EventDecoder(Generic[E]):
         namespace: str | None = None,
     ) -> None:
         self._kind = kind
-        self._intake = cache
+        self._cache = cache
         self._namespace = namespace
         self.statistics = statistics
         self._log = logger or structlog.get_logger("watch")
@@ -99,22 +100,22 @@ class EventDecoder(Generic[E]):
         self._logged: dict[str, str] = {}
         self._positions: dict[str, int] = {}
         self._last_position = -1
-        self._said_missing: list[str] = []
+        self._logged_missing: list[str] = []
         self.version: str | None = None
 
     # -- lists -----------------------------------------------------------------------------------
 
     def page(self, body: bytes, *, initial: bool) -> ListMeta:
-        """Take one page of a list and return its head. Raises ProtocolFault."""
+        """Apply one page of a list and return its metadata. Raises ProtocolFault."""
         page = self._split(body)
-        if self._intake.went_back(self._namespace, page.metadata.resource_version):
+        if self._cache.went_back(self._namespace, page.metadata.resource_version):
             self._log.warning("store_restored", version=page.metadata.resource_version)
         for raw in page.items or ():
             self._whole(EventType.ADDED, bytes(raw), initial=initial)
         return page.metadata
 
     def check_list(self, body: bytes) -> None:
-        """Raise WentBackError if a list is older than what has been taken in; take nothing in."""
+        """Raise WentBackError if a list is older than what was applied; apply nothing."""
         self._check_advance(self._split(body).metadata.resource_version)
 
     def _split(self, body: bytes) -> Page[msgspec.Raw]:
@@ -124,9 +125,9 @@ class EventDecoder(Generic[E]):
             raise self._garbage("a list page", error) from error
 
     def listed_line(self, line: bytes, *, initial: bool) -> str | None:
-        """Take a line of a list that comes as a stream; return its version at the marked end.
+        """Apply a line of a streamed list; return the list's version at the line that ends it.
 
-        Raises ProtocolFault and the server's own errors.
+        Raises ProtocolFault, and errors that the server reports.
         """
         event = self._raw_line(line)
         if event is None:
@@ -143,14 +144,14 @@ class EventDecoder(Generic[E]):
     # -- watches ---------------------------------------------------------------------------------
 
     def begin_watch(self) -> None:
-        """Forget the columns of the watch before: each one tells them anew."""
+        """Forget the columns of the watch before: each watch begins with its own definitions."""
         self._positions = {}
         self._last_position = -1
 
     def line(self, line: bytes) -> None:
-        """Take one line of a Table or partial metadata watch.
+        """Apply one line of a watch of Tables or partial metadata.
 
-        Raises ProtocolFault and the server's own errors.
+        Raises ProtocolFault, and errors that the server reports.
         """
         event = self._envelope(line)
         if event is None:
@@ -179,7 +180,7 @@ class EventDecoder(Generic[E]):
                 self._watched_row(event_type, meta)
 
     def full_line(self, line: bytes) -> None:
-        """Take one line of a watch of full objects; raises as :meth:`line` does."""
+        """Apply one line of a watch of full objects; raises as :meth:`line` does."""
         event = self._raw_line(line)
         if event is None:
             return
@@ -190,7 +191,7 @@ class EventDecoder(Generic[E]):
         self._advance(self._event(event, line, initial=False))
 
     def _event(self, event: RawLine, line: bytes, *, initial: bool) -> str:
-        """Take an event of a whole object and return its version, "" when that is not readable."""
+        """Apply an event of a full object; return its version, "" when that cannot be read."""
         event_type = _TYPES.get(event.type)
         if event_type is None:
             self._skip(line, ValueError(f"an event of type {event.type!r}"))
@@ -198,25 +199,25 @@ class EventDecoder(Generic[E]):
         return self._whole(event_type, bytes(event.object), initial=initial)
 
     def _whole(self, event_type: EventType, raw: bytes, *, initial: bool) -> str:
-        """Take a whole object and return its version, "" when that is not readable."""
+        """Apply a full object; return its version, "" when that cannot be read."""
         try:
             item = self._decode_item(raw)
             if CUT in raw:
                 raise ValueError("nested too deeply, or no text")  # noqa: TRY301 -- same end
-            self._intake.full(event_type, item, initial=initial)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, it costs this object alone
+            self._cache.full(event_type, item, initial=initial)
+        except Exception as error:  # noqa: BLE001 -- any bug costs this object alone
             return self._as_metadata(event_type, raw, error)
         version: str = item.metadata.resourceVersion
         return version
 
     def _as_metadata(self, event_type: EventType, raw: bytes, error: Exception) -> str:
-        """Take what can be read of an object that cannot be taken whole; return its version."""
+        """Apply the metadata of an object that cannot be applied as a whole; return its version."""
         meta = self._metadata(raw)
         self._skip(raw, error, meta)
         if meta is None:
             return ""
-        self._intake.present(meta.namespace, meta.name)
-        is_known = key_of(meta.namespace, meta.name) in self._intake
+        self._cache.present(meta.namespace, meta.name)
+        is_known = key_of(meta.namespace, meta.name) in self._cache
         if is_known or event_type is EventType.DELETED:
             self._row(event_type, meta)
         return meta.resource_version
@@ -229,8 +230,8 @@ class EventDecoder(Generic[E]):
 
     def _row(self, event_type: EventType, meta: MetaRow) -> None:
         try:
-            self._intake.row(event_type, meta)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, it costs this object alone
+            self._cache.row(event_type, meta)
+        except Exception as error:  # noqa: BLE001 -- any bug costs this object alone
             self._skip(b"", error, meta)
 
     def _watched_row(self, event_type: EventType, meta: MetaRow) -> None:
@@ -238,7 +239,7 @@ class EventDecoder(Generic[E]):
         self._advance(meta.resource_version)
 
     def _raw_line(self, line: bytes) -> RawLine | None:
-        """Decode a line with a whole object; as :meth:`_envelope` does."""
+        """Decode a line of a full object; as :meth:`_envelope` does."""
         try:
             event = _patiently(self._decode_raw_line, line)
         except _ODD_OBJECT as error:
@@ -251,7 +252,7 @@ class EventDecoder(Generic[E]):
         return event
 
     def _envelope(self, line: bytes) -> WatchLine | None:
-        """Decode a line; ``None`` when its object is odd. Raises what the server reports."""
+        """Decode a line; ``None`` for an object that breaks its schema. Raises reported errors."""
         try:
             event = _patiently(self._decode_line, line)
         except _ODD_OBJECT as error:
@@ -266,11 +267,11 @@ class EventDecoder(Generic[E]):
         return event
 
     def _check_shape(self, line: bytes, error: Exception) -> None:
-        """Raise ProtocolFault unless the fault of a line is that of the object in it."""
+        """Raise ProtocolFault unless the line is an event whose object alone is at fault."""
         try:
             _patiently(self._decode_raw_line, line)
         except ODD:
-            # The bytes are not JSON: a line was cut or mixed. What was missed is unknown.
+            # The bytes are no JSON: a line was cut or mixed, and what was lost is unknown.
             raise self._garbage("a line of the watch", error) from error
 
     def _columns(self, row: TableRow) -> dict[str, str] | None:
@@ -286,11 +287,11 @@ class EventDecoder(Generic[E]):
         found = column_positions(definitions)
         wanted = self._kind.columns
         missing = [name for name in wanted if name not in found]
-        if missing != self._said_missing:
-            self._said_missing = missing
+        if missing != self._logged_missing:
+            self._logged_missing = missing
             if missing:
                 self._log.warning("columns_missing", columns=missing, using="metadata")
-        # Half of the columns would be taken for the whole: better none.
+        # Predicates take columns for complete: none are better than some.
         self._positions = {} if missing else {name: found[name] for name in wanted}
         self._last_position = max(self._positions.values(), default=-1)
 
@@ -299,7 +300,7 @@ class EventDecoder(Generic[E]):
         self._advance(version)
 
     def _advance(self, version: str) -> None:
-        """Remember up to where everything has been taken in. Raises WentBackError."""
+        """Remember the version up to which everything was applied. Raises WentBackError."""
         if version:
             self._check_advance(version)
             self.version = version
@@ -312,10 +313,10 @@ class EventDecoder(Generic[E]):
                 f" {version}: was etcd restored from a backup?"
             )
 
-    # -- what goes wrong -------------------------------------------------------------------------
+    # -- failures --------------------------------------------------------------------------------
 
     def _skip(self, raw: bytes, error: Exception, meta: MetaRow | None = None) -> None:
-        """Count an object that could not be taken in, and log it once for each version."""
+        """Count an object that could not be applied, and log it once for each version."""
         self.statistics.undecodable += 1
         meta = meta or MetaRow()
         object_ = meta.uid or meta.name
@@ -330,7 +331,7 @@ class EventDecoder(Generic[E]):
             version=meta.resource_version,
             error=f"{type(error).__name__}: {error}"[:_SHOWN_BYTES],
             begins=raw[:_SHOWN_BYTES].decode("utf-8", "replace"),
-            # What breaks the schema is no news to a developer, anything else is a bug.
+            # A broken schema needs no traceback; anything else is a bug.
             exc_info=None if isinstance(error, ODD) else error,
         )
 
@@ -345,7 +346,7 @@ _decode_partial = msgspec.json.Decoder(PartialItem).decode
 
 
 def _patiently(decode: Callable[[bytes | msgspec.Raw], T], text: bytes | msgspec.Raw) -> T:
-    """Decode a text, if need be without the parts of it that the decoder cannot follow."""
+    """Decode a text, without the parts that the decoder gives up on if there are any."""
     try:
         return decode(text)
     except (msgspec.ValidationError, UnicodeDecodeError):
@@ -355,7 +356,7 @@ def _patiently(decode: Callable[[bytes | msgspec.Raw], T], text: bytes | msgspec
 
 
 def _version_of(rows: list[TableRow] | None) -> str:
-    """Return the version of a bookmark that came as a Table; its mark sits inside the only row."""
+    """Return the version of a bookmark that came as a Table: that of the object in its only row."""
     if rows and rows[0].object is not None:
         return rows[0].object.metadata.resource_version
     return ""

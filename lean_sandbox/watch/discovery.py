@@ -1,4 +1,4 @@
-"""Why the server has no such resource, in words: no definition, or one of another version."""
+"""Finds out why a resource is not served: no definition, or one of another version."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class _Resources(msgspec.Struct):
 
 
 async def why_unserved(client: Client, resource: Resource, timeout_s: float) -> str:
-    """Return why requests for a resource are answered with 404, and the way out; "" if unknown.
+    """Return why requests for a resource get 404, and the remedy; "" if neither is known.
 
-    Built-in resources are always served, so only a custom one is looked for. Requests: GET of the
-    discovery of its group, and one for each other version that the group has.
+    Only custom resources are asked for: built-in ones are always served. Costs one GET of the
+    discovery document of the group, and one for each other version that the group has.
     """
     if not resource.is_custom:
         return ""
@@ -43,7 +43,7 @@ async def why_unserved(client: Client, resource: Resource, timeout_s: float) -> 
     try:
         others = await _other_versions(client, resource, timeout_s)
     except ControlPlaneError as error:
-        # Not every account may ask what is served.
+        # Not every account may read discovery documents.
         return f"{name} is not served in version {resource.version}, and why is unknown: {error}"
     if others is None:
         return ""

@@ -1,4 +1,4 @@
-"""The informers of a process: one for each kind and namespace, started together or when needed."""
+"""The reflectors of a process: one for each kind and namespace, started when they are needed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lean_sandbox.watch.reflector import Reflector, WatchOptions, WatchStatistic
 
 
 class ReflectorGroup:
-    """Starts informers, knows when they are in sync, and what they are failing with.
+    """Starts reflectors, and reports whether they are in sync and what they fail with.
 
-    ``namespaces`` empty watches all of them with one watch a kind, except what is in
-    ``exclude_namespaces``: the server is asked not to send that.
+    Without ``namespaces``, one watch a kind covers all of them but ``exclude_namespaces``, which
+    the server leaves out.
     """
 
     def __init__(
@@ -36,21 +36,21 @@ class ReflectorGroup:
         self._options = options
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._excluded = () if namespaces else exclude_namespaces
-        self._informers: dict[str, list[Reflector[Any]]] = {}
+        self._reflectors: dict[str, list[Reflector[Any]]] = {}
         self._group: TaskGroup | None = None
 
     def enter(self, group: TaskGroup) -> None:
-        """Say where the informers are to run."""
+        """Set the task group in which the reflectors run."""
         self._group = group
 
     def start(self, cache: Cache[Any]) -> None:
         """Start watching a kind, unless it is watched already."""
         plural = cache.kind.resource.plural
-        if plural in self._informers:
+        if plural in self._reflectors:
             return
         assert self._group is not None, "enter() comes first"
 
-        informers = self._informers[plural] = [
+        reflectors = self._reflectors[plural] = [
             Reflector(
                 self._client,
                 cache.kind,
@@ -63,54 +63,54 @@ class ReflectorGroup:
             )
             for namespace in self._namespaces
         ]
-        for informer in informers:
-            self._group.start_soon(informer.run)
+        for reflector in reflectors:
+            self._group.start_soon(reflector.run)
 
     async def synced(self, *plurals: str) -> None:
         """Wait until the kinds named, or all that were started, have had their first list."""
-        for plural in plurals or tuple(self._informers):
-            for informer in self._informers[plural]:
-                await informer.synced.wait()
+        for plural in plurals or tuple(self._reflectors):
+            for reflector in self._reflectors[plural]:
+                await reflector.synced.wait()
 
     async def synced_within(self, plural: str, patience_s: float) -> str | None:
-        """Wait a while for a kind's first list; return in words what is in the way, if it failed.
+        """Wait for a kind's first list; return the problem if it is not complete in time.
 
-        A list that is known to be failing is not waited for.
+        A list that is known to fail is not waited for.
         """
-        for informer in self._informers[plural]:
-            if informer.problem is None:
-                await self._clock.wait(informer.synced, patience_s)
-            if not informer.synced.is_set():
-                return informer.problem or "their list is not complete yet"
+        for reflector in self._reflectors[plural]:
+            if reflector.problem is None:
+                await self._clock.wait(reflector.synced, patience_s)
+            if not reflector.synced.is_set():
+                return reflector.problem or "their list is not complete yet"
         return None
 
     @property
     def problems(self) -> dict[str, str]:
-        """What each watch is failing with at present, by resource; empty while all is well."""
+        """The present problem of each watch that fails, by resource."""
         return {
-            plural: informer.problem
-            for plural, informers in self._informers.items()
-            for informer in informers
-            if informer.problem is not None
+            plural: reflector.problem
+            for plural, reflectors in self._reflectors.items()
+            for reflector in reflectors
+            if reflector.problem is not None
         }
 
     @property
     def missing(self) -> dict[str, str]:
-        """Why kinds that were started have not had their first list, by resource, in words."""
+        """The reason why a kind has no complete first list yet, by resource."""
         return {
-            plural: informer.problem or "not listed yet"
-            for plural, informers in self._informers.items()
-            for informer in informers
-            if not informer.synced.is_set()
+            plural: reflector.problem or "not listed yet"
+            for plural, reflectors in self._reflectors.items()
+            for reflector in reflectors
+            if not reflector.synced.is_set()
         }
 
     def seen_versions(self) -> dict[str, list[str | None]]:
-        """Return up to which resource version each watch has taken everything in, by resource."""
+        """Return the resource version up to which each watch was applied, by resource."""
         return {
-            plural: [informer.version for informer in informers]
-            for plural, informers in self._informers.items()
+            plural: [reflector.version for reflector in reflectors]
+            for plural, reflectors in self._reflectors.items()
         }
 
     def statistics(self, plural: str) -> tuple[WatchStatistics, ...]:
         """Return the counters of the watches of one kind."""
-        return tuple(informer.statistics for informer in self._informers.get(plural, ()))
+        return tuple(reflector.statistics for reflector in self._reflectors.get(plural, ()))
