@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from lean_sandbox.kube.telemetry import RequestRecord
-from lean_sandbox.manager.manager import Controller
+from lean_sandbox.manager.manager import Manager
 
 _WRITES = frozenset({"create", "update", "patch", "delete"})
 _READS = frozenset({"get", "list"})
@@ -110,7 +110,7 @@ class Ledger:
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str]] = Counter()
         self._codes: Counter[int] = Counter()
-        self.controller: Controller | None = None
+        self.controller: Manager | None = None
 
     def observe(self, record: RequestRecord) -> None:
         """Count one finished request; given to the transport as its observer."""

@@ -26,7 +26,7 @@ from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet
 from lean_sandbox.local.kubelet_settings import KubeletSettings
-from lean_sandbox.manager.manager import Controller
+from lean_sandbox.manager.manager import Manager
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_rfc3339
 
@@ -75,7 +75,7 @@ async def _run(sandboxes: int, pool: int, claims: int, screen: Screen) -> Launch
             plane.store.create(_cluster_admin("kubelet-admin"))
             person = Person(client("admin"), clock)
             claimant = Claimant(client("admin"), clock)
-            controller = Controller(
+            controller = Manager(
                 client(_CONTROLLER, ledger.observe), Settings(extensions=True), clock=clock
             )
             ledger.controller = controller
@@ -115,7 +115,7 @@ class Story:
     """Plays the life of one Sandbox, then a launch of many, and keeps the bill."""
 
     def __init__(
-        self, person: Person, controller: Controller, ledger: Ledger, screen: Screen, clock: Clock
+        self, person: Person, controller: Manager, ledger: Ledger, screen: Screen, clock: Clock
     ) -> None:
         self._person = person
         self._controller = controller

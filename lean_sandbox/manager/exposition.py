@@ -14,7 +14,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.metrics import cache_size, survey
 from lean_sandbox.http.server import Answer, Handler, Request, not_found
 from lean_sandbox.manager import metrics_sources as sources
-from lean_sandbox.manager.manager import Controller, ControllerStatistics
+from lean_sandbox.manager.manager import Manager, ManagerStatistics
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.process import build_info, process
 from lean_sandbox.metrics.registry import Exposition, dropped_series
@@ -40,7 +40,7 @@ class Scraper:
 
     def __init__(
         self,
-        controller: Controller,
+        controller: Manager,
         clock: Clock,
         *,
         sources: Iterable[Source] = (),
@@ -78,7 +78,7 @@ class Scraper:
             self._incomplete += 1
             log.error("scrape_incomplete", missing=families.SANDBOXES.name)
 
-    def _parts(self, found: Exposition, counted: ControllerStatistics) -> None:
+    def _parts(self, found: Exposition, counted: ManagerStatistics) -> None:
         controller = self._controller
         controller.sandboxes.metrics.collect(found)
         extensions = controller.extensions
@@ -92,7 +92,7 @@ class Scraper:
         for name, recorder in controller.recorders.items():
             recorder.collect(found, name)
 
-    def _kinds(self, found: Exposition, counted: ControllerStatistics) -> None:
+    def _kinds(self, found: Exposition, counted: ManagerStatistics) -> None:
         failing = self._controller.problems
         for cache in self._controller.all_caches:
             plural = cache.kind.resource.plural

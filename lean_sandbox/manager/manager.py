@@ -23,7 +23,7 @@ from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.telemetry import Observer
 from lean_sandbox.kube.transport import Transport, TransportStatistics
 from lean_sandbox.manager.extensions import Extensions
-from lean_sandbox.runtime import controller as reconciling
+from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import ReconcileResult
@@ -52,7 +52,7 @@ class KindStatistics(msgspec.Struct, frozen=True):
     cached: int
 
 
-class ControllerStatistics(msgspec.Struct, frozen=True):
+class ManagerStatistics(msgspec.Struct, frozen=True):
     """A snapshot of everything that is counted."""
 
     kinds: dict[str, KindStatistics]
@@ -77,8 +77,8 @@ class Activity(msgspec.Struct, frozen=True):
     cached: dict[str, int]
 
 
-class Controller:
-    """The Sandbox controller over one client.
+class Manager:
+    """The caches, watches, controllers and Events of one process, over one client.
 
     ``run`` returns after :meth:`stop` once running passes have ended; cancelling it stops at once.
     With an ``elector`` it only watches until that has been elected, the client's transport lets no
@@ -112,7 +112,7 @@ class Controller:
             # A request may be sent again after a 401.
             tombstone_s=max(TOMBSTONE_S, 2.0 * options.request_timeout),
         )
-        self._informers = ReflectorGroup(
+        self._reflectors = ReflectorGroup(
             client,
             clock=self._clock,
             uniform=uniform,
@@ -124,7 +124,7 @@ class Controller:
         self.sandboxes = SandboxController(
             client,
             self.caches,
-            self._informers,
+            self._reflectors,
             clock=self._clock,
             options=_sandbox_options(options),
             recorder=self._build_recorder(
@@ -193,7 +193,7 @@ class Controller:
         return {one.name: one.queue for one in self.controllers}
 
     @property
-    def controllers(self) -> tuple[reconciling.Controller[Any], ...]:
+    def controllers(self) -> tuple[Controller[Any], ...]:
         """Everything that reconciles."""
         extensions = self.extensions.controllers if self.extensions is not None else ()
         return self.sandboxes, *extensions
@@ -220,13 +220,13 @@ class Controller:
         """
         own = (self.caches.sandboxes, self.caches.pods, self.caches.services)
         async with anyio.create_task_group() as group:
-            self._informers.enter(group)
+            self._reflectors.enter(group)
             for cache in self.all_caches:
                 # Claims for volumes are watched when the first Sandbox needs one.
                 if cache is not self.caches.pvcs:
-                    self._informers.start(cache)
+                    self._reflectors.start(cache)
             group.start_soon(self._complete, task_status)
-            await self._informers.synced(*(cache.kind.resource.plural for cache in own))
+            await self._reflectors.synced(*(cache.kind.resource.plural for cache in own))
             self._begun.set()
             if self.elector is None:
                 await self._work()
@@ -236,7 +236,7 @@ class Controller:
 
     async def _complete(self, task_status: TaskStatus[None]) -> None:
         """Wait until everything that is watched is known."""
-        await self._informers.synced()
+        await self._reflectors.synced()
         self.synced.set()
         log.info("caches_synced", sandboxes=len(self.caches.sandboxes))
         task_status.started()
@@ -309,7 +309,7 @@ class Controller:
 
     def seen_versions(self) -> dict[str, list[str | None]]:
         """Return up to which resource version each watch has taken everything in, by resource."""
-        return self._informers.seen_versions()
+        return self._reflectors.seen_versions()
 
     @property
     def not_ready(self) -> str | None:
@@ -321,12 +321,12 @@ class Controller:
     @property
     def missing(self) -> dict[str, str]:
         """Why kinds that are watched have not had their first list, by resource, in words."""
-        return self._informers.missing
+        return self._reflectors.missing
 
     @property
     def problems(self) -> dict[str, str]:
         """What each watch is failing with at present, by resource; empty while all is well."""
-        return self._informers.problems
+        return self._reflectors.problems
 
     def activity(self) -> Activity:
         """Return what is under way and what was done, as of now."""
@@ -346,15 +346,15 @@ class Controller:
             cached={one.kind.resource.plural: len(one) for one in self.all_caches},
         )
 
-    def statistics(self) -> ControllerStatistics:
+    def statistics(self) -> ManagerStatistics:
         """Return the counters as they are now."""
         transport = self._client.transport.statistics()
         if self.elector is not None:
             transport += self.elector.client.transport.statistics()
-        return ControllerStatistics(
+        return ManagerStatistics(
             kinds={
                 cache.kind.resource.plural: KindStatistics(
-                    watch=self._informers.statistics(cache.kind.resource.plural),
+                    watch=self._reflectors.statistics(cache.kind.resource.plural),
                     cache=cache.statistics,
                     passed_by_leaf=cache.detector.passed_by_leaf(),
                     cached=len(cache),
@@ -398,7 +398,7 @@ def open_client(
 
 
 async def run_controller(
-    settings: Settings, *, task_status: TaskStatus[Controller] = anyio.TASK_STATUS_IGNORED
+    settings: Settings, *, task_status: TaskStatus[Manager] = anyio.TASK_STATUS_IGNORED
 ) -> None:
     """Run the controller until cancelled; starts with the controller once its caches are in sync.
 
@@ -406,7 +406,7 @@ async def run_controller(
     """
     clock = SystemClock()
     client = open_client(settings, clock)
-    controller = Controller(client, settings, clock=clock)
+    controller = Manager(client, settings, clock=clock)
     try:
         async with anyio.create_task_group() as group:
             await group.start(controller.run)

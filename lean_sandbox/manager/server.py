@@ -25,7 +25,7 @@ from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.telemetry import Observer
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.manager.exposition import Scraper, Source
-from lean_sandbox.manager.manager import Controller, open_client
+from lean_sandbox.manager.manager import Manager, open_client
 from lean_sandbox.manager.metrics_requests import RequestTimes
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.tracing import open_tracing
@@ -59,7 +59,7 @@ class Listeners:
     def __init__(
         self,
         settings: Settings,
-        controller: Controller,
+        controller: Manager,
         clock: Clock,
         *,
         sources: Iterable[Source] = (),
@@ -131,9 +131,7 @@ def _nearby(address: str, default: str) -> str:
     return address if is_in_a_pod or address != default else f"127.0.0.1{address}"
 
 
-def _with_debug(
-    metrics: Handler, settings: Settings, controller: Controller, clock: Clock
-) -> Handler:
+def _with_debug(metrics: Handler, settings: Settings, controller: Manager, clock: Clock) -> Handler:
     """Return what answers for profiles and traces too, where they are switched on."""
     debug: dict[str, Handler] = {}
     if settings.enable_pprof or settings.enable_pprof_debug:
@@ -175,7 +173,7 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
     hurried = anyio.Event()
     refused: ConfigError | None = None
     try:
-        controller = Controller(client, settings, clock=clock, elector=elector, tracing=tracing)
+        controller = Manager(client, settings, clock=clock, elector=elector, tracing=tracing)
         if times is not None:
             times.host = controller.host
             times.retries = lambda: client.transport.statistics().retries
@@ -269,7 +267,7 @@ async def _refusal(settings: Settings, client: Client, clock: Clock) -> ConfigEr
 
 
 async def _stop_on_signal(
-    controller: Controller, elector: Elector | None, group: TaskGroup, hurried: anyio.Event
+    controller: Manager, elector: Elector | None, group: TaskGroup, hurried: anyio.Event
 ) -> None:
     is_ending = False
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

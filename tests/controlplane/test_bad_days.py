@@ -29,7 +29,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.config import load
 from lean_sandbox.local.crds.definitions import definitions
 from lean_sandbox.manager.commands import EXIT_CONFIG, EXIT_OK
-from lean_sandbox.manager.manager import Controller
+from lean_sandbox.manager.manager import Manager
 from lean_sandbox.manager.sharding import LEASE_NAME
 from lean_sandbox.model.times import format_micro_time
 from tests.controlplane.binaries import provide
@@ -79,7 +79,7 @@ async def ask(server: RealServer, method: str, path: str, body: Json | None = No
             raise RefusedError(error.code) from None
 
 
-def refused(made: Controller) -> bool:
+def refused(made: Manager) -> bool:
     """Tell whether the server did not know the controller in a request."""
     asked = made.statistics().transport.requests
     return any(code == HTTPStatus.UNAUTHORIZED for *_, code in asked)
@@ -167,10 +167,10 @@ async def has_pod(server: RealServer, place: str, name: str) -> None:
 
 
 @asynccontextmanager
-async def controller(kubeconfig: Path, settings: Settings) -> AsyncIterator[Controller]:
+async def controller(kubeconfig: Path, settings: Settings) -> AsyncIterator[Manager]:
     """Run a controller, whatever the server serves."""
     async with connected(load(str(kubeconfig))) as client, anyio.create_task_group() as group:
-        made = Controller(client, settings, clock=SystemClock())
+        made = Manager(client, settings, clock=SystemClock())
         group.start_soon(made.run)
         yield made
         group.cancel_scope.cancel()

@@ -23,7 +23,7 @@ from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.config import load
 from lean_sandbox.manager.leaderelection import Elector, LeaseTimes
-from lean_sandbox.manager.manager import Controller
+from lean_sandbox.manager.manager import Manager
 from lean_sandbox.manager.sharding import admits, lease_of, scope_of
 from tests.conformance.api import Room, answers
 from tests.controlplane.objects import all_ready, extension, fill, sandbox
@@ -82,7 +82,7 @@ def _install(server: RealServer, accounts: Iterable[str]) -> dict[str, str]:
 class Process:
     """One replica of a shard."""
 
-    def __init__(self, name: str, controller: Controller, elector: Elector) -> None:
+    def __init__(self, name: str, controller: Manager, elector: Elector) -> None:
         """Hold the parts."""
         self.user = f"system:serviceaccount:{HOME}:{name}"
         self.controller = controller
@@ -118,7 +118,7 @@ async def _processes(
             lease=lease_of(settings),
             scope=scope_of(settings),
         )
-        controller = Controller(client, settings, clock=clock, elector=elector)
+        controller = Manager(client, settings, clock=clock, elector=elector)
         return Process(name, controller, elector)
 
     async with AsyncExitStack() as stack, anyio.create_task_group() as group:

@@ -16,7 +16,7 @@ from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.leaderelection import Elector
-from lean_sandbox.manager.manager import Controller
+from lean_sandbox.manager.manager import Manager
 from lean_sandbox.manager.sharding import LEASE_NAME, lease_of, scope_of
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import EPOCH, FakeClock
@@ -88,7 +88,7 @@ class Replicas:
             lease=lease_of(given),
             scope=scope_of(given),
         )
-        controller = Controller(
+        controller = Manager(
             client,
             given,
             clock=self.clock,

@@ -16,7 +16,7 @@ from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.tls import trusting
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.manager.manager import Controller
+from lean_sandbox.manager.manager import Manager
 from tests.support.observable import Observable
 
 __all__ = ["cluster_admin", "connected", "connection_to", "controlling"]
@@ -47,7 +47,7 @@ async def controlling(
     client: Client, settings: Settings, *, clock: Clock
 ) -> AsyncIterator[Observable]:
     """Run a controller by a clock that runs, and give it once its caches are in sync."""
-    controller: Observable = Controller(client, settings, clock=clock)
+    controller: Observable = Manager(client, settings, clock=clock)
     async with anyio.create_task_group() as group:
         await group.start(controller.run)
         with anyio.move_on_after(_PATIENCE_S):

@@ -26,7 +26,7 @@ from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.eventconv import to_events
 from lean_sandbox.local.target import Target
-from lean_sandbox.manager.manager import Controller
+from lean_sandbox.manager.manager import Manager
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
@@ -96,7 +96,7 @@ class World(Rest):
     def __init__(
         self,
         plane: ControlPlane,
-        controller: Controller,
+        controller: Manager,
         clock: FakeClock,
         admin: Client,
         user: str = CONTROLLER,
@@ -405,7 +405,7 @@ async def open_world(
         )
         admin = await stack.enter_async_context(connected(connection_to(plane), clock=clock))
         reports: list[ReconcileResult[Key]] = []
-        controller = Controller(
+        controller = Manager(
             client,
             settings or Settings(sandbox_status_window=1.0, sandbox_status_step_window=0.0),
             clock=clock,
