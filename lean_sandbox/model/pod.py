@@ -14,6 +14,7 @@ from lean_sandbox.model.meta import (
     controller_of,
 )
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, VolumeClaimTemplate, visible
+from lean_sandbox.model.sharing import interned, small_values
 from lean_sandbox.model.wire import Lenient, OrNull, Value
 
 _LISTS: Final = (names.PROPAGATED_LABELS_ANNOTATION, names.PROPAGATED_ANNOTATIONS_ANNOTATION)
@@ -59,27 +60,40 @@ class Pod(Lenient, frozen=True):
     spec: OrNull[PodSpec] = _EMPTY_SPEC
     status: OrNull[PodStatus] = _EMPTY_STATUS
 
-    @property
-    def is_ready_condition_true(self) -> bool:
-        """Whether the first Ready condition is True; phase and addresses are not looked at."""
-        ready = self._first(names.READY)
-        return ready is not None and ready.status == names.TRUE
 
-    @property
-    def ips(self) -> tuple[str, ...]:
-        """All addresses in the order of the Pod's status."""
-        return tuple(entry.ip for entry in self.status.podIPs)
+class PodState(msgspec.Struct, frozen=True, gc=False):
+    """What a Sandbox reports of its Pod.
 
-    @property
-    def scheduled(self) -> PodCondition | None:
-        """The Pod's own PodScheduled condition."""
-        return self._first(names.POD_SCHEDULED)
+    ``is_ready`` is the first Ready condition alone; ``scheduled`` is the Pod's own PodScheduled.
+    """
 
-    def _first(self, kind: str) -> PodCondition | None:
-        for condition in self.status.conditions:
-            if condition.type == kind:
-                return condition
-        return None
+    phase: str = ""
+    is_ready: bool = False
+    # In the order of the Pod's status; podIP does not count.
+    ips: tuple[str, ...] = ()
+    node: str = ""
+    scheduled: PodCondition | None = None
+
+
+def pod_state(pod: Pod) -> PodState:
+    """Return what a Sandbox reports of a Pod (spec, 4.3 to 4.5)."""
+    first: dict[str, PodCondition] = {}
+    for condition in pod.status.conditions:
+        first.setdefault(condition.type, condition)
+    scheduled = first.get(names.POD_SCHEDULED)
+    return PodState(
+        phase=interned(pod.status.phase),
+        is_ready=names.READY in first and first[names.READY].status == names.TRUE,
+        ips=tuple(entry.ip for entry in pod.status.podIPs),
+        node=interned(pod.spec.nodeName),
+        scheduled=None if scheduled is None else _shared(scheduled),
+    )
+
+
+@small_values(256)
+def _shared(condition: PodCondition) -> PodCondition:
+    """Return an equal condition that all Pods share: nearly all of them say the same."""
+    return condition
 
 
 def build_pod(sandbox: Sandbox) -> dict[str, Any]:

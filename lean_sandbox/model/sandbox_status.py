@@ -24,9 +24,7 @@ from lean_sandbox.model.conditions import (
     remove,
     upsert,
 )
-from lean_sandbox.model.meta import controller_of
-from lean_sandbox.model.ownership import Ownership, ownership
-from lean_sandbox.model.pod import Pod, PodCondition
+from lean_sandbox.model.pod import PodState
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.service import service_fqdn
 
@@ -66,16 +64,8 @@ class ObservedPod(msgspec.Struct, frozen=True):
     # Its deletion was asked for. From then on its phase tells how the deletion went, not the work:
     # a kubelet sets Failed or Succeeded before it removes a Pod that was deleted or drained.
     is_terminating: bool = False
-    phase: str = ""
-    is_ready_condition_true: bool = False
-    ips: tuple[str, ...] = ()
-    node_name: str = ""
-    scheduled: PodCondition | None = None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the Pod serves: running, ready and reachable."""
-        return self.phase == names.POD_RUNNING and self.is_ready_condition_true and bool(self.ips)
+    # Empty for a Pod that is not ours, and while nothing is known of it.
+    state: PodState = PodState()
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,19 +101,6 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
         return self.pod is None and (self.pod_error is not None or self.multiple_pods is not None)
 
 
-def observe_pod(pod: Pod, sandbox_uid: str) -> ObservedPod:
-    """Return what conditions need of ``pod``."""
-    return ObservedPod(
-        is_owned=ownership(controller_of(pod.metadata), sandbox_uid) is Ownership.OWNED,
-        is_terminating=pod.metadata.deletionTimestamp is not None,
-        phase=pod.status.phase,
-        is_ready_condition_true=pod.is_ready_condition_true,
-        ips=pod.ips,
-        node_name=pod.spec.nodeName,
-        scheduled=pod.scheduled,
-    )
-
-
 def multiple_pods(count: int) -> str:
     """Return the text for ``count`` Pods that all name one Sandbox as their controller."""
     return (
@@ -157,7 +134,7 @@ def pod_scheduled(seen: Observation) -> Condition | None:
         return _unknown_scheduling(message, seen.generation)
     if seen.pod is None or not seen.pod.is_owned:
         return None
-    mirrored = seen.pod.scheduled
+    mirrored = seen.pod.state.scheduled
     if mirrored is None:
         message = "Pod has not reported a PodScheduled condition yet"
         return _unknown_scheduling(message, seen.generation)
@@ -219,12 +196,12 @@ def next_status(
     if not (seen.is_service_unknown or seen.multiple_pods is not None):
         service = name if seen.service_present else ""
         fqdn = service_fqdn(name, namespace, cluster_domain) if seen.service_present else ""
-    is_ours = seen.pod is not None and seen.pod.is_owned
+    state = seen.pod.state if seen.pod is not None and seen.pod.is_owned else PodState()
     return SandboxStatus(
         conditions=conditions,
         selector=selector,
-        podIPs=seen.pod.ips if seen.pod and is_ours else (),
-        nodeName=seen.pod.node_name if seen.pod and is_ours else "",
+        podIPs=state.ips,
+        nodeName=state.node,
         service=service,
         serviceFQDN=fqdn,
     )
@@ -283,9 +260,9 @@ def _expired(generation: int) -> Condition:
 def _outcome(pod: ObservedPod) -> tuple[str, str] | None:
     if pod.is_terminating:
         return None
-    if pod.phase == names.POD_SUCCEEDED:
+    if pod.state.phase == names.POD_SUCCEEDED:
         return names.REASON_POD_SUCCEEDED, "Pod completed successfully"
-    if pod.phase == names.POD_FAILED:
+    if pod.state.phase == names.POD_FAILED:
         return names.REASON_POD_FAILED, "Pod failed"
     return None
 
@@ -323,27 +300,25 @@ def _readiness(seen: Observation) -> tuple[str, str, str]:
         return names.FALSE, names.REASON_POD_TERMINATING, "Pod is terminating"
     if seen.pod is not None and (outcome := _outcome(seen.pod)) is not None:
         return names.FALSE, *outcome
-    message = _pod_part(seen.pod) + _service_part(seen)
-    is_service_ok = seen.service_present or not seen.service_required
-    if seen.pod is not None and seen.pod.is_ready and is_service_ok:
+    is_pod_ready, message = _pod_part(seen.pod)
+    if seen.service_required:
+        message += "; Service Exists" if seen.service_present else "; Service does not exist"
+    if is_pod_ready and (seen.service_present or not seen.service_required):
         return names.TRUE, names.REASON_DEPENDENCIES_READY, message
     return names.FALSE, names.REASON_DEPENDENCIES_NOT_READY, message
 
 
-def _pod_part(pod: ObservedPod | None) -> str:
+def _pod_part(pod: ObservedPod | None) -> tuple[bool, str]:
+    """Return whether the Pod serves (running, ready and reachable), and what is said of it."""
     if pod is None:
-        return "Pod does not exist"
-    if pod.phase != names.POD_RUNNING:
-        return f"Pod exists with phase: {pod.phase}"
-    if not pod.is_ready_condition_true:
-        return "Pod is Running but not Ready"
-    return "Pod is Ready" if pod.ips else "Pod is Ready but has no podIPs yet"
-
-
-def _service_part(seen: Observation) -> str:
-    if not seen.service_required:
-        return ""
-    return "; Service Exists" if seen.service_present else "; Service does not exist"
+        return False, "Pod does not exist"
+    if pod.state.phase != names.POD_RUNNING:
+        return False, f"Pod exists with phase: {pod.state.phase}"
+    if not pod.state.is_ready:
+        return False, "Pod is Running but not Ready"
+    if not pod.state.ips:
+        return False, "Pod is Ready but has no podIPs yet"
+    return True, "Pod is Ready"
 
 
 def _is_legal_reason(reason: str) -> bool:

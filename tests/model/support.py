@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, controller_reference
-from lean_sandbox.model.pod import PodCondition
+from lean_sandbox.model.pod import PodCondition, PodState
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
 from lean_sandbox.model.sandbox_status import Observation, ObservedPod
 
@@ -84,15 +84,15 @@ def pod_meta(
 
 def pod(phase: str = "Running", **fields: Any) -> ObservedPod:
     """Return an observed Pod, owned and healthy unless said otherwise."""
+    is_owned = fields.pop("is_owned", True)
     defaults: dict[str, Any] = {
-        "is_owned": True,
         "phase": phase,
-        "is_ready_condition_true": True,
+        "is_ready": True,
         "ips": ("10.244.0.5",),
-        "node_name": "node-1",
+        "node": "node-1",
         "scheduled": PodCondition("PodScheduled", "True", "", ""),
     }
-    return ObservedPod(**{**defaults, **fields})
+    return ObservedPod(is_owned, state=PodState(**{**defaults, **fields}))
 
 
 def seen(**fields: Any) -> Observation:

@@ -10,19 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.model.conditions import MAX_MESSAGE_CHARACTERS, Condition, find, remove, upsert
-from lean_sandbox.model.pod import Pod, PodCondition
+from lean_sandbox.model.pod import Pod, PodCondition, PodState, pod_state
 from lean_sandbox.model.sandbox_status import (
     Observation,
     ObservedPod,
     compute,
     finished,
     multiple_pods,
-    observe_pod,
     pod_scheduled,
     ready,
     suspended,
 )
-from tests.model.support import LATER, NOW, UID, pod, seen
+from tests.model.support import LATER, NOW, pod, seen
 
 TWO = multiple_pods(2)
 
@@ -52,7 +51,7 @@ def test_a_pod_not_running_shows_its_phase(phase: str) -> None:
 @pytest.mark.case(30)
 def test_a_running_pod_need_not_be_ready() -> None:
     """Case 30: Running without a true Ready condition is not ready."""
-    assert readiness(pod=pod(is_ready_condition_true=False)) == (
+    assert readiness(pod=pod(is_ready=False)) == (
         "False",
         "DependenciesNotReady",
         "Pod is Running but not Ready",
@@ -321,10 +320,13 @@ def test_a_message_is_cut_to_what_the_schema_allows(fields: dict[str, Any]) -> N
         | st.builds(
             ObservedPod,
             is_owned=st.booleans(),
-            phase=st.sampled_from(["", "Pending", "Running", "Succeeded", "Failed"]),
-            is_ready_condition_true=st.booleans(),
-            ips=st.sampled_from([(), ("10.0.0.1",)]),
-            scheduled=st.none() | st.builds(PodCondition, st.just("PodScheduled")),
+            state=st.builds(
+                PodState,
+                phase=st.sampled_from(["", "Pending", "Running", "Succeeded", "Failed"]),
+                is_ready=st.booleans(),
+                ips=st.sampled_from([(), ("10.0.0.1",)]),
+                scheduled=st.none() | st.builds(PodCondition, st.just("PodScheduled")),
+            ),
         ),
         pod_error=st.none() | st.text(),
         multiple_pods=st.none() | st.just(TWO),
@@ -372,11 +374,9 @@ def test_a_known_type_stays_in_place_and_a_new_one_is_appended() -> None:
 
 @pytest.mark.case(32)
 def test_a_pod_is_observed_by_its_own_status() -> None:
-    """Case 32: all addresses in order, the node, the first Ready condition; ownership by uid."""
+    """Case 32: all addresses in order, the node, the first Ready condition."""
     decoded = msgspec.json.decode(
-        b'{"metadata": {"ownerReferences": [{"apiVersion": "agents.x-k8s.io/v1beta1",'
-        b' "kind": "Sandbox", "name": "sb-1", "uid": "U", "controller": true}]},'
-        b' "spec": {"nodeName": "node-1", "containers": []},'
+        b'{"spec": {"nodeName": "node-1", "containers": []},'
         b' "status": {"phase": "Running", "podIP": "10.244.0.5",'
         b' "podIPs": [{"ip": "10.244.0.5"}, {"ip": "fd00::5"}],'
         b' "conditions": [{"type": "PodScheduled", "status": "True"},'
@@ -384,18 +384,13 @@ def test_a_pod_is_observed_by_its_own_status() -> None:
         type=Pod,
     )
 
-    observed = observe_pod(decoded, UID)
-
-    assert observed == ObservedPod(
-        is_owned=True,
+    assert pod_state(decoded) == PodState(
         phase="Running",
-        is_ready_condition_true=True,
+        is_ready=True,
         ips=("10.244.0.5", "fd00::5"),
-        node_name="node-1",
+        node="node-1",
         scheduled=PodCondition("PodScheduled", "True"),
     )
-    assert observed.is_ready
-    assert not observe_pod(decoded, "other").is_owned
 
 
 @pytest.mark.case(31)
@@ -407,4 +402,4 @@ def test_a_single_pod_ip_does_not_count() -> None:
         type=Pod,
     )
 
-    assert not observe_pod(decoded, UID).is_ready
+    assert pod_state(decoded) == PodState(phase="Running", is_ready=True)

@@ -58,8 +58,7 @@ def test_null_maps_and_lists_read_as_empty() -> None:
     )
 
     assert meta == ObjectMeta()
-    assert (pod.spec.nodeName, pod.status.phase, pod.ips) == ("", "", ())
-    assert pod.is_ready_condition_true
+    assert (pod.spec.nodeName, pod.status.phase, pod.status.podIPs) == ("", "", ())
     assert pod.status.conditions[0].reason == pod.status.conditions[0].message == ""
     assert service == Service()
 

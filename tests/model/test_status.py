@@ -51,7 +51,7 @@ def healthy() -> SandboxStatus:
 @pytest.mark.case(14)
 def test_a_cold_start_writes_three_conditions_and_the_selector() -> None:
     """Case 14: Suspended, PodScheduled and Ready in this order, all of the current generation."""
-    status = after(EMPTY_STATUS, seen(pod=pod("Pending", scheduled=None, ips=(), node_name="")))
+    status = after(EMPTY_STATUS, seen(pod=pod("Pending", scheduled=None, ips=(), node="")))
 
     assert [(c.type, c.status, c.reason, c.observedGeneration) for c in status.conditions] == [
         ("Suspended", "False", "NotSuspended", 1),
@@ -236,9 +236,9 @@ def test_a_sandbox_may_come_back_from_expiry() -> None:
 @pytest.mark.case(43)
 def test_a_node_alone_waits_while_not_ready() -> None:
     """Case 43: nodeName alone is no reason to write; with another change it goes along."""
-    old = after(EMPTY_STATUS, seen(pod=pod("Pending", ips=(), node_name="")))
-    placed = after(old, seen(pod=pod("Pending", ips=(), node_name="node-1")))
-    addressed = after(old, seen(pod=pod("Pending", ips=("1.2.3.4",), node_name="node-1")))
+    old = after(EMPTY_STATUS, seen(pod=pod("Pending", ips=(), node="")))
+    placed = after(old, seen(pod=pod("Pending", ips=(), node="node-1")))
+    addressed = after(old, seen(pod=pod("Pending", ips=("1.2.3.4",), node="node-1")))
 
     assert status_patch(old, placed) is None
     assert status_patch(old, addressed) == {"podIPs": ["1.2.3.4"], "nodeName": "node-1"}
@@ -248,7 +248,7 @@ def test_a_node_alone_waits_while_not_ready() -> None:
 def test_a_node_alone_is_written_when_ready() -> None:
     """Case 44: on a ready Sandbox a changed node is written at once."""
     old = after(EMPTY_STATUS, seen(pod=pod()))
-    moved = after(old, seen(pod=pod(node_name="node-2")))
+    moved = after(old, seen(pod=pod(node="node-2")))
 
     assert status_patch(old, moved) == {"nodeName": "node-2"}
 

@@ -21,20 +21,14 @@ from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import PODS, PVCS, SANDBOXES, SERVICES
 from lean_sandbox.kube.wire import PartialObject
 from lean_sandbox.model import names
-from lean_sandbox.model.pod import Pod
+from lean_sandbox.model.pod import Pod, PodState
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.service import Service
 from lean_sandbox.runtime.absent import KnownAbsent, Proof
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Entry, Key, key_of
-from lean_sandbox.watch.resources.pod import (
-    NEW_POD_COLUMNS,
-    WAITING,
-    PodEntry,
-    PodState,
-    pod_from_full,
-)
+from lean_sandbox.watch.resources.pod import NEW_POD_COLUMNS, WAITING, PodEntry, pod_from_full
 from lean_sandbox.watch.resources.pvc import PvcEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_columns
 from lean_sandbox.watch.resources.service import ServiceEntry, service_from_full

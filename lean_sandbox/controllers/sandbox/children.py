@@ -45,7 +45,7 @@ from lean_sandbox.model.meta import (
     with_controller_reference,
 )
 from lean_sandbox.model.ownership import Ownership, ownership
-from lean_sandbox.model.pod import build_pod, build_pvc, metadata_patch, pvc_name
+from lean_sandbox.model.pod import PodState, build_pod, build_pvc, metadata_patch, pvc_name
 from lean_sandbox.model.sandbox import Sandbox, SandboxView
 from lean_sandbox.model.sandbox_status import (
     Failure,
@@ -493,18 +493,12 @@ class Children:
         """Return what the status is to say of the children."""
         pod = None
         if self._pod is not None:
-            pod = ObservedPod(is_owned=self._is_pod_owned, is_terminating=self._pod.is_terminating)
             state = self._pod.state if self._is_pod_owned else None
-            if state is not None:
-                pod = ObservedPod(
-                    is_owned=True,
-                    is_terminating=self._pod.is_terminating,
-                    phase=state.phase,
-                    is_ready_condition_true=state.is_ready,
-                    ips=state.ips,
-                    node_name=state.node,
-                    scheduled=state.scheduled,
-                )
+            pod = ObservedPod(
+                is_owned=self._is_pod_owned,
+                is_terminating=self._pod.is_terminating,
+                state=state or PodState(),
+            )
         return Observation(
             generation=self.entry.generation,
             is_suspended=self._view.is_suspended,

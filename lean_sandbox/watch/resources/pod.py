@@ -20,8 +20,8 @@ from filters import (
 )
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
-from lean_sandbox.model.pod import Pod, PodCondition
-from lean_sandbox.model.sharing import interned, shared_map, small_values
+from lean_sandbox.model.pod import Pod, PodState, pod_state
+from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.watch.kind import (
     FALLBACK_ORDER,
     Key,
@@ -57,16 +57,6 @@ _WAITING_WORDS = frozenset(
         "ImageInspectError",
     }
 )
-
-
-class PodState(msgspec.Struct, frozen=True, gc=False):
-    """What a Sandbox reports of its Pod; ``scheduled`` is the Pod's own PodScheduled condition."""
-
-    phase: str = ""
-    is_ready: bool = False
-    ips: tuple[str, ...] = ()
-    node: str = ""
-    scheduled: PodCondition | None = None
 
 
 class PodEntry(msgspec.Struct, gc=False):
@@ -159,24 +149,6 @@ NEW_POD_COLUMNS = {"hint": WAITING, "IP": "<none>", "Node": "<none>"}
 
 
 _KUBELET = "kubelet"
-
-
-@small_values(256)
-def _shared(condition: PodCondition) -> PodCondition:
-    """Return an equal condition that all Pods share: nearly all of them say the same."""
-    return condition
-
-
-def pod_state(pod: Pod) -> PodState:
-    """Return what a Sandbox reports of a Pod (spec, 4.3 to 4.5)."""
-    scheduled = pod.scheduled
-    return PodState(
-        phase=interned(pod.status.phase),
-        is_ready=pod.is_ready_condition_true,
-        ips=pod.ips,
-        node=interned(pod.spec.nodeName),
-        scheduled=None if scheduled is None else _shared(scheduled),
-    )
 
 
 def _managed_annotations(annotations: dict[str, str] | None) -> dict[str, str] | None:
