@@ -26,6 +26,7 @@ from tests.conformance.api import Api, Room
 from tests.controlplane.server import KUBELET, RealServer
 from tests.support.clients import connected, controlling
 from tests.support.observable import Observable
+from tests.support.patience import patient
 
 __all__ = [
     "CONTROLLER",
@@ -163,7 +164,7 @@ class Scene:
     async def spent(self) -> Spent:
         """Return what was asked for since the count began, once nothing more is; begin anew."""
         seen, quiet_s = -1, 0.0
-        with anyio.fail_after(_PATIENCE_S):
+        with patient("fell silent", lambda: f"{seen} requests so far", _PATIENCE_S):
             while quiet_s < _QUIET_S:
                 await anyio.sleep(0.25)
                 count = sum(1 for _ in self._lines())

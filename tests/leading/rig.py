@@ -19,6 +19,7 @@ from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.sharding import LEASE_NAME
 from tests.support.clients import cluster_admin, connection_to
 from tests.support.clock import EPOCH, FakeClock
+from tests.support.patience import patient, requests_under_way
 
 __all__ = ["LEASES", "NS", "Contender", "Rig", "allow", "open_rig"]
 
@@ -27,7 +28,6 @@ NS = "election"
 LEASES = "leases.coordination.k8s.io"
 # How long the server, by its own clock, keeps a request that is held.
 _HELD_S = 1.0
-_PATIENCE_S = 20.0
 
 
 class Contender:
@@ -128,7 +128,7 @@ class Rig:
 
     async def settle(self) -> None:
         """Wait until every request was answered that the server does not hold back."""
-        with anyio.fail_after(_PATIENCE_S):
+        with patient("came to rest", lambda: "\n  ".join(requests_under_way(self.plane))):
             quiet = 0
             while quiet < 20:
                 await anyio.lowlevel.checkpoint()

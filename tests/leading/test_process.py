@@ -25,6 +25,7 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.leaderelection import AwakeClock, open_elector
 from lean_sandbox.manager.server import _open_elector
 from lean_sandbox.manager.sharding import LEASE_NAME
+from tests.support.patience import patient
 from tests.support.process import controller_process
 from tests.support.world import sandbox
 
@@ -120,9 +121,16 @@ class Running:
 
     async def until(self, holds: Callable[[], object]) -> None:
         """Give processes time until something holds."""
-        with anyio.fail_after(_PATIENCE_S):
+        with patient("got there", self.explain, _PATIENCE_S):
             while not holds():  # noqa: ASYNC110 -- what happens in another process sets no event
                 await anyio.sleep(0.01)
+
+    def explain(self) -> str:
+        """Return who holds the Lease, and what was asked last."""
+        asked = [f"{entry.code} {entry.what}" for entry in list(self.plane.audit)[-5:]]
+        return "\n  ".join(
+            [f"{self.holder or 'nobody'} holds the Lease; the last requests:", *asked]
+        )
 
     def looks(self) -> int:
         """How often somebody has read the Lease."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import chain, count
 
-import anyio
 import anyio.lowlevel
 
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.clock import FakeClock
 from tests.support.observable import Observable
+from tests.support.patience import patient, requests_under_way
 
 __all__ = ["Rest"]
 
-_PATIENCE_S = 20.0
 _BOOKMARK_S = 60.0
 
 
@@ -38,7 +36,7 @@ class Rest:
 
     async def settle(self) -> None:
         """Wait until the controller has seen everything and is idle at this moment of the clock."""
-        with self._patience("came to rest"):
+        with patient("came to rest", self.explain):
             quiet = 0
             while quiet < 3:
                 await self.plane.settled()
@@ -78,7 +76,7 @@ class Rest:
 
     async def pass_time(self, seconds: float) -> None:
         """Move the clock in small steps while some watches cannot be opened, so none settles."""
-        with self._patience("let time pass"):
+        with patient("let time pass", self.explain):
             until_s = self.clock.monotonic() + seconds
             while True:
                 for _ in range(50):
@@ -91,7 +89,7 @@ class Rest:
 
     async def cut_watches(self) -> None:
         """Cut every watch connection and wait until the controller has noticed."""
-        with self._patience("noticed that its watches were cut"):
+        with patient("noticed that its watches were cut", self.explain):
             self.plane.drop_watches()
             while self._streams() or self.plane.open_watches:
                 await anyio.lowlevel.checkpoint()
@@ -102,7 +100,7 @@ class Rest:
         Returns how long that took by the clock; fails when it takes longer than ``within_s``.
         """
         began = self.clock.monotonic()
-        with self._patience("recovered"):
+        with patient("recovered", self.explain):
             while True:
                 before = self._progress()
                 for _ in range(50):
@@ -121,7 +119,7 @@ class Rest:
 
     async def until(self, holds: Callable[[], object]) -> None:
         """Wait until something holds, for moments at which the controller cannot come to rest."""
-        with self._patience("got there"):
+        with patient("got there", self.explain):
             while not holds():
                 await anyio.lowlevel.checkpoint()
 
@@ -141,21 +139,9 @@ class Rest:
                 lines.append(f"watch of {plural} has seen {versions}{held}")
         lines += [f"problem with {name}: {why}" for name, why in self.controller.problems.items()]
         lines += [f"queue {name}: {keys} keys" for name, keys in activity.busy.items() if keys]
-        waiting = {id(entry) for entry in self.plane.faults.waiting}
-        for entry in self.plane.pending:
-            if entry.verb != "watch":
-                held = " (held)" if id(entry) in waiting else ""
-                lines.append(f"{entry.user} waits for {entry.what} {entry.path}{held}")
+        lines += requests_under_way(self.plane)
         lines.append(f"requests in flight: {activity.in_flight}, streams: {activity.streams}")
         return "\n  ".join(lines)
-
-    @contextmanager
-    def _patience(self, what: str) -> Iterator[None]:
-        try:
-            with anyio.fail_after(_PATIENCE_S):
-                yield
-        except TimeoutError:
-            raise TimeoutError(f"never {what}:\n  {self.explain()}") from None
 
     def _streams(self) -> int:
         return self.controller.activity().streams

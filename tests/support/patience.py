@@ -1,0 +1,33 @@
+"""Waiting for what has to come, and saying what the server was at when it did not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import anyio
+
+from lean_sandbox.local.controlplane import ControlPlane
+
+__all__ = ["patient", "requests_under_way"]
+
+
+@contextmanager
+def patient(what: str, explain: Callable[[], str], seconds: float = 20.0) -> Iterator[None]:
+    """Fail after some real seconds, naming ``what`` did not come and what ``explain`` returns."""
+    try:
+        with anyio.fail_after(seconds):
+            yield
+    except TimeoutError:
+        raise TimeoutError(f"never {what}:\n  {explain()}") from None
+
+
+def requests_under_way(plane: ControlPlane) -> list[str]:
+    """Return the requests that a control plane is answering, watches apart, held ones marked."""
+    waiting = {id(entry) for entry in plane.faults.waiting}
+    return [
+        f"{entry.user} waits for {entry.what} {entry.path}"
+        + (" (held)" if id(entry) in waiting else "")
+        for entry in plane.pending
+        if entry.verb != "watch"
+    ]
