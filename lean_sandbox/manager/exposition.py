@@ -84,7 +84,7 @@ class Scraper:
         extensions = controller.extensions
         if extensions is not None:
             extensions.claims.metrics.collect(found)
-            sources.warm(found, extensions.claims.warm.statistics())
+            extensions.claims.warm.collect(found)
         for one in controller.controllers:
             one.collect(found)
         sources.transport(found, controller.host, counted.transport)

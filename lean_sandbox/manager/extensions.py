@@ -103,7 +103,7 @@ class Extensions:
         """Let claims take a member, if it is one that can be taken."""
         member = member_of(entry)
         if member is not None:
-            self.claims.warm.offer(member)
+            self.claims.warm.add(member)
 
     def _policy_there(self, template: Key) -> None:
         """Wake who has waited for the NetworkPolicy of a template."""

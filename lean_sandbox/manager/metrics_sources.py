@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lean_sandbox.controllers.warm import WarmStatistics
 from lean_sandbox.kube.transport import TransportStatistics
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
@@ -93,26 +92,3 @@ def absence(into: Exposition, counted: AbsenceStatistics) -> None:
     into.one(families.ABSENCE, counted.asked - counted.saved, "asked")
     into.one(families.ABSENCE, counted.outdated, "outdated")
     into.one(families.ABSENCE_ENTRIES, counted.entries)
-
-
-def warm(into: Exposition, counted: WarmStatistics) -> None:
-    """Add what the queue of warm members holds and has handed out."""
-    stages = counted.members
-    into.add(
-        families.WARM_MEMBERS,
-        [
-            (("ready",), stages.ready),
-            (("networked",), stages.networked),
-            (("waiting",), stages.waiting),
-            (("taken",), stages.taken),
-        ],
-    )
-    into.add(
-        families.WARM_TAKES,
-        [
-            (("taken",), counted.takes - counted.misses),
-            (("missed",), counted.misses),
-            (("refused",), counted.refused),
-            (("given_back",), counted.given_back),
-        ],
-    )

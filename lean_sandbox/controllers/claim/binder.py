@@ -18,9 +18,8 @@ from lean_sandbox.controllers.claim.act import ClaimAct
 from lean_sandbox.controllers.claim.freshness import Freshness
 from lean_sandbox.controllers.claim.notes import ClaimNotes
 from lean_sandbox.controllers.claim.owned import assigned_name, is_controlled, own_sandbox
+from lean_sandbox.controllers.claim.warm import Member, WarmQueue
 from lean_sandbox.controllers.ownership import reference_of
-from lean_sandbox.controllers.warm import WarmQueue
-from lean_sandbox.controllers.warm_lines import Member
 from lean_sandbox.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -151,7 +150,7 @@ class Binder:
             member = self._member_of(held, entry.view.pool)
             taken = await self._adopt(entry, held)
             if taken is not None:
-                self._warm.done(member)
+                self._warm.commit(member)
                 self._wakes.sandbox(taken.key)
                 return taken
             self._warm.forget(member.key, member.uid)
@@ -197,7 +196,7 @@ class Binder:
             judge = self._freshness.judge(pool, template)
         accept = partial(_may_be_fresh, judge) if judge is not None else None
         for _ in range(_MOST_TRIES):
-            taken = self._warm.take(pool, accept=accept)
+            taken = self._warm.acquire(pool, accept=accept)
             member = taken.member
             if member is None:
                 if taken.waiting:
@@ -213,12 +212,12 @@ class Binder:
                     continue
                 adopted = await self._adopt(entry, held)
             except BaseException:
-                self._warm.give_back(member)
+                self._warm.release(member)
                 raise
             if adopted is None:
                 self._warm.forget(member.key, member.uid)
                 continue
-            self._warm.done(member)
+            self._warm.commit(member)
             self._untold[entry.uid] = (pool, adopted)
             return adopted
         return None

@@ -15,9 +15,8 @@ from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.claim.notes import ClaimNotes
 from lean_sandbox.controllers.claim.reconciler import ClaimReconciler
 from lean_sandbox.controllers.claim.waiting import WaitingClaims
+from lean_sandbox.controllers.claim.warm import Member, WarmQueue
 from lean_sandbox.controllers.recording import Recorder
-from lean_sandbox.controllers.warm import WarmQueue
-from lean_sandbox.controllers.warm_lines import Member
 from lean_sandbox.kube.client import Client
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition, find, is_true
@@ -97,7 +96,7 @@ class ClaimController(Controller[ClaimEntry]):
         self.on_awaited: Callable[[], None] = lambda: None
         self._waiting = WaitingClaims(self._member_available, self._members_to_take)
         self.warm = WarmQueue(
-            on_available=self._waiting.available, on_given_back=self._waiting.given_back
+            on_available=self._waiting.available, on_released=self._waiting.given_back
         )
         caches.sandboxes.on_change = self._feed
         self._act = ClaimAct(client, caches, self.queue, timeout_s=options.request_timeout_s)
@@ -268,7 +267,7 @@ class ClaimController(Controller[ClaimEntry]):
         if member is None:
             self.warm.forget(new.key, new.uid)
         else:
-            self.warm.offer(member)
+            self.warm.add(member)
 
     def on_pool(self, notice: Delta[PoolEntry]) -> None:
         """Forget the members of a pool that is gone; wake the claims that wait for it."""

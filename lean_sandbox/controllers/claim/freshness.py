@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lean_sandbox.controllers.claim.act import ClaimAct
-from lean_sandbox.controllers.warm_lines import Member
+from lean_sandbox.controllers.claim.warm import Member
 from lean_sandbox.model.comparison import Staleness, Verdict
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.watch.kind import Key
