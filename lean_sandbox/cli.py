@@ -127,7 +127,7 @@ def _run_bench(arguments: Sequence[str]) -> int:
 
 def _run_demo(given: Namespace) -> int:
     from lean_sandbox import log  # noqa: PLC0415
-    from lean_sandbox.demo.script import run_demo  # noqa: PLC0415
+    from lean_sandbox.demo.story import run_demo  # noqa: PLC0415
 
     log.configure(given.log_level, "auto")
     is_done = run_demo(given.sandboxes, given.pool, given.claims, given.output)

@@ -1,1 +1,1 @@
-"""``lean-sandbox demo``: the main job on an embedded control plane, and what it costs."""
+"""``lean-sandbox demo``: the main job, shown end to end without a cluster, and what it costs."""

@@ -1,0 +1,413 @@
+"""The story of the demo: a control plane, a controller, a user, and the bill.
+
+The user is a Python program as anybody would write it: lightkube and :mod:`lean_sandbox.client`,
+with credentials and requests of its own. Server, simulated nodes and controller speak HTTP with
+each other but share this process.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, TypeVar
+
+import anyio
+import msgspec
+import yaml
+from lightkube import AsyncClient, KubeConfig
+from lightkube.resources.core_v1 import Pod
+from lightkube.types import PatchType
+
+from lean_sandbox.bench.controller import Cost, Snapshot, read_metrics
+from lean_sandbox.bench.report import Screen
+from lean_sandbox.client import (
+    READY,
+    Sandbox,
+    SandboxClaim,
+    SandboxTemplate,
+    SandboxWarmPool,
+    condition,
+    is_ready,
+)
+from lean_sandbox.clock import SystemClock
+from lean_sandbox.config.options import Settings
+from lean_sandbox.demo.bill import (
+    Account,
+    Burst,
+    Launch,
+    Step,
+    bill_of,
+    burst_of,
+    event_rows,
+    print_account,
+)
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.config import load
+from lean_sandbox.kube.transport import Transport
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.kubelet import Kubelet
+from lean_sandbox.local.kubelet_settings import KubeletSettings
+from lean_sandbox.manager.exposition import Scraper
+from lean_sandbox.manager.manager import run_controller
+from lean_sandbox.metrics.text import render
+from lean_sandbox.model import names
+
+Kind = TypeVar("Kind", Sandbox, SandboxClaim)
+
+NAMESPACE: Final = "default"
+_CONTROLLER: Final = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"
+_KUBELET: Final = "kubelet-admin"
+_POOL: Final = "python"
+_PATIENCE_S: Final = 120.0
+# An act is over when the controller has asked for nothing for so long: its Events come last.
+_REST_S: Final = 1.5
+_STEP_REST_S: Final = 0.4
+_REST_LIMIT_S: Final = 20.0
+_POLL_S: Final = 0.1
+
+_SANDBOX: Final = """\
+apiVersion: agents.x-k8s.io/v1beta1
+kind: Sandbox
+metadata:
+  name: {name}
+spec:
+  podTemplate:
+    metadata:
+      labels:
+        app: code-interpreter
+    spec:
+      containers:
+      - name: main
+        image: python:3.12-slim
+        command: ["sleep", "infinity"]
+"""
+_TEMPLATE: Final = """\
+apiVersion: extensions.agents.x-k8s.io/v1beta1
+kind: SandboxTemplate
+metadata:
+  name: python
+spec:
+  podTemplate:
+    spec:
+      containers:
+      - name: main
+        image: python:3.12-slim
+        command: ["sleep", "infinity"]
+"""
+_WARM_POOL: Final = """\
+apiVersion: extensions.agents.x-k8s.io/v1beta1
+kind: SandboxWarmPool
+metadata:
+  name: python
+spec:
+  replicas: {replicas}
+  sandboxTemplateRef:
+    name: python
+"""
+_CLAIM: Final = """\
+apiVersion: extensions.agents.x-k8s.io/v1beta1
+kind: SandboxClaim
+metadata:
+  name: {name}
+spec:
+  warmPoolRef:
+    name: python
+"""
+
+
+class NotReachedError(Exception):
+    """A Sandbox or a claim did not come to the awaited state in time."""
+
+
+def run_demo(sandboxes: int, pool: int, claims: int, output: str) -> bool:
+    """Run the demo and print its bill; return whether everything was reached."""
+    screen = Screen(quiet=output == "json")
+    account: Account | None = None
+    try:
+        account = anyio.run(_run, sandboxes, pool, claims, screen)
+    except* NotReachedError as failures:
+        for failure in failures.exceptions:
+            print(f"demo: {failure}", file=sys.stderr)  # noqa: T201
+    if account is None:
+        return False
+    if output == "json":
+        print(msgspec.json.format(msgspec.json.encode(account), indent=2).decode())  # noqa: T201
+    else:
+        print_account(account, screen)
+    return True
+
+
+async def _run(sandboxes: int, pool: int, claims: int, screen: Screen) -> Account:
+    screen.step("Starting an embedded control plane, simulated nodes and the controller")
+    with TemporaryDirectory(prefix="lean-sandbox-demo-") as folder:
+        async with ControlPlane() as plane, anyio.create_task_group() as group:
+
+            def kubeconfig(number: int, user: str) -> Path:
+                return plane.kubeconfig(Path(folder) / f"{number}.kubeconfig", user)
+
+            for name in (_CONTROLLER, _KUBELET):
+                plane.store.create(_cluster_admin(name))
+            async with _kubelet(kubeconfig(0, _KUBELET)) as kubelet:
+                group.start_soon(kubelet.run)
+                settings = Settings(kubeconfig=str(kubeconfig(1, _CONTROLLER)), extensions=True)
+                controller = await group.start(run_controller, settings)
+                screen.progress(f"listening on {plane.url}")
+                config = KubeConfig.from_file(kubeconfig(2, "admin"))
+                async with AsyncClient(config=config, namespace=NAMESPACE) as client:
+                    user = User(client)
+                    group.start_soon(user.follow, Sandbox, user.sandboxes)
+                    group.start_soon(user.follow, SandboxClaim, user.claims)
+                    story = Story(user, Scraper(controller, SystemClock()), screen)
+                    account = await story.tell(sandboxes, pool, claims)
+                    group.cancel_scope.cancel()
+        return account
+
+
+@asynccontextmanager
+async def _kubelet(kubeconfig: Path) -> AsyncIterator[Kubelet]:
+    clock = SystemClock()
+    transport = Transport(load(str(kubeconfig)), clock=clock)
+    chance = random.Random(7)  # noqa: S311
+    try:
+        yield Kubelet(Client(transport), KubeletSettings(), clock=clock, chance=chance)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await transport.aclose()
+
+
+def _cluster_admin(user: str) -> dict[str, object]:
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"demo-{user.rpartition(':')[2]}"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "User", "apiGroup": group, "name": user}],
+    }
+
+
+class User:
+    """Creates and changes objects, and has an open watch of Sandboxes and one of claims."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self.client = client
+        self.sandboxes: dict[str, Sandbox] = {}
+        self.claims: dict[str, SandboxClaim] = {}
+        self._changed = anyio.Event()
+
+    async def follow(self, kind: type[Kind], into: dict[str, Kind]) -> None:
+        """Keep what there is of a kind until cancelled."""
+        async for event, seen in self.client.watch(kind):
+            assert seen.metadata is not None
+            name = str(seen.metadata.name)
+            if event == "DELETED":
+                into.pop(name, None)
+            else:
+                into[name] = seen
+            changed, self._changed = self._changed, anyio.Event()
+            changed.set()
+
+    async def create(self, kind: type[Any], manifest: str) -> None:
+        """Create the object of a manifest."""
+        await self.client.create(kind.from_dict(yaml.safe_load(manifest)))
+
+    async def change(self, name: str, spec: dict[str, Any]) -> None:
+        """Change fields of a Sandbox's spec."""
+        await self.client.patch(Sandbox, name, {"spec": spec}, patch_type=PatchType.MERGE)
+
+    async def until(self, what: str, holds: Callable[[], bool]) -> None:
+        """Wait until something holds of what the watches show.
+
+        Raises NotReachedError after two minutes.
+        """
+        with anyio.move_on_after(_PATIENCE_S):
+            while not holds():
+                await self._changed.wait()
+            return
+        raise NotReachedError(f"{what} was not reached within {_PATIENCE_S:g} s")
+
+    def reason(self, name: str) -> str:
+        """Return the reason of a Sandbox's condition Ready, empty before there is one."""
+        sandbox = self.sandboxes.get(name)
+        found = condition(sandbox, READY) if sandbox is not None else None
+        return found.reason if found is not None else ""
+
+    def has_address(self, name: str) -> bool:
+        """Return whether a Sandbox has the address of a Pod."""
+        sandbox = self.sandboxes.get(name)
+        return bool(sandbox is not None and sandbox.status is not None and sandbox.status.podIPs)
+
+    def ready_members(self) -> int:
+        """Return how many Sandboxes of the pool are Ready and not given to a claim."""
+        return sum(is_ready(one) and _is_member(one) for one in self.sandboxes.values())
+
+
+def _is_member(sandbox: Sandbox) -> bool:
+    owners = (sandbox.metadata.ownerReferences if sandbox.metadata is not None else None) or ()
+    kind = names.SANDBOX_WARM_POOL_KIND
+    return any(one.controller and (one.kind, one.name) == (kind, _POOL) for one in owners)
+
+
+class Story:
+    """Plays the life of one Sandbox, a launch of many and a burst of claims; keeps the bill."""
+
+    def __init__(self, user: User, scraper: Scraper, screen: Screen) -> None:
+        self._user = user
+        self._scraper = scraper
+        self._screen = screen
+        self._clock = SystemClock()
+
+    async def tell(self, sandboxes: int, pool: int, claims: int) -> Account:
+        """Play everything and return the account. Raises NotReachedError."""
+        steps = await self._live()
+        launch = await self._launch(sandboxes)
+        return Account(steps, launch, await self._burst(pool, claims) if claims > 0 else None)
+
+    async def _snapshot(self) -> Snapshot:
+        found = await self._scraper.scrape()
+        return read_metrics("".join(render(found)))
+
+    async def _cost_since(self, before: Snapshot, rest_s: float) -> Cost:
+        """Wait until the controller has asked for nothing for ``rest_s``; return what it cost."""
+        began = since = self._clock.monotonic()
+        last = await self._snapshot()
+        while self._clock.monotonic() - since < rest_s:
+            await self._clock.sleep(_POLL_S)
+            found = await self._snapshot()
+            if found.requests != last.requests:
+                last, since = found, self._clock.monotonic()
+            if self._clock.monotonic() - began > _REST_LIMIT_S:
+                break
+        return last.since(before)
+
+    # -- the life of one Sandbox -------------------------------------------------------------------
+
+    async def _live(self) -> list[Step]:
+        user, screen = self._user, self._screen
+        screen.step("One Sandbox, from the manifest a user would write")
+        for line in _SANDBOX.format(name="demo").splitlines():
+            screen.progress(line)
+        steps = [
+            await self._step("create until Ready", self._create),
+            await self._step("suspend until the Pod is gone", self._suspend),
+            await self._step("resume until Ready", self._resume),
+            await self._step("lose the Pod until Ready again", self._lose),
+            await self._step("expire until torn down", self._expire),
+        ]
+        await user.client.delete(Sandbox, "demo")
+        await user.until("the end of demo", lambda: "demo" not in user.sandboxes)
+        return steps
+
+    async def _step(self, title: str, action: Callable[[], Awaitable[None]]) -> Step:
+        before = await self._snapshot()
+        began = self._clock.monotonic()
+        await action()
+        took_s = self._clock.monotonic() - began
+        bill = bill_of(await self._cost_since(before, _STEP_REST_S), took_s)
+        self._screen.progress(
+            f"{title}: {took_s:.2f} s, {bill.writes} writes, {bill.reads} reads,"
+            f" {bill.passes_in_all()} passes"
+        )
+        return Step(title, bill)
+
+    async def _until_reason(self, reason: str, *, has_address: bool = True) -> None:
+        user = self._user
+        await user.until(
+            f"{reason} of demo",
+            lambda: user.reason("demo") == reason and user.has_address("demo") is has_address,
+        )
+
+    async def _create(self) -> None:
+        await self._user.create(Sandbox, _SANDBOX.format(name="demo"))
+        await self._until_reason(names.REASON_DEPENDENCIES_READY)
+
+    async def _suspend(self) -> None:
+        await self._user.change("demo", {"operatingMode": "Suspended"})
+        await self._until_reason(names.REASON_SANDBOX_SUSPENDED, has_address=False)
+
+    async def _resume(self) -> None:
+        await self._user.change("demo", {"operatingMode": "Running"})
+        await self._until_reason(names.REASON_DEPENDENCIES_READY)
+
+    async def _lose(self) -> None:
+        """Delete the Pod behind the Sandbox, as a drained node would."""
+        user, ready = self._user, names.REASON_DEPENDENCIES_READY
+        await user.client.delete(Pod, "demo")
+        await user.until("the loss of the Pod of demo", lambda: user.reason("demo") != ready)
+        await self._until_reason(ready)
+
+    async def _expire(self) -> None:
+        at = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=1)
+        await self._user.change("demo", {"shutdownTime": at.isoformat()})
+        await self._until_reason(names.REASON_SANDBOX_EXPIRED, has_address=False)
+
+    # -- many at once ------------------------------------------------------------------------------
+
+    async def _launch(self, count: int) -> Launch:
+        user, screen = self._user, self._screen
+        screen.step(f"A launch of {count} cold Sandboxes at once")
+        before = await self._snapshot()
+        began = self._clock.monotonic()
+        listed = [f"launch-{number}" for number in range(count)]
+        async with anyio.create_task_group() as group:
+            for name in listed:
+                group.start_soon(user.create, Sandbox, _SANDBOX.format(name=name))
+        for part in sorted({1, max(1, count // 2), count}):
+            await self._until_launched(listed, part)
+            screen.progress(f"{part} of {count} Ready")
+        took_s = self._clock.monotonic() - began
+        cost = await self._cost_since(before, _REST_S)
+        return Launch(count, bill_of(cost, took_s), event_rows(cost))
+
+    async def _until_launched(self, listed: list[str], part: int) -> None:
+        def ready() -> int:
+            known = self._user.sandboxes
+            return sum(name in known and is_ready(known[name]) for name in listed)
+
+        await self._user.until(f"{part} Ready Sandboxes", lambda: ready() >= part)
+
+    async def _burst(self, pool: int, claims: int) -> Burst:
+        user, screen = self._user, self._screen
+        screen.step(f"A template, and a warm pool of {pool} Sandboxes")
+        before = await self._snapshot()
+        began = self._clock.monotonic()
+        await user.create(SandboxTemplate, _TEMPLATE)
+        await user.create(SandboxWarmPool, _WARM_POOL.format(replicas=pool))
+        await self._until_full(pool)
+        filled_s = self._clock.monotonic() - began
+        screen.progress(f"{pool} of {pool} Ready after {filled_s:.2f} s")
+        await self._cost_since(before, _REST_S)
+        screen.step(f"A burst of {claims} claims at once")
+        for line in _CLAIM.format(name="burst-0").splitlines():
+            screen.progress(line)
+        before = await self._snapshot()
+        began = self._clock.monotonic()
+        latencies_s: list[float] = []
+        async with anyio.create_task_group() as group:
+            for number in range(claims):
+                group.start_soon(self._claim, f"burst-{number}", latencies_s)
+        took_s = self._clock.monotonic() - began
+        screen.progress(f"{claims} bound and Ready after {took_s:.2f} s")
+        await self._until_full(pool)
+        refilled_s = self._clock.monotonic() - began
+        screen.progress(f"the pool is full again after {refilled_s:.2f} s")
+        bill = bill_of(await self._cost_since(before, _REST_S), took_s)
+        return burst_of(pool, filled_s, latencies_s, refilled_s, bill)
+
+    async def _claim(self, name: str, latencies_s: list[float]) -> None:
+        claims = self._user.claims
+        began = self._clock.monotonic()
+        await self._user.create(SandboxClaim, _CLAIM.format(name=name))
+        await self._user.until(
+            f"a Sandbox for {name}", lambda: name in claims and is_ready(claims[name])
+        )
+        latencies_s.append(self._clock.monotonic() - began)
+
+    async def _until_full(self, pool: int) -> None:
+        user = self._user
+        await user.until(f"a full pool of {pool}", lambda: user.ready_members() == pool)
