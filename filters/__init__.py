@@ -15,7 +15,7 @@ First sights, re-creations and deletes always pass, and so does what a predicate
 
 from filters.debounce import Debounce
 from filters.detector import ChangeDetector, Decision, Filter
-from filters.events import Change, EventType, Observed, from_json
+from filters.events import Change, EventType, from_json
 from filters.predicates import (
     NO_OPINION,
     Predicate,
@@ -48,7 +48,6 @@ __all__ = [
     "EventType",
     "FieldTerm",
     "Filter",
-    "Observed",
     "Predicate",
     "SelectorError",
     "annotation",

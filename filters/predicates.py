@@ -20,7 +20,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from filters.events import Change, Observed
 
@@ -185,10 +185,12 @@ def column(name: str, *, classify: Callable[[str], Hashable] = sys.intern) -> Le
     return Leaf(f"column {name}", Change.COLUMNS, read, variant=classify)
 
 
-def computed(name: str, change: Change, function: Callable[[Observed], Hashable]) -> Leaf:
+def computed(name: str, change: Change, function: Callable[[Any], Hashable]) -> Leaf:
     """Pass when ``function(obj)`` changed; it may return NO_OPINION and must be pure.
 
-    What the function raises is not caught: a faulty predicate must not drop events in silence.
+    The function takes the objects that the predicate is used for, and may read more of them than
+    :class:`Observed` has. What it raises is not caught: a faulty predicate must not drop events in
+    silence.
     """
     return Leaf(name, change, function, variant=function)
 

@@ -47,7 +47,6 @@ class ObjectMeta(Lenient, frozen=True):
     generation: int = 0
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    finalizers: OrNull[tuple[str, ...]] = ()
     ownerReferences: OrNull[tuple[OwnerReference, ...]] = ()
     deletionTimestamp: str | None = None
     creationTimestamp: str | None = None

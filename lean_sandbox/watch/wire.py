@@ -78,7 +78,6 @@ class MetaRow(msgspec.Struct, rename="camel", gc=False):
     generation: int | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    finalizers: tuple[str, ...] = ()
     owners: tuple[OwnerRow, ...] = msgspec.field(default=(), name="ownerReferences")
     deletion_timestamp: str | None = None
     creation_timestamp: str | None = None
@@ -104,7 +103,6 @@ def row_of(meta: ObjectMeta) -> MetaRow:
         generation=meta.generation,
         labels=meta.labels,
         annotations=meta.annotations,
-        finalizers=meta.finalizers,
         owners=tuple(
             OwnerRow(
                 kind=owner.kind,

@@ -8,7 +8,6 @@ import msgspec
 
 from filters import (
     Change,
-    Observed,
     any_of,
     column,
     computed,
@@ -260,20 +259,15 @@ def sandbox_uid(entry: PodEntry) -> str | None:
     return owner.uid
 
 
-def _hint_of(row: Observed) -> Hashable:
+def _hint_of(row: MetaRow) -> Hashable:
     return pod_hint(row.columns) if row.columns is not None else row.resource_version
 
 
-def _pod_unscheduled(row: Observed) -> Hashable:
+def _pod_unscheduled(row: MetaRow) -> Hashable:
     """Count every write while no node is set: the scheduler's findings show in no column."""
     if row.columns is None or row.columns.get("Node", "") in NO_NODE:
         return row.resource_version
     return None
-
-
-def _pod_managed(row: Observed) -> Hashable:
-    assert isinstance(row, MetaRow)
-    return managed_metadata(row)
 
 
 def pod_kind(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[PodEntry]:
@@ -289,7 +283,7 @@ def pod_kind(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[PodEntr
             deletion(),
             owners(),
             labels(),
-            computed("managed metadata", Change.ANNOTATIONS, _pod_managed),
+            computed("managed metadata", Change.ANNOTATIONS, managed_metadata),
             computed("status", Change.COLUMNS, _hint_of),
             if_known(column("IP", classify=hash)),
             if_known(column("Node")),

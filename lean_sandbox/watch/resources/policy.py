@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 import msgspec
 
-from filters import Change, Observed, any_of, computed, deletion, owners
+from filters import Change, any_of, computed, deletion, owners
 from lean_sandbox.kube.resources import NETWORKPOLICIES
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta
@@ -53,9 +53,8 @@ def policy_from_full(item: PolicyItem, row: MetaRow, old: PolicyEntry | None) ->
     return entry
 
 
-def _template_policy(row: Observed) -> Hashable:
+def _template_policy(row: MetaRow) -> Hashable:
     """Return the version of a policy that a template controls: any write may be a drift."""
-    assert isinstance(row, MetaRow)
     controller = row.controller
     if controller is not None and controller.kind == names.SANDBOX_TEMPLATE_KIND:
         return row.resource_version

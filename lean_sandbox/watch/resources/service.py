@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 import msgspec
 
-from filters import Change, Observed, any_of, computed, deletion, keep, labels, owners
+from filters import Change, any_of, computed, deletion, keep, labels, owners
 from lean_sandbox.kube.resources import SERVICES
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta
@@ -77,14 +77,7 @@ def service_spec_version(row: MetaRow) -> str | None:
 
 
 def _is_sandboxes(owner: OwnerRow | None) -> bool:
-    return (
-        owner is not None and owner.kind == names.SANDBOX_KIND and owner.group == names.CORE_GROUP
-    )
-
-
-def _service_spec(row: Observed) -> Hashable:
-    assert isinstance(row, MetaRow)
-    return service_spec_version(row)
+    return owner is not None and owner.is_a(names.SANDBOX_KIND, names.CORE_GROUP)
 
 
 def service_kind(
@@ -102,7 +95,7 @@ def service_kind(
             deletion(),
             owners(),
             labels(*sorted(ADOPTION_LABELS), brief=True),
-            computed("spec", Change.VERSION, _service_spec),
+            computed("spec", Change.VERSION, service_spec_version),
         ),
         from_row=service_from_row,
         from_full=service_from_full,
