@@ -46,3 +46,11 @@ def test_the_test_command_stands_where_the_pipeline_reads_it() -> None:
     commands = [line for line in between.splitlines() if line and not line.startswith("```")]
     assert len(commands) == 1
     assert commands[0].endswith("python -m pytest -n auto")
+
+
+def test_every_folder_of_tests_stands_in_the_map_of_the_tests() -> None:
+    """Who changes something finds where it is tested."""
+    tests = ROOT / "tests"
+    map_ = (tests / "README.md").read_text().split("## Which folder")[1].split("\n## ")[0]
+    folders = {path.name for path in tests.iterdir() if any(path.glob("*.py"))} - {"support"}
+    assert set(re.findall(r"`(\w+)/`", map_)) == folders
