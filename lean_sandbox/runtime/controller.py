@@ -9,7 +9,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
 from lean_sandbox.runtime.safetynet import SafetyNet
-from lean_sandbox.runtime.workers import DEADLINE_S, GRACE_S, ReconcileResult, Result, Workers
+from lean_sandbox.runtime.workers import ReconcileResult, Result, Workers
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Entry, Key
 
@@ -29,8 +29,6 @@ class Controller(Generic[E]):
         clock: Clock,
         *,
         workers: int,
-        deadline_s: float = DEADLINE_S,
-        grace_s: float = GRACE_S,
         on_result: Callable[[ReconcileResult[Key]], None] | None = None,
     ) -> None:
         """``name`` is that of the metrics and of the log."""
@@ -42,8 +40,6 @@ class Controller(Generic[E]):
             self.reconcile,
             count=workers,
             clock=clock,
-            deadline_s=deadline_s,
-            grace_s=grace_s,
             on_result=on_result,
             retry_no_later_than_s=self.due_in_s,
             net=SafetyNet(self.queue, clock, is_final=self.is_final, doubt=self.doubt),

@@ -27,9 +27,9 @@ from lean_sandbox.runtime.queue import REQUEUE, Item, QueueClosedError, WorkQueu
 from lean_sandbox.runtime.safetynet import SafetyNet
 
 # Longer than any pass that makes progress: every request in it has a shorter deadline of its own.
-DEADLINE_S: Final = 120.0
-# What the reference controller gives running passes at shutdown.
-GRACE_S: Final = 30.0
+DEADLINE_S: Final = 60.0
+# Less than the 30 s that a kubelet gives a Pod to end.
+GRACE_S: Final = 20.0
 
 K = TypeVar("K", bound=Hashable)
 

@@ -312,7 +312,7 @@ async def test_a_key_never_has_two_passes_at_once() -> None:
 async def test_shutdown_lets_running_passes_finish() -> None:
     """After close nothing begins, what runs may end, then the dispatcher returns."""
     gate = Gate()
-    bench = Bench(gate.reconcile, count=1)
+    bench = Bench(gate.reconcile, count=1, grace_s=30)
     async with anyio.create_task_group() as group:
         group.start_soon(bench.dispatcher.run)
         bench.queue.add("a")

@@ -60,8 +60,6 @@ class ClaimOptions(msgspec.Struct, frozen=True, kw_only=True):
     candidate_grace_s: float = 2.0
     observes: bool = True
     request_timeout_s: float = 15.0
-    pass_deadline_s: float = 60.0
-    shutdown_grace_s: float = 20.0
 
 
 class ClaimController(Controller[ClaimEntry]):
@@ -84,8 +82,6 @@ class ClaimController(Controller[ClaimEntry]):
             caches.claims,
             clock,
             workers=options.workers,
-            deadline_s=options.pass_deadline_s,
-            grace_s=options.shutdown_grace_s,
         )
         self._client = client
         self._caches = caches

@@ -59,8 +59,6 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     step_window_s: float = 30.0
     write_behind_s: float = 0.0
     request_timeout_s: float = 15.0
-    pass_deadline_s: float = 60.0
-    shutdown_grace_s: float = 20.0
 
 
 class SandboxController(Controller[SandboxEntry]):
@@ -83,8 +81,6 @@ class SandboxController(Controller[SandboxEntry]):
             caches.sandboxes,
             clock,
             workers=options.workers,
-            deadline_s=options.pass_deadline_s,
-            grace_s=options.shutdown_grace_s,
             on_result=on_pass,
         )
         self._client = client
