@@ -31,7 +31,7 @@ LEAVES = {"clock", "log", "version"}
 LIBRARIES: dict[str, set[str] | None] = {
     "filters": set(),
     "model": {"msgspec", "lightkube", "yaml"},
-    "controllers": {"msgspec", "structlog", "anyio"},
+    "controllers": {"msgspec", "structlog", "anyio", "cachetools"},
     "watch": {"msgspec", "structlog", "anyio"},
 }
 

@@ -10,10 +10,10 @@ controllers of pools and templates first of all.
 
 from __future__ import annotations
 
-import math
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
+from cachetools import TTLCache
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
@@ -36,17 +36,19 @@ from lean_sandbox.model.warmpool import (
     view_of_pool,
 )
 from lean_sandbox.model.wire import ODD
-from lean_sandbox.runtime.absent import KnownAbsent, Proof
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
 
 T = TypeVar("T")
 
+# The plural of a kind, and the key of an object.
+_Name: TypeAlias = tuple[str, Key]
+
 # How often a name is looked for at most, and how many names are remembered for that.
 _LOOK_AGAIN_S = 1.0
 _MOST_NAMES = 4096
 # For how long an absence is believed that no event has contradicted.
-_ABSENT_TTL_S = 600.0
+_ABSENT_S = 600.0
 
 
 class LookedForLatelyError(Exception):
@@ -71,9 +73,12 @@ class TemplateResolver:
         self._client = client
         self._caches = caches
         self._clock = clock
-        self._absent = KnownAbsent(_MOST_NAMES, _ABSENT_TTL_S, clock)
+        # Names that a GET has not found, and nobody has doubted since.
+        self._absent: TTLCache[_Name, None] = TTLCache(_MOST_NAMES, _ABSENT_S, clock.monotonic)
         # When a name was last looked for and not found, or is being looked for.
-        self._looked: dict[tuple[str, Key], float] = {}
+        self._looked: TTLCache[_Name, float] = TTLCache(_MOST_NAMES, _LOOK_AGAIN_S, clock.monotonic)
+        # The latest GET under way for a name, unless it was sent before a doubt.
+        self._looking: dict[_Name, object] = {}
         self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
 
     def known_pool(self, key: Key) -> PoolView | None:
@@ -120,7 +125,8 @@ class TemplateResolver:
             self._doubt(SANDBOXTEMPLATES, Key(pool.namespace, view.template))
 
     def _doubt(self, resource: Resource, key: Key) -> None:
-        self._absent.forget(resource.plural, key.namespace, key.name)
+        self._absent.pop((resource.plural, key), None)
+        self._looking.pop((resource.plural, key), None)
 
     async def pool(self, key: Key) -> PoolView:
         """Return the pool. At most one GET.
@@ -157,27 +163,28 @@ class TemplateResolver:
 
     async def _look(self, resource: Resource, key: Key, type_: type[T]) -> T | None:
         """Ask the server for an object that the cache does not have; ``None`` when it is absent."""
-        what = (resource.plural, key.namespace, key.name)
-        if not is_object_name(key.name) or self._absent.is_absent(*what):
+        name = (resource.plural, key)
+        if not is_object_name(key.name) or name in self._absent:
             return None
-        now, place = self._clock.monotonic(), (resource.plural, key)
-        after_s = self._looked.get(place, -math.inf) + _LOOK_AGAIN_S - now
-        if after_s > 0.0:
-            raise LookedForLatelyError(after_s)
-        if len(self._looked) >= _MOST_NAMES:
-            recent = {held: at for held, at in self._looked.items() if at + _LOOK_AGAIN_S > now}
-            self._looked = recent
-        self._looked[place] = now
-        ticket = self._absent.ticket()
+        now = self._clock.monotonic()
+        looked_at = self._looked.get(name)
+        if looked_at is not None:
+            raise LookedForLatelyError(looked_at + _LOOK_AGAIN_S - now)
+        self._looked[name] = now
+        look = self._looking[name] = object()
         try:
             found = await self._client.get(
                 resource, key.namespace, key.name, type_, **self._options
             )
         except NotFound:
-            self._absent.remember(*what, Proof.NOT_FOUND, since=ticket)
+            if self._looking.get(name) is look:
+                self._absent[name] = None
             return None
+        finally:
+            if self._looking.get(name) is look:
+                del self._looking[name]
         # It exists: the watch is late, and whoever asks next may ask at once.
-        self._looked.pop(place, None)
+        self._looked.pop(name, None)
         return found
 
 

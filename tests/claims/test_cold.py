@@ -445,6 +445,20 @@ async def test_a_claim_on_its_way_out_still_loses_its_old_policy() -> None:
         assert writes_in_order(world) == ["delete networkpolicies"]
 
 
+async def test_a_policy_that_a_delete_has_not_found_is_not_deleted_again() -> None:
+    """Law: what answered 404 is known to be absent, however often the claim changes."""
+    async with open_claims(templates=()) as world:
+        world.plane.fail_next("delete", "networkpolicies", 404)
+        world.plane.store.create(claim(pool="missing"))
+        world.plane.store.create(old_policy("c", controlled_by(get_claim(world))))
+        await world.settle()
+        await world.advance(61.0)
+        for turn in range(3):
+            await world.patch(CLAIMS, "c", {"metadata": {"labels": {LAUNCH_TYPE: f"{turn}"}}})
+            await world.advance(2.0)
+        assert len(world.requests("delete", "networkpolicies")) == 1
+
+
 def old_policy(name: str, *owners: Json) -> Json:
     """Return a policy as releases of older days made them for each claim."""
     return {
