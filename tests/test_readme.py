@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,3 +55,13 @@ def test_every_folder_of_tests_stands_in_the_map_of_the_tests() -> None:
     map_ = (tests / "README.md").read_text().split("## Which folder")[1].split("\n## ")[0]
     folders = {path.name for path in tests.iterdir() if any(path.glob("*.py"))} - {"support"}
     assert set(re.findall(r"`(\w+)/`", map_)) == folders
+
+
+async def test_the_example_for_tests_is_one() -> None:
+    """What the page on the tests shows runs and passes."""
+    page = (ROOT / "tests" / "README.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    made: dict[str, Any] = {}
+    exec(example, made)  # noqa: S102 -- our own page
+    (law,) = (value for name, value in made.items() if name.startswith("test_"))
+    await law()
