@@ -337,7 +337,7 @@ class _Binder:
         """Return what was done so far."""
         requests = sum(
             number
-            for (_, verb, _, _), number in self._client.transport.statistics().requests.items()
+            for (_, verb, _, _), number in self._client.transport.counted.requests.items()
             if verb in ("get", "patch")
         )
         return Bound(self._first_free, self._bound, requests)

@@ -16,6 +16,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from lean_sandbox.kube.errors import AnswerTooLarge, ProtocolFault
 from lean_sandbox.kube.sockets import ByteStream
+from lean_sandbox.kube.telemetry import RequestCounters
 
 #: The most that is read of heads, and of chunk sizes and trailers without any of the body.
 _HEAD_LIMIT_BYTES: Final = 65536
@@ -70,24 +71,14 @@ def decode_headers(fields: Fields) -> dict[str, str]:
     return headers
 
 
-class Traffic:
-    """Bytes sent and received, HTTP heads included, before TLS."""
-
-    __slots__ = ("received_bytes", "sent_bytes")
-
-    def __init__(self) -> None:
-        self.sent_bytes = 0
-        self.received_bytes = 0
-
-
 class HttpConnection:
     """One keep-alive connection, used by one request at a time.
 
     ``status``, ``fields`` and ``keeps_alive`` of :attr:`response` are those of the last request,
-    and so are ``sent_bytes`` and ``received_bytes``; ``traffic`` counts those of all connections.
+    and so are ``sent_bytes`` and ``received_bytes``; ``counted`` has those of all connections.
     """
 
-    def __init__(self, stream: ByteStream, traffic: Traffic, *, identity: int = 0) -> None:
+    def __init__(self, stream: ByteStream, counted: RequestCounters, *, identity: int = 0) -> None:
         self.response = _ResponseParser()
         #: Which client certificate it was opened with, see :attr:`.auth.Auth.identity`.
         self.identity = identity
@@ -95,7 +86,7 @@ class HttpConnection:
         self.sent_bytes = 0
         self.received_bytes = 0
         self._stream = stream
-        self._traffic = traffic
+        self._counted = counted
 
     async def send(self, data: bytes, method: str) -> None:
         """Send a request and wait for the head of its final response (1xx are skipped).
@@ -109,7 +100,7 @@ class HttpConnection:
         except OSError as problem:
             raise Disconnected(at_write=True) from problem
         self.sent_bytes = len(data)
-        self._traffic.sent_bytes += len(data)
+        self._counted.sent_bytes += len(data)
         while not self.response.has_head:
             await self._read()
 
@@ -155,7 +146,7 @@ class HttpConnection:
             raise ProtocolFault("the connection was reset in the middle of an answer") from problem
         if data:
             self.received_bytes += len(data)
-            self._traffic.received_bytes += len(data)
+            self._counted.received_bytes += len(data)
             response.feed(data)
         elif response.has_begun:
             response.feed_end()

@@ -7,8 +7,8 @@ it (refill, pool status, events). The rules:
 2. A free slot goes to the oldest CLIENT waiter; BACKGROUND gets it only when no CLIENT waits.
 3. BACKGROUND holds at most ``max_in_flight - reserved_for_client`` slots, so that a CLIENT request
    arriving in a burst of refills finds a slot free.
-4. Nobody starves: while BACKGROUND waits (and is below its share), at most ``client_streak`` grants
-   in a row go to CLIENT, the next one goes to BACKGROUND. With the default of 15 a permanent
+4. Nobody starves: while BACKGROUND waits (and is below its share), at most 15 grants in a row
+   go to CLIENT, the next one goes to BACKGROUND. A permanent
    CLIENT overload leaves BACKGROUND one grant in sixteen. This is the only exception to rule 2.
 5. With ``qps`` set, each grant also takes a token: a bucket of ``burst`` tokens, refilled at
    ``qps`` a second. Both lanes draw from it in the order above.
@@ -20,14 +20,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from enum import IntEnum
+from typing import Final
 
 import anyio
 import msgspec
 
 from lean_sandbox.clock import Clock
+
+_CLIENT_STREAK: Final = 15
 
 
 class Lane(IntEnum):
@@ -44,21 +45,10 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
     max_in_flight: int = 16
     #: Slots BACKGROUND never takes. Must leave it at least one.
     reserved_for_client: int = 4
-    #: Grants in a row to CLIENT while BACKGROUND waits.
-    client_streak: int = 15
     #: Requests a second over time; None is no limit (the server's priority and fairness decides).
     qps: float | None = None
     #: Requests at once before ``qps`` is felt.
     burst: int = 100
-
-
-class LimiterStatistics(msgspec.Struct, frozen=True, gc=False):
-    """A snapshot: slots held and requests waiting, by lane."""
-
-    client_in_flight: int
-    background_in_flight: int
-    client_waiting: int
-    background_waiting: int
 
 
 class _Bucket:
@@ -92,8 +82,8 @@ class Limiter:
     def __init__(self, clock: Clock, limits: Limits | None = None) -> None:
         """Raise ValueError for limits that would let nothing through."""
         limits = limits or Limits()
-        if limits.max_in_flight < 1 or limits.client_streak < 1 or limits.burst < 1:
-            raise ValueError("max_in_flight, client_streak and burst must be at least 1")
+        if limits.max_in_flight < 1 or limits.burst < 1:
+            raise ValueError("max_in_flight and burst must be at least 1")
         if not 0 <= limits.reserved_for_client < limits.max_in_flight:
             raise ValueError("reserved_for_client must be at least 0 and below max_in_flight")
         if limits.qps is not None and not (limits.qps > 0 and math.isfinite(limits.qps)):
@@ -102,18 +92,10 @@ class Limiter:
         self._clock = clock
         self._bucket = _Bucket(clock, limits.qps, limits.burst) if limits.qps else None
         self._caps = (limits.max_in_flight, limits.max_in_flight - limits.reserved_for_client)
-        self._held = [0, 0]
+        #: Slots that are held, by lane.
+        self.running = [0, 0]
         self._waiting: tuple[deque[anyio.Event], deque[anyio.Event]] = (deque(), deque())
         self._streak = 0
-
-    @asynccontextmanager
-    async def slot(self, lane: Lane) -> AsyncIterator[None]:
-        """Hold a slot for the body of the ``async with``."""
-        await self.acquire(lane)
-        try:
-            yield
-        finally:
-            self.release(lane)
 
     async def acquire(self, lane: Lane) -> None:
         """Wait for a slot. Cancelling the wait leaves the limiter as it was."""
@@ -137,18 +119,16 @@ class Limiter:
 
     def release(self, lane: Lane) -> None:
         """Give a slot back and pass it on."""
-        self._held[lane] -= 1
+        self.running[lane] -= 1
         self._grant()
 
-    def statistics(self) -> LimiterStatistics:
-        """Return how many hold and how many wait."""
-        return LimiterStatistics(
-            self._held[0], self._held[1], len(self._waiting[0]), len(self._waiting[1])
-        )
+    def waiting(self, lane: Lane) -> int:
+        """Return how many requests wait for a slot."""
+        return len(self._waiting[lane])
 
     def _free(self, lane: Lane) -> bool:
-        total = self._held[0] + self._held[1]
-        return total < self._caps[0] and self._held[lane] < self._caps[lane]
+        total = self.running[0] + self.running[1]
+        return total < self._caps[0] and self.running[lane] < self._caps[lane]
 
     def _pause(self) -> float:
         return 0.0 if self._bucket is None else self._bucket.wait_s()
@@ -161,7 +141,7 @@ class Limiter:
         return self._bucket.wait_s() or self._bucket.interval_s
 
     def _take(self, lane: Lane) -> None:
-        self._held[lane] += 1
+        self.running[lane] += 1
         if self._bucket is not None:
             self._bucket.take()
 
@@ -171,7 +151,7 @@ class Limiter:
             background = bool(self._waiting[1]) and self._free(Lane.BACKGROUND)
             if not client and not background:
                 return
-            overdue = background and self._streak >= self.limits.client_streak
+            overdue = background and self._streak >= _CLIENT_STREAK
             lane = Lane.CLIENT if client and not overdue else Lane.BACKGROUND
             self._streak = self._streak + 1 if lane is Lane.CLIENT and background else 0
             self._take(lane)

@@ -6,11 +6,18 @@ names of objects.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from urllib.parse import urlsplit
 
 import msgspec
+
+from lean_sandbox.kube.limits import Lane, Limiter
+from lean_sandbox.metrics import families
+from lean_sandbox.metrics.registry import Exposition, Histograms
+
+_NO_ANSWER = "<error>"
 
 
 class Label(msgspec.Struct, frozen=True, gc=False):
@@ -44,6 +51,65 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 Observer = Callable[[RequestRecord], None]
+
+
+class RequestCounters:
+    """What the transports to one server have counted; several of them may share it.
+
+    ``requests`` are finished ones by (method, verb, resource, code), code 0 for those without an
+    answer. Bytes are those of the HTTP messages, streams included while they run. ``retries`` are
+    requests sent again, by (method, code): code 401 with a fresh credential, code 0 because a
+    reused connection was dead.
+    """
+
+    def __init__(self, *, with_times: bool = False) -> None:
+        """``with_times`` counts as well how long requests take, and exposes the retries."""
+        #: The server as the Host header names it.
+        self.host = ""
+        self.requests: dict[tuple[str, str, str, int], int] = {}
+        self.retries: dict[tuple[str, int], int] = {}
+        self.sent_bytes = self.received_bytes = 0
+        self.connections_opened = self.streams = 0
+        self.limiters: list[Limiter] = []
+        self._times = Histograms(families.REST_DURATION) if with_times else None
+
+    def count(self, record: RequestRecord) -> None:
+        """Take a finished request."""
+        key = (record.method, record.verb, record.resource, record.code)
+        self.requests[key] = self.requests.get(key, 0) + 1
+        # The life of a watch says nothing about the server.
+        if self._times is not None and record.verb != "watch":
+            self._times.observe(record.latency_s, record.method, self.host)
+
+    def count_retry(self, method: str, code: int) -> None:
+        """Take a request that is sent again."""
+        self.retries[method, code] = self.retries.get((method, code), 0) + 1
+
+    def collect(self, into: Exposition) -> None:
+        """Add the counters as they are now."""
+        by_method: Counter[tuple[str, str, str]] = Counter()
+        for (method, verb, resource, code), number in self.requests.items():
+            by_method[str(code or _NO_ANSWER), method, self.host] += number
+            into.one(families.REQUESTS, number, verb, resource, str(code))
+        into.add(families.REST_REQUESTS, by_method.items())
+        into.one(families.CLIENT_BYTES, self.sent_bytes, "sent")
+        into.one(families.CLIENT_BYTES, self.received_bytes, "received")
+        into.one(families.CONNECTIONS, self.connections_opened)
+        stale = sum(number for (_, code), number in self.retries.items() if not code)
+        into.one(families.REPEATED, stale, "stale_connection")
+        into.one(families.REPEATED, sum(self.retries.values()) - stale, "credential")
+        into.one(families.STREAMS, self.streams)
+        for lane in Lane:
+            name = lane.name.lower()
+            running = sum(limiter.running[lane] for limiter in self.limiters)
+            waiting = sum(limiter.waiting(lane) for limiter in self.limiters)
+            into.one(families.IN_FLIGHT, running, name, "running")
+            into.one(families.IN_FLIGHT, waiting, name, "waiting")
+        if self._times is not None:
+            self._times.collect(into)
+            for (method, code), number in self.retries.items():
+                answered = str(code or _NO_ANSWER)
+                into.one(families.REST_RETRIES, number, answered, method, self.host)
 
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

@@ -24,14 +24,13 @@ from lean_sandbox.kube.http1 import (
     Disconnected,
     Fields,
     HttpConnection,
-    Traffic,
     decode_headers,
     encode_request,
     header_lines,
 )
-from lean_sandbox.kube.limits import Lane, Limiter, LimiterStatistics, Limits
+from lean_sandbox.kube.limits import Lane, Limiter, Limits
 from lean_sandbox.kube.sockets import ByteStream, open_stream
-from lean_sandbox.kube.telemetry import Label, Observer, RequestRecord, label_of
+from lean_sandbox.kube.telemetry import Label, Observer, RequestCounters, RequestRecord, label_of
 from lean_sandbox.kube.tls import trusting
 from lean_sandbox.version import __version__
 
@@ -57,70 +56,6 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     def headers(self) -> dict[str, str]:
         """The headers, with lower-case names."""
         return decode_headers(self.fields)
-
-
-class TransportStatistics(msgspec.Struct, frozen=True, gc=False):
-    """A snapshot of a transport's counters.
-
-    ``requests`` counts finished ones by (method, verb, resource, code), code 0 for those without an
-    answer. Bytes are those of the HTTP messages, streams included while they run. ``retries`` are
-    requests sent again, by (method, code): code 401 with a fresh credential, code 0 because a
-    reused connection was dead.
-    """
-
-    requests: dict[tuple[str, str, str, int], int]
-    sent_bytes: int
-    received_bytes: int
-    connections_opened: int
-    connections_idle: int
-    streams: int
-    limiter: LimiterStatistics
-    retries: dict[tuple[str, int], int]
-
-    def __add__(self, other: TransportStatistics) -> TransportStatistics:
-        """Return what two transports to the same server have counted together."""
-        requests = dict(self.requests)
-        for key, number in other.requests.items():
-            requests[key] = requests.get(key, 0) + number
-        retries = dict(self.retries)
-        for retried, number in other.retries.items():
-            retries[retried] = retries.get(retried, 0) + number
-        mine, theirs = self.limiter, other.limiter
-        return TransportStatistics(
-            requests=requests,
-            sent_bytes=self.sent_bytes + other.sent_bytes,
-            received_bytes=self.received_bytes + other.received_bytes,
-            connections_opened=self.connections_opened + other.connections_opened,
-            connections_idle=self.connections_idle + other.connections_idle,
-            streams=self.streams + other.streams,
-            limiter=LimiterStatistics(
-                mine.client_in_flight + theirs.client_in_flight,
-                mine.background_in_flight + theirs.background_in_flight,
-                mine.client_waiting + theirs.client_waiting,
-                mine.background_waiting + theirs.background_waiting,
-            ),
-            retries=retries,
-        )
-
-    @property
-    def repeated(self) -> int:
-        """Requests sent again because a reused connection was dead."""
-        return sum(number for (_, code), number in self.retries.items() if not code)
-
-    @property
-    def refreshed(self) -> int:
-        """Requests sent again with a fresh credential."""
-        return sum(number for (_, code), number in self.retries.items() if code)
-
-    @property
-    def in_flight(self) -> int:
-        """Requests that hold a slot."""
-        return self.limiter.client_in_flight + self.limiter.background_in_flight
-
-    @property
-    def waiting(self) -> int:
-        """Requests that wait for a slot."""
-        return self.limiter.client_waiting + self.limiter.background_waiting
 
 
 class StreamResponse:
@@ -175,7 +110,8 @@ class Transport:
     The pool holds as many connections as ``limits.max_in_flight``; streams open their own.
     ``observer`` is called with each finished request, streams included; it must not block or raise.
     ``fence``, where it is set, is called before a write is begun and again right before its bytes
-    are sent: what it raises keeps them from leaving, and is raised to the caller.
+    are sent: what it raises keeps them from leaving, and is raised to the caller. Other transports
+    to the server may share ``counted``.
     """
 
     def __init__(
@@ -185,6 +121,7 @@ class Transport:
         clock: Clock | None = None,
         limits: Limits | None = None,
         observer: Observer | None = None,
+        counted: RequestCounters | None = None,
         connector: Connector = open_stream,
         user_agent: str = f"lean-sandbox/{__version__}",
     ) -> None:
@@ -200,16 +137,14 @@ class Transport:
         self.fence: Callable[[], None] | None = None
         self.observer = observer
         self._limiter = Limiter(self.clock, limits)
+        self.counted = counted if counted is not None else RequestCounters()
+        self.counted.host = self.host
+        self.counted.limiters.append(self._limiter)
         self._connector = connector
         self._base_path = address.base_path
         self._constant = (("Host", address.authority), ("User-Agent", user_agent))
         self._idle: list[HttpConnection] = []
         self._closed = False
-        self._traffic = Traffic()
-        self._requests: dict[tuple[str, str, str, int], int] = {}
-        self._opened = 0
-        self._streams = 0
-        self._retries: dict[tuple[str, int], int] = {}
 
     async def request(
         self,
@@ -260,7 +195,7 @@ class Transport:
         """
         exchange = _Exchange("GET", target, headers, b"", label, connect_timeout_s)
         await self._authorize(exchange)
-        self._streams += 1
+        self.counted.streams += 1
         try:
             response = await self._run(exchange, None)
             if response.status == 401 and await self._reauthorize(exchange):
@@ -273,7 +208,7 @@ class Transport:
             finally:
                 self._end(exchange, stream.error)
         finally:
-            self._streams -= 1
+            self.counted.streams -= 1
 
     async def aclose(self) -> None:
         """Close the idle connections; requests in flight finish and close theirs."""
@@ -281,21 +216,10 @@ class Transport:
         while self._idle:
             self._idle.pop().close()
 
-    def statistics(self) -> TransportStatistics:
-        """Return a snapshot of the counters."""
-        return TransportStatistics(
-            requests=dict(self._requests),
-            sent_bytes=self._traffic.sent_bytes,
-            received_bytes=self._traffic.received_bytes,
-            connections_opened=self._opened,
-            connections_idle=len(self._idle),
-            streams=self._streams,
-            limiter=self._limiter.statistics(),
-            retries=dict(self._retries),
-        )
-
-    def _count_retry(self, method: str, code: int) -> None:
-        self._retries[method, code] = self._retries.get((method, code), 0) + 1
+    @property
+    def in_flight(self) -> int:
+        """How many requests hold a slot."""
+        return sum(self._limiter.running)
 
     def _check_fence(self, method: str) -> None:
         if self.fence is not None and method not in _READS:
@@ -317,7 +241,7 @@ class Transport:
         """Take a newer credential for a request that was refused; return whether there is one."""
         if not await self.connection.auth.refresh(exchange.authorization):
             return False
-        self._count_retry(exchange.method, 401)
+        self.counted.count_retry(exchange.method, 401)
         await self._authorize(exchange)
         return True
 
@@ -361,15 +285,15 @@ class Transport:
                 if not repeats or not (problem.at_write or exchange.method in _IDEMPOTENT):
                     raise
                 reused.close()
-                self._count_retry(exchange.method, 0)
+                self.counted.count_retry(exchange.method, 0)
             else:
                 return reused
         exchange.connection = None
         auth = self.connection.auth
         identity = auth.identity
         stream = await self._connector(self.connection)
-        self._opened += 1
-        fresh = exchange.connection = HttpConnection(stream, self._traffic, identity=identity)
+        self.counted.connections_opened += 1
+        fresh = exchange.connection = HttpConnection(stream, self.counted, identity=identity)
         self._check_fence(exchange.method)
         await fresh.send(exchange.data, exchange.method)
         return fresh
@@ -400,8 +324,7 @@ class Transport:
             now - exchange.started,
             error,
         )
-        key = (record.method, record.verb, record.resource, record.code)
-        self._requests[key] = self._requests.get(key, 0) + 1
+        self.counted.count(record)
         exchange.connection = None
         if connection is not None and keep:
             connection.idle_since = now

@@ -87,7 +87,7 @@ class Scraper:
             extensions.claims.warm.collect(found)
         for one in controller.controllers:
             one.collect(found)
-        sources.transport(found, controller.host, counted.transport)
+        counted.requests.collect(found)
         sources.absence(found, controller.sandboxes.absence())
         for name, recorder in controller.recorders.items():
             recorder.collect(found, name)

@@ -54,7 +54,6 @@ from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.kubeconfig import SERVICE_ACCOUNT
 from lean_sandbox.kube.limits import Lane, Limits
 from lean_sandbox.kube.resources import LEASES
-from lean_sandbox.kube.telemetry import Observer
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.kube.wire import ObjectReference, PartialObject
 from lean_sandbox.manager.sharding import LEASE_NAME, lease_of, scope_of
@@ -492,7 +491,6 @@ class AwakeClock(SystemClock):
 def open_elector(
     settings: Settings,
     client: Client,
-    observer: Observer | None = None,
     *,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Elector:
@@ -510,7 +508,8 @@ def open_elector(
     clock = AwakeClock()
     limits = Limits(max_in_flight=2, reserved_for_client=1)
     connection = client.transport.connection
-    transport = Transport(connection, clock=clock, limits=limits, observer=observer)
+    counted = client.transport.counted
+    transport = Transport(connection, clock=clock, limits=limits, counted=counted)
     own = Client(transport, timeout_s=LeaseTimes().attempt_s)
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
     return Elector(

@@ -20,8 +20,8 @@ from lean_sandbox.kube.config import load
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.limits import Limits
-from lean_sandbox.kube.telemetry import Observer
-from lean_sandbox.kube.transport import Transport, TransportStatistics
+from lean_sandbox.kube.telemetry import Observer, RequestCounters
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.manager.extensions import Extensions
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import WorkQueue
@@ -56,7 +56,7 @@ class ManagerStatistics(msgspec.Struct, frozen=True):
     """A snapshot of everything that is counted."""
 
     kinds: dict[str, KindStatistics]
-    transport: TransportStatistics
+    requests: RequestCounters
 
 
 class Activity(msgspec.Struct, frozen=True):
@@ -330,11 +330,11 @@ class Manager:
 
     def activity(self) -> Activity:
         """Return what is under way and what was done, as of now."""
-        transport = self._client.transport.statistics()
+        transport = self._client.transport
         controllers = self.controllers
         return Activity(
             in_flight=transport.in_flight,
-            streams=transport.streams,
+            streams=transport.counted.streams,
             busy={
                 one.name: one.queue.running + one.queue.locked + one.queue.ready
                 for one in controllers
@@ -348,9 +348,6 @@ class Manager:
 
     def statistics(self) -> ManagerStatistics:
         """Return the counters as they are now."""
-        transport = self._client.transport.statistics()
-        if self.elector is not None:
-            transport += self.elector.client.transport.statistics()
         return ManagerStatistics(
             kinds={
                 cache.kind.resource.plural: KindStatistics(
@@ -361,7 +358,7 @@ class Manager:
                 )
                 for cache in self.all_caches
             },
-            transport=transport,
+            requests=self._client.transport.counted,
         )
 
 
@@ -392,7 +389,10 @@ def open_client(
         qps=settings.kube_api_qps if settings.kube_api_qps > 0 else None,
         burst=settings.kube_api_burst,
     )
-    transport = Transport(connection, clock=clock, limits=limits, observer=observer)
+    counted = RequestCounters(with_times=settings.enable_rest_client_metrics)
+    transport = Transport(
+        connection, clock=clock, limits=limits, observer=observer, counted=counted
+    )
     log.info("connecting", server=connection.server, source=connection.source)
     return Client(transport, timeout_s=settings.request_timeout)
 

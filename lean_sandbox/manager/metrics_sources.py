@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lean_sandbox.kube.transport import TransportStatistics
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.absent import AbsenceStatistics
 from lean_sandbox.watch.cache import CacheStatistics
 from lean_sandbox.watch.reflector import WatchStatistics
-
-_NO_ANSWER = "<error>"
 
 
 def watches(
@@ -57,33 +54,6 @@ _STEPS = {
     "failure": "failures",
     "undecodable": "undecodable",
 }
-
-
-def transport(into: Exposition, host: str, counted: TransportStatistics) -> None:
-    """Add what the way to the API server has counted."""
-    by_method: dict[tuple[str, str, str], int] = {}
-    for (method, verb, resource, code), number in counted.requests.items():
-        answered = str(code) if code else _NO_ANSWER
-        key = (answered, method, host)
-        by_method[key] = by_method.get(key, 0) + number
-        into.one(families.REQUESTS, number, verb, resource, str(code))
-    into.add(families.REST_REQUESTS, list(by_method.items()))
-    into.one(families.CLIENT_BYTES, counted.sent_bytes, "sent")
-    into.one(families.CLIENT_BYTES, counted.received_bytes, "received")
-    into.one(families.CONNECTIONS, counted.connections_opened)
-    into.one(families.REPEATED, counted.repeated, "stale_connection")
-    into.one(families.REPEATED, counted.refreshed, "credential")
-    into.one(families.STREAMS, counted.streams)
-    limiter = counted.limiter
-    into.add(
-        families.IN_FLIGHT,
-        [
-            (("client", "running"), limiter.client_in_flight),
-            (("client", "waiting"), limiter.client_waiting),
-            (("background", "running"), limiter.background_in_flight),
-            (("background", "waiting"), limiter.background_waiting),
-        ],
-    )
 
 
 def absence(into: Exposition, counted: AbsenceStatistics) -> None:

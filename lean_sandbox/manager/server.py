@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
@@ -22,11 +22,9 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load, own_namespace
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ConfigError
-from lean_sandbox.kube.telemetry import Observer
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.manager.exposition import Scraper, Source
+from lean_sandbox.manager.exposition import Scraper
 from lean_sandbox.manager.manager import Manager, open_client
-from lean_sandbox.manager.metrics_requests import RequestTimes
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.tracing import open_tracing
 
@@ -61,8 +59,6 @@ class Listeners:
         settings: Settings,
         controller: Manager,
         clock: Clock,
-        *,
-        sources: Iterable[Source] = (),
     ) -> None:
         """Bind what the settings ask for. Raises ConfigError, naming the flag."""
         self._sockets: dict[str, socket.socket] = {}
@@ -78,7 +74,7 @@ class Listeners:
             address = _metrics_address(settings)
             if address != _OFF:
                 self._sockets["metrics"] = bind("--metrics-bind-address", address)
-                scraper = Scraper(controller, clock, sources=(*sources, self))
+                scraper = Scraper(controller, clock, sources=(self,))
                 handler = _with_debug(scraper.handler(), settings, controller, clock)
                 self._endpoints.append(Endpoint("metrics", handler, clock, tls=tls))
             address = _health_address(settings)
@@ -166,18 +162,13 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
         if tuned is None:
             return True
         settings = tuned
-    times = RequestTimes() if settings.enable_rest_client_metrics else None
-    observer = times.observe if times is not None else None
-    client = open_client(settings, clock, observer, connection=connection)
-    elector = _open_elector(settings, client, observer)
+    client = open_client(settings, clock, connection=connection)
+    elector = _open_elector(settings, client)
     hurried = anyio.Event()
     refused: ConfigError | None = None
     try:
         controller = Manager(client, settings, clock=clock, elector=elector, tracing=tracing)
-        if times is not None:
-            times.host = controller.host
-            times.retries = lambda: client.transport.statistics().retries
-        listeners = Listeners(settings, controller, clock, sources=[times] if times else [])
+        listeners = Listeners(settings, controller, clock)
         async with anyio.create_task_group() as group:
             group.start_soon(listeners.run)
             group.start_soon(_stop_on_signal, controller, elector, group, hurried)
@@ -245,7 +236,7 @@ async def _end_on_signal(scope: anyio.CancelScope) -> None:
             return
 
 
-def _open_elector(settings: Settings, client: Client, observer: Observer | None) -> Elector | None:
+def _open_elector(settings: Settings, client: Client) -> Elector | None:
     wanted = settings.leader_elect
     if wanted is None:
         wanted = client.transport.connection.in_cluster
@@ -254,7 +245,7 @@ def _open_elector(settings: Settings, client: Client, observer: Observer | None)
     # Not needed on a laptop.
     from lean_sandbox.manager.leaderelection import open_elector  # noqa: PLC0415
 
-    return open_elector(settings, client, observer)
+    return open_elector(settings, client)
 
 
 async def _refusal(settings: Settings, client: Client, clock: Clock) -> ConfigError | None:

@@ -15,11 +15,11 @@ from lean_sandbox.kube.errors import ProtocolFault
 from lean_sandbox.kube.http1 import (
     Disconnected,
     HttpConnection,
-    Traffic,
     decode_headers,
     encode_request,
     header_lines,
 )
+from lean_sandbox.kube.telemetry import RequestCounters
 
 LIMIT = 1_000_000
 
@@ -58,7 +58,7 @@ class Answered(NamedTuple):
 
 async def exchange(pieces: list[bytes], method: str = "GET", *, limit: int = LIMIT) -> Answered:
     """Send a request to a scripted peer and read the whole answer."""
-    connection = HttpConnection(Pieces(pieces), Traffic())
+    connection = HttpConnection(Pieces(pieces), RequestCounters())
     await connection.send(b"GET / HTTP/1.1\r\n\r\n", method)
     body = await connection.body(limit)
     response = connection.response
@@ -188,7 +188,7 @@ async def test_a_reset_is_told_apart_by_when_it_comes(
     before: list[bytes], expected: type[ProtocolFault]
 ) -> None:
     """Before the first byte a reset is a lost connection, after it a broken answer."""
-    connection = HttpConnection(Pieces(before, resets=True), Traffic())
+    connection = HttpConnection(Pieces(before, resets=True), RequestCounters())
     with pytest.raises(ProtocolFault) as caught:  # noqa: PT012 -- either may fail
         await connection.send(b"", "GET")
         await connection.body(LIMIT)
@@ -228,7 +228,7 @@ async def test_the_end_of_a_body_follows_rfc_9112(
 async def test_a_connection_serves_on_after_a_head() -> None:
     """The body that the response to a HEAD announces never comes, and the next one is read."""
     raw = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
-    connection = HttpConnection(Pieces([raw, raw + b"ok"]), Traffic())
+    connection = HttpConnection(Pieces([raw, raw + b"ok"]), RequestCounters())
     await connection.send(b"", "HEAD")
     assert await connection.body(LIMIT) == b""
     await connection.send(b"", "GET")
@@ -253,7 +253,9 @@ async def test_repeated_headers_are_joined() -> None:
 async def test_a_stream_hands_out_payload_as_soon_as_it_is_there() -> None:
     """Part of a chunk is not held back until the chunk is whole."""
     start = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nA\r\n01234"
-    connection = HttpConnection(Pieces([start, b"567", b"89\r\n", b"0\r\n", b"\r\n"]), Traffic())
+    connection = HttpConnection(
+        Pieces([start, b"567", b"89\r\n", b"0\r\n", b"\r\n"]), RequestCounters()
+    )
     await connection.send(b"", "GET")
     assert [await connection.receive() for _ in range(3)] == [b"01234", b"567", b"89"]
     with pytest.raises(anyio.EndOfStream):

@@ -37,7 +37,7 @@ async def test_a_server_signed_by_the_authority_is_trusted(certificates: Certifi
         async with transport.stream("/") as stream:
             assert await stream.receive() == b"x"
         await transport.request("GET", "/")
-        assert transport.statistics().connections_opened == 2
+        assert transport.counted.connections_opened == 2
         await transport.aclose()
         await server.closed(1)
 
@@ -50,7 +50,7 @@ async def test_a_closed_tls_connection_is_noticed_before_use(certificates: Certi
         await transport.request("GET", "/")
         await server.closed(1)
         await transport.request("POST", "/")
-        assert transport.statistics().repeated == 0
+        assert transport.counted.retries == {}
         await transport.aclose()
 
 
@@ -77,7 +77,7 @@ async def test_a_handshake_that_stalls_ends_at_the_deadline(certificates: Certif
         with peer:
             while peer.recv(65536):
                 pass
-        assert transport.statistics().in_flight == 0
+        assert transport.in_flight == 0
 
 
 async def test_an_unknown_authority_is_refused_and_named(certificates: Certificates) -> None:

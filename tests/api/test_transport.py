@@ -71,9 +71,9 @@ async def test_one_connection_serves_many_requests() -> None:
     answers = [reply(), chunked([b"a", b"b"]), reply(204, b"", {"Content-Length": "0"}), reply(404)]
     async with running(in_turn(*answers)) as (server, transport, _):
         bodies = [(await transport.request("GET", f"/{n}")).body for n in range(4)]
-        statistics = transport.statistics()
+        assert len(transport._idle) == 1
     assert bodies == [b"{}", b"ab", b"", b"{}"]
-    assert (server.opened, statistics.connections_opened, statistics.connections_idle) == (1, 1, 1)
+    assert (server.opened, transport.counted.connections_opened) == (1, 1)
 
 
 async def test_a_connection_the_server_closed_while_idle_is_not_used() -> None:
@@ -83,7 +83,7 @@ async def test_a_connection_the_server_closed_while_idle_is_not_used() -> None:
         await transport.request("GET", "/1")
         await server.closed(1)
         await transport.request("POST", "/2")
-        assert transport.statistics().repeated == 0
+        assert transport.counted.retries == {}
     assert [request.connection for request in server.requests] == [1, 2]
 
 
@@ -94,8 +94,7 @@ async def test_an_idempotent_request_on_a_dying_connection_is_repeated_once(meth
     async with running(script) as (server, transport, records):
         await transport.request("GET", "/1")
         assert (await transport.request(method, "/2")).status == 200
-        assert transport.statistics().repeated == 1
-        assert transport.statistics().retries == {(method, 0): 1}
+        assert transport.counted.retries == {(method, 0): 1}
     assert [request.connection for request in server.requests] == [1, 1, 2]
     assert [record.code for record in records] == [200, 200]
 
@@ -126,7 +125,7 @@ async def test_an_answer_that_began_is_never_repeated() -> None:
         await transport.request("GET", "/1")
         with pytest.raises(ProtocolFault, match="truncated"):
             await transport.request("GET", "/2")
-        assert transport.statistics().connections_idle == 0
+        assert not transport._idle
     assert len(server.requests) == 2
     assert (records[-1].code, records[-1].error) == (200, "ProtocolFault")
 
@@ -193,18 +192,19 @@ async def test_a_half_dead_server_ends_in_a_timeout(answer: Answer) -> None:
 
 async def test_a_cancelled_request_frees_its_slot_and_its_connection() -> None:
     """Cancelling from outside leaves nothing in flight, and says so to the observer."""
-    async with running(in_turn(Answer(hang=True)), limits=Limits(2, 1)) as (
-        server,
-        transport,
-        records,
+    async with (
+        running(in_turn(Answer(hang=True)), limits=Limits(2, 1)) as (
+            server,
+            transport,
+            records,
+        ),
+        anyio.create_task_group() as group,
     ):
-        async with anyio.create_task_group() as group:
-            group.start_soon(transport.request, "GET", "/1")
-            await server.received(1)
-            assert transport.statistics().in_flight == 1
-            group.cancel_scope.cancel()
-        statistics = transport.statistics()
-    assert (statistics.in_flight, statistics.connections_idle) == (0, 0)
+        group.start_soon(transport.request, "GET", "/1")
+        await server.received(1)
+        assert transport.in_flight == 1
+        group.cancel_scope.cancel()
+    assert (transport.in_flight, transport._idle) == (0, [])
     assert [record.error for record in records] == ["Cancelled"]
 
 
@@ -244,9 +244,7 @@ async def test_after_a_401_a_fresh_credential_is_tried_once() -> None:
     async with running(script, auth=Turning("a", "b", "c", "d")) as (server, transport, records):
         assert (await transport.request("POST", "/1")).status == 200
         assert (await transport.request("GET", "/2")).status == 401
-        assert transport.statistics().refreshed == 2
-        both = transport.statistics() + transport.statistics()
-        assert both.retries == {("POST", 401): 2, ("GET", 401): 2}
+        assert transport.counted.retries == {("POST", 401): 1, ("GET", 401): 1}
     assert [request.headers["authorization"] for request in server.requests] == ["a", "b", "b", "c"]
     assert [record.code for record in records] == [401, 200, 401, 401]
 
@@ -290,7 +288,7 @@ async def test_the_pool_is_bounded_and_streams_are_outside_of_it() -> None:
             for number in range(100):
                 lane = Lane.CLIENT if number % 2 else Lane.BACKGROUND
                 group.start_soon(call, transport, f"/{number}", lane)
-        assert transport.statistics().streams == 1
+        assert transport.counted.streams == 1
     assert len(server.requests) == 101
     assert server.opened == 4
 
@@ -303,7 +301,7 @@ async def test_a_stream_takes_over_a_connection_that_nobody_uses() -> None:
         async with transport.stream("/2") as stream:
             assert await stream.receive() == b"one\n"
             await transport.request("GET", "/3")
-        assert transport.statistics().connections_idle == 1
+        assert len(transport._idle) == 1
     assert [request.connection for request in server.requests] == [1, 1, 2]
     assert records[-1].received_bytes < 1000 < records[0].received_bytes
 
@@ -356,7 +354,7 @@ async def test_a_stream_refreshes_its_credential_too() -> None:
     auth = Turning("a", "b")
     async with running(script, auth=auth) as (server, way, _), way.stream("/x") as stream:
         assert await stream.receive() == b"x"
-        assert way.statistics().retries == {("GET", 401): 1}
+        assert way.counted.retries == {("GET", 401): 1}
     assert [request.headers["authorization"] for request in server.requests] == ["a", "b"]
 
 
@@ -366,7 +364,7 @@ async def test_a_stream_that_never_begins_times_out() -> None:
         with pytest.raises(RequestTimeout):
             async with transport.stream("/x", connect_timeout_s=0.05):
                 raise AssertionError("the stream began")
-        assert transport.statistics().streams == 0
+        assert transport.counted.streams == 0
     assert records[0].error == "RequestTimeout"
 
 
@@ -377,7 +375,7 @@ async def test_every_byte_and_request_is_counted() -> None:
         label = Label("patch", "sandboxes.agents.x-k8s.io/status")
         await transport.request("PATCH", "/a", body=body, label=label)
         await transport.request("GET", "/api/v1/namespaces/n/pods/p")
-        statistics = transport.statistics()
+    statistics = transport.counted
     assert statistics.requests == {
         ("PATCH", "patch", "sandboxes.agents.x-k8s.io/status", 200): 1,
         ("GET", "get", "pods", 404): 1,
@@ -385,7 +383,7 @@ async def test_every_byte_and_request_is_counted() -> None:
     assert statistics.sent_bytes == sum(record.sent_bytes for record in records) > 1000
     assert statistics.received_bytes == sum(record.received_bytes for record in records) > 1000
     assert all(record.latency_s >= 0 for record in records)
-    assert (statistics.in_flight, statistics.waiting) == (0, 0)
+    assert transport.in_flight == 0
 
 
 async def test_ipv6_hosts_go_into_brackets() -> None:
@@ -433,7 +431,7 @@ async def test_waiting_for_a_slot_does_not_use_up_the_deadline() -> None:
         await settle()
         group.start_soon(one, 0.5)
         await anyio.sleep(0.6)
-        assert transport.statistics().waiting == 1
+        assert transport._limiter.waiting(Lane.BACKGROUND) == 1
         gate.set()
     assert done == [200, 200]
     await transport.aclose()

@@ -62,7 +62,7 @@ async def test_without_a_flag_only_a_pod_contends(
 ) -> None:
     """In a cluster as the reference does; on a laptop nothing stands in the way of a first run."""
     settings = Settings(leader_elect=flag, leader_election_namespace="ns")
-    elector = _open_elector(settings, client(in_cluster=in_cluster), None)
+    elector = _open_elector(settings, client(in_cluster=in_cluster))
     assert (elector is not None) is elects
 
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open
 from prometheus_client.parser import text_string_to_metric_families as read_classic
 
-from lean_sandbox.kube.telemetry import RequestRecord
-from lean_sandbox.manager.metrics_requests import RequestTimes
+from lean_sandbox.kube.telemetry import RequestCounters, RequestRecord
 from lean_sandbox.metrics.registry import (
     Counters,
     Exposition,
@@ -49,9 +48,10 @@ async def test_requests_are_those_the_server_saw() -> None:
 
 def test_request_times_leave_watches_out() -> None:
     """Times are told by method and host; the life of a watch is none."""
-    times = RequestTimes("api:443")
+    times = RequestCounters(with_times=True)
+    times.host = "api:443"
     for verb, method in (("get", "GET"), ("watch", "GET"), ("patch", "PATCH")):
-        times.observe(RequestRecord(method, verb, "pods", 200, 1, 1, 0.003))
+        times.count(RequestRecord(method, verb, "pods", 200, 1, 1, 0.003))
     found = Exposition()
     times.collect(found)
     scraped = Scraped(read_classic("".join(render(found))))
@@ -63,7 +63,8 @@ def test_request_times_leave_watches_out() -> None:
 
 def test_requests_sent_again_are_counted_as_client_go_counts_them() -> None:
     """By the code of the answer before, the method and the host; nothing before the first one."""
-    times = RequestTimes("api:443")
+    times = RequestCounters(with_times=True)
+    times.host = "api:443"
     name = "rest_client_request_retries_total"
 
     def scraped() -> Scraped:
@@ -72,7 +73,8 @@ def test_requests_sent_again_are_counted_as_client_go_counts_them() -> None:
         return Scraped(read_classic("".join(render(found))))
 
     assert not scraped().find(name)
-    times.retries = lambda: {("GET", 0): 2, ("POST", 401): 1}
+    for method, code in (("GET", 0), ("GET", 0), ("POST", 401)):
+        times.count_retry(method, code)
     assert scraped().value(name, code="<error>", verb="GET", host="api:443") == 2
     assert scraped().value(name, code="401", verb="POST", host="api:443") == 1
 
