@@ -1,8 +1,8 @@
-"""SandboxClaims: what is remembered of them, and what wakes for them.
+"""SandboxClaims: their cache entry, and the predicate over their events.
 
-Claims are watched as full objects: each of their events is a reason to read the spec, and they are
-small. The decoded object is reduced to a view at once; nothing of the message stays. A claim's
-GET would stand on the path of the client that waits for it.
+Claims are watched as full objects, because nearly every event of a claim needs its spec, they are
+small, and a GET would delay the client that waits for the claim. Of the decoded object only a view
+is kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CLAIM_ANNOTATIONS = frozenset(
 
 
 class ClaimEntry(msgspec.Struct, gc=False):
-    """What is remembered of a claim. ``fault`` says in words why its spec cannot be acted upon."""
+    """The cache entry of a claim. ``fault`` is the reason why its spec cannot be used, if any."""
 
     key: Key
     uid: str
@@ -51,12 +51,12 @@ class ClaimEntry(msgspec.Struct, gc=False):
 
     @property
     def needs_look(self) -> bool:
-        """Whether the full object has to be fetched before anything can be decided."""
+        """Whether the full object has to be fetched before a reconcile can decide anything."""
         return self.view is None or self.status is None or self.view.generation != self.generation
 
 
 def claim_from_row(row: MetaRow, old: ClaimEntry | None) -> ClaimEntry:
-    """Build the entry from metadata, keeping the view and status that still hold."""
+    """Build the entry from metadata; view and status are those of the old entry."""
     entry = ClaimEntry(
         key=old.key if old is not None else key_of(row.namespace, row.name),
         uid=row.uid,
@@ -73,7 +73,7 @@ def claim_from_row(row: MetaRow, old: ClaimEntry | None) -> ClaimEntry:
 
 
 def claim_from_full(item: SandboxClaim, row: MetaRow, old: ClaimEntry | None) -> ClaimEntry:
-    """Build the entry from a whole claim."""
+    """Build the entry from a full claim."""
     entry = claim_from_row(row, old)
     try:
         entry.view = view_of_claim(item)
@@ -87,7 +87,7 @@ def claim_from_full(item: SandboxClaim, row: MetaRow, old: ClaimEntry | None) ->
 
 
 def compact_claim_status(status: SandboxClaimStatus) -> SandboxClaimStatus:
-    """Return the status with its repeating strings shared."""
+    """Return the status with the strings that many claims repeat interned."""
     conditions = tuple(
         msgspec.structs.replace(
             condition,
@@ -103,9 +103,10 @@ def compact_claim_status(status: SandboxClaimStatus) -> SandboxClaimStatus:
 
 
 def claim_kind() -> Kind[ClaimEntry]:
-    """Claims wake for their spec, deletion and the metadata read here, and for a foreign status.
+    """Claims pass on every write that is not our own.
 
-    Our own writes are known by their version, so any other version that passes is somebody else's.
+    The versions of our own writes are in the cache already, so that any other version is a write of
+    somebody else. The other leaves say what changed.
     """
     return Kind(
         resource=SANDBOXCLAIMS,

@@ -1,4 +1,4 @@
-"""Pods: what is remembered of them, what their printed columns mean, what wakes for them."""
+"""Pods: their cache entry, the meaning of their columns, and the predicate over their events."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ NO_NODE = ("", "<none>")
 # Stands for the tracking label that belongs to the Pod's own name; no label value looks like it.
 _OWN_HASH = "="
 
-# Status words of Pods that have been accepted and not yet started: which one it is changes nothing
-# that a Sandbox reports, so moving between them is no reason to look.
+# Statuses of a Pod that has not started yet. A Sandbox reports the same for all of them, so that a
+# change from one to another is no reason to fetch the Pod.
 _WAITING_WORDS = frozenset(
     {
         "Pending",
@@ -59,14 +59,14 @@ _WAITING_WORDS = frozenset(
 
 
 class PodEntry(msgspec.Struct, gc=False):
-    """What is remembered of a Pod.
+    """The cache entry of a Pod.
 
-    ``state`` is what the last look showed; ``is_stale`` says that an event has since hinted at a
-    change of it. ``is_delete_sent`` says that the server has taken our DELETE, which the watch may
-    not show yet. ``foreign`` is a digest of the status writes of others than the kubelet, ``None``
-    while unknown. ``others`` are the references of owners that do not control it, kept only when
-    none does. ``template_labels`` are shared by the Pods of a template, ``tracking`` is the one
-    label in which they differ. ``seen`` are the fingerprints of the last event.
+    ``state`` is that of the last full Pod; ``is_stale`` says that a later event hinted at another
+    state. ``is_delete_sent`` says that the server has accepted our DELETE, which the watch may not
+    show yet. ``foreign`` is a digest of the status writes of others than the kubelet, ``None``
+    while unknown. ``others`` are the owner references of a Pod without a controller.
+    ``template_labels`` are shared by the Pods of a template, ``tracking`` is the one label in which
+    they differ. ``seen`` are the fingerprints of the last event.
     """
 
     key: Key
@@ -87,7 +87,7 @@ class PodEntry(msgspec.Struct, gc=False):
 
     @property
     def is_terminating(self) -> bool:
-        """Whether the Pod is on its way out, by the watch or by the answer to our own DELETE."""
+        """Whether the Pod is being deleted, by the watch or by the response to our own DELETE."""
         return self.is_deleting or self.is_delete_sent
 
     @property
@@ -102,10 +102,10 @@ class PodEntry(msgspec.Struct, gc=False):
 
 
 def pod_hint(columns: Mapping[str, str] | None) -> str | None:
-    """Return the class of a Pod's printed status, ``None`` without columns.
+    """Return the class of the status in the columns, ``None`` without columns.
 
-    ``ready``, ``running`` (not ready), ``waiting``, or the printed word itself for anything whose
-    meaning the columns do not settle.
+    ``ready``, ``running`` (not ready), ``waiting``, or the status itself where the columns do not
+    tell enough to put it into a class.
     """
     if columns is None:
         return None
@@ -116,7 +116,7 @@ def pod_hint(columns: Mapping[str, str] | None) -> str | None:
     ready = columns.get("Ready", "")
     now, _, all_ = ready.partition("/")
     if word in ("Running", "Terminating") and now == all_ and now not in ("", "0"):
-        # A terminating Pod is still in the state of the last look while its containers are ready.
+        # A terminating Pod keeps its state while its containers are ready.
         return READY
     if word == "Running":
         return RUNNING
@@ -126,7 +126,7 @@ def pod_hint(columns: Mapping[str, str] | None) -> str | None:
 
 
 def pod_columns(item: Pod) -> dict[str, str]:
-    """Return the columns that a full Pod stands for, with the class in place of the status word."""
+    """Return the columns of a full Pod, with the class of its status in place of the status."""
     state = pod_state(item)
     if state.phase == "Running":
         hint = READY if state.is_ready else RUNNING
@@ -167,7 +167,7 @@ def managed_metadata(row: MetaRow) -> Hashable:
 
 
 def pod_from_row(row: MetaRow, old: PodEntry | None) -> PodEntry:
-    """Build the entry from metadata and columns; what was known of the state is now doubtful."""
+    """Build the entry from metadata and columns; the state is that of the old entry."""
     key = old.key if old is not None else key_of(row.namespace, row.name)
     hint = pod_hint(row.columns)
     labels = row.labels or {}
@@ -195,10 +195,10 @@ def pod_from_row(row: MetaRow, old: PodEntry | None) -> PodEntry:
 
 
 def _foreign_writes(row: MetaRow, old: PodEntry | None) -> int | None:
-    """Return a digest of who besides the kubelet wrote the status, and when; 0 for nobody.
+    """Return a digest of the status writes of others than the kubelet, 0 for none.
 
-    A node that is lost, or a readiness gate, turns the Ready condition without a trace in any
-    column: the containers of the Pod stay what they were. What tells is the writer.
+    A lost node or a readiness gate changes the condition Ready, but no column: the containers stay
+    as they were. Only the writer shows such a change.
     """
     if row.writers is None:
         return old.foreign if old is not None else None
@@ -206,10 +206,10 @@ def _foreign_writes(row: MetaRow, old: PodEntry | None) -> int | None:
 
 
 def _shows_another_state(row: MetaRow, hint: str, old: PodEntry) -> bool:
-    """Tell whether a row hints at a state other than the one of the last look.
+    """Tell whether a row hints at another state than that of the last full Pod.
 
-    Deletion, labels and owners are in the row itself; they are no reason to fetch the Pod. Of one
-    that is being deleted nobody is told phase or readiness any more, so their class counts no more.
+    Deletion, labels and owners are in the row itself and no reason to fetch the Pod. The class of a
+    Pod that is being deleted does not count: its phase and readiness are no longer reported.
     """
     state = old.state
     if row.columns is None or state is None:
@@ -228,7 +228,7 @@ def _shows_another_state(row: MetaRow, hint: str, old: PodEntry) -> bool:
 
 
 def pod_from_full(item: Pod, row: MetaRow, old: PodEntry | None) -> PodEntry:
-    """Build the entry from a whole Pod."""
+    """Build the entry from a full Pod."""
     entry = pod_from_row(row, old)
     state = pod_state(item)
     entry.state = state if old is None or old.state != state else old.state
@@ -242,7 +242,7 @@ def _is_another_writer(row: MetaRow, entry: PodEntry) -> bool:
 
 
 def pod_row_contradicts(row: MetaRow, entry: PodEntry) -> bool:
-    """Tell whether a row shows, or may hide, another readiness than the last look did."""
+    """Tell whether a row shows, or may hide, another readiness than the last full Pod."""
     hint = pod_hint(row.columns)
     if hint is None or entry.state is None or entry.is_stale:
         return False
@@ -264,17 +264,17 @@ def _hint_of(row: MetaRow) -> Hashable:
 
 
 def _pod_unscheduled(row: MetaRow) -> Hashable:
-    """Count every write while no node is set: the scheduler's findings show in no column."""
+    """Return the version while the Pod has no node: what the scheduler finds is in no column."""
     if row.columns is None or row.columns.get("Node", "") in NO_NODE:
         return row.resource_version
     return None
 
 
 def pod_kind(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[PodEntry]:
-    """Pods of Sandboxes wake for readiness, place, deletion, owner and managed metadata.
+    """Pods pass when readiness, node, address, owner or managed metadata change, or they end.
 
-    Only Pods with the tracking label are watched: the others of the cluster are never sent. A Pod
-    without it that stands in a Sandbox's way shows itself when a create collides with it.
+    Only Pods with the tracking label are watched. Another Pod with the name of a Sandbox shows when
+    the create of the Sandbox's Pod conflicts with it.
     """
     return Kind(
         resource=PODS,

@@ -1,4 +1,4 @@
-"""NetworkPolicies: what is remembered of them, and what wakes for them."""
+"""NetworkPolicies: their cache entry, and the predicate over their events."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
 
 class PolicyItem(msgspec.Struct, frozen=True):
-    """A NetworkPolicy as listed: its spec stays the bytes the server sent."""
+    """A NetworkPolicy whose spec stays the bytes that the server sent."""
 
     metadata: ObjectMeta
     spec: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class PolicyEntry(msgspec.Struct, gc=False):
-    """What is remembered of a NetworkPolicy; the spec only of those that a template controls."""
+    """The cache entry of a NetworkPolicy; the spec only of those that a template controls."""
 
     key: Key
     uid: str
@@ -34,7 +34,7 @@ class PolicyEntry(msgspec.Struct, gc=False):
 
 
 def policy_from_row(row: MetaRow, old: PolicyEntry | None) -> PolicyEntry:
-    """Build the entry from metadata; the spec has to be looked at again."""
+    """Build the entry from metadata; the spec has to be fetched before it is used."""
     return PolicyEntry(
         key=old.key if old is not None else key_of(row.namespace, row.name),
         uid=row.uid,
@@ -45,7 +45,7 @@ def policy_from_row(row: MetaRow, old: PolicyEntry | None) -> PolicyEntry:
 
 
 def policy_from_full(item: PolicyItem, row: MetaRow, old: PolicyEntry | None) -> PolicyEntry:
-    """Build the entry from a whole policy."""
+    """Build the entry from a full policy."""
     entry = policy_from_row(row, old)
     if entry.owner is not None and entry.owner.kind == names.SANDBOX_TEMPLATE_KIND:
         entry.spec_json = bytes(item.spec)
@@ -54,7 +54,7 @@ def policy_from_full(item: PolicyItem, row: MetaRow, old: PolicyEntry | None) ->
 
 
 def _template_policy(row: MetaRow) -> Hashable:
-    """Return the version of a policy that a template controls: any write may be a drift."""
+    """Return the version of a policy that a template controls: any write may change its spec."""
     controller = row.controller
     if controller is not None and controller.kind == names.SANDBOX_TEMPLATE_KIND:
         return row.resource_version
@@ -62,7 +62,7 @@ def _template_policy(row: MetaRow) -> Hashable:
 
 
 def policy_kind() -> Kind[PolicyEntry]:
-    """Policies wake for their owner and, where a template controls them, for any write."""
+    """Policies pass when their owner changes; those of a template on every write."""
     return Kind(
         resource=NETWORKPOLICIES,
         item_type=PolicyItem,

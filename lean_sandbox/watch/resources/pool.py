@@ -1,7 +1,7 @@
-"""SandboxWarmPools: what is remembered of them, and what wakes for them.
+"""SandboxWarmPools: their cache entry, and the predicate over their events.
 
-Pools are watched as full objects: each of their events is a reason to read the spec, and they are
-small. The decoded object is reduced to a view at once; nothing of the message stays.
+Pools are watched as full objects, because nearly every event of a pool needs its spec and they are
+small. Of the decoded object only a view is kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lean_sandbox.watch.wire import MetaRow, as_version
 
 
 class PoolEntry(msgspec.Struct, gc=False):
-    """What is remembered of a pool."""
+    """The cache entry of a pool."""
 
     key: Key
     uid: str
@@ -36,7 +36,7 @@ class PoolEntry(msgspec.Struct, gc=False):
 
 
 def pool_from_row(row: MetaRow, old: PoolEntry | None) -> PoolEntry:
-    """Build the entry from metadata, keeping the view and status that still hold."""
+    """Build the entry from metadata; view and status are those of the old entry."""
     entry = PoolEntry(
         key=old.key if old is not None else key_of(row.namespace, row.name),
         uid=row.uid,
@@ -50,7 +50,7 @@ def pool_from_row(row: MetaRow, old: PoolEntry | None) -> PoolEntry:
 
 
 def pool_from_full(item: SandboxWarmPool, row: MetaRow, old: PoolEntry | None) -> PoolEntry:
-    """Build the entry from a whole pool."""
+    """Build the entry from a full pool."""
     entry = pool_from_row(row, old)
     entry.view = view_of_pool(item)
     entry.status = item.status
@@ -58,7 +58,7 @@ def pool_from_full(item: SandboxWarmPool, row: MetaRow, old: PoolEntry | None) -
 
 
 def pool_kind() -> Kind[PoolEntry]:
-    """Pools wake for their spec and deletion; their status is ours."""
+    """Pools pass when their spec changes or they are deleted; only we write their status."""
     return Kind(
         resource=SANDBOXWARMPOOLS,
         item_type=SandboxWarmPool,

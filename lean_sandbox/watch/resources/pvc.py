@@ -1,4 +1,4 @@
-"""PersistentVolumeClaims: what is remembered of them, and what wakes for them."""
+"""PersistentVolumeClaims: their cache entry, and the predicate over their events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
 
 class PvcEntry(msgspec.Struct, gc=False):
-    """What is remembered of a PersistentVolumeClaim: whose it is."""
+    """The cache entry of a PersistentVolumeClaim: its owners, and whether it may be adopted."""
 
     key: Key
     uid: str
@@ -46,12 +46,12 @@ def pvc_from_row(row: MetaRow, old: PvcEntry | None) -> PvcEntry:
 
 
 def pvc_from_full(_item: PartialObject, row: MetaRow, old: PvcEntry | None) -> PvcEntry:
-    """Build the entry from a whole claim, of which only the metadata is read."""
+    """Build the entry from a full PersistentVolumeClaim, of which only the metadata is read."""
     return pvc_from_row(row, old)
 
 
 def pvc_kind() -> Kind[PvcEntry]:
-    """Claims are remembered by owner; of what happens to them only their end wakes (spec, 6.1)."""
+    """PersistentVolumeClaims pass when they end, change owners, or become adoptable."""
     return Kind(
         resource=PVCS,
         item_type=PartialObject,

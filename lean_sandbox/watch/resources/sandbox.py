@@ -1,4 +1,4 @@
-"""Sandboxes: what is remembered of them, and what wakes for them."""
+"""Sandboxes: their cache entry, and the predicate over their events."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ SANDBOX_ANNOTATIONS = _NOTES | {names.POD_NAME_ANNOTATION}
 
 
 class SandboxEntry(msgspec.Struct, gc=False):
-    """What is remembered of a Sandbox.
+    """The cache entry of a Sandbox.
 
     ``view`` and ``status`` come from a full object or from our own writes; ``None`` means that the
     full object has to be fetched. ``generation`` is the newest seen, ``view.generation`` the one
-    the view was made of. ``fault`` says in words why the spec cannot be acted upon. ``pod_name`` is
-    the annotation of that meaning, ``notes`` the other annotations that are read. ``writers`` is
-    what is kept of ``managedFields``, see :func:`_digest`. ``seen`` are the fingerprints of the
-    last event.
+    that the view was made of. ``fault`` is the reason why the spec cannot be used, if any.
+    ``pod_name`` is the annotation that names the Pod, ``notes`` are the other annotations that a
+    reconcile reads. ``writers`` is what is kept of ``managedFields``, see :func:`_digest`. ``seen``
+    are the fingerprints of the last event.
     """
 
     key: Key
@@ -79,31 +79,31 @@ class SandboxEntry(msgspec.Struct, gc=False):
 
     @property
     def annotations(self) -> dict[str, str] | None:
-        """The annotations that are read here; ``None`` when it has none of them."""
+        """The annotations that a reconcile reads; ``None`` without any of them."""
         if self.pod_name is None:
             return self.notes
         return {names.POD_NAME_ANNOTATION: self.pod_name, **(self.notes or {})}
 
     @property
     def is_applied(self) -> bool:
-        """Whether somebody owns fields of the Sandbox by server-side apply."""
+        """Whether somebody has used server-side apply on the Sandbox."""
         return bool(self.writers & 1)
 
     @property
     def pod_key(self) -> Key:
-        """The key under which the Pod is expected: the Sandbox's own, or what it is told to be."""
+        """The key of the Pod: that of the Sandbox, unless an annotation names another Pod."""
         if self.pod_name is None or not names.is_object_name(self.pod_name):
             return self.key
         return Key(self.key.namespace, self.pod_name)
 
     @property
     def needs_look(self) -> bool:
-        """Whether the full object has to be fetched before anything can be decided."""
+        """Whether the full object has to be fetched before a reconcile can decide anything."""
         return self.view is None or self.status is None or self.view.generation != self.generation
 
 
 def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
-    """Build the entry from metadata, keeping the view and status that still hold."""
+    """Build the entry from metadata; view and status of the old entry are kept while they hold."""
     key = old.key if old is not None else key_of(row.namespace, row.name)
     annotations = row.annotations or {}
     pod_name = annotations.get(names.POD_NAME_ANNOTATION)
@@ -137,10 +137,10 @@ def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
 
 
 def _digest(writers: Sequence[WriterRow | FieldManager] | None, old: SandboxEntry | None) -> int:
-    """Return a number that is odd if fields are owned by server-side apply.
+    """Return a number that is odd if somebody has used server-side apply.
 
-    The rest of it tells who but this controller wrote the status, and when; 0 for nobody. Without
-    ``writers`` it is what was known before.
+    Its other bits are a digest of the status writes of others than this controller, 0 for none.
+    Without ``writers`` the number is that of the old entry.
     """
     if writers is None:
         return old.writers if old is not None else 0
@@ -149,13 +149,13 @@ def _digest(writers: Sequence[WriterRow | FieldManager] | None, old: SandboxEntr
 
 
 def sandbox_from_full(item: Sandbox, row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
-    """Build the entry from a whole Sandbox."""
+    """Build the entry from a full Sandbox."""
     entry = sandbox_from_row(row, old)
     entry.writers = _digest(item.metadata.managedFields, None)
     try:
         entry.view = _shared_view(view_of(item))
     except ODD as error:
-        # Nothing of such a spec can be acted upon; the words go into its Ready condition.
+        # The reason becomes the message of the condition Ready.
         entry.view = SandboxView(generation=entry.generation)
         entry.fault = str(error)
     else:
@@ -167,7 +167,7 @@ def sandbox_from_full(item: Sandbox, row: MetaRow, old: SandboxEntry | None) -> 
 def _shared_view(view: SandboxView) -> SandboxView:
     """Return an equal view that the Sandboxes of one template share.
 
-    One with a time to end is of its own and would only push others out.
+    A view with a shutdown time has no equal and would only displace others.
     """
     if view.shutdown_time is not None:
         return view
@@ -187,7 +187,7 @@ def _shared_view(view: SandboxView) -> SandboxView:
 
 
 class _Unkeyed:
-    """Carries a value past a cache: all are equal, so that only the other arguments count."""
+    """Takes a value through an lru_cache outside of its key: all instances are equal."""
 
     __slots__ = ("value",)
 
@@ -212,7 +212,7 @@ def _views(
 
 
 def compact_status(status: SandboxStatus | None) -> SandboxStatus:
-    """Return the status with what repeats shared: conditions of one burst, words, node names."""
+    """Return the status with shared conditions and strings, which many Sandboxes repeat."""
     if status is None:
         return EMPTY_STATUS
     return msgspec.structs.replace(
@@ -243,9 +243,9 @@ def sandbox_columns(status: SandboxStatus | None) -> dict[str, str]:
 
 
 def sandbox_row_contradicts(row: MetaRow, entry: SandboxEntry) -> bool:
-    """Tell whether the columns, or a new writer, show another status than the one remembered.
+    """Tell whether columns or writers show that somebody else has changed the status.
 
-    It happens when somebody else wrote the status, which nobody should; the cure is a look.
+    Nobody should; the Sandbox is then fetched.
     """
     if entry.status is None:
         return False
@@ -257,9 +257,9 @@ def sandbox_row_contradicts(row: MetaRow, entry: SandboxEntry) -> bool:
 def sandbox_kind(
     order: tuple[Representation, ...] = FALLBACK_ORDER, *, label_selector: str = ""
 ) -> Kind[SandboxEntry]:
-    """Sandboxes wake for their spec, deletion, the metadata read here, and a foreign status.
+    """Sandboxes pass when spec, relevant metadata or status change, or they are deleted.
 
-    Those outside of ``label_selector`` are never sent; one that leaves it is like one that is gone.
+    Sandboxes outside of ``label_selector`` are not watched; leaving it is the same as a deletion.
     """
     return Kind(
         resource=SANDBOXES,

@@ -1,4 +1,4 @@
-"""Services: what is remembered of them, and what wakes for them."""
+"""Services: their cache entry, and the predicate over their events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
 
 class ServiceEntry(msgspec.Struct, gc=False):
-    """What is remembered of a Service; ``spec`` only of those that a Sandbox has or may adopt."""
+    """The cache entry of a Service; ``spec`` only of those that a Sandbox owns or may adopt."""
 
     key: Key
     uid: str
@@ -36,7 +36,7 @@ class ServiceEntry(msgspec.Struct, gc=False):
     seen: tuple[Hashable, ...] = ()
 
     def as_service(self) -> Service:
-        """Return the Service as far as it is known."""
+        """Return the Service as far as it is cached."""
         return Service(
             metadata=ObjectMeta(
                 name=self.key.name, namespace=self.key.namespace, uid=self.uid, labels=self.labels
@@ -46,7 +46,7 @@ class ServiceEntry(msgspec.Struct, gc=False):
 
 
 def service_from_row(row: MetaRow, old: ServiceEntry | None) -> ServiceEntry:
-    """Build the entry from metadata; the spec has to be looked at again before it is judged."""
+    """Build the entry from metadata; the spec has to be fetched before it is compared."""
     key = old.key if old is not None else key_of(row.namespace, row.name)
     return ServiceEntry(
         key=key,
@@ -59,7 +59,7 @@ def service_from_row(row: MetaRow, old: ServiceEntry | None) -> ServiceEntry:
 
 
 def service_from_full(item: Service, row: MetaRow, old: ServiceEntry | None) -> ServiceEntry:
-    """Build the entry from a whole Service."""
+    """Build the entry from a full Service."""
     entry = service_from_row(row, old)
     if entry.labels is not None or _is_sandboxes(entry.owner):
         entry.spec = msgspec.structs.replace(item.spec, ports=shared_ports(item.spec.ports))
@@ -70,7 +70,7 @@ def service_from_full(item: Service, row: MetaRow, old: ServiceEntry | None) -> 
 
 
 def service_spec_version(row: MetaRow) -> str | None:
-    """Return the version of a Service that a Sandbox has: no generation tells its drift."""
+    """Return the version of a Service that a Sandbox owns or may adopt: it has no generation."""
     if _is_sandboxes(row.controller) or keep(row.labels, ADOPTION_LABELS):
         return row.resource_version
     return None
@@ -83,10 +83,10 @@ def _is_sandboxes(owner: OwnerRow | None) -> bool:
 def service_kind(
     order: tuple[Representation, ...] = FALLBACK_ORDER, *, only_tracked: bool = False
 ) -> Kind[ServiceEntry]:
-    """Services wake for their owner and, where a Sandbox has them, for any write.
+    """Services pass when their owner changes; those that a Sandbox may own on every write.
 
-    All of them are watched, as metadata, unless ``only_tracked``: a Service that bears a Sandbox's
-    name is an obstacle whoever made it, and the watch is what proves that there is none.
+    Unless ``only_tracked``, all Services are watched: any Service with a Sandbox's name is in its
+    way, and only the watch of all of them proves that there is none.
     """
     return Kind(
         resource=SERVICES,

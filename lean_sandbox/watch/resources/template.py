@@ -1,7 +1,7 @@
-"""SandboxTemplates: what is remembered of them, and what wakes for them.
+"""SandboxTemplates: their cache entry, and the predicate over their events.
 
-Templates are watched as full objects: each of their events is a reason to read the spec, and they
-are small. The decoded object is reduced to a view at once; nothing of the message stays.
+Templates are watched as full objects, because nearly every event of a template needs its spec and
+they are small. Of the decoded object only a view is kept.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ TEMPLATE_LABELS = frozenset({names.TEMPLATE_REF_HASH_LABEL})
 
 
 class TemplateEntry(msgspec.Struct, gc=False):
-    """What is remembered of a template; ``view`` holds all that Sandboxes are made of.
+    """The cache entry of a template; ``view`` has everything that a Sandbox takes from it.
 
-    ``fault`` says in words why there is no view although the whole template has been read.
+    ``fault`` is the reason why a full template has no view.
     """
 
     key: Key
@@ -39,7 +39,7 @@ class TemplateEntry(msgspec.Struct, gc=False):
 
 
 def template_from_row(row: MetaRow, old: TemplateEntry | None) -> TemplateEntry:
-    """Build the entry from metadata, keeping the view of the same generation."""
+    """Build the entry from metadata; the view of the old entry holds for the same generation."""
     generation = row.generation or 0
     entry = TemplateEntry(
         key=old.key if old is not None else key_of(row.namespace, row.name),
@@ -57,7 +57,7 @@ def template_from_row(row: MetaRow, old: TemplateEntry | None) -> TemplateEntry:
 def template_from_full(
     item: SandboxTemplate, row: MetaRow, old: TemplateEntry | None
 ) -> TemplateEntry:
-    """Build the entry from a whole template."""
+    """Build the entry from a full template."""
     entry = template_from_row(row, old)
     if entry.view is None:
         try:
@@ -70,7 +70,7 @@ def template_from_full(
 
 
 def template_kind() -> Kind[TemplateEntry]:
-    """Templates wake for their spec, their hash label and their deletion."""
+    """Templates pass when their spec or hash label changes, or they are deleted."""
     return Kind(
         resource=SANDBOXTEMPLATES,
         item_type=SandboxTemplate,
