@@ -322,13 +322,13 @@ class SandboxClaim(NamespacedResourceG, _SandboxClaim):
 KINDS: Final = (Sandbox, SandboxClaim, SandboxTemplate, SandboxWarmPool)
 
 
-def condition(of: Sandbox | SandboxClaim, type_: str = READY) -> Condition | None:
+def condition(of: _Sandbox | _SandboxClaim, type_: str = READY) -> Condition | None:
     """Return a condition of an object's status, None while it has none of that type."""
     conditions = of.status.conditions if of.status is not None else None
     return next((one for one in conditions or () if one.type == type_), None)
 
 
-def is_ready(of: Sandbox | SandboxClaim) -> bool:
+def is_ready(of: _Sandbox | _SandboxClaim) -> bool:
     """Return whether the condition Ready is True."""
     found = condition(of)
     return found is not None and found.status == "True"
