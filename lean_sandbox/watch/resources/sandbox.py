@@ -165,50 +165,16 @@ def sandbox_from_full(item: Sandbox, row: MetaRow, old: SandboxEntry | None) -> 
 
 
 def _shared_view(view: SandboxView) -> SandboxView:
-    """Return an equal view that the Sandboxes of one template share.
+    """Return an equal view that the Sandboxes of one template share: 84 bytes less for each.
 
     A view with a shutdown time has no equal and would only displace others.
     """
-    if view.shutdown_time is not None:
-        return view
-    return _views(
-        tuple((view.template_labels or {}).items()),
-        tuple((view.template_annotations or {}).items()),
-        (
-            view.generation,
-            view.is_suspended,
-            view.service,
-            view.shutdown_policy,
-            view.ports,
-            view.claim_templates,
-        ),
-        _Unkeyed(view),
-    )
-
-
-class _Unkeyed:
-    """Takes a value through an lru_cache outside of its key: all instances are equal."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: SandboxView) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Unkeyed)
-
-    def __hash__(self) -> int:
-        return 0
+    return view if view.shutdown_time is not None else _one_view(msgspec.msgpack.encode(view))
 
 
 @small_values(256)
-def _views(
-    _labels: tuple[tuple[str, str], ...],
-    _annotations: tuple[tuple[str, str], ...],
-    _rest: tuple[Hashable, ...],
-    carried: _Unkeyed,
-) -> SandboxView:
-    return carried.value
+def _one_view(encoded: bytes) -> SandboxView:
+    return msgspec.msgpack.decode(encoded, type=SandboxView)
 
 
 def compact_status(status: SandboxStatus | None) -> SandboxStatus:
