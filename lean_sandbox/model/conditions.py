@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.model import names
+from lean_sandbox.model.sharing import interned, small_values
 from lean_sandbox.model.times import format_rfc3339, same_instant
 from lean_sandbox.model.wire import Value
 
@@ -87,6 +88,22 @@ def upsert(
 def remove(conditions: tuple[Condition, ...], kind: str) -> tuple[Condition, ...]:
     """Return ``conditions`` without the type ``kind``."""
     return tuple(condition for condition in conditions if condition.type != kind)
+
+
+def shared_conditions(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+    """Return equal conditions for keeping: those of one burst are the same few."""
+    return tuple([_shared(held) for held in conditions])
+
+
+@small_values(256)
+def _shared(held: Condition) -> Condition:
+    return msgspec.structs.replace(
+        held,
+        type=interned(held.type),
+        status=interned(held.status),
+        reason=interned(held.reason),
+        message=interned(held.message),
+    )
 
 
 def changed_conditions(old: tuple[Condition, ...], new: tuple[Condition, ...]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from filters import annotation, any_of, deletion, generation, keep, labels, reso
 from lean_sandbox.kube.resources import SANDBOXCLAIMS
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, view_of_claim
-from lean_sandbox.model.sharing import interned
+from lean_sandbox.model.conditions import shared_conditions
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.kind import Key, Kind, Representation, key_of
 from lean_sandbox.watch.wire import MetaRow, as_version
@@ -82,24 +82,9 @@ def claim_from_full(item: SandboxClaim, row: MetaRow, old: ClaimEntry | None) ->
         entry.fault = str(error)
     else:
         entry.fault = ""
-    entry.status = compact_claim_status(item.status)
+    shared = shared_conditions(item.status.conditions)
+    entry.status = msgspec.structs.replace(item.status, conditions=shared)
     return entry
-
-
-def compact_claim_status(status: SandboxClaimStatus) -> SandboxClaimStatus:
-    """Return the status with the strings that many claims repeat interned."""
-    conditions = tuple(
-        msgspec.structs.replace(
-            condition,
-            type=interned(condition.type),
-            status=interned(condition.status),
-            reason=interned(condition.reason),
-            message=interned(condition.message),
-            lastTransitionTime=interned(condition.lastTransitionTime),
-        )
-        for condition in status.conditions
-    )
-    return msgspec.structs.replace(status, conditions=conditions)
 
 
 def claim_kind() -> Kind[ClaimEntry]:

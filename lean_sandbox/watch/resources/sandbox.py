@@ -21,7 +21,7 @@ from filters import (
 )
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import Condition
+from lean_sandbox.model.conditions import shared_conditions
 from lean_sandbox.model.meta import FieldManager
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView, view_of
 from lean_sandbox.model.sharing import interned, shared_map, small_values
@@ -183,20 +183,8 @@ def compact_status(status: SandboxStatus | None) -> SandboxStatus:
         return EMPTY_STATUS
     return msgspec.structs.replace(
         status,
-        conditions=tuple([_one_condition(condition) for condition in status.conditions]),
+        conditions=shared_conditions(status.conditions),
         nodeName=interned(status.nodeName),
-    )
-
-
-@small_values(256)
-def _one_condition(condition: Condition) -> Condition:
-    message = condition.message
-    return msgspec.structs.replace(
-        condition,
-        type=interned(condition.type),
-        status=interned(condition.status),
-        reason=interned(condition.reason),
-        message=interned(message) if len(message) < 96 else message,
     )
 
 
