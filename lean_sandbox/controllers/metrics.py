@@ -139,8 +139,9 @@ def _member_status(status: SandboxStatus | None) -> str:
     return "ready" if is_true(status.conditions, names.READY) else "pending"
 
 
-def cache_size(into: Exposition, resource: str, store: Cache[Any]) -> None:
+def cache_size(into: Exposition, store: Cache[Any]) -> None:
     """Add how many objects of a kind are remembered, and about how much memory that takes."""
+    resource = store.kind.resource.plural
     into.one(families.CACHE_OBJECTS, len(store), resource)
     sample = [entry for entry, _ in zip(store, range(_SAMPLE), strict=False)]
     each = sum(map(_own_bytes, sample)) / len(sample) if sample else 0.0

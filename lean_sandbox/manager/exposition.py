@@ -1,4 +1,4 @@
-"""What one scrape of a controller finds; everything is read at that moment and nothing before."""
+"""What one scrape of a process finds; everything is read at that moment and nothing before."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from lean_sandbox import log as logging
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.metrics import cache_size, survey
 from lean_sandbox.http.server import Answer, Handler, Request, not_found
-from lean_sandbox.manager import metrics_sources as sources
-from lean_sandbox.manager.manager import Manager, ManagerStatistics
+from lean_sandbox.manager.manager import Manager
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.process import build_info, process
 from lean_sandbox.metrics.registry import Exposition, dropped_series
@@ -28,7 +27,7 @@ _FRESH_S: Final = 1.0
 _MOST_HELD_BYTES: Final = 1024 * 1024
 
 
-class Source(Protocol):
+class Collector(Protocol):
     """Anything that counts for itself."""
 
     def collect(self, into: Exposition) -> None:
@@ -36,16 +35,12 @@ class Source(Protocol):
 
 
 class Scraper:
-    """Reads a controller's metrics. ``sources`` are read besides the controller's own parts."""
+    """Reads the metrics of a process: its manager, ``sources``, and what is nobody's part."""
 
     def __init__(
-        self,
-        controller: Manager,
-        clock: Clock,
-        *,
-        sources: Iterable[Source] = (),
+        self, manager: Manager, clock: Clock, *, sources: Iterable[Collector] = ()
     ) -> None:
-        self._controller = controller
+        self._manager = manager
         self._clock = clock
         self._sources = tuple(sources)
         self._incomplete = 0
@@ -55,51 +50,21 @@ class Scraper:
     async def scrape(self) -> Exposition:
         """Read everything; lets other tasks run while it counts what the caches hold."""
         found = Exposition()
-        await self._objects(found)
-        counted = self._controller.statistics()
-        self._parts(found, counted)
+        pools = list(self._manager.caches.pools) if self._manager.extensions is not None else []
+        if not await survey(found, self._manager.caches.sandboxes, pools, self._clock):
+            self._incomplete += 1
+            log.error("scrape_incomplete", missing=families.SANDBOXES.name)
+        for cache in self._manager.all_caches:
+            cache_size(found, cache)
         await anyio.lowlevel.checkpoint()
-        self._kinds(found, counted)
-        for source in self._sources:
+        for source in (self._manager, *self._sources):
             source.collect(found)
-        if self._controller.elector is not None:
-            self._controller.elector.collect(found)
         found.one(families.LOG_DROPPED, logging.dropped_lines())
         found.one(families.SERIES_DROPPED, dropped_series())
         found.one(families.SCRAPE_INCOMPLETE, self._incomplete)
         build_info(found)
         process(found)
         return found
-
-    async def _objects(self, found: Exposition) -> None:
-        extensions = self._controller.extensions
-        pools = list(self._controller.caches.pools) if extensions is not None else []
-        if not await survey(found, self._controller.caches.sandboxes, pools, self._clock):
-            self._incomplete += 1
-            log.error("scrape_incomplete", missing=families.SANDBOXES.name)
-
-    def _parts(self, found: Exposition, counted: ManagerStatistics) -> None:
-        controller = self._controller
-        controller.sandboxes.metrics.collect(found)
-        extensions = controller.extensions
-        if extensions is not None:
-            extensions.claims.metrics.collect(found)
-            extensions.claims.warm.collect(found)
-        for one in controller.controllers:
-            one.collect(found)
-        counted.requests.collect(found)
-        sources.absence(found, controller.sandboxes.absence())
-        for name, recorder in controller.recorders.items():
-            recorder.collect(found, name)
-
-    def _kinds(self, found: Exposition, counted: ManagerStatistics) -> None:
-        failing = self._controller.problems
-        for cache in self._controller.all_caches:
-            plural = cache.kind.resource.plural
-            kind = counted.kinds[plural]
-            sources.watches(found, plural, kind.cache, kind.passed_by_leaf, kind.watch)
-            found.one(families.WATCH_PROBLEMS, int(plural in failing), plural)
-            cache_size(found, plural, cache)
 
     def handler(self) -> Handler:
         """Return what answers ``/metrics``."""

@@ -23,15 +23,16 @@ from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.telemetry import Observer, RequestCounters
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.manager.extensions import Extensions
+from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import ReconcileResult
-from lean_sandbox.watch.cache import TOMBSTONE_S, Cache, CacheStatistics
+from lean_sandbox.watch.cache import TOMBSTONE_S, Cache
 from lean_sandbox.watch.caches import build_caches
 from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Key, Representation, representations
-from lean_sandbox.watch.reflector import WatchOptions, WatchStatistics
+from lean_sandbox.watch.reflector import WatchOptions
 
 if TYPE_CHECKING:
     from lean_sandbox.manager.leaderelection import Elector
@@ -41,22 +42,6 @@ log = structlog.get_logger("controller")
 
 _EVENT_DRAIN_S = 3.0
 _REPORTING_CONTROLLER = "sandbox-controller"
-
-
-class KindStatistics(msgspec.Struct, frozen=True):
-    """What was watched of one kind and what became of it."""
-
-    watch: tuple[WatchStatistics, ...]
-    cache: CacheStatistics
-    passed_by_leaf: dict[str, int]
-    cached: int
-
-
-class ManagerStatistics(msgspec.Struct, frozen=True):
-    """A snapshot of everything that is counted."""
-
-    kinds: dict[str, KindStatistics]
-    requests: RequestCounters
 
 
 class Activity(msgspec.Struct, frozen=True):
@@ -346,20 +331,23 @@ class Manager:
             cached={one.kind.resource.plural: len(one) for one in self.all_caches},
         )
 
-    def statistics(self) -> ManagerStatistics:
-        """Return the counters as they are now."""
-        return ManagerStatistics(
-            kinds={
-                cache.kind.resource.plural: KindStatistics(
-                    watch=self._reflectors.statistics(cache.kind.resource.plural),
-                    cache=cache.statistics,
-                    passed_by_leaf=cache.detector.passed_by_leaf(),
-                    cached=len(cache),
-                )
-                for cache in self.all_caches
-            },
-            requests=self._client.transport.counted,
-        )
+    @property
+    def requests(self) -> RequestCounters:
+        """What was asked of the API server."""
+        return self._client.transport.counted
+
+    def collect(self, into: Exposition) -> None:
+        """Add the series of all parts."""
+        for controller in self.controllers:
+            controller.collect(into)
+        for name, recorder in self.recorders.items():
+            recorder.collect(into, name)
+        for cache in self.all_caches:
+            cache.collect(into)
+            self._reflectors.collect(into, cache.kind.resource.plural)
+        self.requests.collect(into)
+        if self.elector is not None:
+            self.elector.collect(into)
 
 
 def _sandbox_options(settings: Settings) -> SandboxOptions:

@@ -19,6 +19,8 @@ import msgspec
 from cachetools import TTLCache
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.metrics import families
+from lean_sandbox.metrics.registry import Exposition
 
 _Name: TypeAlias = tuple[str, str, str]
 
@@ -28,15 +30,6 @@ class Proof(Enum):
 
     SYNCED_WATCH = "synced-watch"
     NOT_FOUND = "not-found"
-
-
-class AbsenceStatistics(msgspec.Struct, frozen=True, gc=False):
-    """Counters at one moment; ``asked - saved`` questions had to go to the server."""
-
-    entries: int
-    asked: int
-    saved: int
-    outdated: int
 
 
 class _Absence(msgspec.Struct, frozen=True, gc=False):
@@ -68,9 +61,10 @@ class KnownAbsent:
         # When names were last forgotten; tickets older than the oldest kept are not believed.
         self._sightings: OrderedDict[_Name, int] = OrderedDict()
         self._oldest_ticket = 0
-        self._asked = 0
-        self._saved = 0
-        self._outdated = 0
+        #: Questions, and how many of them the server was spared; answers that came too late.
+        self.asked = 0
+        self.saved = 0
+        self.outdated = 0
 
     def ticket(self) -> int:
         """Return this moment, to be handed in with the answer to a question asked now."""
@@ -90,7 +84,7 @@ class KnownAbsent:
             or since < self._oldest_ticket
             or since < self._sightings.get(key, 0)
         ):
-            self._outdated += 1
+            self.outdated += 1
             return False
         self._entries[key] = _Absence(proof, self._moment)
         return True
@@ -108,9 +102,9 @@ class KnownAbsent:
 
     def is_absent(self, kind: str, ns: str, name: str) -> bool:
         """Return whether the object is known not to exist. False means: ask the server."""
-        self._asked += 1
+        self.asked += 1
         known = self.proof_of(kind, ns, name) is not None
-        self._saved += known
+        self.saved += known
         return known
 
     def forget(self, kind: str, ns: str, name: str) -> None:
@@ -132,11 +126,12 @@ class KnownAbsent:
         self._moment += 1
         self._epochs[kind] = self._moment
 
-    def statistics(self) -> AbsenceStatistics:
-        """Return the counters as they are now."""
-        return AbsenceStatistics(
-            entries=len(self._entries),
-            asked=self._asked,
-            saved=self._saved,
-            outdated=self._outdated,
-        )
+    def collect(self, into: Exposition) -> None:
+        """Add what knowing that objects do not exist has saved."""
+        into.one(families.ABSENCE, self.saved, "saved")
+        into.one(families.ABSENCE, self.asked - self.saved, "asked")
+        into.one(families.ABSENCE, self.outdated, "outdated")
+        into.one(families.ABSENCE_ENTRIES, len(self))
+
+    def __len__(self) -> int:
+        return len(self._entries)

@@ -23,6 +23,8 @@ from typing import Any, Final, Generic, TypeVar
 import structlog
 
 from filters import Change, ChangeDetector, Decision, EventType
+from lean_sandbox.metrics import families
+from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind, key_of
 from lean_sandbox.watch.wire import MetaRow, as_version, row_of
 
@@ -106,6 +108,23 @@ class Cache(Generic[E]):
         A handler that raises has a bug: the others are called all the same, the watch goes on.
         """
         self.handlers.append(handler)
+
+    def collect(self, into: Exposition) -> None:
+        """Add what became of the events of the kind."""
+        resource, seen = self.kind.resource.plural, self.statistics
+        outcomes = {
+            "passed": seen.passed,
+            "dropped_unchanged": seen.dropped_unchanged,
+            "dropped_known": seen.dropped_known,
+            "dropped_elsewhere": seen.dropped_elsewhere,
+        }
+        into.add(
+            families.EVENTS, [((resource, outcome), number) for outcome, number in outcomes.items()]
+        )
+        passed = sorted(self.detector.passed_by_leaf().items())
+        into.add(families.PREDICATES, [((resource, leaf), number) for leaf, number in passed])
+        into.one(families.SYNTHESISED, seen.deletes_synthesised, resource)
+        into.one(families.HANDLER_FAILURES, seen.handler_failures, resource)
 
     # -- entries ---------------------------------------------------------------------------------
 

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from anyio.abc import TaskGroup
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
+from lean_sandbox.metrics import families
+from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.reflector import Reflector, WatchOptions, WatchStatistics
+from lean_sandbox.watch.reflector import Reflector, WatchOptions
+
+# The label of a step, and the counter of a reflector it is.
+_STEPS: Final = {
+    "list": "lists",
+    "page": "pages",
+    "watch": "watches",
+    "bookmark": "bookmarks",
+    "relist": "relists",
+    "fallback": "fallbacks",
+    "failure": "failures",
+    "undecodable": "undecodable",
+}
 
 
 class ReflectorGroup:
@@ -111,6 +125,16 @@ class ReflectorGroup:
             for plural, reflectors in self._reflectors.items()
         }
 
-    def statistics(self, plural: str) -> tuple[WatchStatistics, ...]:
-        """Return the counters of the watches of one kind."""
-        return tuple(reflector.statistics for reflector in self._reflectors.get(plural, ()))
+    def collect(self, into: Exposition, resource: str) -> None:
+        """Add what lists and watches of a kind did, and whether one of them fails."""
+        counted = [reflector.statistics for reflector in self._reflectors.get(resource, ())]
+        received = sum(one.received_bytes for one in counted)
+        into.one(families.WATCH_BYTES, received, resource)
+        into.add(
+            families.WATCH_STEPS,
+            [
+                ((resource, step), sum(getattr(one, field) for one in counted))
+                for step, field in _STEPS.items()
+            ],
+        )
+        into.one(families.WATCH_PROBLEMS, int(resource in self.problems), resource)

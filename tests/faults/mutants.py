@@ -110,14 +110,14 @@ MUTANTS = (
     Mutant(
         "a known absence is not forgotten when a Pod comes",
         _SANDBOX,
-        '            self._absent.forget("pods", key.namespace, key.name)',
+        '            self.absent.forget("pods", key.namespace, key.name)',
         "            pass",
     ),
     Mutant(
         "a Pod out of sight is taken for gone",
         _SANDBOX,
         "            self._parts.doubtful.add(key)",
-        '            self._absent.remember("pods", key.namespace, key.name, Proof.SYNCED_WATCH)',
+        '            self.absent.remember("pods", key.namespace, key.name, Proof.SYNCED_WATCH)',
     ),
     Mutant(
         "a status that was overtaken is believed",

@@ -104,7 +104,7 @@ async def test_what_absence_saves_is_counted() -> None:
         labels["answer"]: value
         for labels, value in found.find("lean_sandbox_absence_questions_total")
     }
-    statistics = world.whole.sandboxes.absence()
+    statistics = world.whole.sandboxes.absent
     assert asked == {
         "saved": statistics.saved,
         "asked": statistics.asked - statistics.saved,

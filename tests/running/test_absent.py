@@ -53,7 +53,7 @@ def test_ten_thousand_asks_to_delete_what_is_absent_cost_one_delete(absent: Know
     for _ in range(10_000):
         make_gone(absent, server, X)
     assert server.deletes == 1
-    assert absent.statistics().saved == 9_999
+    assert absent.saved == 9_999
 
 
 def test_a_synced_watch_saves_even_the_first_delete(absent: KnownAbsent) -> None:
@@ -123,7 +123,7 @@ def test_the_memory_is_bounded(clock: HandClock) -> None:
     for n in range(1000):
         absent.remember("Service", "default", f"{n}", Proof.NOT_FOUND)
         absent.forget("Service", "default", f"s{n}")
-    assert absent.statistics().entries == 100
+    assert len(absent) == 100
     assert len(absent._sightings) == 50
 
 
@@ -135,4 +135,4 @@ def test_an_answer_older_than_every_kept_sighting_is_not_believed(clock: HandClo
     for n in range(5):
         absent.forget("Service", "default", f"{n}")
     assert not absent.remember(*X, Proof.NOT_FOUND, since=since)
-    assert absent.statistics().outdated == 1
+    assert absent.outdated == 1

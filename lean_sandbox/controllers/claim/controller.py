@@ -18,6 +18,7 @@ from lean_sandbox.controllers.claim.waiting import WaitingClaims
 from lean_sandbox.controllers.claim.warm import Member, WarmQueue
 from lean_sandbox.controllers.recording import Recorder
 from lean_sandbox.kube.client import Client
+from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition, find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
@@ -130,6 +131,12 @@ class ClaimController(Controller[ClaimEntry]):
         caches.pools.subscribe(self.on_pool)
         caches.templates.subscribe(self.on_template)
         caches.claims.subscribe(self.on_claim)
+
+    def collect(self, into: Exposition) -> None:
+        """Add the series of claims and of the warm queue."""
+        super().collect(into)
+        self.metrics.collect(into)
+        self.warm.collect(into)
 
     @property
     def is_busy(self) -> bool:

@@ -22,10 +22,11 @@ from lean_sandbox.controllers.sandbox.wake import (
     service_wakes,
 )
 from lean_sandbox.kube.client import Client
+from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import is_true
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
-from lean_sandbox.runtime.absent import AbsenceStatistics, KnownAbsent, Proof
+from lean_sandbox.runtime.absent import KnownAbsent, Proof
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Item, WorkQueue
 from lean_sandbox.runtime.tracing import Tracing
@@ -94,7 +95,7 @@ class SandboxController(Controller[SandboxEntry]):
         self._is_awaited: Callable[[Key], bool] = lambda _pool: False
         self._events = ObjectEvents(recorder, names.CORE_API_VERSION, names.SANDBOX_KIND)
         self.metrics = SandboxMetrics(clock)
-        self._absent = KnownAbsent(_ABSENT_ENTRIES, _ABSENT_TTL_S, clock)
+        self.absent = KnownAbsent(_ABSENT_ENTRIES, _ABSENT_TTL_S, clock)
         self._handed = CreateResponses()
         self._launches = StatusThrottle(
             options.status_window_s, options.step_window_s, is_spare=self._is_spare
@@ -103,14 +104,14 @@ class SandboxController(Controller[SandboxEntry]):
             client,
             caches,
             self.queue,
-            self._absent,
+            self.absent,
             self._handed,
             timeout_s=options.request_timeout_s,
         )
         self._parts = Parts(
             caches=caches,
             act=act,
-            absent=self._absent,
+            absent=self.absent,
             events=self._events,
             throttle=self._launches,
             clock=self._clock,
@@ -132,11 +133,13 @@ class SandboxController(Controller[SandboxEntry]):
 
     def _forget(self, key: Key) -> None:
         self._handed.forget(key)
-        self._absent.drop("pods", key.namespace, key.name)
+        self.absent.drop("pods", key.namespace, key.name)
 
-    def absence(self) -> AbsenceStatistics:
-        """Return what is known to be absent, and what that has saved."""
-        return self._absent.statistics()
+    def collect(self, into: Exposition) -> None:
+        """Add the series of Sandboxes, and what known absences have saved."""
+        super().collect(into)
+        self.metrics.collect(into)
+        self.absent.collect(into)
 
     def _status_written(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
         if self.on_status is not None:
@@ -239,12 +242,12 @@ class SandboxController(Controller[SandboxEntry]):
         """Wake the Sandbox of a Pod that changed, and remember what is proven about the name."""
         key = notice.key
         if notice.new is not None:
-            self._absent.forget("pods", key.namespace, key.name)
+            self.absent.forget("pods", key.namespace, key.name)
         elif not self._is_expected(key, notice.old):
             # No Sandbox would ask for a Pod of this name, nor forget what is noted of it.
             pass
         elif notice.saw_deletion or (notice.old is not None and notice.old.is_deleting):
-            self._absent.remember("pods", key.namespace, key.name, Proof.SYNCED_WATCH)
+            self.absent.remember("pods", key.namespace, key.name, Proof.SYNCED_WATCH)
         else:
             # Its end, forced; or only the end of its tracking label.
             self._parts.doubtful.add(key)
