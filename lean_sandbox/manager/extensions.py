@@ -17,7 +17,7 @@ from lean_sandbox.controllers.claim.controller import (
 from lean_sandbox.controllers.sandbox.controller import SandboxController
 from lean_sandbox.controllers.template import TemplateController
 from lean_sandbox.controllers.warmpool.controller import PoolController
-from lean_sandbox.controllers.warmpool.reconciler import PoolOptions
+from lean_sandbox.controllers.warmpool.reconcile import PoolOptions
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus

@@ -152,21 +152,20 @@ MUTANTS = (
     Mutant(
         "a pool is not told of a member that was taken, nor of any other change",
         _POOL,
-        "        if pool in self._caches.pools:",
+        "        if pool in self.cache:",
         "        if False:",
     ),
     Mutant(
         "no wake of pools by their template",
         _POOL,
-        '                self.queue.add(pool.key, priority=REFILL, reason="template")',
-        "                pass",
+        '            self.queue.add(pool, priority=REFILL, reason="template")',
+        "            pass",
     ),
     Mutant(
         "what comes while a key is worked on is lost",
         _QUEUE,
-        "        if self._is_closed or self._is_held:\n            return",
-        "        if self._is_closed or self._is_held or wanted.key in self._running:\n"
-        "            return",
+        "        if self.is_closed or self.is_held:\n            return",
+        "        if self.is_closed or self.is_held or key in self._running:\n            return",
     ),
     Mutant(
         "a failed pass is not repeated",
@@ -194,10 +193,10 @@ MUTANTS = (
     ),
     Mutant(
         "a pool is never reconciled",
-        "controllers/warmpool/reconciler.py",
+        _POOL,
         "        if entry is None or entry.is_deleting or entry.view is None:\n"
-        "            self._states.pop(key, None)",
-        "        if True:\n            self._states.pop(key, None)",
+        "            self._states.pop(item.key, None)",
+        "        if True:\n            self._states.pop(item.key, None)",
     ),
     Mutant(
         "a create that collides is taken for done",
@@ -207,8 +206,8 @@ MUTANTS = (
     ),
     Mutant(
         "a pool never has too many",
-        "controllers/warmpool/reconciler.py",
-        "        await self._shrink(visit, census)\n",
+        "controllers/warmpool/reconcile.py",
+        "        await self._shrink(members)\n",
         "",
     ),
 )

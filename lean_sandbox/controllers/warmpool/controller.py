@@ -6,31 +6,37 @@ from collections.abc import Callable
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.blueprints import TemplateResolver
-from lean_sandbox.controllers.recording import Recorder
-from lean_sandbox.controllers.warmpool.act import PoolAct
-from lean_sandbox.controllers.warmpool.notes import PoolNotes
-from lean_sandbox.controllers.warmpool.orphans import OrphanIndex
-from lean_sandbox.controllers.warmpool.reconciler import PoolOptions, PoolReconciler
-from lean_sandbox.controllers.warmpool.upkeep import Neighbours, Upkeep
+from lean_sandbox.controllers.recording import ObjectEvents, Recorder
+from lean_sandbox.controllers.warmpool.members import Orphans
+from lean_sandbox.controllers.warmpool.reconcile import (
+    Neighbours,
+    Parts,
+    PoolOptions,
+    PoolReconcile,
+    PoolState,
+)
 from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
+from lean_sandbox.model.warmpool import PoolView
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import REFILL, Item, WorkQueue
 from lean_sandbox.runtime.workers import Result
+from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.resources.pool import PoolEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from lean_sandbox.watch.resources.template import TemplateEntry
 
-# Changes of members within this time are one reason to look at their pool.
+# Changes of members within this time are one reason to reconcile their pool.
 _GATHERING_S = 0.05
 # How long pools let claims go first at most.
 _LONGEST_STAND_BACK_S = 2.0
 
 
 class PoolController(Controller[PoolEntry]):
-    """Keeps pools full; see :mod:`.reconciler` for a pass."""
+    """Keeps pools full; see :mod:`.reconcile`."""
 
     def __init__(
         self,
@@ -49,21 +55,22 @@ class PoolController(Controller[PoolEntry]):
         self.queue.gate(
             lambda _pool: claims.is_busy, behind=claims, longest_s=_LONGEST_STAND_BACK_S
         )
-        self._client = client
-        self._caches = caches
-        self._orphans = OrphanIndex(caches)
-        self._act = PoolAct(client, caches, timeout_s=options.request_timeout_s)
-        self._reconciler = PoolReconciler(
-            caches,
-            blueprints,
-            self._act,
-            client.ending,
-            Upkeep(caches, self._act, self._orphans, neighbours),
-            PoolNotes(recorder),
+        self._terminating = client.ending
+        self._orphans = Orphans(caches.sandboxes)
+        self._states: dict[Key, PoolState] = {}
+        self._parts = Parts(
+            caches=caches,
+            writer=ObjectWriter(client, lane=Lane.BACKGROUND, timeout_s=options.request_timeout_s),
+            blueprints=blueprints,
+            orphans=self._orphans,
+            events=ObjectEvents(
+                recorder, names.EXTENSIONS_API_VERSION, names.SANDBOX_WARM_POOL_KIND
+            ),
+            neighbours=neighbours,
+            claims=claims,
             clock=clock,
             uniform=uniform,
             options=options,
-            claims_are_waiting=lambda: claims.is_busy,
         )
         caches.sandboxes.subscribe(self.on_sandbox)
         caches.pools.subscribe(self.on_pool)
@@ -71,11 +78,18 @@ class PoolController(Controller[PoolEntry]):
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one pool to what its spec asks for."""
-        return await self._reconciler.reconcile(item.key)
+        entry = self.cache.get(item.key)
+        if entry is None or entry.is_deleting or entry.view is None:
+            self._states.pop(item.key, None)
+            return Result()
+        state = self._states.get(item.key)
+        if state is None or state.uid != entry.uid:
+            state = self._states[item.key] = PoolState.of(entry.uid, self._parts.options)
+        return await PoolReconcile(self._parts, entry, entry.view, state).run()
 
     def is_final(self, key: Key) -> bool:
         """Tell whether a pool is full and says so."""
-        entry = self._caches.pools.get(key)
+        entry = self.cache.get(key)
         if entry is None or entry.is_deleting or entry.view is None:
             return True
         status, wanted = entry.status, entry.view.replicas
@@ -88,14 +102,14 @@ class PoolController(Controller[PoolEntry]):
     # -- what wakes ------------------------------------------------------------------------------
 
     def wake(self, pool: Key) -> None:
-        """Look at a pool soon; many reasons within a moment are one look."""
-        if pool in self._caches.pools:
+        """Reconcile a pool soon; many reasons within a moment are one reconcile."""
+        if pool in self.cache:
             self.queue.add(pool, priority=REFILL, after_s=_GATHERING_S, reason="member")
 
     def on_pool(self, notice: Delta[PoolEntry]) -> None:
         """Wake a pool that changed."""
         if notice.is_new:
-            self._client.ending.forget(notice.key.namespace)
+            self._terminating.forget(notice.key.namespace)
         self.queue.add(notice.key, priority=REFILL, reason="pool")
 
     def on_template(self, notice: Delta[TemplateEntry]) -> None:
@@ -105,51 +119,31 @@ class PoolController(Controller[PoolEntry]):
 
     def on_policy_there(self, template: Key) -> None:
         """Wake the pools of a template that has changed or got its NetworkPolicy."""
-        for pool in self._caches.pools:
-            if (
-                pool.key.namespace == template.namespace
-                and pool.view is not None
-                and pool.view.template == template.name
-            ):
-                self.queue.add(pool.key, priority=REFILL, reason="template")
+        for pool in self._pools_where(template.namespace, lambda v: v.template == template.name):
+            self.queue.add(pool, priority=REFILL, reason="template")
 
     def on_sandbox(self, notice: Delta[SandboxEntry]) -> None:
         """Wake the pool that a Sandbox belonged to or belongs to, or that it could belong to."""
-        for entry in (notice.old, notice.new):
-            pool = pool_of(entry) if entry is not None else None
-            if pool is not None and not notice.initial:
-                self.wake(pool)
+        if not notice.initial:
+            for entry in (notice.old, notice.new):
+                if entry is not None:
+                    self.on_status(entry)
         if notice.old is not None:
             self._orphans.forget(notice.old)
-        if notice.new is not None:
-            self._saw(notice.new, wakes=not notice.initial)
+        label = self._orphans.saw(notice.new) if notice.new is not None else None
+        if label is not None and not notice.initial:
+            for pool in self._pools_where(notice.key.namespace, lambda v: v.pool_hash == label):
+                self.wake(pool)
 
     def on_status(self, entry: SandboxEntry) -> None:
-        """Follow a status that our own Sandbox controller wrote, which comes as no event."""
-        pool = pool_of(entry)
-        if pool is not None:
-            self.wake(pool)
+        """Wake the pool of a Sandbox, of which our own status writes come as no event."""
+        owner = entry.owner
+        if owner is not None and owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP):
+            self.wake(Key(entry.key.namespace, owner.name))
 
-    def _saw(self, entry: SandboxEntry, *, wakes: bool) -> None:
-        label = self._orphans.saw(entry)
-        if label is None or not wakes:
-            return
-        for pool in self._caches.pools:
-            if (
-                pool.key.namespace == entry.key.namespace
-                and pool.view is not None
-                and pool.view.pool_hash == label
-            ):
-                self.wake(pool.key)
-
-
-def pool_of(entry: SandboxEntry) -> Key | None:
-    """Return the pool that controls a Sandbox, by group, kind and name."""
-    owner = entry.owner
-    if (
-        owner is None
-        or owner.kind != names.SANDBOX_WARM_POOL_KIND
-        or owner.group != names.EXTENSIONS_GROUP
-    ):
-        return None
-    return Key(entry.key.namespace, owner.name)
+    def _pools_where(self, namespace: str, matches: Callable[[PoolView], bool]) -> list[Key]:
+        return [
+            pool.key
+            for pool in self.cache
+            if pool.key.namespace == namespace and pool.view is not None and matches(pool.view)
+        ]

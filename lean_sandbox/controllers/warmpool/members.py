@@ -1,7 +1,4 @@
-"""The members of a pool as the cache shows them, and what one pass has to do about them.
-
-Pure, except for reading the cache: from members and what was deleted already to a count.
-"""
+"""The members of a pool as the cache shows them, and the Sandboxes that could be members."""
 
 from __future__ import annotations
 
@@ -19,7 +16,8 @@ from lean_sandbox.model.warmpool import (
     is_waiting_on_scheduling,
     judge_readiness,
 )
-from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # By when a new member has been looked at in any case that is not a takeover.
@@ -50,11 +48,11 @@ class PoolMembers(msgspec.Struct):
 
     def members(self) -> list[Member]:
         """Return the facts of the active members."""
-        return [facts_of(entry) for entry in self.active]
+        return [_facts_of(entry) for entry in self.active]
 
 
 def take_census(
-    caches: Caches,
+    sandboxes: Cache[SandboxEntry],
     pool: PoolView,
     deleted: frozenset[str],
     *,
@@ -66,7 +64,7 @@ def take_census(
     The loop is the hot one of a large pool: a ready member costs no more than looking at it.
     """
     census = PoolMembers()
-    for entry in caches.sandboxes.owned_by(pool.namespace, pool.uid):
+    for entry in sandboxes.owned_by(pool.namespace, pool.uid):
         labels = entry.labels or {}
         if labels.get(names.WARM_POOL_LABEL) != pool.pool_hash:
             continue
@@ -90,7 +88,7 @@ def _judge(
     census: PoolMembers, entry: SandboxEntry, now_s: float, readiness_grace_s: float
 ) -> None:
     """Count a member that is not ready."""
-    facts = facts_of(entry)
+    facts = _facts_of(entry)
     if entry.status is None and now_s - (facts.created_s or now_s) > _LOOKED_AT_S:
         census.unknown += 1
         census.grace_s = min(census.grace_s or _LOOK_AGAIN_S, _LOOK_AGAIN_S)
@@ -105,7 +103,7 @@ def _judge(
         census.stuck.append(entry)
 
 
-def facts_of(entry: SandboxEntry) -> Member:
+def _facts_of(entry: SandboxEntry) -> Member:
     """Return what a pool judges a member by."""
     conditions = entry.status.conditions if entry.status is not None else ()
     return Member(
@@ -120,3 +118,53 @@ def facts_of(entry: SandboxEntry) -> Member:
 def _seconds_of(created_at: str) -> float:
     # Whole seconds: the members of one batch share a few of them.
     return parse_rfc3339(created_at).timestamp()
+
+
+class Orphans:
+    """Sandboxes with the label of a pool and no owner: a pool adopts or deletes them (pools, 5.3).
+
+    They are remembered from what the watch shows, by namespace and value of the label, so that no
+    reconcile has to search all Sandboxes.
+    """
+
+    def __init__(self, sandboxes: Cache[SandboxEntry]) -> None:
+        self._sandboxes = sandboxes
+        self._keys: dict[tuple[str, str], set[Key]] = {}
+
+    def saw(self, entry: SandboxEntry) -> str | None:
+        """Take in a Sandbox as it is now; return its pool label if it is an orphan."""
+        label = _pool_label_of_orphan(entry)
+        if label is not None:
+            self._keys.setdefault((entry.key.namespace, label), set()).add(entry.key)
+        return label
+
+    def of(self, pool: PoolView) -> list[SandboxEntry]:
+        """Return the orphans of a pool; what is no orphan any more is forgotten."""
+        place = (pool.namespace, pool.pool_hash)
+        keys = self._keys.get(place, set())
+        found = []
+        for key in sorted(keys):
+            entry = self._sandboxes.get(key)
+            if entry is not None and _pool_label_of_orphan(entry) == pool.pool_hash:
+                found.append(entry)
+            else:
+                keys.discard(key)
+        if not keys:
+            self._keys.pop(place, None)
+        return found
+
+    def forget(self, entry: SandboxEntry) -> None:
+        """Drop a Sandbox that is gone or has changed."""
+        place = (entry.key.namespace, (entry.labels or {}).get(names.WARM_POOL_LABEL, ""))
+        keys = self._keys.get(place)
+        if keys is not None:
+            keys.discard(entry.key)
+            if not keys:
+                del self._keys[place]
+
+
+def _pool_label_of_orphan(entry: SandboxEntry) -> str | None:
+    """Return the pool label of an orphan, ``None`` for any other Sandbox."""
+    if entry.owner is not None or entry.is_deleting:
+        return None
+    return (entry.labels or {}).get(names.WARM_POOL_LABEL) or None

@@ -1,0 +1,498 @@
+"""One reconcile of one pool (pools, section 5).
+
+It creates what is missing, deletes what is too much, stale or stuck, takes in orphans, and writes
+the counts: at most once a second, and while a pool is being filled only after a window.
+
+Where the reference controller waits for events to confirm its own creations and deletions, here the
+responses are applied to the cache: a created member is there before the next reconcile counts. Only
+a deletion may take time (finalizers, a late event), and so the uids that were deleted are
+remembered until the cache shows them gone; they still take their place in the pool. A delete is
+guarded by uid and version: a Sandbox that a claim took a moment ago has another version, so the
+delete is refused and the claim keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import anyio
+import msgspec
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.controllers.blueprints import TemplateResolver
+from lean_sandbox.controllers.recording import ObjectEvents
+from lean_sandbox.controllers.warmpool.members import Orphans, PoolMembers, take_census
+from lean_sandbox.kube.errors import Conflict, ControlPlaneError, Forbidden
+from lean_sandbox.kube.terminating import ENDING_S
+from lean_sandbox.model import names
+from lean_sandbox.model.comparison import Staleness, Verdict
+from lean_sandbox.model.meta import (
+    controller_of,
+    owner_references_body,
+    with_controller_reference,
+)
+from lean_sandbox.model.sandbox import Sandbox
+from lean_sandbox.model.template import TemplateView
+from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.model.warmpool import (
+    EMPTY_POOL_STATUS,
+    MISSING_TEMPLATE_REQUEUE_S,
+    UNKNOWN_POOL_STATUS,
+    PoolView,
+    ReplenishHold,
+    TokenBucket,
+    build_member,
+    creation_deficit,
+    jittered_requeue_s,
+    next_pool_status,
+    pool_status_patch,
+    slow_start_groups,
+    template_missing_note,
+    unschedulable_note,
+    victims,
+)
+from lean_sandbox.runtime.failures import ReconcileError
+from lean_sandbox.runtime.queue import WorkQueue
+from lean_sandbox.runtime.workers import Result
+from lean_sandbox.runtime.writer import ObjectWriter
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.kind import Key, key_of
+from lean_sandbox.watch.resources.pool import PoolEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+
+# What could not be done within the batch or rate is tried again this soon.
+_NEXT_BATCH_S = 0.05
+# A refused write met a version that the watch has not shown yet. It will within this time.
+_LOOK_AGAIN_S = 1.0
+# How long the NetworkPolicy of a new template may take before its pools say that they wait.
+_POLICY_UNDER_WAY_S = 5.0
+# Dates of objects are whole seconds, and a response takes a while.
+_CLOCKS_AGREE_S = 5.0
+
+
+class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the controller is told from outside; the settings describe each field."""
+
+    workers: int = 1
+    max_batch_size: int = 300
+    replenish_delay_s: float = 0.0
+    max_refill_rate: float = 0.0
+    readiness_grace_s: float = 300.0
+    unschedulable_recheck_s: float = 60.0
+    eviction: bool = True
+    status_interval_s: float = 1.0
+    status_window_s: float = 2.0
+    request_timeout_s: float = 15.0
+
+
+class Neighbours(Protocol):
+    """The controllers that a pool tells of its members."""
+
+    def launch(self, sandbox: Key, whole: Sandbox | None = None) -> None:
+        """Have the Sandbox controller look at a Sandbox, shown whole where it is known whole."""
+
+    def withhold(self, key: Key, uid: str) -> None:
+        """Let no claim take a member any more: it is about to go."""
+
+    def offer(self, entry: SandboxEntry) -> None:
+        """Let claims take a member."""
+
+
+class Parts(msgspec.Struct, kw_only=True):
+    """What the reconciles of all pools share."""
+
+    caches: Caches
+    writer: ObjectWriter
+    blueprints: TemplateResolver
+    orphans: Orphans
+    events: ObjectEvents
+    neighbours: Neighbours
+    claims: WorkQueue[Key]
+    clock: Clock
+    uniform: Callable[[], float]
+    options: PoolOptions
+    # How far our clock is ahead of the server's, which dates the members.
+    ahead_s: float = 0.0
+
+
+class PoolState(msgspec.Struct):
+    """What is remembered of one pool, by uid: a pool of the same name begins anew."""
+
+    uid: str
+    hold: ReplenishHold
+    bucket: TokenBucket
+    # The keys of members that were deleted and may still be shown, by uid.
+    deleted: dict[str, Key] = {}
+    status_at: float | None = None
+    differs_since: float | None = None
+    is_stuck: bool = False
+    # Since when the pool has waited for the NetworkPolicy of its template.
+    unprotected_since: float | None = None
+    staleness: Staleness | None = None
+
+    @classmethod
+    def of(cls, uid: str, options: PoolOptions) -> PoolState:
+        """Return the state of a pool that is new."""
+        return cls(
+            uid, ReplenishHold(options.replenish_delay_s), TokenBucket(options.max_refill_rate)
+        )
+
+
+class PoolReconcile:
+    """The pool and its template as they are now, and what came of the reconcile so far."""
+
+    def __init__(self, parts: Parts, entry: PoolEntry, view: PoolView, state: PoolState) -> None:
+        self._parts = parts
+        self._sandboxes = parts.caches.sandboxes
+        self._writer = parts.writer
+        self._blueprints = parts.blueprints
+        self._options = parts.options
+        self._entry = entry
+        self._view = view
+        self._state = state
+        self._template = parts.blueprints.known_template(Key(view.namespace, view.template))
+        self._errors: list[ControlPlaneError] = []
+        # Seconds until the pool has to be reconciled again; the least counts.
+        self._requeues: list[float] = []
+        # Whether a request was made since the members were counted: they may have changed.
+        self._has_acted = False
+
+    async def run(self) -> Result:
+        """Bring the pool to its spec; raises ReconcileError when that has to be repeated."""
+        members = await self._put_in_order()
+        await self._refill(members)
+        await self._shrink(members)
+        members = self._recounted(members)
+        self._signal(members)
+        if members.grace_s is not None:
+            self._requeues.append(jittered_requeue_s(members.grace_s, self._parts.uniform()))
+        await self._report(members)
+        errors = self._errors
+        if any(not (isinstance(e, Forbidden) and e.namespace_terminating) for e in errors):
+            raise ReconcileError("; ".join(map(str, errors)), *errors)
+        if errors:
+            return Result(requeue_after_s=ENDING_S)
+        return Result(requeue_after_s=min((s for s in self._requeues if s > 0), default=None))
+
+    # -- who belongs to the pool -----------------------------------------------------------------
+
+    def _recounted(self, members: PoolMembers) -> PoolMembers:
+        return self._count() if self._has_acted else members
+
+    def _count(self) -> PoolMembers:
+        self._has_acted = False
+        deleted = self._state.deleted
+        for uid, key in list(deleted.items()):
+            held = self._sandboxes.get(key)
+            if held is None or held.uid != uid:
+                del deleted[uid]
+        return take_census(
+            self._sandboxes,
+            self._view,
+            frozenset(deleted),
+            now_s=self._parts.clock.now().timestamp() - self._parts.ahead_s,
+            readiness_grace_s=self._grace_s,
+        )
+
+    @property
+    def _grace_s(self) -> float:
+        """How long a member may be unready: as the pool says, else as the settings do."""
+        own_s = self._view.readiness_grace_s
+        return self._options.readiness_grace_s if own_s is None else own_s
+
+    async def _put_in_order(self) -> PoolMembers:
+        """Settle who belongs to the pool, delete what is stale or stuck, and count the rest."""
+        for orphan in self._parts.orphans.of(self._view):
+            if orphan.uid not in self._state.deleted:
+                await self._attempt(self._take_in, orphan)
+        members = self._count()
+        if self._template is not None and self._view.is_recreate:
+            for member in members.active:
+                await self._attempt(self._drop_if_stale, member)
+            members = self._recounted(members)
+        for member in members.unlabelled:
+            # One whose patch fails is a member all the same.
+            labels = {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM}
+            patch = {"resourceVersion": str(member.version), "labels": labels}
+            await self._attempt(self._patch, member, patch)
+        for member in members.stuck:
+            await self._delete(member)
+        return self._recounted(members)
+
+    async def _attempt(self, act: Callable[..., Any], *arguments: Any) -> None:
+        """Do something about one Sandbox; an error does not keep the others waiting."""
+        try:
+            await act(*arguments)
+        except ControlPlaneError as error:
+            self._errors.append(error)
+
+    async def _take_in(self, orphan: SandboxEntry) -> None:
+        """Adopt an orphan that fits the template, delete it otherwise.
+
+        With the template missing all are adopted. One GET and one PATCH, or one DELETE (after a GET
+        where labels do not tell).
+        """
+        if self._verdict(orphan, is_orphan=True) is Verdict.STALE:
+            await self._delete(orphan)
+            return
+        whole = await self._whole(orphan)
+        if whole is None:
+            return
+        meta = whole.metadata
+        if meta.deletionTimestamp or controller_of(meta) is not None:
+            # The watch is late; what it brings leads to another reconcile.
+            return
+        if self._verdict(orphan, whole, is_orphan=True) is Verdict.STALE:
+            await self._delete(orphan)
+            return
+        owners = with_controller_reference(meta.ownerReferences, self._view.reference)
+        patch = {
+            "resourceVersion": meta.resourceVersion,
+            "ownerReferences": owner_references_body(owners),
+            "labels": {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM},
+        }
+        await self._patch(orphan, patch)
+        self._parts.neighbours.launch(orphan.key)
+
+    async def _drop_if_stale(self, member: SandboxEntry) -> None:
+        """Delete a member that no longer fits the template (strategy Recreate).
+
+        At most one DELETE, and one GET for a stamp that is not the template's own.
+        """
+        verdict = self._verdict(member, is_orphan=False)
+        if verdict is Verdict.UNDECIDED:
+            whole = await self._whole(member)
+            if whole is None:
+                return
+            verdict = self._verdict(member, whole, is_orphan=False)
+        if verdict is Verdict.STALE:
+            await self._delete(member)
+
+    def _verdict(
+        self, member: SandboxEntry, whole: Sandbox | None = None, *, is_orphan: bool
+    ) -> Verdict | None:
+        """Judge by labels, or by the spec, whether a Sandbox fits the template, if there is one."""
+        if self._template is None:
+            return None
+        staleness = self._state.staleness
+        if staleness is None or staleness.template is not self._template:
+            staleness = self._state.staleness = Staleness(self._template)
+        if whole is None:
+            return staleness.by_labels(member.labels, is_orphan=is_orphan)
+        # The stamp of an orphan is not trusted.
+        stamp = "" if is_orphan else (member.labels or {}).get(names.TEMPLATE_HASH_LABEL, "")
+        return staleness.by_spec(stamp, whole.spec)
+
+    async def _whole(self, member: SandboxEntry) -> Sandbox | None:
+        """Fetch a Sandbox to judge its spec; ``None`` when it is gone or another one."""
+        self._has_acted = True
+        whole: Sandbox | None = await self._writer.peek(self._sandboxes, member.key)
+        return whole if whole is not None and whole.metadata.uid == member.uid else None
+
+    async def _patch(self, member: SandboxEntry, metadata: dict[str, Any]) -> None:
+        self._has_acted = True
+        await self._writer.patch(self._sandboxes, member, {"metadata": metadata})
+
+    async def _delete(self, member: SandboxEntry) -> None:
+        """Delete a Sandbox unless it changed meanwhile; until it goes, claims cannot take it."""
+        self._has_acted = True
+        deleted, neighbours = self._state.deleted, self._parts.neighbours
+        neighbours.withhold(member.key, member.uid)
+        deleted[member.uid] = member.key
+        try:
+            await self._writer.delete(self._sandboxes, member, version=member.version)
+        except Conflict:
+            self._requeues.append(_LOOK_AGAIN_S)
+        except ControlPlaneError as error:
+            self._errors.append(error)
+        else:
+            return
+        deleted.pop(member.uid, None)
+        held = self._sandboxes.get(member.key)
+        if held is not None and held.uid == member.uid:
+            neighbours.offer(held)
+
+    async def _shrink(self, members: PoolMembers) -> None:
+        """Delete the members that are too many, those of least use first."""
+        surplus = min(len(members.active) - self._view.replicas, self._options.max_batch_size)
+        if surplus <= 0:
+            return
+        by_name = {entry.key.name: entry for entry in members.active}
+        chosen = iter(victims(members.members(), surplus))
+        for size in slow_start_groups(surplus):
+            failed = len(self._errors)
+            async with anyio.create_task_group() as group:
+                for _ in range(size):
+                    group.start_soon(self._delete, by_name[next(chosen).name])
+            if len(self._errors) > failed:
+                return
+        if len(members.active) - surplus > self._view.replicas:
+            self._requeues.append(_NEXT_BATCH_S)
+
+    # -- what is missing -------------------------------------------------------------------------
+
+    async def _refill(self, members: PoolMembers) -> None:
+        """Create members, as many as are missing and may be created now."""
+        view, state, template = self._view, self._state, self._template
+        now = self._parts.clock.monotonic()
+        hold_s = state.hold.observe(len(members.active), view.replicas, now)
+        wanted = creation_deficit(view.replicas, members.total, self._options.max_batch_size)
+        if template is None or self._blueprints.unprotected(template) is not None:
+            return
+        if hold_s > 0:
+            self._requeues.append(hold_s)
+            return
+        if wanted <= 0:
+            return
+        if (refused_s := self._writer.client.ending.left_s(view.namespace)) > 0:
+            # Members that go with the namespace wake the pool, each once.
+            self._requeues.append(refused_s)
+            return
+        grant = state.bucket.take(wanted, now)
+        if grant.granted == 0:
+            self._requeues.append(grant.wait_s)
+            return
+        created = await self._create_all(template, grant.granted)
+        state.hold.created(created)
+        if view.replicas > members.total + created:
+            self._requeues.append(_NEXT_BATCH_S)
+
+    async def _create_all(self, template: TemplateView, granted: int) -> int:
+        """Create members in growing groups until one has an error; return how many were made."""
+        body = msgspec.json.encode(
+            build_member(self._view, template, eviction=self._options.eviction)
+        )
+        created = 0
+        for size in slow_start_groups(granted):
+            failed = len(self._errors)
+            async with anyio.create_task_group() as group:
+                for _ in range(size):
+                    group.start_soon(self._attempt, self._create, body)
+            created += size - (len(self._errors) - failed)
+            if len(self._errors) > failed:
+                break
+            if self._parts.claims.is_busy and created < granted:
+                # The rest of the batch waits for its turn like any other refill.
+                self._state.bucket.give_back(granted - created)
+                break
+        return created
+
+    async def _create(self, body: bytes) -> None:
+        self._has_acted = True
+        written = await self._writer.create(self._sandboxes, self._view.namespace, body)
+        meta = written.item.metadata
+        self._compare_clocks(meta.creationTimestamp)
+        self._parts.neighbours.launch(key_of(meta.namespace, meta.name), written.item)
+
+    def _compare_clocks(self, created_at: str | None) -> None:
+        """Take a member that was made just now for as young as it is, whatever our clock says.
+
+        Else a clock that is ahead by more than the grace, as on a laptop beside a virtual machine
+        that slept, has each new member replaced at once.
+        """
+        if created_at:
+            now_s = self._parts.clock.now().timestamp()
+            ahead_s = now_s - parse_rfc3339(created_at).timestamp()
+            self._parts.ahead_s = ahead_s if abs(ahead_s) > _CLOCKS_AGREE_S else 0.0
+
+    # -- what is reported ------------------------------------------------------------------------
+
+    def _signal(self, members: PoolMembers) -> None:
+        """Say when the pool stops and starts to make progress, and come back while it does not."""
+        view, state = self._view, self._state
+        note = ""
+        requeue_s = 0.0
+        if self._template is None and view.replicas > 0:
+            fault = self._blueprints.template_fault(Key(view.namespace, view.template))
+            note = fault or template_missing_note(view.template)
+            requeue_s = MISSING_TEMPLATE_REQUEUE_S
+        elif policy_note := self._policy_note(members):
+            note = policy_note
+        elif members.held:
+            note = unschedulable_note(members.held, view.replicas, self._grace_s)
+            requeue_s = self._options.unschedulable_recheck_s
+        if note:
+            self._requeues.append(requeue_s)
+        emit = self._parts.events.emit
+        if note and not state.is_stuck:
+            emit(self._entry, "Warning", "WarmPoolNotProgressing", "Reconciling", note)
+        elif not note and state.is_stuck:
+            text = "Warm pool is progressing again"
+            emit(self._entry, "Normal", "WarmPoolProgressing", "Reconciling", text)
+        state.is_stuck = bool(note)
+
+    def _policy_note(self, members: PoolMembers) -> str:
+        """Return why members that are missing are not made: for want of a NetworkPolicy.
+
+        One that is under way is not worth a note.
+        """
+        state, template = self._state, self._template
+        is_short = members.total < self._view.replicas
+        lack = self._blueprints.unprotected(template) if template is not None and is_short else None
+        if lack is None:
+            state.unprotected_since = None
+            return ""
+        now = self._parts.clock.monotonic()
+        if state.unprotected_since is None:
+            state.unprotected_since = now
+        left_s = state.unprotected_since + _POLICY_UNDER_WAY_S - now
+        if lack.is_final or left_s <= 0:
+            return lack.text
+        self._requeues.append(left_s)
+        return ""
+
+    async def _report(self, members: PoolMembers) -> None:
+        """Write the counts if they changed, or come back when it is too early for that."""
+        if members.unknown:
+            return
+        entry, state, now = self._entry, self._state, self._parts.clock.monotonic()
+        old = entry.status or EMPTY_POOL_STATUS
+        new = next_pool_status(self._view, len(members.active), members.ready)
+        patch = pool_status_patch(old, new)
+        if patch is None:
+            state.differs_since = None
+            return
+        is_full = new.replicas == new.readyReplicas == self._view.replicas
+        early_s = self._too_early_s(
+            now, is_settled=is_full or bool(self._errors) or not old.selector
+        )
+        if early_s > 0:
+            self._requeues.append(early_s)
+            return
+        state.status_at, state.differs_since = now, None
+        try:
+            written = await self._writer.patch(
+                self._parts.caches.pools,
+                entry,
+                {"status": patch},
+                subresource="status",
+                generation=entry.generation,
+                doubt=_forget_status,
+            )
+        except ControlPlaneError as error:
+            self._errors.append(error)
+            return
+        if written.is_latest:
+            written.entry.status = new
+        elif written.entry is entry:
+            _forget_status(entry)
+
+    def _too_early_s(self, now: float, *, is_settled: bool) -> float:
+        """Return for how long the counts are not to be written yet.
+
+        A pool that is being refilled differs from its status for a moment only: when it is full
+        again within the window, nothing has to be written at all. A new pool is written at once:
+        its selector is read by those who scale it or wait for it.
+        """
+        state, options = self._state, self._options
+        due = now if state.status_at is None else state.status_at + options.status_interval_s
+        if state.differs_since is None:
+            state.differs_since = now
+        if not is_settled:
+            due = max(due, state.differs_since + options.status_window_s)
+        return due - now
+
+
+def _forget_status(entry: PoolEntry) -> None:
+    entry.status = UNKNOWN_POOL_STATUS
