@@ -8,7 +8,7 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
-from lean_sandbox.model.meta import EMPTY_META, ObjectMeta, OwnerReference, controller_reference
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference, controller_reference
 from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
 from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.model.times import parse_rfc3339
@@ -40,16 +40,12 @@ class EnvVar(Lenient, frozen=True):
     containerName: OrNull[str] = ""
 
 
-_NO_POOL: Final = WarmPoolRef()
-_NO_METADATA: Final = PodTemplateMetadata()
-
-
 class SandboxClaimSpec(Lenient, frozen=True):
     """``spec`` of a SandboxClaim."""
 
-    warmPoolRef: OrNull[WarmPoolRef] = _NO_POOL
+    warmPoolRef: OrNull[WarmPoolRef] = WarmPoolRef()
     lifecycle: Lifecycle | None = None
-    additionalPodMetadata: OrNull[PodTemplateMetadata] = _NO_METADATA
+    additionalPodMetadata: OrNull[PodTemplateMetadata] = PodTemplateMetadata()
     env: OrNull[tuple[EnvVar, ...]] = ()
     volumeClaimTemplates: OrNull[tuple[VolumeClaimTemplate, ...]] = ()
 
@@ -78,14 +74,13 @@ class SandboxClaimStatus(Lenient, frozen=True):
 
 
 EMPTY_CLAIM_STATUS: Final = SandboxClaimStatus()
-_EMPTY_SPEC: Final = SandboxClaimSpec()
 
 
 class SandboxClaim(Lenient, frozen=True):
     """A SandboxClaim. Its Raw parts keep the message it was decoded from alive: make a view."""
 
-    metadata: OrNull[ObjectMeta] = EMPTY_META
-    spec: OrNull[SandboxClaimSpec] = _EMPTY_SPEC
+    metadata: OrNull[ObjectMeta] = ObjectMeta()
+    spec: OrNull[SandboxClaimSpec] = SandboxClaimSpec()
     status: OrNull[SandboxClaimStatus] = EMPTY_CLAIM_STATUS
     apiVersion: str = ""
     kind: str = ""
@@ -150,9 +145,7 @@ class ClaimFacts(msgspec.Struct, frozen=True, gc=False):
 def view_of_claim(claim: SandboxClaim) -> ClaimView:
     """Return what decisions need of ``claim``, detached from the message it came in.
 
-    Raises:
-        ValueError: ``spec.lifecycle.shutdownTime`` is not a date-time.
-
+    Raises ValueError: ``spec.lifecycle.shutdownTime`` is not a date-time.
     """
     spec = claim.spec
     lifecycle = spec.lifecycle or Lifecycle()

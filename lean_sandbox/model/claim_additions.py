@@ -33,9 +33,7 @@ def validate_additional_metadata(
 ) -> None:
     """Check the metadata a claim asks for; labels first, the first fault counts.
 
-    Raises:
-        ClaimError: of the class INVALID_METADATA.
-
+    Raises ClaimError: of the class INVALID_METADATA.
     """
     for key, value in (labels or {}).items():
         if fault := _label_fault(key, value, allowed_domains):
@@ -58,9 +56,8 @@ def desired_pod_metadata(
     the Sandbox's ``current`` metadata without a safe-to-evict of ``true``, the pool's own mark.
     On top come the claim's identity, ``ref_hash`` and what the claim asks for.
 
-    Raises:
-        ClaimError: of the class OTHER, when the claim asks for another value of a key of the base.
-
+    Raises ClaimError: of the class OTHER, when the claim asks for another value of a key of the
+    base.
     """
     base = template.pod_metadata if template is not None else current or PodTemplateMetadata()
     labels = dict(base.labels or {})
@@ -182,10 +179,8 @@ def _is_within(domain: str, domains: Collection[str]) -> bool:
 def inject_env(pod_spec: Json, env: Sequence[EnvVar], policy: str) -> Json:
     """Return ``pod_spec`` with the variables of a claim; ``pod_spec`` itself is not changed.
 
-    Raises:
-        ClaimError: ENV_VARS_REJECTED when the template's policy forbids it; OTHER for an unknown
-            container or a variable that the policy does not let the claim replace.
-
+    Raises ClaimError: ENV_VARS_REJECTED when the template's policy forbids it; OTHER for an unknown
+    container or a variable that the policy does not let the claim replace.
     """
     if not env:
         return pod_spec
@@ -269,10 +264,8 @@ def merge_claim_templates(
     ``volumes`` are the names of the plain volumes of the template's Pod: an entry of that name
     takes the place of the volume in the Pod.
 
-    Raises:
-        ClaimError: CLAIM_TEMPLATES for an invalid list or what the policy forbids, OTHER for a
-            policy nobody knows.
-
+    Raises ClaimError: CLAIM_TEMPLATES for an invalid list or what the policy forbids, OTHER for a
+    policy nobody knows.
     """
     fault = _list_fault(template)
     if not claim:

@@ -62,10 +62,8 @@ def build_cold_sandbox(
 
     ``spec`` may be None for a claim that has neither env nor volumeClaimTemplates.
 
-    Raises:
-        ClaimError: what the claim asks for is not possible; volumes are checked first, then
-            metadata, then variables.
-
+    Raises ClaimError: what the claim asks for is not possible; volumes are checked first, then
+    metadata, then variables.
     """
     spec = spec or SandboxClaimSpec()
     body = blueprint_spec(template, PodTemplateMetadata())

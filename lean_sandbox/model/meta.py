@@ -54,8 +54,6 @@ class ObjectMeta(Lenient, frozen=True):
     managedFields: OrNull[tuple[FieldManager, ...]] = ()
 
 
-EMPTY_META = ObjectMeta()
-
 NO_RECORD: Final[list[dict[str, Any]]] = [{}]
 """What to write to ``metadata.managedFields`` to end the record of who set which field."""
 

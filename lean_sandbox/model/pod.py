@@ -8,7 +8,6 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import (
-    EMPTY_META,
     ObjectMeta,
     child_metadata,
     controller_of,
@@ -49,16 +48,12 @@ class PodStatus(Lenient, frozen=True):
     conditions: OrNull[tuple[PodCondition, ...]] = ()
 
 
-_EMPTY_SPEC = PodSpec()
-_EMPTY_STATUS = PodStatus()
-
-
 class Pod(Lenient, frozen=True):
     """A Pod, pruned while decoding."""
 
-    metadata: OrNull[ObjectMeta] = EMPTY_META
-    spec: OrNull[PodSpec] = _EMPTY_SPEC
-    status: OrNull[PodStatus] = _EMPTY_STATUS
+    metadata: OrNull[ObjectMeta] = ObjectMeta()
+    spec: OrNull[PodSpec] = PodSpec()
+    status: OrNull[PodStatus] = PodStatus()
 
 
 class PodState(msgspec.Struct, frozen=True, gc=False):

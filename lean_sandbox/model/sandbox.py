@@ -8,7 +8,7 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
-from lean_sandbox.model.meta import EMPTY_META, ObjectMeta
+from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.service import ServicePort, derive_ports, shared_ports
 from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.model.times import parse_rfc3339
@@ -36,9 +36,6 @@ class PodTemplateMetadata(Value, frozen=True):
     annotations: dict[str, str] | None = None
 
 
-EMPTY_POD_METADATA = PodTemplateMetadata()
-
-
 def visible(metadata: PodTemplateMetadata) -> PodTemplateMetadata:
     """Return what of a Pod template's metadata reaches the Pod: no reserved keys, no empty maps."""
     labels, annotations = metadata.labels or {}, metadata.annotations or {}
@@ -52,15 +49,13 @@ def visible(metadata: PodTemplateMetadata) -> PodTemplateMetadata:
 class PodTemplate(Lenient, frozen=True):
     """The template of the Pod; its spec stays the bytes the server sent."""
 
-    metadata: OrNull[PodTemplateMetadata] = EMPTY_POD_METADATA
+    metadata: OrNull[PodTemplateMetadata] = PodTemplateMetadata()
     spec: msgspec.Raw = NOTHING
 
     def read_spec(self) -> dict[str, Any] | None:
         """Return the spec as plain data.
 
-        Raises:
-            ValueError: it is not an object, or holds what cannot be read.
-
+        Raises ValueError: it is not an object, or holds what cannot be read.
         """
         try:
             spec: dict[str, Any] | None = _read_spec.decode(self.spec)
@@ -72,7 +67,6 @@ class PodTemplate(Lenient, frozen=True):
 # What an API server takes of annotations, all keys and values together.
 _POD_ANNOTATIONS = 256 * 1024
 _read_spec = msgspec.json.Decoder(dict[str, Any] | None)
-_EMPTY_TEMPLATE = PodTemplate()
 
 
 class VolumeClaimTemplateMetadata(Value, frozen=True):
@@ -83,13 +77,10 @@ class VolumeClaimTemplateMetadata(Value, frozen=True):
     annotations: dict[str, str] | None = None
 
 
-_EMPTY_CLAIM_METADATA = VolumeClaimTemplateMetadata()
-
-
 class VolumeClaimTemplate(Lenient, frozen=True):
     """The template of one PersistentVolumeClaim; its spec stays the bytes the server sent."""
 
-    metadata: OrNull[VolumeClaimTemplateMetadata] = _EMPTY_CLAIM_METADATA
+    metadata: OrNull[VolumeClaimTemplateMetadata] = VolumeClaimTemplateMetadata()
     spec: msgspec.Raw = NOTHING
 
     @property
@@ -101,7 +92,7 @@ class VolumeClaimTemplate(Lenient, frozen=True):
 class SandboxSpec(Lenient, frozen=True):
     """``spec`` of a Sandbox; ``service`` has three states, an absent mode or policy its default."""
 
-    podTemplate: OrNull[PodTemplate] = _EMPTY_TEMPLATE
+    podTemplate: OrNull[PodTemplate] = PodTemplate()
     volumeClaimTemplates: tuple[VolumeClaimTemplate, ...] | None = None
     service: bool | None = None
     shutdownTime: str | None = None
@@ -119,14 +110,11 @@ class SandboxSpec(Lenient, frozen=True):
         return self.shutdownPolicy == names.SHUTDOWN_POLICY_DELETE
 
 
-_EMPTY_SPEC = SandboxSpec()
-
-
 class Sandbox(Lenient, frozen=True):
     """A Sandbox. Its Raw parts keep the message it was decoded from alive: do not store it."""
 
-    metadata: OrNull[ObjectMeta] = EMPTY_META
-    spec: OrNull[SandboxSpec] = _EMPTY_SPEC
+    metadata: OrNull[ObjectMeta] = ObjectMeta()
+    spec: OrNull[SandboxSpec] = SandboxSpec()
     status: OrNull[SandboxStatus] = EMPTY_STATUS
     apiVersion: str = ""
     kind: str = ""
@@ -166,11 +154,9 @@ class SandboxView(msgspec.Struct, frozen=True, gc=False):
 def view_of(sandbox: Sandbox) -> SandboxView:
     """Return what decisions need of ``sandbox``, detached from the message it came in.
 
-    Raises:
-        ValueError: ``spec.shutdownTime`` is not a date-time, the Pod's spec cannot be read, or its
-            annotations are larger than those of a Pod can be.
-        msgspec.ValidationError: the containers of the template are not shaped as core/v1 says.
-
+    Raises ValueError: ``spec.shutdownTime`` is not a date-time, the Pod's spec cannot be read, or
+    its annotations are larger than those of a Pod can be.
+    Raises msgspec.ValidationError: the containers of the template are not shaped as core/v1 says.
     """
     spec = sandbox.spec
     spec.podTemplate.read_spec()
@@ -202,9 +188,7 @@ def _check_size(annotations: dict[str, str] | None) -> None:
 def shutdown_time_s(spec: SandboxSpec) -> float | None:
     """Return ``spec.shutdownTime`` in seconds since the epoch, None when it is not set.
 
-    Raises:
-        ValueError: it is set but not a date-time.
-
+    Raises ValueError: it is set but not a date-time.
     """
     if not spec.shutdownTime:
         return None

@@ -9,7 +9,6 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import (
-    EMPTY_META,
     ObjectMeta,
     OwnerReference,
     child_metadata,
@@ -42,14 +41,11 @@ class ServiceSpec(Lenient, frozen=True):
     ports: OrNull[tuple[ServicePort, ...]] = ()
 
 
-_EMPTY_SPEC = ServiceSpec()
-
-
 class Service(Lenient, frozen=True):
     """A Service, pruned while decoding."""
 
-    metadata: OrNull[ObjectMeta] = EMPTY_META
-    spec: OrNull[ServiceSpec] = _EMPTY_SPEC
+    metadata: OrNull[ObjectMeta] = ObjectMeta()
+    spec: OrNull[ServiceSpec] = ServiceSpec()
 
 
 class _ContainerPort(msgspec.Struct, frozen=True, gc=False):
@@ -78,9 +74,7 @@ def derive_ports(pod_spec: msgspec.Raw) -> tuple[ServicePort, ...]:
     for the first port that claims it; nameless ports are called ``p-<port>-<protocol>``, with
     ``-2``, ``-3``... behind if that name is taken.
 
-    Raises:
-        msgspec.ValidationError: the containers or their ports are not shaped as core/v1 says.
-
+    Raises msgspec.ValidationError: the containers or their ports are not shaped as core/v1 says.
     """
     spec = _pod_spec_decoder.decode(pod_spec)
     if spec is None:

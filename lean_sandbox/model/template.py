@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.meta import EMPTY_META, ObjectMeta
+from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.sandbox import PodTemplate, PodTemplateMetadata, VolumeClaimTemplate
 from lean_sandbox.model.sharing import interned, small_values
 from lean_sandbox.model.wire import ODD, Lenient, OrNull
@@ -23,13 +23,12 @@ _MOST_SPEC_BYTES: Final = 32 * 1024
 # Resolvers outside the cluster: the default policy cuts Pods off from private addresses.
 _PUBLIC_NAMESERVERS: Final = ("8.8.8.8", "1.1.1.1")
 _ABSENT: Final = msgspec.Raw(b"null")
-_EMPTY_POD_TEMPLATE: Final = PodTemplate()
 
 
 class SandboxTemplateSpec(Lenient, frozen=True):
     """``spec`` of a SandboxTemplate; an empty enum value means its default."""
 
-    podTemplate: OrNull[PodTemplate] = _EMPTY_POD_TEMPLATE
+    podTemplate: OrNull[PodTemplate] = PodTemplate()
     volumeClaimTemplates: tuple[VolumeClaimTemplate, ...] | None = None
     service: bool | None = None
     # Absent (null) and present but empty are two different things.
@@ -59,14 +58,11 @@ class SandboxTemplateSpec(Lenient, frozen=True):
         return self.networkPolicyManagement != names.MANAGEMENT_UNMANAGED
 
 
-_EMPTY_SPEC = SandboxTemplateSpec()
-
-
 class SandboxTemplate(Lenient, frozen=True):
     """A SandboxTemplate. Its Raw parts keep the message it was decoded from alive: make a view."""
 
-    metadata: OrNull[ObjectMeta] = EMPTY_META
-    spec: OrNull[SandboxTemplateSpec] = _EMPTY_SPEC
+    metadata: OrNull[ObjectMeta] = ObjectMeta()
+    spec: OrNull[SandboxTemplateSpec] = SandboxTemplateSpec()
     apiVersion: str = ""
     kind: str = ""
 
@@ -101,10 +97,8 @@ class TemplateView(msgspec.Struct, frozen=True, gc=False):
 def view_of_template(template: SandboxTemplate) -> TemplateView:
     """Return what decisions need of ``template``, detached from the message it came in.
 
-    Raises:
-        ValueError: the spec of the Pod, of a claim or of the policy is not an object or cannot be
-            read; the text names the field.
-
+    Raises ValueError: the spec of the Pod, of a claim or of the policy is not an object or cannot
+    be read; the text names the field.
     """
     meta, spec = template.metadata, template.spec
     blueprint = _blueprint(spec)

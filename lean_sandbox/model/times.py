@@ -37,9 +37,7 @@ def parse_rfc3339(text: str) -> datetime:
     Any offset and any number of fraction digits are accepted (beyond microseconds they are cut).
     An instant outside the years 1 to 9999 becomes the nearest one inside.
 
-    Raises:
-        ValueError: ``text`` is not an RFC 3339 date-time.
-
+    Raises ValueError: ``text`` is not an RFC 3339 date-time.
     """
     if _DATE_TIME.fullmatch(text) is None:
         raise ValueError(f'"{text}" is not an RFC 3339 date-time')
@@ -100,9 +98,7 @@ def time_left_s(moment_s: float | None, now: datetime) -> float | None:
 def parse_duration(text: str) -> float:
     """Return the seconds of a Go duration such as ``300ms``, ``-1.5h``, ``1m30s`` or ``0``.
 
-    Raises:
-        ValueError: ``text`` is no Go duration or exceeds 64 bits of nanoseconds.
-
+    Raises ValueError: ``text`` is no Go duration or exceeds 64 bits of nanoseconds.
     """
     rest = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
     if rest == "0":

@@ -16,7 +16,6 @@ import msgspec
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition, changed_fields, find
 from lean_sandbox.model.meta import (
-    EMPTY_META,
     ObjectMeta,
     OwnerReference,
     controller_reference,
@@ -50,14 +49,11 @@ class UpdateStrategy(Lenient, frozen=True):
     type: OrNull[str] = ""
 
 
-_NO_TEMPLATE: Final = TemplateRef()
-
-
 class SandboxWarmPoolSpec(Lenient, frozen=True):
     """``spec`` of a SandboxWarmPool."""
 
     replicas: int | None = None
-    sandboxTemplateRef: OrNull[TemplateRef] = _NO_TEMPLATE
+    sandboxTemplateRef: OrNull[TemplateRef] = TemplateRef()
     updateStrategy: UpdateStrategy | None = None
     readinessGracePeriodSeconds: int | None = None
 
@@ -86,14 +82,13 @@ class SandboxWarmPoolStatus(Lenient, frozen=True):
 EMPTY_POOL_STATUS: Final = SandboxWarmPoolStatus()
 # Differs from every status in every field, so that all of them are written.
 UNKNOWN_POOL_STATUS: Final = SandboxWarmPoolStatus(-1, -1, "?", -1)
-_EMPTY_SPEC: Final = SandboxWarmPoolSpec()
 
 
 class SandboxWarmPool(Lenient, frozen=True):
     """A SandboxWarmPool."""
 
-    metadata: OrNull[ObjectMeta] = EMPTY_META
-    spec: OrNull[SandboxWarmPoolSpec] = _EMPTY_SPEC
+    metadata: OrNull[ObjectMeta] = ObjectMeta()
+    spec: OrNull[SandboxWarmPoolSpec] = SandboxWarmPoolSpec()
     status: OrNull[SandboxWarmPoolStatus] = EMPTY_POOL_STATUS
     apiVersion: str = ""
     kind: str = ""
