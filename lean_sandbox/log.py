@@ -28,14 +28,15 @@ def _encode(event: dict[str, Any], **_: Any) -> str:
 def _printable(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
     """Escape what a terminal would act upon: names and messages of objects are anybody's text."""
     return {
-        key: _escaped(value, kept="\n\t" if key == "exception" else "")
+        key: printable(value, kept="\n\t" if key == "exception" else "")
         if isinstance(value, str)
         else value
         for key, value in event.items()
     }
 
 
-def _escaped(text: str, kept: str) -> str:
+def printable(text: str, kept: str = "") -> str:
+    """Return a text without what would end its line or move a cursor, but for ``kept``."""
     if text.isprintable():
         return text
     return "".join(

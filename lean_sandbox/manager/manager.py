@@ -192,11 +192,6 @@ class Manager:
             return own
         return *own, caches.templates, caches.pools, caches.claims, caches.policies
 
-    @property
-    def host(self) -> str:
-        """The API server as the Host header names it."""
-        return self._client.transport.host
-
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Watch, wait until the caches are in sync, then reconcile until stopped.
 

@@ -28,6 +28,7 @@ from lean_sandbox.http.server import Answer, Request, not_found, text
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
+from lean_sandbox.log import printable
 from lean_sandbox.model.times import format_micro_time, parse_rfc3339
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Item
@@ -376,7 +377,7 @@ def table(life: Life) -> str:
     for at, name, what, took, detail in rows:
         cells = (at.rjust(widths[0]), name.ljust(widths[1]), what.ljust(widths[2]))
         lines.append("  ".join((*cells, took.rjust(widths[3]), detail)))
-    return "\n".join((*map(_printable, lines), ""))
+    return "\n".join((*map(printable, lines), ""))
 
 
 def _row(entry: Entry, start_s: float) -> tuple[str, str, str, str, str]:
@@ -405,13 +406,6 @@ def _of_reconcile(entry: ReconcileEntry) -> Iterator[str]:
         yield f"again in {entry.next_s:.3f} s"
     if entry.error:
         yield entry.error
-
-
-def _printable(line: str) -> str:
-    """Return a line without what would end it or move the cursor: some texts are users'."""
-    if line.isprintable():
-        return line
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
 
 
 def _ms(seconds: float) -> str:
