@@ -1,19 +1,19 @@
-"""One list+watch state machine on raw bytes.
+"""Lists and watches one kind, and keeps its cache up to date.
 
-The machine has two states. Without a version it lists: pages of pruned full objects, or a streaming
-initial list where the server offers one. With a version it watches, in the leanest representation
-the server gives, until the stream ends; then it resumes from the last version it saw. A version
-that is too old sends it back to listing, and what disappeared in the gap is delivered as deleted.
+Without a version a reflector lists: pages of full objects, or a streamed list where the server
+offers one. With a version it watches, in the leanest representation that the server gives, until
+the stream ends, and resumes from the last version it saw. When that version is too old, it lists
+again; objects that disappeared meanwhile are delivered as deleted.
 
-Versions go back where etcd was restored from a backup. A watch shows that by an event or a bookmark
-below the version it was opened at, is refused for a version "too large", or stays silent for all
-its life, after which the server is asked for its version: all lead to a list.
-No list names a version, so each is consistent with all that was written before it was asked for,
-also at an API server that lags behind another: a list below what was known before it began can
-only be one of a restored store, and replaces what is known. A lagging server costs a list at most.
+Versions go backwards when etcd is restored from a backup. A reflector notices that by an event or
+bookmark below the version it watched from, by the error "too large resource version", or, after a
+watch without any event, by asking the server for its version. In each case it lists again. A list
+names no version and so contains every write made before it was requested, even when an API server
+lags behind another. A list below the versions known before it began therefore comes from a restored
+store, and replaces the cache. A lagging server costs one list at most.
 
-Requests: one LIST per page and (re)list, one WATCH per connection. Nothing else, but for a kind
-that the server does not know: then it is asked what it serves, so that the problem names the cure.
+Requests: one LIST for each page, one WATCH for each connection. Only for a kind that the server
+does not know, discovery documents are read, so that the problem names the remedy.
 """
 
 from __future__ import annotations
@@ -53,40 +53,39 @@ from lean_sandbox.watch.discovery import why_unserved
 from lean_sandbox.watch.kind import Entry, Kind, Representation
 from lean_sandbox.watch.lines import LineSplitter, LineTooLongError
 
-__all__ = ["Reflector", "WatchOptions", "WatchStatistics"]
-
 E = TypeVar("E", bound=Entry)
 
 log = structlog.get_logger("watch")
-# By how much of it the asked for life of a watch varies, so that not all of them end together.
+# Share by which the requested lifetime of a watch varies, so that not all end together.
 _TIMEOUT_SPREAD = 0.1
-# How much later than asked for the end of a watch may arrive.
+# How much later than requested the end of a watch may arrive.
 _END_SLACK_S = 30.0
 # Objects of the first page of a list: enough for most kinds, and little where each is large.
 _FIRST_PAGE = 25
-# What a page should have, and how much of one is read before fewer objects are asked for.
+# The size a page should have, and the size from which a page is given up for a smaller one.
 _PAGE_BYTES = 2 * 1024 * 1024
 _MOST_PAGE_BYTES = 4 * 1024 * 1024
-# What is told of an error that no part of the program knows.
+# Characters that are shown of an unexpected error.
 _SHOWN_CHARACTERS = 200
-# How often to look for a kind that the server does not know: a person is waiting who applies it.
+# How often to look for a kind that the server does not know: somebody is about to apply it.
 _LOOK_AGAIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchOptions:
-    """Options of every informer.
+    """Options of every reflector.
 
-    ``page_size``: the most objects a list page is asked for; large ones come in smaller pages.
-    ``streams_initial_list``: ask for the initial list as a stream first. ``server_timeout_s``:
-    after how long the server ends a watch. ``silence_s``: a watch that sent bookmarks (the server
-    sends one about every minute) and then nothing for this long is taken for dead; it is noticed
-    within a third more. One without any, as of a kind of which nothing ever happened, is taken for
-    dead when the server has not ended it in time. ``hasty_end_s``: a watch that ends cleanly
-    before this age, or a version that expires this soon after a list, is treated as a failure, so
-    that a server that closes at once is not asked in a loop. ``request_timeout_s``: for a page of
-    a list, and for a watch to begin. ``resync_s``: how long after a list everything is listed
-    again and compared with what is remembered, each kind up to a tenth later than this.
+    * ``page_size``: the most objects of a list page; pages of large objects have fewer.
+    * ``streams_initial_list``: request the initial list as a stream first.
+    * ``server_timeout_s``: after how long the server ends a watch.
+    * ``silence_s``: a watch that sent bookmarks (one about every minute) and then nothing for this
+      long is cancelled, within a third more. A watch without bookmarks is cancelled when the server
+      has not ended it in time.
+    * ``hasty_end_s``: a watch that ends before this age, or a version that expires this soon after
+      a list, counts as a failure, so that a server that closes at once is not asked in a loop.
+    * ``request_timeout_s``: for a page of a list, and for the beginning of a watch.
+    * ``resync_s``: how long after a list everything is listed again and compared with the cache,
+      plus up to a tenth, so that the kinds take turns.
     """
 
     page_size: int = 250
@@ -99,12 +98,11 @@ class WatchOptions:
 
 
 class Reflector(Generic[E]):
-    """Keeps a store true to one kind, in one namespace or in all, and reports relevant changes.
+    """Keeps the cache of one kind up to date, for one namespace or for all.
 
-    ``run`` never returns and raises nothing but cancellation; what it cannot do is told by
-    ``problem`` (the last failure in words, ``None`` while all is well) and counted. That holds for
-    bugs as well: they are logged, and the attempt is repeated with backoff like any that failed.
-    ``synced`` is set after the first complete list.
+    ``run`` never returns and raises nothing but cancellation. Failures, bugs included, are logged
+    and counted, and the attempt is repeated with backoff; ``problem`` is the last failure, ``None``
+    while the watch works. ``synced`` is set after the first complete list.
     """
 
     def __init__(
@@ -121,7 +119,7 @@ class Reflector(Generic[E]):
     ) -> None:
         self._client = client
         self._kind = kind
-        self._intake = cache
+        self._cache = cache
         self._clock = clock
         self._uniform = uniform
         self._options = options or WatchOptions()
@@ -144,20 +142,20 @@ class Reflector(Generic[E]):
         self.synced = anyio.Event()
         self.problem: str | None = None
         self.statistics = WatchStatistics()
-        self._feed = EventDecoder(kind, cache, self.statistics, self._log, namespace=namespace)
+        self._decoder = EventDecoder(kind, cache, self.statistics, self._log, namespace=namespace)
 
     @property
     def representation(self) -> Representation:
-        """The form in which the watch is asked for at present."""
+        """The form in which the watch is requested at present."""
         return self._representations[0]
 
     @property
     def version(self) -> str | None:
-        """Up to which resource version everything was taken in; ``None`` before the first list."""
-        return self._feed.version
+        """The version up to which the cache is complete; ``None`` before the first list."""
+        return self._decoder.version
 
     def _reopen(self) -> None:
-        """End the open watch, to go on with another where it stands; a list is not disturbed."""
+        """End the open watch; the next attempt goes on from its version. Never ends a list."""
         if self._scope is not None and self._is_watching:
             self._is_reopening = True
             self._scope.cancel()
@@ -176,20 +174,20 @@ class Reflector(Generic[E]):
                 await self._attempt()
 
     def _list_anew(self) -> None:
-        self._feed.version = None
+        self._decoder.version = None
         self.statistics.relists += 1
         self._reopen()
 
     async def _attempt(self) -> None:
-        """List if need be, watch until the stream ends, and pause as long as that deserves."""
+        """List if there is no version, watch until the stream ends, and pause after a failure."""
         began = self._clock.monotonic()
         at_least_s, at_most_s = 0.0, math.inf
         self._is_reopening = False
         try:
-            if self._feed.version is not None and self._is_resync_due:
+            if self._decoder.version is not None and self._is_resync_due:
                 self._resyncs = True
-                self._feed.version = None
-            if self._feed.version is None:
+                self._decoder.version = None
+            if self._decoder.version is None:
                 await self._list()
                 began = self._clock.monotonic()
             await self._watch()
@@ -204,8 +202,8 @@ class Reflector(Generic[E]):
                 return
             self._failed("the server ended the watch at once")
         except (Gone, WentBackError) as error:
-            # The version is no longer served, or not yet again. A list is the cure, not a retry.
-            self._feed.version = None
+            # The server does not have the version: only a list helps, no retry.
+            self._decoder.version = None
             self.statistics.relists += 1
             if self._listed_s_ago() >= self._options.hasty_end_s:
                 return
@@ -215,8 +213,8 @@ class Reflector(Generic[E]):
                 return
             self._failed(str(error))
         except NotFound as error:
-            # Without the kind there are no objects: what was seen before says nothing any more.
-            self._feed.version = None
+            # Without the kind there are no objects, and the version means nothing.
+            self._decoder.version = None
             why = await why_unserved(
                 self._client, self._kind.resource, self._options.request_timeout_s
             )
@@ -224,7 +222,7 @@ class Reflector(Generic[E]):
             at_most_s = _LOOK_AGAIN_S
         except ControlPlaneError as error:
             if is_from_the_future(error):
-                self._feed.version = None
+                self._decoder.version = None
                 self.statistics.relists += 1
             self._failed(str(error))
             at_least_s = getattr(error, "retry_after_s", None) or 0.0
@@ -238,7 +236,7 @@ class Reflector(Generic[E]):
 
     @property
     def _is_resync_due(self) -> bool:
-        """Whether the last list is so old that everything is to be compared with a new one."""
+        """Whether the last list is so old that the cache has to be compared with a new one."""
         return self._clock.monotonic() >= self._resync_at
 
     def _listed_s_ago(self) -> float:
@@ -276,30 +274,30 @@ class Reflector(Generic[E]):
         self.statistics.lists += 1
         self._listed_at = self._clock.monotonic()
         initial = not self.synced.is_set()
-        self._intake.begin_list(self._namespace, resync=self._resyncs)
+        self._cache.begin_list(self._namespace, resync=self._resyncs)
         version = ""
         if self._streams_initial_list:
             version = await self._list_by_stream(initial=initial)
-            if self._intake.went_back(self._namespace, version):
-                # Its items came before its version, and were taken for older than they are.
+            if self._cache.went_back(self._namespace, version):
+                # The version comes last: the items were compared with versions of the old store.
                 version = ""
         if not version:
             version = await self._list_by_pages(initial=initial)
         if not version:
             raise ProtocolFault(f"the list of {self._kind.resource.plural} has no version")
-        self._intake.end_list(self._namespace, version)
-        self._feed.version = version
+        self._cache.end_list(self._namespace, version)
+        self._decoder.version = version
         self._resyncs = False
         spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
         self._resync_at = self._clock.monotonic() + spread * self._options.resync_s
         self.synced.set()
 
     async def _list_by_pages(self, *, initial: bool) -> str:
-        """Return the version of the list.
+        """List by pages; return the version of the list.
 
-        The first page is small, the next ones have as many objects as fit the bytes that a page
-        should have, by what the page before took. One that is far too large is not read to its end
-        but asked for again with fewer objects; a single object is read whatever its size.
+        The first page is small. The next pages have as many objects as should fit into the size of
+        a page, judged by the page before. A page that is far too large is given up and requested
+        again with fewer objects; a single object is read whatever its size.
         """
         continue_: str | None = None
         limit = min(_FIRST_PAGE, self._options.page_size)
@@ -313,7 +311,7 @@ class Reflector(Generic[E]):
                 continue
             self.statistics.pages += 1
             self.statistics.received_bytes += len(body)
-            metadata = self._feed.page(body, initial=initial)
+            metadata = self._decoder.page(body, initial=initial)
             if not metadata.continue_:
                 return metadata.resource_version
             continue_ = metadata.continue_
@@ -336,13 +334,13 @@ class Reflector(Generic[E]):
         )
 
     async def _list_by_stream(self, *, initial: bool) -> str:
-        """Return the version of the list, "" when the server does not stream lists."""
+        """List by a stream; return the version of the list, "" when the server does not stream."""
         query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         version = ""
 
         def take(line: bytes) -> bool:
             nonlocal version
-            version = self._feed.listed_line(line, initial=initial) or ""
+            version = self._decoder.listed_line(line, initial=initial) or ""
             return not version
 
         why = "it ended before its end was marked"
@@ -351,7 +349,7 @@ class Reflector(Generic[E]):
         except (Invalid, BadRequest, NotAcceptable) as error:
             why = str(error)
         if not version:
-            # Also what a server does that has never heard of it and begins an ordinary watch.
+            # A server without the feature may also have begun an ordinary watch.
             self._streams_initial_list = False
             self._log.warning("streaming_list_refused", why=why)
         return version
@@ -360,15 +358,15 @@ class Reflector(Generic[E]):
 
     async def _watch(self) -> None:
         representation = self.representation
-        feed = self._feed
-        feed.begin_watch()
-        on_line = feed.full_line if representation is Representation.FULL else feed.line
+        decoder = self._decoder
+        decoder.begin_watch()
+        on_line = decoder.full_line if representation is Representation.FULL else decoder.line
 
         def take(line: bytes) -> bool:
             on_line(line)
             return True
 
-        query = {"resourceVersion": feed.version or ""}
+        query = {"resourceVersion": decoder.version or ""}
         self._is_watching = True
         try:
             await self._stream(query, representation.watch_accept, take)
@@ -378,17 +376,17 @@ class Reflector(Generic[E]):
     async def _check_version(self) -> None:
         """Raise WentBackError if the server has not reached the version that was watched from.
 
-        From a version of the future a server sends nothing, not even bookmarks, and ends the watch
-        in time as any other. One LIST of one object; where bookmarks come nobody asks.
+        A watch from a version of the future is silent, without bookmarks, and ends in time like any
+        other. Costs one LIST of one object; not needed where bookmarks arrive.
         """
         body = await self._page(1, None)
         self.statistics.received_bytes += len(body)
-        self._feed.check_list(body)
+        self._decoder.check_list(body)
 
     async def _stream(
         self, query: dict[str, str], accept: str, take: Callable[[bytes], bool]
     ) -> None:
-        """Open a watch and hand each line to ``take`` until it says stop or the stream ends."""
+        """Open a watch and hand each line to ``take`` until it returns False or the stream ends."""
         target = self._target(query)
         self.statistics.watches += 1
         self._heard_at = self._clock.monotonic()
@@ -440,10 +438,10 @@ class Reflector(Generic[E]):
             raise ProtocolFault(str(error)) from error
 
     async def _confirm(self, scope: anyio.CancelScope) -> None:
-        """Take the problem for solved once a watch has lasted a little."""
+        """Clear the problem once a watch has lasted for a while."""
         await self._clock.sleep(self._options.hasty_end_s)
         if self._scope is scope and self.statistics.received_bytes == self._received_before:
-            # Servers restart for a restore: asked now, its version has not caught up yet.
+            # Servers restart for a restore; so soon after, versions have not caught up yet.
             try:
                 await self._check_version()
             except WentBackError:
@@ -471,7 +469,7 @@ class Reflector(Generic[E]):
         return f"{path(self._kind.resource, self._namespace)}?{urlencode(parameters)}"
 
     async def _guard(self) -> None:
-        """Cancel a watch from which nothing was heard for too long, or that gives way to a list."""
+        """Cancel a watch that was silent for too long, or end it when a resync is due."""
         while True:
             await self._clock.sleep(self._options.silence_s / 3)
             silent_s = self._clock.monotonic() - self._heard_at
@@ -482,7 +480,7 @@ class Reflector(Generic[E]):
 
     @property
     def _longest_silence_s(self) -> float:
-        """How long the open watch may be silent; between bookmarks, if it has sent any."""
+        """How long the open watch may be silent, which depends on whether it has sent bookmarks."""
         if self.statistics.bookmarks > self._bookmarks_before:
             return self._options.silence_s
         return (1.0 + _TIMEOUT_SPREAD) * self._options.server_timeout_s + _END_SLACK_S
