@@ -109,8 +109,8 @@ class TemplateResolver:
         """
         if not template.is_managed:
             return None
-        if networkpolicy.has_too_long_a_name(template.name):
-            return Unprotected(networkpolicy.too_long_a_name(template.name), is_final=True)
+        if fault := networkpolicy.name_fault(template.name):
+            return Unprotected(fault, is_final=True)
         key = Key(template.namespace, networkpolicy.policy_name(template.name))
         if key in self._caches.policies:
             return None

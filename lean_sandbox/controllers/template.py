@@ -142,7 +142,7 @@ class TemplateController(Controller[TemplateEntry]):
             stored_spec=stored,
         )
         match action:
-            case PolicyAction.CREATE if networkpolicy.has_too_long_a_name(entry.key.name):
+            case PolicyAction.CREATE if networkpolicy.name_fault(entry.key.name):
                 # Its pools and claims say so; no request can help.
                 pass
             case PolicyAction.CREATE:

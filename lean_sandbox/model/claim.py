@@ -8,7 +8,7 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
-from lean_sandbox.model.meta import ObjectMeta, OwnerReference, controller_reference
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference, extension_reference
 from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
 from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.model.times import parse_rfc3339
@@ -82,8 +82,6 @@ class SandboxClaim(Lenient, frozen=True):
     metadata: OrNull[ObjectMeta] = ObjectMeta()
     spec: OrNull[SandboxClaimSpec] = SandboxClaimSpec()
     status: OrNull[SandboxClaimStatus] = EMPTY_CLAIM_STATUS
-    apiVersion: str = ""
-    kind: str = ""
 
 
 class ClaimView(msgspec.Struct, frozen=True, gc=False):
@@ -137,9 +135,7 @@ class ClaimFacts(msgspec.Struct, frozen=True, gc=False):
     @property
     def reference(self) -> OwnerReference:
         """The controller reference of the claim."""
-        return controller_reference(
-            names.EXTENSIONS_API_VERSION, names.SANDBOX_CLAIM_KIND, self.name, self.uid
-        )
+        return extension_reference(names.SANDBOX_CLAIM_KIND, self.name, self.uid)
 
 
 def view_of_claim(claim: SandboxClaim) -> ClaimView:

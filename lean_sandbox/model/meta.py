@@ -7,7 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.model.names import CORE_API_VERSION, NAME_HASH_LABEL, SANDBOX_KIND, name_hash
+from lean_sandbox.model.names import (
+    CORE_API_VERSION,
+    EXTENSIONS_API_VERSION,
+    NAME_HASH_LABEL,
+    SANDBOX_KIND,
+    name_hash,
+)
 from lean_sandbox.model.wire import Lenient, OrNull, Value
 
 
@@ -69,6 +75,11 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
 def controller_reference(api_version: str, kind: str, name: str, uid: str) -> OwnerReference:
     """Return the reference a controller puts on its children."""
     return OwnerReference(api_version, kind, name, uid, controller=True, blockOwnerDeletion=True)
+
+
+def extension_reference(kind: str, name: str, uid: str) -> OwnerReference:
+    """Return the controller reference of a claim, pool or template."""
+    return controller_reference(EXTENSIONS_API_VERSION, kind, name, uid)
 
 
 def sandbox_reference(sandbox_meta: ObjectMeta) -> OwnerReference:

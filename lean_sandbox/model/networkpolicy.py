@@ -10,7 +10,7 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.comparison import canonical
-from lean_sandbox.model.meta import controller_reference, owner_references_body
+from lean_sandbox.model.meta import extension_reference, owner_references_body
 from lean_sandbox.model.template import TemplateView
 
 Json = dict[str, Any]
@@ -37,14 +37,11 @@ def policy_name(template_name: str) -> str:
     return template_name + _SUFFIX
 
 
-def has_too_long_a_name(template_name: str) -> bool:
-    """Return whether no policy can bear the name that belongs to the template."""
-    return len(policy_name(template_name)) > names.MAX_NAME_CHARACTERS
-
-
-def too_long_a_name(template_name: str) -> str:
-    """Return what is wrong with a template whose policy cannot have its name, and what helps."""
+def name_fault(template_name: str) -> str:
+    """Return why no policy can bear the name that belongs to the template, and what helps."""
     most = names.MAX_NAME_CHARACTERS - len(_SUFFIX)
+    if len(template_name) <= most:
+        return ""
     return (
         f'SandboxTemplate "{template_name}": metadata.name has {len(template_name)} characters, '
         "and its NetworkPolicy would need a name longer than "
@@ -82,9 +79,7 @@ def desired_spec(template: TemplateView) -> Json:
 
 def build_policy(template: TemplateView) -> Json:
     """Return the body that creates the policy of ``template``."""
-    reference = controller_reference(
-        names.EXTENSIONS_API_VERSION, names.SANDBOX_TEMPLATE_KIND, template.name, template.uid
-    )
+    reference = extension_reference(names.SANDBOX_TEMPLATE_KIND, template.name, template.uid)
     return {
         "apiVersion": names.NETWORKING_API_VERSION,
         "kind": names.NETWORK_POLICY_KIND,

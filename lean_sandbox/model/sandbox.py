@@ -116,8 +116,6 @@ class Sandbox(Lenient, frozen=True):
     metadata: OrNull[ObjectMeta] = ObjectMeta()
     spec: OrNull[SandboxSpec] = SandboxSpec()
     status: OrNull[SandboxStatus] = EMPTY_STATUS
-    apiVersion: str = ""
-    kind: str = ""
 
 
 class SandboxView(msgspec.Struct, frozen=True, gc=False):

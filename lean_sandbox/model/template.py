@@ -63,8 +63,6 @@ class SandboxTemplate(Lenient, frozen=True):
 
     metadata: OrNull[ObjectMeta] = ObjectMeta()
     spec: OrNull[SandboxTemplateSpec] = SandboxTemplateSpec()
-    apiVersion: str = ""
-    kind: str = ""
 
 
 class TemplateView(msgspec.Struct, frozen=True, gc=False):

@@ -18,7 +18,7 @@ from lean_sandbox.model.conditions import Condition, changed_fields, find
 from lean_sandbox.model.meta import (
     ObjectMeta,
     OwnerReference,
-    controller_reference,
+    extension_reference,
     owner_references_body,
 )
 from lean_sandbox.model.sandbox import PodTemplateMetadata
@@ -90,8 +90,6 @@ class SandboxWarmPool(Lenient, frozen=True):
     metadata: OrNull[ObjectMeta] = ObjectMeta()
     spec: OrNull[SandboxWarmPoolSpec] = SandboxWarmPoolSpec()
     status: OrNull[SandboxWarmPoolStatus] = EMPTY_POOL_STATUS
-    apiVersion: str = ""
-    kind: str = ""
 
 
 class PoolView(msgspec.Struct, frozen=True, gc=False):
@@ -119,9 +117,7 @@ class PoolView(msgspec.Struct, frozen=True, gc=False):
     @property
     def reference(self) -> OwnerReference:
         """The controller reference of the pool."""
-        return controller_reference(
-            names.EXTENSIONS_API_VERSION, names.SANDBOX_WARM_POOL_KIND, self.name, self.uid
-        )
+        return extension_reference(names.SANDBOX_WARM_POOL_KIND, self.name, self.uid)
 
 
 def view_of_pool(pool: SandboxWarmPool) -> PoolView:
