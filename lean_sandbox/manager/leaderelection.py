@@ -142,6 +142,8 @@ class Elector:
         self.acquired = anyio.Event()
         self.lost = anyio.Event()
         self.loss: NotLeaderError | None = None
+        #: Who held the Lease when it was last read or written; "" for nobody.
+        self.holder = ""
         #: What the last attempt failed with, ``None`` when it went well.
         self.problem: ControlPlaneError | None = None
         self.recorder = recorder
@@ -157,7 +159,6 @@ class Elector:
         self._seen: tuple[object, ...] | None = None
         self._seen_at = _NEVER
         self._expires_at = _NEVER
-        self._holder = ""
         self._failures: dict[str, int] = {}
         self._stamped: datetime | None = None
         self._told = anyio.Event()
@@ -167,11 +168,6 @@ class Elector:
     def is_leader(self) -> bool:
         """Whether this process leads at this moment."""
         return self._leads and self._clock.monotonic() < self._leads_until
-
-    @property
-    def holder(self) -> str:
-        """Who held the Lease when it was last read or written; "" for nobody."""
-        return self._holder
 
     def fence(self) -> None:
         """Raise NotLeaderError unless this process leads at this moment; for a transport."""
@@ -233,7 +229,7 @@ class Elector:
             "renewTime": now,
         }
         if await self._within(self._times.attempt_s, lambda: self._replace(lease, spec)):
-            self._holder = ""
+            self.holder = ""
             _log.info("released", lease=self.lease)
 
     # -- the two loops ---------------------------------------------------------------------------
@@ -336,9 +332,9 @@ class Elector:
             return
         spec: Json = lease.get("spec") or {}
         self._observe(spec)
-        if self._holder and self._holder != self.identity:
+        if self.holder and self.holder != self.identity:
             if self._leads:
-                self._lose(f"{self._holder!r} holds the Lease")
+                self._lose(f"{self.holder!r} holds the Lease")
                 return
             duration_s = spec.get("leaseDurationSeconds") or 0
             respected_s = duration_s if duration_s > 0 else self._times.duration_s
@@ -354,8 +350,8 @@ class Elector:
             self._seen = seen
             self._seen_at = self._clock.monotonic()
         holder: str = spec.get("holderIdentity") or ""
-        if holder != self._holder:
-            self._holder = holder
+        if holder != self.holder:
+            self.holder = holder
             if holder != self.identity:
                 _log.info("holder_changed", lease=self.lease, holder=holder)
                 self._compare_scopes(holder)

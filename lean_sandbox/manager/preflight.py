@@ -7,9 +7,8 @@ does. In a cluster the Lease prevents that; a run from outside of the cluster ha
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Final, TypeVar
+from typing import Any, Final
 
-import msgspec
 import structlog
 
 from lean_sandbox.clock import Clock
@@ -21,7 +20,7 @@ from lean_sandbox.kube.resources import CONFIGMAPS, DEPLOYMENTS, LEASES, Resourc
 from lean_sandbox.manager.sharding import LEASE_NAME
 from lean_sandbox.model.times import parse_rfc3339
 
-T = TypeVar("T")
+Json = dict[str, Any]
 
 FLAG: Final = "--allow-second-controller"
 # Where the manifests, ours and the reference's, put it (spec, 7.11).
@@ -37,38 +36,15 @@ _LONGEST_PAUSE_S: Final = 15.0
 log = structlog.get_logger("controller")
 
 
-class _Data(msgspec.Struct):
-    data: dict[str, str] | None = None
-
-
-class _LeaseSpec(msgspec.Struct):
-    holderIdentity: str | None = None
-    renewTime: str | None = None
-
-
-class _Lease(msgspec.Struct):
-    spec: _LeaseSpec | None = None
-
-
-class _DeploymentStatus(msgspec.Struct):
-    availableReplicas: int = 0
-
-
-class _Deployment(msgspec.Struct):
-    status: _DeploymentStatus | None = None
-
-
 async def read_config_map(client: Client, clock: Clock, namespace: str) -> ConfigMap | None:
     """Return the ConfigMap of ``namespace``, None where there is none or it may not be read.
 
     One GET, repeated while the server does not answer.
     """
-    found = await _get(
-        client, clock, CONFIGMAPS, namespace, CONFIG_MAP, _Data, unknown="config_map_unknown"
-    )
+    found = await _get(client, clock, CONFIGMAPS, namespace, CONFIG_MAP, "config_map_unknown")
     if found is None:
         return None
-    return ConfigMap(f"{namespace}/{CONFIG_MAP}", found.data or {})
+    return ConfigMap(f"{namespace}/{CONFIG_MAP}", found.get("data") or {})
 
 
 async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> ConfigError | None:
@@ -78,29 +54,23 @@ async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> Confi
     or two GETs, each repeated while the server does not answer; what may not be read is not there.
     """
     home = namespace or HOME
-    lease = await _get(client, clock, LEASES, home, LEASE_NAME, _Lease, unknown=_UNKNOWN)
-    holder = _holder(lease, clock.now()) if lease is not None else ""
+    lease = await _get(client, clock, LEASES, home, LEASE_NAME, _UNKNOWN)
+    holder = _holder(lease.get("spec") or {}, clock.now()) if lease is not None else ""
     if holder:
         return _refused(home, f"{holder!r} holds its Lease {home}/{LEASE_NAME}")
-    deployment = await _get(
-        client, clock, DEPLOYMENTS, home, DEPLOYMENT, _Deployment, unknown=_UNKNOWN
-    )
-    status = deployment.status if deployment is not None else None
-    if status is not None and status.availableReplicas > 0:
-        count = status.availableReplicas
+    deployment = await _get(client, clock, DEPLOYMENTS, home, DEPLOYMENT, _UNKNOWN)
+    status = (deployment or {}).get("status") or {}
+    if count := status.get("availableReplicas"):
         return _refused(home, f"Deployment {home}/{DEPLOYMENT} has {count} available")
     return None
 
 
-def _holder(lease: _Lease, now: datetime) -> str:
-    spec = lease.spec
-    if spec is None or not spec.holderIdentity or not spec.renewTime:
-        return ""
+def _holder(spec: Json, now: datetime) -> str:
     try:
-        renewed = parse_rfc3339(spec.renewTime)
+        renewed = parse_rfc3339(spec.get("renewTime") or "")
     except ValueError:
         return ""
-    return spec.holderIdentity if now - renewed < _BELIEVED else ""
+    return spec.get("holderIdentity") or "" if now - renewed < _BELIEVED else ""
 
 
 def _refused(home: str, found: str) -> ConfigError:
@@ -115,15 +85,8 @@ def _refused(home: str, found: str) -> ConfigError:
 
 
 async def _get(
-    client: Client,
-    clock: Clock,
-    resource: Resource,
-    namespace: str,
-    name: str,
-    type_: type[T],
-    *,
-    unknown: str,
-) -> T | None:
+    client: Client, clock: Clock, resource: Resource, namespace: str, name: str, unknown: str
+) -> Json | None:
     """Return an object, None where there is none or it may not be read.
 
     The GET is repeated until the server answers. Failures are logged as the event ``unknown``.
@@ -131,7 +94,7 @@ async def _get(
     pause_s = _FIRST_PAUSE_S
     while True:
         try:
-            return await client.get(resource, namespace, name, type_, lane=Lane.CLIENT)
+            return await client.get(resource, namespace, name, dict, lane=Lane.CLIENT)
         except NotFound:
             return None
         except Forbidden as error:

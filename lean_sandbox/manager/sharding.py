@@ -24,8 +24,7 @@ def admits(shard: str) -> Callable[[str], bool]:
 
     By the CRC-32 of its name, which is the same in every process and version.
     """
-    index, count = (int(part) for part in shard.split("/"))
-    own = index % count
+    own, count = _parts(shard)
 
     def is_own(namespace: str) -> bool:
         return zlib.crc32(namespace.encode()) % count == own
@@ -41,8 +40,7 @@ def lease_of(settings: Settings) -> str:
     if settings.leader_election_lease:
         return settings.leader_election_lease
     if settings.shard:
-        index, count = (int(part) for part in settings.shard.split("/"))
-        return f"{LEASE_NAME}-{index % count}-of-{count}"
+        return "{}-{}-of-{}".format(LEASE_NAME, *_parts(settings.shard))
     return LEASE_NAME
 
 
@@ -53,8 +51,7 @@ def scope_of(settings: Settings) -> str:
     """
     parts = []
     if settings.shard:
-        index, count = (int(part) for part in settings.shard.split("/"))
-        parts.append(f"shard={index % count}/{count}")
+        parts.append("shard={}/{}".format(*_parts(settings.shard)))
     if settings.namespaces:
         parts.append(f"namespaces={','.join(sorted(settings.namespaces))}")
     elif settings.exclude_namespaces:
@@ -68,3 +65,9 @@ def scope_of(settings: Settings) -> str:
 
     digest = hashlib.sha256(scope.encode()).hexdigest()[:_DIGEST_DIGITS]
     return f"{scope[: _LONGEST_SCOPE - _DIGEST_DIGITS - 3]}...{digest}"
+
+
+def _parts(shard: str) -> tuple[int, int]:
+    """Return which of how many shards ``INDEX/COUNT`` is; an index counts modulo the count."""
+    index, count = map(int, shard.split("/"))
+    return index % count, count
