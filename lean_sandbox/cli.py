@@ -338,7 +338,12 @@ _COMMANDS = (
         "Every event goes through the cache and the predicates of `lean-sandbox run`.",
         (
             _argument("file", metavar="FILE", help="the recorded log; - reads standard input"),
-            _argument("--kind", metavar="KIND", default="Sandbox", help="(default: Sandbox)"),
+            _argument(
+                "--kind",
+                metavar="KIND",
+                default="Sandbox",
+                help="a watched kind (default: Sandbox)",
+            ),
             _argument("--output", choices=("text", "json"), default="text", help="(default: text)"),
         ),
     ),
