@@ -48,16 +48,6 @@ def test_a_pod_not_running_shows_its_phase(phase: str) -> None:
     )
 
 
-@pytest.mark.case(30)
-def test_a_running_pod_need_not_be_ready() -> None:
-    """Case 30: Running without a true Ready condition is not ready."""
-    assert readiness(pod=pod(is_ready=False)) == (
-        "False",
-        "DependenciesNotReady",
-        "Pod is Running but not Ready",
-    )
-
-
 @pytest.mark.case(31)
 def test_a_ready_pod_needs_an_address() -> None:
     """Case 31: Ready without podIPs cannot be reached, so it is not ready."""
@@ -66,12 +56,6 @@ def test_a_ready_pod_needs_an_address() -> None:
         "DependenciesNotReady",
         "Pod is Ready but has no podIPs yet",
     )
-
-
-@pytest.mark.case(32)
-def test_a_ready_pod_with_addresses_is_enough() -> None:
-    """Case 32: without a required Service the Pod alone decides."""
-    assert readiness(pod=pod()) == ("True", "DependenciesReady", "Pod is Ready")
 
 
 @pytest.mark.case(15, 33, 34, 88)
@@ -174,16 +158,6 @@ def test_a_status_the_schema_forbids_is_unknown() -> None:
     assert told(pod_scheduled(seen(pod=mirrored))) == ("Unknown", "R", "m")
 
 
-@pytest.mark.case(14)
-def test_a_pod_without_scheduling_news_is_unknown() -> None:
-    """Case 14: a Pod just created has reported nothing yet."""
-    assert told(pod_scheduled(seen(pod=pod("Pending", scheduled=None)))) == (
-        "Unknown",
-        "PodSchedulingUnknown",
-        "Pod has not reported a PodScheduled condition yet",
-    )
-
-
 @pytest.mark.case(27, 60, 66)
 @pytest.mark.parametrize("fields", [{"pod_error": "pod get failed: x"}, {"multiple_pods": TWO}])
 def test_scheduling_is_unknown_when_the_pod_is(fields: dict[str, str]) -> None:
@@ -193,13 +167,6 @@ def test_scheduling_is_unknown_when_the_pod_is(fields: dict[str, str]) -> None:
         "PodSchedulingUnknown",
         "Pod state is unknown. Pod scheduling cannot be determined",
     )
-
-
-@pytest.mark.case(109, 113)
-def test_scheduling_of_no_or_a_foreign_pod_is_not_told() -> None:
-    """Cases 109, 113: without an owned Pod there is no scheduling to mirror."""
-    assert pod_scheduled(seen()) is None
-    assert pod_scheduled(seen(pod=pod(is_owned=False))) is None
 
 
 @pytest.mark.case(62, 108, 109, 113, 114, 115, 116)
@@ -250,18 +217,6 @@ def test_suspended_tells_how_far_it_is(fields: dict[str, Any], expected: tuple[s
     assert told(suspended(seen(**fields))) == expected
 
 
-@pytest.mark.case(108, 109)
-def test_a_suspended_sandbox_is_not_ready() -> None:
-    """Cases 108, 109: the message tells whether a Pod is still there, ours or not."""
-    for observed in (pod(), pod("Failed"), pod(is_owned=False)):
-        assert readiness(is_suspended=True, pod=observed) == (
-            "False",
-            "SandboxSuspended",
-            "Sandbox is suspending",
-        )
-    assert readiness(is_suspended=True) == ("False", "SandboxSuspended", "Sandbox is suspended")
-
-
 @pytest.mark.case(60, 61)
 def test_multiple_pods_hide_every_other_error() -> None:
     """Cases 60, 61: the text for several Pods stands alone, whatever else failed."""
@@ -279,18 +234,6 @@ def test_errors_are_told_in_order() -> None:
         "False",
         "ReconcilerError",
         "Error seen: pvc\nservice",
-    )
-
-
-@pytest.mark.case(27)
-def test_a_refused_child_is_an_invalid_configuration() -> None:
-    """Case 27: a 422 is told as the server said it, with a reason clients take as final."""
-    refusal = 'Pod "sb-1" is invalid: spec.containers: Required value'
-
-    assert readiness(invalid=refusal, pod_error=refusal) == (
-        "False",
-        "InvalidConfiguration",
-        refusal,
     )
 
 

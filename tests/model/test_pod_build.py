@@ -81,15 +81,6 @@ def test_reserved_template_keys_never_reach_a_new_pod() -> None:
     assert "annotations" not in metadata
 
 
-@pytest.mark.case(148)
-def test_an_empty_label_value_reaches_a_new_pod() -> None:
-    """Case 148: a template label with empty value is present on a newly created Pod."""
-    metadata = pod_of(sandbox({"podTemplate": template({"a": ""})}))["metadata"]
-
-    assert metadata["labels"]["a"] == ""
-    assert metadata["annotations"]["agents.x-k8s.io/propagated-labels"] == "a"
-
-
 @pytest.mark.case(75, 76, 77, 79, 80, 81)
 @pytest.mark.parametrize(
     ("kind", "group", "expected"),

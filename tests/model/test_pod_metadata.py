@@ -29,51 +29,12 @@ REF = "agents.x-k8s.io/sandbox-template-ref-hash"
 CREATED_BY = "agents.x-k8s.io/created-by"
 
 
-@pytest.mark.case(149)
-def test_a_pod_in_order_is_left_alone() -> None:
-    """Case 149: without template metadata and lists there is no patch, no empty annotation."""
-    assert metadata_patch(sandbox_meta(), NOTHING, pod_meta()) is None
-    assert metadata_patch(sandbox_meta(), template_metadata({}, {}), pod_meta()) is None
-
-
 @pytest.mark.case(59, 145)
 def test_a_lost_tracking_label_is_restored() -> None:
     """Cases 59, 145: the tracking label is put back, also over a foreign value."""
     for labels in ({}, {HASH_KEY: "other"}):
         pod = pod_meta(labels, is_tracked=False)
         assert metadata_patch(sandbox_meta(), NOTHING, pod) == {"labels": {HASH_KEY: HASH}}
-
-
-@pytest.mark.case(48)
-def test_adoption_brings_metadata_and_keeps_the_authorisation() -> None:
-    """Case 48: an adopted Pod gets hash and template metadata; its adoptable label stays."""
-    pod = pod_meta({"agents.x-k8s.io/adoptable": "true"}, is_tracked=False)
-
-    assert metadata_patch(sandbox_meta(), template_metadata({"a": "b"}, {"c": "d"}), pod) == {
-        "labels": {HASH_KEY: HASH, "a": "b"},
-        "annotations": {"c": "d", LABELS: "a", ANNOTATIONS: "c"},
-    }
-
-
-@pytest.mark.case(67)
-def test_a_removed_template_label_is_removed_from_the_pod() -> None:
-    """Case 67: a managed label that left the template leaves the Pod and the list."""
-    pod = pod_meta({"a": "1", "b": "2"}, {LABELS: "a,b"})
-
-    assert metadata_patch(sandbox_meta(), template_metadata({"a": "1"}), pod) == {
-        "labels": {"b": None},
-        "annotations": {LABELS: "a"},
-    }
-
-
-@pytest.mark.case(68)
-def test_unmanaged_keys_are_kept() -> None:
-    """Case 68: keys in neither list nor template belong to somebody else, reserved ones too."""
-    pod = pod_meta(
-        {"a": "1", "theirs": "x", "agents.x-k8s.io/other": "y"}, {LABELS: "a", "theirs": "z"}
-    )
-
-    assert metadata_patch(sandbox_meta(), template_metadata({"a": "1"}), pod) is None
 
 
 @pytest.mark.case(69)
@@ -86,17 +47,6 @@ def test_an_emptied_list_becomes_the_empty_string() -> None:
         "annotations": {LABELS: ""},
     }
     assert metadata_patch(sandbox_meta(), NOTHING, pod_meta({}, {LABELS: ""})) is None
-
-
-@pytest.mark.case(70, 71)
-def test_a_managed_value_is_the_template_value() -> None:
-    """Cases 70, 71: a changed template and a hand-made edit both end at the template's value."""
-    pod = pod_meta({"a": "old"}, {LABELS: "a", ANNOTATIONS: "c", "c": "old"})
-
-    assert metadata_patch(sandbox_meta(), template_metadata({"a": "new"}, {"c": "new"}), pod) == {
-        "labels": {"a": "new"},
-        "annotations": {"c": "new"},
-    }
 
 
 @pytest.mark.case(72)

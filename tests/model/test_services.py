@@ -167,15 +167,6 @@ def test_the_service_is_headless_and_tracked() -> None:
     }
 
 
-@pytest.mark.case(99)
-def test_without_ports_the_field_is_absent() -> None:
-    """Case 99: a Service without ports has no ports field; a port added later is a drift."""
-    assert "ports" not in build_service(sandbox_meta(), ())["spec"]
-    assert owned_service_patch(owned(), HASH, (HTTP,)) == {
-        "spec": {"ports": [{"name": "http", "protocol": "TCP", "port": 8080, "targetPort": 8080}]}
-    }
-
-
 @pytest.mark.case(15, 16)
 def test_fqdn_ends_with_the_cluster_domain() -> None:
     """Cases 15, 16: the name in DNS is service, namespace, svc and the cluster domain."""

@@ -48,19 +48,6 @@ def healthy() -> SandboxStatus:
     return after(EMPTY_STATUS, seen(pod=pod(), service_requested=True, service_present=True))
 
 
-@pytest.mark.case(14)
-def test_a_cold_start_writes_three_conditions_and_the_selector() -> None:
-    """Case 14: Suspended, PodScheduled and Ready in this order, all of the current generation."""
-    status = after(EMPTY_STATUS, seen(pod=pod("Pending", scheduled=None, ips=(), node="")))
-
-    assert [(c.type, c.status, c.reason, c.observedGeneration) for c in status.conditions] == [
-        ("Suspended", "False", "NotSuspended", 1),
-        ("PodScheduled", "Unknown", "PodSchedulingUnknown", 1),
-        ("Ready", "False", "DependenciesNotReady", 1),
-    ]
-    assert status == SandboxStatus(conditions=status.conditions, selector=SELECTOR)
-
-
 @pytest.mark.case(15, 16, 32)
 def test_an_operational_sandbox_shows_addresses_node_and_service() -> None:
     """Cases 15, 16, 32: every field of an owned, running Pod and of its Service."""
@@ -81,17 +68,6 @@ def test_an_operational_sandbox_shows_addresses_node_and_service() -> None:
         cluster_domain="custom.domain",
     )
     assert custom.serviceFQDN == "sb-1.ns.svc.custom.domain"
-
-
-@pytest.mark.case(23, 24)
-def test_many_passes_over_the_same_world_write_nothing() -> None:
-    """Cases 23, 24: however often a pass runs, three conditions, and nothing to write."""
-    first = status = after(EMPTY_STATUS, seen(pod=pod()))
-    for _ in range(20):
-        status = after(status, seen(pod=pod()), LATER)
-
-    assert len(status.conditions) == 3
-    assert status_patch(first, status) is None
 
 
 @pytest.mark.case(36, 38, 151)
@@ -126,23 +102,6 @@ def test_a_failed_service_step_keeps_what_is_known() -> None:
 
     assert (failed.service, failed.serviceFQDN) == ("sb-1", FQDN)
     assert (gone.service, gone.serviceFQDN) == ("", "")
-
-
-@pytest.mark.case(108, 109)
-def test_suspension_walks_through_its_conditions() -> None:
-    """Cases 108, 109: the time of Suspended moves only when the Pod is gone; the selector stays."""
-    suspending = after(healthy(), seen(generation=2, is_suspended=True, pod=pod()), LATER)
-    suspended = after(suspending, seen(generation=2, is_suspended=True), LATER)
-
-    first, last = (find(s.conditions, "Suspended") for s in (suspending, suspended))
-    assert first is not None
-    assert last is not None
-    assert (first.reason, first.lastTransitionTime) == ("PodTerminating", "2026-01-02T03:04:05Z")
-    assert (last.reason, last.lastTransitionTime) == ("PodTerminated", "2026-01-02T03:05:05Z")
-    assert "PodScheduled" in types(suspending)
-    assert types(suspended) == ["Suspended", "Ready"]
-    assert (suspended.podIPs, suspended.nodeName) == ((), "")
-    assert suspended.selector == SELECTOR
 
 
 @pytest.mark.case(111)
@@ -213,12 +172,6 @@ def test_after_the_teardown_only_conditions_remain() -> None:
     assert types(cleared) == ["Suspended", "Ready"]
     assert [c.observedGeneration for c in cleared.conditions] == [1, 2]
     assert status_patch(cleared, expired_cleared(cleared, 2, LATER)) is None
-
-
-@pytest.mark.case(128)
-def test_a_sandbox_born_expired_has_only_ready() -> None:
-    """Case 128: a Sandbox that never ran has the Ready condition alone."""
-    assert types(expired_mark(EMPTY_STATUS, 1, NOW)) == ["Ready"]
 
 
 @pytest.mark.case(126)

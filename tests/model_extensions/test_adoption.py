@@ -96,17 +96,6 @@ def test_adoption_of_a_plain_member() -> None:
     assert inner["spec"] == before["spec"]["podTemplate"]["spec"]
 
 
-@pytest.mark.claim_case(52)
-def test_the_spec_need_not_be_touched() -> None:
-    """Claim case 52: without the template the same happens to the Sandbox's own metadata only."""
-    before = member()
-
-    after = adopted(before, view=template(), touches_template=False)
-
-    assert after["spec"] == before["spec"]
-    assert after["metadata"] == adopted(before, view=template())["metadata"]
-
-
 @pytest.mark.claim_case(78, 84)
 def test_the_second_adopter_always_loses() -> None:
     """Claim cases 78, 84: the guard is the pool's uid; other writes in between are no matter."""
@@ -129,20 +118,6 @@ def test_foreign_annotations_are_kept_and_the_pod_name_is_nobodys_business() -> 
     before["metadata"]["annotations"].update({"x": "y", "agents.x-k8s.io/pod-name": "stale"})
 
     assert adopted(before)["metadata"]["annotations"] == before["metadata"]["annotations"]
-
-
-@pytest.mark.claim_case(14, 69)
-def test_origin_and_trace_are_the_claims() -> None:
-    """Claim cases 14, 69: overwritten on both levels, removed where the claim has none."""
-    claim = facts(labels={CREATED_BY: "go-client"}, annotations={TRACE: "{}"})
-
-    after = adopted(member(), claim, template())
-
-    assert after["metadata"]["labels"][CREATED_BY] == "go-client"
-    assert after["spec"]["podTemplate"]["metadata"]["labels"][CREATED_BY] == "go-client"
-    assert after["metadata"]["annotations"] == {TEMPLATE_REF: "tpl", TRACE: "{}"}
-    again = adopted(member(), facts(), template())
-    assert CREATED_BY not in again["metadata"]["labels"]
 
 
 def test_an_annotation_is_never_set_over_ones_that_may_exist() -> None:

@@ -123,15 +123,6 @@ def test_the_first_container_gets_the_nameless_after_the_named() -> None:
     assert result["containers"][1] == {"name": "side"}
 
 
-@pytest.mark.claim_case(43)
-def test_a_name_twice_in_one_claim() -> None:
-    """Claim case 43: under Allowed an error, under Overrides the last value wins."""
-    twice = [var("A", "1"), var("A", "2")]
-    assert refused(pod(), twice, "Allowed")[0] is ClaimFault.OTHER
-    result = inject_env(pod(), twice, "Overrides")
-    assert result["containers"][0]["env"] == [{"name": "A", "value": "2"}]
-
-
 NAMES = st.sampled_from(["A", "B", "C", "D"])
 
 

@@ -256,21 +256,6 @@ def test_without_a_template_the_member_keeps_its_metadata() -> None:
 # --- bound Sandboxes -----------------------------------------------------------------------------
 
 
-@pytest.mark.claim_case(17)
-def test_a_template_edit_reaches_a_bound_sandbox() -> None:
-    """Claim case 17: one patch with the new label; nothing when nothing differs."""
-    claim = facts()
-    current = desired_pod_metadata(template(), claim, ref_hash=H)
-    edited = template(metadata={"labels": {"x/y": "1"}})
-    desired = desired_pod_metadata(edited, claim, ref_hash=H)
-
-    patch = bound_sync_patch(desired, current, claim=claim, labels={REF_HASH: H}, ref_hash=H)
-
-    assert patch == {"spec": {"podTemplate": {"metadata": {"labels": {"x/y": "1"}}}}}
-    settled = bound_sync_patch(desired, desired, claim=claim, labels={REF_HASH: H}, ref_hash=H)
-    assert settled is None
-
-
 @pytest.mark.claim_case(9, 69, 71)
 def test_the_sandboxes_own_labels_follow() -> None:
     """Claim cases 9, 69, 71: a missing or old template hash and created-by are put right."""
