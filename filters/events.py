@@ -56,7 +56,7 @@ class OwnerLike(Protocol):
         """The uid of the owner."""
 
     @property
-    def controller(self) -> bool:
+    def controller(self) -> bool | None:
         """Whether this owner is the managing controller; at most one is."""
 
 

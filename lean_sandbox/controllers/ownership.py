@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from lean_sandbox.model.meta import ObjectMeta, OwnerReference
+from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
-from lean_sandbox.watch.wire import OwnerRow
-
-
-def reference_of(owner: OwnerRow) -> OwnerReference:
-    """Return a cached owner as a reference of the API."""
-    return OwnerReference(
-        apiVersion=owner.api_version,
-        kind=owner.kind,
-        name=owner.name,
-        uid=owner.uid,
-        controller=owner.controller,
-        blockOwnerDeletion=owner.block_owner_deletion,
-    )
 
 
 def sandbox_meta(entry: SandboxEntry) -> ObjectMeta:
@@ -29,5 +16,5 @@ def sandbox_meta(entry: SandboxEntry) -> ObjectMeta:
         generation=entry.generation,
         labels=entry.labels,
         annotations=entry.annotations,
-        ownerReferences=() if owner is None else (reference_of(owner),),
+        owner_references=() if owner is None else (owner,),
     )

@@ -34,7 +34,7 @@ class _Meta(Protocol):
     @property
     def uid(self) -> str: ...
     @property
-    def resourceVersion(self) -> str: ...  # noqa: N802
+    def resource_version(self) -> str: ...
 
 
 class Followed(Protocol):
@@ -193,7 +193,7 @@ class Follower(Generic[O]):
         found = self._decode(event.object)
         if found is None:
             return
-        self._version = found.metadata.resourceVersion or self._version
+        self._version = found.metadata.resource_version or self._version
         uid = found.metadata.uid
         if event.type == "DELETED":
             self._known.discard(uid)

@@ -356,7 +356,7 @@ def _offer(node: NodeView) -> tuple[object, ...]:
 
 
 def _version(pod: PodView) -> int:
-    text = pod.metadata.resourceVersion
+    text = pod.metadata.resource_version
     return int(text) if text.isdecimal() else 0
 
 

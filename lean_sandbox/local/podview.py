@@ -47,7 +47,7 @@ class PodMeta(msgspec.Struct, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    resourceVersion: str = ""
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
     generation: int | None = None
     creationTimestamp: str | None = None
     deletionTimestamp: str | None = None
@@ -144,7 +144,7 @@ class NodeMeta(msgspec.Struct, frozen=True):
 
     name: str = ""
     uid: str = ""
-    resourceVersion: str = ""
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
     labels: dict[str, str] | None = None
 
 

@@ -58,7 +58,7 @@ class PodWriter:
             return pod
         # Whole arrays are written, so the write holds only against the version it was made from:
         # a condition another writer set in between would be lost.
-        guard = {"uid": meta.uid, "resourceVersion": meta.resourceVersion}
+        guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         return await self._client.merge_patch(
             PODS,
             meta.namespace,

@@ -428,7 +428,7 @@ class Elector:
         }
 
     def _succeeded(self, lease: Json, spec: Json, response: PartialObject, sent_at: float) -> None:
-        self._own = _with_spec(lease, spec, response.metadata.resourceVersion)
+        self._own = _with_spec(lease, spec, response.metadata.resource_version)
         self._observe(spec)
         now = self._clock.monotonic()
         until = sent_at + self._times.renew_deadline_s

@@ -29,13 +29,13 @@ from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.log import printable
+from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.times import format_micro_time, parse_rfc3339
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Item
 from lean_sandbox.runtime.workers import ReconcileResult
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.wire import MetaRow
 
 if TYPE_CHECKING:
     import ssl
@@ -174,7 +174,9 @@ class TraceBuffer:
         self.recorded += 1
         self._entries.append(entry)
 
-    def _event(self, plural: str, event_type: EventType, row: MetaRow, decision: Decision) -> None:
+    def _event(
+        self, plural: str, event_type: EventType, row: ObjectMeta, decision: Decision
+    ) -> None:
         key = Key(row.namespace, row.name)
         held = self._caches[plural].get(key)
         owner = row.controller

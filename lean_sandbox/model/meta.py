@@ -14,67 +14,96 @@ from lean_sandbox.model.names import (
     SANDBOX_KIND,
     name_hash,
 )
-from lean_sandbox.model.wire import Lenient, OrNull, Value
+
+# The digits of the largest version that a store hands out, a signed number of 64 bits.
+_VERSION_DIGITS = 19
 
 
-class OwnerReference(Value, frozen=True):
+class OwnerReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """One entry of ``metadata.ownerReferences``."""
 
-    apiVersion: str
+    api_version: str
     kind: str
     name: str
     uid: str
     controller: bool | None = False
-    blockOwnerDeletion: bool | None = False
+    block_owner_deletion: bool | None = False
 
     @property
     def group(self) -> str:
-        """The API group, empty for the core group."""
-        group, slash, _ = self.apiVersion.partition("/")
-        return group if slash else ""
+        """The API group, empty for the core group; versions are never compared (spec, 6.1)."""
+        return self.api_version.rpartition("/")[0]
+
+    def is_a(self, kind: str, group: str) -> bool:
+        """Tell whether the owner is of this kind of this API group."""
+        return self.kind == kind and self.group == group
 
 
-class FieldManager(Value, frozen=True):
+class FieldManager(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One entry of ``metadata.managedFields``; the fields themselves are skipped while decoding."""
 
-    operation: str = ""
     manager: str = ""
+    operation: str = ""
     subresource: str = ""
     time: str = ""
 
 
-class ObjectMeta(Lenient, frozen=True):
-    """Metadata of any object."""
+class ObjectMeta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """Metadata of any object, from whatever form it came in; what predicates read.
+
+    ``columns`` is not on the wire: the printer columns of the object, from the cells of a Table or
+    from the whole object, ``None`` where the form has none.
+    """
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    resourceVersion: str = ""
+    resource_version: str = ""
     generation: int = 0
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    ownerReferences: OrNull[tuple[OwnerReference, ...]] = ()
-    deletionTimestamp: str | None = None
-    creationTimestamp: str | None = None
-    generateName: str = ""
-    managedFields: OrNull[tuple[FieldManager, ...]] = ()
+    owner_references: tuple[OwnerReference, ...] | None = ()
+    deletion_timestamp: str | None = None
+    creation_timestamp: str | None = None
+    managed_fields: tuple[FieldManager, ...] | None = None
+    columns: dict[str, str] | None = msgspec.field(default=None, name="-columns")
+
+    @property
+    def owners(self) -> tuple[OwnerReference, ...]:
+        """The owner references."""
+        return self.owner_references or ()
+
+    def with_columns(self, columns: dict[str, str] | None) -> ObjectMeta:
+        """Return the same metadata with these printer columns."""
+        return msgspec.structs.replace(self, columns=columns)
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that controls the object, or ``None``."""
+        for reference in self.owners:
+            if reference.controller:
+                return reference
+        return None
 
 
 NO_RECORD: Final[list[dict[str, Any]]] = [{}]
 """What to write to ``metadata.managedFields`` to end the record of who set which field."""
 
 
-def controller_of(meta: ObjectMeta) -> OwnerReference | None:
-    """Return the first owner reference marked as controller."""
-    for reference in meta.ownerReferences:
-        if reference.controller:
-            return reference
-    return None
+def as_version(resource_version: str) -> int:
+    """Return a resource version as a number, ``0`` when it is not one.
+
+    Resource versions of one server are comparable integers; a server that sends anything else makes
+    every comparison fail, which costs a look but never loses a change.
+    """
+    if len(resource_version) > _VERSION_DIGITS or not resource_version.isascii():
+        return 0
+    return int(resource_version) if resource_version.isdecimal() else 0
 
 
 def controller_reference(api_version: str, kind: str, name: str, uid: str) -> OwnerReference:
     """Return the reference a controller puts on its children."""
-    return OwnerReference(api_version, kind, name, uid, controller=True, blockOwnerDeletion=True)
+    return OwnerReference(api_version, kind, name, uid, controller=True, block_owner_deletion=True)
 
 
 def extension_reference(kind: str, name: str, uid: str) -> OwnerReference:

@@ -10,7 +10,6 @@ from lean_sandbox.model import names
 from lean_sandbox.model.meta import (
     ObjectMeta,
     child_metadata,
-    controller_of,
 )
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, VolumeClaimTemplate, visible
 from lean_sandbox.model.sharing import interned, small_values
@@ -114,7 +113,7 @@ def extension_labels(sandbox_meta: ObjectMeta) -> dict[str, str]:
     The pool label goes to Pods of pool members only; the template label to those of every extension
     owner. Empty values do not count. The version of the owner's API does not matter.
     """
-    owner = controller_of(sandbox_meta)
+    owner = sandbox_meta.controller
     if owner is None or owner.group != names.EXTENSIONS_GROUP:
         return {}
     labels = sandbox_meta.labels or {}

@@ -18,9 +18,9 @@ from lean_sandbox.kube.client import METADATA_ACCEPT, Body, Client, Propagation
 from lean_sandbox.kube.errors import ApiError, NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.wire import PartialObject
+from lean_sandbox.model.meta import as_version
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Entry, Key
-from lean_sandbox.watch.wire import as_version, row_of
 
 E = TypeVar("E", bound=Entry)
 
@@ -125,11 +125,11 @@ class ObjectWriter:
                 accept=METADATA_ACCEPT,
                 **self.options,
             )
-            row = row_of(item.metadata)
+            row = item.metadata
             if row.uid != entry.uid or (generation and row.generation != generation):
                 return Written(item, entry, Change(0), is_latest=False)
             if columns is not None:
-                row.columns = columns
+                row = row.with_columns(columns)
             known, change = cache.apply_metadata_response(row)
             return Written(item, known, change, known.version == as_version(row.resource_version))
 
@@ -216,4 +216,4 @@ class ObjectWriter:
 
 def _applied(cache: Cache[E], item: Any) -> Written[E]:
     entry, change = cache.apply_response(item)
-    return Written(item, entry, change, entry.version == as_version(item.metadata.resourceVersion))
+    return Written(item, entry, change, entry.version == as_version(item.metadata.resource_version))

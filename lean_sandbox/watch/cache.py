@@ -25,14 +25,14 @@ import structlog
 from filters import Change, ChangeDetector, Decision, EventType
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind, key_of
-from lean_sandbox.watch.wire import MetaRow, as_version, row_of
 
 E = TypeVar("E", bound=Entry)
 
 log = structlog.get_logger("watch")
 
-Observer = Callable[[str, EventType, MetaRow, Decision], None]
+Observer = Callable[[str, EventType, ObjectMeta, Decision], None]
 """Hears of an event: the plural of its kind, its type, what it showed, what was made of it."""
 
 TOMBSTONE_S: Final = 60.0
@@ -98,7 +98,7 @@ class Cache(Generic[E]):
         # By key and uid of what we write, "" for what we create: how many requests are under way,
         # and the newest event.
         self._expected: Counter[tuple[Key, str]] = Counter()
-        self._held: dict[tuple[Key, str], tuple[EventType, MetaRow, Any]] = {}
+        self._held: dict[tuple[Key, str], tuple[EventType, ObjectMeta, Any]] = {}
         # What is known from the response to a create alone, which shows less than the event.
         self._half_known: set[Key] = set()
 
@@ -254,12 +254,12 @@ class Cache(Generic[E]):
             self.statistics.deletes_synthesised += 1
             decision = self._gone(key, listed_at)
             if self.observer is not None:
-                row = MetaRow(name=key.name, namespace=key.namespace, uid=entry.uid)
+                row = ObjectMeta(name=key.name, namespace=key.namespace, uid=entry.uid)
                 self.observer(self.kind.resource.plural, EventType.DELETED, row, decision)
 
     # -- events ----------------------------------------------------------------------------------
 
-    def row(self, event_type: EventType, row: MetaRow) -> None:
+    def row(self, event_type: EventType, row: ObjectMeta) -> None:
         """Take an event that carries metadata and perhaps columns."""
         self._take_or_hold(event_type, row, None)
 
@@ -294,7 +294,7 @@ class Cache(Generic[E]):
                 if held is not None:
                     self._take(*held)
 
-    def _take_or_hold(self, event_type: EventType, row: MetaRow, item: Any) -> None:
+    def _take_or_hold(self, event_type: EventType, row: ObjectMeta, item: Any) -> None:
         if self._expected and event_type is not EventType.DELETED:
             key = Key(row.namespace, row.name)
             for own in ((key, row.uid), (key, "")):
@@ -304,7 +304,7 @@ class Cache(Generic[E]):
         self._take(event_type, row, item)
 
     def _take(
-        self, event_type: EventType, row: MetaRow, item: Any, *, initial: bool = False
+        self, event_type: EventType, row: ObjectMeta, item: Any, *, initial: bool = False
     ) -> None:
         self.statistics.seen += 1
         if self.admits_namespace is not None and not self.admits_namespace(row.namespace):
@@ -317,7 +317,7 @@ class Cache(Generic[E]):
         if self.observer is not None:
             self.observer(self.kind.resource.plural, event_type, row, decision)
 
-    def _judge(self, row: MetaRow, item: Any, *, initial: bool) -> Decision:
+    def _judge(self, row: ObjectMeta, item: Any, *, initial: bool) -> Decision:
         """Take in the newest state of an object unless it is known, and notify if it matters."""
         key = key_of(row.namespace, row.name)
         old = self._entries.get(key)
@@ -347,7 +347,7 @@ class Cache(Generic[E]):
         return decision if decision.passed else _CONTRADICTS
 
     def _detect(
-        self, row: MetaRow, old: E | None, kept: E | None
+        self, row: ObjectMeta, old: E | None, kept: E | None
     ) -> tuple[Decision, tuple[Hashable, ...]]:
         if kept is not None and kept.seen:
             return self.detector.examine(kept.seen, row)
@@ -358,7 +358,7 @@ class Cache(Generic[E]):
     def _is_resyncing(self, key: Key) -> bool:
         return bool(self._resyncing) and not self._resyncing.isdisjoint((None, key.namespace))
 
-    def _compare(self, row: MetaRow, item: Any, old: E) -> None:
+    def _compare(self, row: ObjectMeta, item: Any, old: E) -> None:
         """Remember a listed object anew, and tell of it whether or not it is as remembered."""
         new = self._build(row, item, old)
         new.seen = old.seen
@@ -367,7 +367,7 @@ class Cache(Generic[E]):
         change = _NOTHING if is_same else Change.COLUMNS
         self._notify(Delta(new.key, change, old, new, initial=is_same))
 
-    def _take_deleted(self, row: MetaRow) -> Decision:
+    def _take_deleted(self, row: ObjectMeta) -> Decision:
         key = key_of(row.namespace, row.name)
         old = self._entries.get(key)
         version = as_version(row.resource_version)
@@ -379,7 +379,7 @@ class Cache(Generic[E]):
         self.statistics.passed += 1
         return self._gone(key, version, row)
 
-    def _gone(self, key: Key, version: int, row: MetaRow | None = None) -> Decision:
+    def _gone(self, key: Key, version: int, row: ObjectMeta | None = None) -> Decision:
         old = self.remove(key)
         uid = old.uid if old is not None else row.uid if row is not None else ""
         self._bury(uid, version)
@@ -420,11 +420,11 @@ class Cache(Generic[E]):
         """
         return self._apply_fetched(self._row_of_full(item), item)
 
-    def apply_fetched_metadata(self, row: MetaRow) -> E:
+    def apply_fetched_metadata(self, row: ObjectMeta) -> E:
         """Take in metadata that a GET has returned, as :meth:`apply_fetched` does."""
         return self._apply_fetched(row, None)
 
-    def _apply_fetched(self, row: MetaRow, item: Any) -> E:
+    def _apply_fetched(self, row: ObjectMeta, item: Any) -> E:
         before = self._entries.get(key_of(row.namespace, row.name))
         entry, change = self._apply(row, item)
         if entry is before:
@@ -463,11 +463,11 @@ class Cache(Generic[E]):
         """
         return self._apply(self._row_of_full(item), item)
 
-    def apply_metadata_response(self, row: MetaRow) -> tuple[E, Change]:
+    def apply_metadata_response(self, row: ObjectMeta) -> tuple[E, Change]:
         """Remember metadata that the response to a write shows, as :meth:`apply_response` does."""
         return self._apply(row, None)
 
-    def apply_create_response(self, row: MetaRow) -> E:
+    def apply_create_response(self, row: ObjectMeta) -> E:
         """Remember what a create has made, of which its response shows the metadata alone.
 
         The event of this very version is taken as well: it may show what the response does not, as
@@ -479,7 +479,7 @@ class Cache(Generic[E]):
             self._half_known.add(new.key)
         return held if held is not None and held.uid == new.uid else new
 
-    def _apply(self, row: MetaRow, item: Any) -> tuple[E, Change]:
+    def _apply(self, row: ObjectMeta, item: Any) -> tuple[E, Change]:
         old = self._entries.get(key_of(row.namespace, row.name))
         if old is not None and 0 < as_version(row.resource_version) < old.version:
             # A watch was faster than the response. What it showed is newer, and has been notified.
@@ -502,13 +502,11 @@ class Cache(Generic[E]):
 
     # -- what both have in common ----------------------------------------------------------------
 
-    def _row_of_full(self, item: Any) -> MetaRow:
-        row = row_of(item.metadata)
-        if self.kind.columns_of is not None:
-            row.columns = self.kind.columns_of(item)
-        return row
+    def _row_of_full(self, item: Any) -> ObjectMeta:
+        row: ObjectMeta = item.metadata
+        return row if self.kind.columns_of is None else row.with_columns(self.kind.columns_of(item))
 
-    def _build(self, row: MetaRow, item: Any, kept: E | None) -> E:
+    def _build(self, row: ObjectMeta, item: Any, kept: E | None) -> E:
         if item is None:
             return self.kind.from_row(row, kept)
         return self.kind.from_full(item, row, kept)

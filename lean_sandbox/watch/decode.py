@@ -15,9 +15,11 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 import structlog
+from msgspec.structs import force_setattr
 
 from filters import EventType
 from lean_sandbox.kube.errors import ApiError, ProtocolFault, from_status
+from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Entry, Kind, key_of
@@ -25,13 +27,11 @@ from lean_sandbox.watch.wire import (
     CUT,
     ColumnDefinition,
     ListMeta,
-    MetaRow,
     Page,
     PartialItem,
     RawLine,
     TableRow,
     WatchLine,
-    as_version,
     column_positions,
     readable,
 )
@@ -176,7 +176,7 @@ class EventDecoder(Generic[E]):
                     self._skip(line, ValueError("a row without its object"))
                     continue
                 meta = row.object.metadata
-                meta.columns = self._columns(row)
+                force_setattr(meta, "columns", self._columns(row))
                 self._watched_row(event_type, meta)
 
     def full_line(self, line: bytes) -> None:
@@ -207,7 +207,7 @@ class EventDecoder(Generic[E]):
             self._cache.full(event_type, item, initial=initial)
         except Exception as error:  # noqa: BLE001 -- any bug costs this object alone
             return self._as_metadata(event_type, raw, error)
-        version: str = item.metadata.resourceVersion
+        version: str = item.metadata.resource_version
         return version
 
     def _as_metadata(self, event_type: EventType, raw: bytes, error: Exception) -> str:
@@ -222,19 +222,19 @@ class EventDecoder(Generic[E]):
             self._row(event_type, meta)
         return meta.resource_version
 
-    def _metadata(self, raw: bytes | msgspec.Raw) -> MetaRow | None:
+    def _metadata(self, raw: bytes | msgspec.Raw) -> ObjectMeta | None:
         try:
             return _patiently(_decode_partial, raw).metadata
         except ODD:
             return None
 
-    def _row(self, event_type: EventType, meta: MetaRow) -> None:
+    def _row(self, event_type: EventType, meta: ObjectMeta) -> None:
         try:
             self._cache.row(event_type, meta)
         except Exception as error:  # noqa: BLE001 -- any bug costs this object alone
             self._skip(b"", error, meta)
 
-    def _watched_row(self, event_type: EventType, meta: MetaRow) -> None:
+    def _watched_row(self, event_type: EventType, meta: ObjectMeta) -> None:
         self._row(event_type, meta)
         self._advance(meta.resource_version)
 
@@ -315,10 +315,10 @@ class EventDecoder(Generic[E]):
 
     # -- failures --------------------------------------------------------------------------------
 
-    def _skip(self, raw: bytes, error: Exception, meta: MetaRow | None = None) -> None:
+    def _skip(self, raw: bytes, error: Exception, meta: ObjectMeta | None = None) -> None:
         """Count an object that could not be applied, and log it once for each version."""
         self.statistics.undecodable += 1
-        meta = meta or MetaRow()
+        meta = meta or ObjectMeta()
         object_ = meta.uid or meta.name
         if object_ and self._logged.get(object_) == meta.resource_version:
             return

@@ -9,6 +9,7 @@ import msgspec
 
 from filters import Decision, EventType
 from filters.replay import Decide
+from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Kind
@@ -20,7 +21,7 @@ from lean_sandbox.watch.resources.pvc import pvc_kind
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
 from lean_sandbox.watch.resources.service import service_kind
 from lean_sandbox.watch.resources.template import template_kind
-from lean_sandbox.watch.wire import MetaRow, PartialItem
+from lean_sandbox.watch.wire import PartialItem
 
 KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
     "Sandbox": sandbox_kind,
@@ -44,24 +45,23 @@ def by_cache(kind: Kind[Any]) -> Decide:
     cache: Cache[Any] = Cache(kind)
     decode_full = msgspec.json.Decoder(kind.item_type).decode
     decode_metadata = msgspec.json.Decoder(PartialItem).decode
-    decisions: list[tuple[MetaRow, Decision]] = []
+    decisions: list[tuple[ObjectMeta, Decision]] = []
 
-    def follow(_plural: str, _type: EventType, row: MetaRow, decision: Decision) -> None:
+    def follow(_plural: str, _type: EventType, row: ObjectMeta, decision: Decision) -> None:
         decisions.append((row, decision))
 
     cache.observer = follow
 
     def decide(
         event_type: EventType, obj: Mapping[str, Any], columns: Mapping[str, str] | None
-    ) -> tuple[MetaRow, Decision]:
+    ) -> tuple[ObjectMeta, Decision]:
         try:
             encoded = msgspec.json.encode(obj)
             if columns is None and ("spec" in obj or "status" in obj):
                 cache.full(event_type, decode_full(encoded), initial=False)
             else:
                 row = decode_metadata(encoded).metadata
-                row.columns = _wanted(kind.columns, columns)
-                cache.row(event_type, row)
+                cache.row(event_type, row.with_columns(_wanted(kind.columns, columns)))
         except ODD as error:
             raise ValueError(f"not understood: {error}") from error
         return decisions.pop()

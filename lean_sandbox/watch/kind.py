@@ -12,8 +12,8 @@ import msgspec
 from filters import Change, Predicate
 from lean_sandbox.kube.resources import Resource
 from lean_sandbox.model import names
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference
 from lean_sandbox.model.sharing import interned, small_values
-from lean_sandbox.watch.wire import MetaRow, OwnerRow
 
 ADOPTION_LABELS = frozenset({names.NAME_HASH_LABEL, names.ADOPTABLE_LABEL})
 
@@ -144,10 +144,10 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     resource: Resource
     item_type: type[Any]
     predicate: Predicate
-    from_row: Callable[[MetaRow, E | None], E]
-    from_full: Callable[[Any, MetaRow, E | None], E]
+    from_row: Callable[[ObjectMeta, E | None], E]
+    from_full: Callable[[Any, ObjectMeta, E | None], E]
     columns_of: Callable[[Any], dict[str, str]] | None = None
-    suspects: Callable[[MetaRow, E], bool] = lambda _row, _entry: False
+    suspects: Callable[[ObjectMeta, E], bool] = lambda _row, _entry: False
     columns: tuple[str, ...] = ()
     watch_order: tuple[Representation, ...] = FALLBACK_ORDER
     list_as: Representation = Representation.FULL
@@ -157,7 +157,9 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     owner_of: Callable[[E], str | None] = lambda _entry: None
 
 
-def shared_owner(owner: OwnerRow | None, key: Key, held: OwnerRow | None) -> OwnerRow | None:
+def shared_owner(
+    owner: OwnerReference | None, key: Key, held: OwnerReference | None
+) -> OwnerReference | None:
     """Return an equal owner reference that costs as little as possible.
 
     ``held`` is the one remembered so far. An owner that bears the name of the object, as a Sandbox
@@ -173,12 +175,12 @@ def shared_owner(owner: OwnerRow | None, key: Key, held: OwnerRow | None) -> Own
 
 
 @small_values(256)
-def _one_owner(owner: OwnerRow) -> OwnerRow:
+def _one_owner(owner: OwnerReference) -> OwnerReference:
     return _compact(owner, owner.name)
 
 
-def _compact(owner: OwnerRow, name: str) -> OwnerRow:
-    return OwnerRow(
+def _compact(owner: OwnerReference, name: str) -> OwnerReference:
+    return OwnerReference(
         kind=interned(owner.kind),
         name=name,
         uid=owner.uid,

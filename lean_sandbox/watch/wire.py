@@ -2,7 +2,7 @@
 
 One decoder pass over the bytes of a line gives exactly the fields a decision may read;
 of ``managedFields``, which is most of what a metadata watch carries, only who wrote and when is
-allocated. Three forms of the same kind share :class:`MetaRow`:
+allocated. Three forms of the same kind share :class:`ObjectMeta`:
 
 * a Table with metadata rows (``as=Table``): the row's metadata plus the printer columns,
 * PartialObjectMetadata: the metadata alone,
@@ -31,98 +31,12 @@ CUT: Final = b"\\u0000unreadable"
 _SURROGATES = re.compile(rb"\\u[dD](?:[89abAB]..\\u[dD][c-fC-F]..|[89a-fA-F]..)")
 _PAIR = 12
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{\]}]', re.DOTALL)
-# The digits of the largest version that a store hands out, a signed number of 64 bits.
-_VERSION_DIGITS = 19
-
-
-class OwnerRow(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """One owner reference."""
-
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    api_version: str = ""
-    controller: bool = False
-    block_owner_deletion: bool = False
-
-    @property
-    def group(self) -> str:
-        """The API group of the owner; versions are never compared (spec, 6.1)."""
-        return self.api_version.rpartition("/")[0]
-
-    def is_a(self, kind: str, group: str) -> bool:
-        """Tell whether the owner is of this kind of this API group."""
-        return self.kind == kind and self.group == group
-
-
-class WriterRow(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """One entry of ``managedFields``: who wrote what part when; which fields is skipped."""
-
-    manager: str = ""
-    operation: str = ""
-    subresource: str = ""
-    time: str = ""
-
-
-class MetaRow(msgspec.Struct, rename="camel", gc=False):
-    """The metadata of an object as seen by predicates.
-
-    ``columns`` is filled after decoding, from the cells of a Table or from the full object; it is
-    ``None`` when the representation has none.
-    """
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owners: tuple[OwnerRow, ...] = msgspec.field(default=(), name="ownerReferences")
-    deletion_timestamp: str | None = None
-    creation_timestamp: str | None = None
-    writers: tuple[WriterRow, ...] | None = msgspec.field(default=None, name="managedFields")
-    columns: dict[str, str] | None = msgspec.field(default=None, name="-columns")
-
-    @property
-    def controller(self) -> OwnerRow | None:
-        """The owner that controls the object, or ``None``."""
-        for owner in self.owners:
-            if owner.controller:
-                return owner
-        return None
-
-
-def row_of(meta: ObjectMeta) -> MetaRow:
-    """Return the metadata of a whole object in the form that predicates read."""
-    return MetaRow(
-        name=meta.name,
-        namespace=meta.namespace,
-        uid=meta.uid,
-        resource_version=meta.resourceVersion,
-        generation=meta.generation,
-        labels=meta.labels,
-        annotations=meta.annotations,
-        owners=tuple(
-            OwnerRow(
-                kind=owner.kind,
-                name=owner.name,
-                uid=owner.uid,
-                api_version=owner.apiVersion,
-                controller=bool(owner.controller),
-                block_owner_deletion=bool(owner.blockOwnerDeletion),
-            )
-            for owner in meta.ownerReferences
-        ),
-        deletion_timestamp=meta.deletionTimestamp,
-        creation_timestamp=meta.creationTimestamp,
-    )
 
 
 class PartialItem(msgspec.Struct, gc=False):
     """An object of which only the metadata is kept."""
 
-    metadata: MetaRow
+    metadata: ObjectMeta
 
 
 class TableRow(msgspec.Struct, gc=False):
@@ -150,7 +64,7 @@ class WatchObject(msgspec.Struct, rename="camel", gc=False):
     """The object of a watch event: a Table, one object's metadata, or a Status."""
 
     kind: str = ""
-    metadata: MetaRow = msgspec.field(default_factory=MetaRow)
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     column_definitions: list[ColumnDefinition] | None = None
     rows: list[TableRow] | None = None
     code: int = 0
@@ -178,17 +92,6 @@ class WatchLine(msgspec.Struct, gc=False):
 
     type: str
     object: WatchObject
-
-
-def as_version(resource_version: str) -> int:
-    """Return a resource version as a number, ``0`` when it is not one.
-
-    Resource versions of one server are comparable integers; a server that sends anything else makes
-    every comparison fail, which costs a look but never loses a change.
-    """
-    if len(resource_version) > _VERSION_DIGITS or not resource_version.isascii():
-        return 0
-    return int(resource_version) if resource_version.isdecimal() else 0
 
 
 def column_positions(definitions: list[ColumnDefinition]) -> dict[str, int]:

@@ -40,12 +40,13 @@ import msgspec
 
 from filters import ChangeDetector, EventType
 from lean_sandbox.model import names
+from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder, WatchStatistics
 from lean_sandbox.watch.lines import LineSplitter
 from lean_sandbox.watch.resources.pod import PodEntry, pod_columns, pod_kind
-from lean_sandbox.watch.wire import MetaRow, WatchLine, row_of
+from lean_sandbox.watch.wire import WatchLine
 
 Json = dict[str, Any]
 
@@ -263,7 +264,7 @@ class FullLine(msgspec.Struct):
     object: Pod
 
 
-def fed(lines: list[bytes], *, is_full: bool) -> tuple[EventDecoder[PodEntry], list[MetaRow]]:
+def fed(lines: list[bytes], *, is_full: bool) -> tuple[EventDecoder[PodEntry], list[ObjectMeta]]:
     """Return a feed that has taken the first round, and the rows of all lines."""
     kind = pod_kind()
     cache = Cache(kind)
@@ -276,16 +277,15 @@ def fed(lines: list[bytes], *, is_full: bool) -> tuple[EventDecoder[PodEntry], l
             (feed.full_line if is_full else feed.line)(line)
         if is_full:
             item = decode_full(line).object
-            row = row_of(item.metadata)
-            row.columns = pod_columns(item)
+            row = item.metadata.with_columns(pod_columns(item))
         else:
             received = decode_row(line).object
             if received.rows is None:
                 row = received.metadata
             else:
                 assert received.rows[0].object is not None
-                row = received.rows[0].object.metadata
-                row.columns = feed._columns(received.rows[0])
+                metadata = received.rows[0].object.metadata
+                row = metadata.with_columns(feed._columns(received.rows[0]))
         rows.append(row)
     return feed, rows
 

@@ -60,7 +60,7 @@ def sandbox_meta(
 ) -> ObjectMeta:
     """Return the metadata of the fixture Sandbox."""
     return ObjectMeta(
-        name=name, namespace="ns", uid=UID, generation=1, labels=labels, ownerReferences=owners
+        name=name, namespace="ns", uid=UID, generation=1, labels=labels, owner_references=owners
     )
 
 
@@ -78,7 +78,7 @@ def pod_meta(
         uid="pod-uid",
         labels={**tracking, **(labels or {})},
         annotations=annotations,
-        ownerReferences=(controller_reference("agents.x-k8s.io/v1beta1", "Sandbox", "sb-1", UID),),
+        owner_references=(controller_reference("agents.x-k8s.io/v1beta1", "Sandbox", "sb-1", UID),),
     )
 
 

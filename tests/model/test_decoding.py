@@ -9,7 +9,6 @@ from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import (
     ObjectMeta,
     OwnerReference,
-    controller_of,
     controller_reference,
     owner_references_body,
     sandbox_reference,
@@ -29,7 +28,7 @@ def test_a_bookmark_decodes_to_defaults(kind: type[Sandbox | Pod | Service]) -> 
     """An object with nothing but a resourceVersion is a valid, empty object."""
     value = msgspec.json.decode(b'{"metadata": {"resourceVersion": "42"}}', type=kind)
 
-    assert value.metadata == ObjectMeta(resourceVersion="42")
+    assert value.metadata == ObjectMeta(resource_version="42")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -57,7 +56,7 @@ def test_null_maps_and_lists_read_as_empty() -> None:
         b'{"spec": {"clusterIP": null, "selector": null, "ports": null}}', type=Service
     )
 
-    assert meta == ObjectMeta()
+    assert (meta.labels, meta.annotations, meta.owners) == (None, None, ())
     assert (pod.spec.nodeName, pod.status.phase, pod.status.podIPs) == ("", "", ())
     assert pod.status.conditions[0].reason == pod.status.conditions[0].message == ""
     assert service == Service()
@@ -114,8 +113,8 @@ def test_the_first_controller_reference_decides() -> None:
     first = controller_reference("apps/v1", "ReplicaSet", "r", "2")
     second = controller_reference("agents.x-k8s.io/v1beta1", "Sandbox", "sb-1", UID)
 
-    assert controller_of(ObjectMeta(ownerReferences=(plain,))) is None
-    assert controller_of(ObjectMeta(ownerReferences=(plain, first, second))) == first
+    assert ObjectMeta(owner_references=(plain,)).controller is None
+    assert ObjectMeta(owner_references=(plain, first, second)).controller == first
 
 
 @pytest.mark.parametrize(
@@ -134,7 +133,7 @@ def test_ownership_is_by_uid_of_the_controller(
     references: tuple[OwnerReference, ...], expected: Ownership
 ) -> None:
     """No controller is unowned, another uid is other, even one of the same kind and name."""
-    assert ownership(controller_of(ObjectMeta(ownerReferences=references)), UID) is expected
+    assert ownership(ObjectMeta(owner_references=references).controller, UID) is expected
 
 
 @pytest.mark.case(65)
@@ -142,9 +141,7 @@ def test_a_reference_of_another_version_with_our_uid_is_ours() -> None:
     """Case 65: the API version of a reference does not matter for ownership."""
     reference = controller_reference("agents.x-k8s.io/v1alpha1", "Sandbox", "sb-1", UID)
 
-    assert (
-        ownership(controller_of(ObjectMeta(ownerReferences=(reference,))), UID) is Ownership.OWNED
-    )
+    assert ownership(ObjectMeta(owner_references=(reference,)).controller, UID) is Ownership.OWNED
     assert reference.group == "agents.x-k8s.io"
 
 

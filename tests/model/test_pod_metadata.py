@@ -110,7 +110,7 @@ def test_empty_entries_of_a_list_are_skipped() -> None:
 @pytest.mark.parametrize("owners", [(), (owner("SandboxWarmPool", "example.com/v1"),)])
 def test_without_an_extension_owner_system_labels_go(owners: tuple[object, ...]) -> None:
     """Cases 75, 78, 79: pool and template labels leave the Pod when no extension kind owns."""
-    meta = msgspec.structs.replace(sandbox_meta({WARM: "w", REF: "r"}), ownerReferences=owners)
+    meta = msgspec.structs.replace(sandbox_meta({WARM: "w", REF: "r"}), owner_references=owners)
 
     assert metadata_patch(meta, NOTHING, pod_meta()) is None
     assert metadata_patch(meta, NOTHING, pod_meta({WARM: "w", REF: "r"})) == {

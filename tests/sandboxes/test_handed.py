@@ -7,18 +7,17 @@ from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_from_row
-from lean_sandbox.watch.wire import row_of
 
 
 def sandbox(name: str = "a", version: str = "5", uid: str = "u") -> Sandbox:
     """Return a Sandbox as the server answers it."""
-    meta = ObjectMeta(name=name, namespace="ns", uid=uid, resourceVersion=version, generation=1)
+    meta = ObjectMeta(name=name, namespace="ns", uid=uid, resource_version=version, generation=1)
     return Sandbox(metadata=meta)
 
 
 def known(item: Sandbox) -> SandboxEntry:
     """Return what the cache holds of a Sandbox."""
-    return sandbox_from_row(row_of(item.metadata), None)
+    return sandbox_from_row(item.metadata, None)
 
 
 def test_a_sandbox_is_handed_over_once() -> None:

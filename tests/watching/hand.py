@@ -10,7 +10,6 @@ from filters import Change
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder, WatchStatistics
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind
-from lean_sandbox.watch.wire import MetaRow, row_of
 from tests.support.clock import FakeClock
 
 E = TypeVar("E", bound=Entry)
@@ -59,9 +58,7 @@ class Hand(Generic[E]):
     def learn_metadata(self, obj: Any, columns: dict[str, str] | None = None) -> tuple[E, Change]:
         """Take an object's metadata for the answer to a request of our own."""
         item = msgspec.json.decode(msgspec.json.encode(obj), type=self.kind.item_type)
-        row: MetaRow = row_of(item.metadata)
-        row.columns = columns
-        return self.cache.apply_metadata_response(row)
+        return self.cache.apply_metadata_response(item.metadata.with_columns(columns))
 
     def find(self, name: str) -> E | None:
         """Return what is remembered of an object."""

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.model.meta import OwnerReference, as_version
 from lean_sandbox.model.sharing import shared_map
 from lean_sandbox.watch.backoff import Backoff
 from lean_sandbox.watch.kind import Key, shared_owner
 from lean_sandbox.watch.lines import LineSplitter, LineTooLongError
-from lean_sandbox.watch.wire import OwnerRow, as_version
 
 PIECES = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b" ", "\u2028".encode(), b"\x85"]))
 
@@ -91,15 +91,15 @@ def test_equal_maps_are_shared_and_empty_ones_are_none() -> None:
 def test_an_owner_keeps_its_meaning_and_shares_its_texts() -> None:
     """The owner remembered stays when nothing changed; a namesake shares the object's name."""
     key = Key("ns", "box")
-    owner = OwnerRow(kind="Sandbox", name="box", uid="u", api_version="g/v1", controller=True)
+    owner = OwnerReference(kind="Sandbox", name="box", uid="u", api_version="g/v1", controller=True)
     held = shared_owner(owner, key, None)
     assert held == owner
     assert held is not None
     assert held.name is key.name
-    again = OwnerRow(kind="Sandbox", name="box", uid="u", api_version="g/v1", controller=True)
+    again = OwnerReference(kind="Sandbox", name="box", uid="u", api_version="g/v1", controller=True)
     assert shared_owner(again, key, held) is held
     assert shared_owner(None, key, held) is None
-    pool = OwnerRow(kind="Pool", name="pool", uid="p", api_version="g/v1", controller=True)
+    pool = OwnerReference(kind="Pool", name="pool", uid="p", api_version="g/v1", controller=True)
     assert shared_owner(pool, key, held) is shared_owner(pool, Key("ns", "other"), None)
 
 

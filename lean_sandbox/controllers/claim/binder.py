@@ -19,7 +19,6 @@ from lean_sandbox.controllers.claim.freshness import Freshness
 from lean_sandbox.controllers.claim.notes import ClaimNotes
 from lean_sandbox.controllers.claim.owned import assigned_name, is_controlled, own_sandbox
 from lean_sandbox.controllers.claim.warm import Member, WarmQueue
-from lean_sandbox.controllers.ownership import reference_of
 from lean_sandbox.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -251,7 +250,7 @@ class Binder:
         return candidate_refusal(
             is_deleting=held.is_deleting,
             labels=held.labels,
-            owner=reference_of(held.owner) if held.owner is not None else None,
+            owner=held.owner,
             pool=pool,
         )
 

@@ -13,7 +13,6 @@ from lean_sandbox.controllers.claim.act import ClaimAct
 from lean_sandbox.kube.errors import Conflict, Invalid
 from lean_sandbox.model.claim import SandboxClaimStatus
 from lean_sandbox.model.claim_status import claim_status_patch
-from lean_sandbox.model.meta import controller_of
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
@@ -58,14 +57,14 @@ class StatusWriter:
             fresh = await self._act.peek_claim(entry.key)
             if fresh is None or fresh.metadata.uid != entry.uid:
                 return False
-            if fresh.metadata.deletionTimestamp:
+            if fresh.metadata.deletion_timestamp:
                 return False
             if await self._is_bound_elsewhere(entry, fresh.status.bound.name, new.bound.name):
                 # The answer to a write of ours that is under way may hide the event of that status.
                 self._act.learn_claim(fresh)
                 await self._give_up(entry, new.bound.name)
                 return False
-            version = fresh.metadata.resourceVersion
+            version = fresh.metadata.resource_version
             patch = claim_status_patch(fresh.status, new)
             if patch is None:
                 return True
@@ -82,9 +81,9 @@ class StatusWriter:
         if not named or named == wanted:
             return False
         held = await self._act.peek_sandbox(Key(entry.key.namespace, named))
-        if held is None or held.metadata.deletionTimestamp:
+        if held is None or held.metadata.deletion_timestamp:
             return False
-        owner = controller_of(held.metadata)
+        owner = held.metadata.controller
         return owner is not None and owner.uid == entry.uid
 
     async def _give_up(self, entry: ClaimEntry, name: str) -> None:

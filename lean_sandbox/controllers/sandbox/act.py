@@ -21,6 +21,7 @@ from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import PODS, PVCS, SANDBOXES, SERVICES
 from lean_sandbox.kube.wire import PartialObject
 from lean_sandbox.model import names
+from lean_sandbox.model.meta import as_version
 from lean_sandbox.model.pod import Pod, PodState
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.service import Service
@@ -32,7 +33,6 @@ from lean_sandbox.watch.resources.pod import NEW_POD_COLUMNS, WAITING, PodEntry,
 from lean_sandbox.watch.resources.pvc import PvcEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_columns
 from lean_sandbox.watch.resources.service import ServiceEntry, service_from_full
-from lean_sandbox.watch.wire import as_version, row_of
 
 E = TypeVar("E", bound=Entry)
 
@@ -147,11 +147,10 @@ class Act:
         wanted: dict[str, str] | None = None,
     ) -> None:
         """Take in the answer to a write; ``wanted`` are the annotations that it meant to leave."""
-        row = row_of(answer.metadata)
+        row = answer.metadata.with_columns(sandbox_columns(status))
         if row.uid != written.uid:
             # The watch has yet to deliver the successor to all controllers.
             return
-        row.columns = sandbox_columns(status)
         entry, change = self._caches.sandboxes.apply_metadata_response(row)
         if entry.version == as_version(row.resource_version):
             entry.status = status
@@ -179,7 +178,7 @@ class Act:
             )
             return None
         if not _is_watched(pod):
-            return pod_from_full(pod, row_of(pod.metadata), None)
+            return pod_from_full(pod, pod.metadata, None)
         return self._caches.pods.apply_fetched(pod)
 
     async def create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
@@ -197,11 +196,11 @@ class Act:
             accept=METADATA_ACCEPT,
             **self._options,
         )
-        row = row_of(answer.metadata)
+        row = answer.metadata
         self._absent.forget(PODS.plural, sandbox.namespace, row.name)
         entry = self._caches.pods.get(key_of(row.namespace, row.name))
         if entry is None or entry.uid != row.uid:
-            row.columns = NEW_POD_COLUMNS
+            row = row.with_columns(NEW_POD_COLUMNS)
             entry = self._caches.pods.apply_create_response(row)
         if entry.state is None:
             # The server sets this phase on every Pod it creates.
@@ -218,7 +217,7 @@ class Act:
                 PODS, pod.key.namespace, pod.key.name, patch, Pod, **self._options
             )
             if not _is_watched(answer) or answer.metadata.uid != pod.uid:
-                return pod_from_full(answer, row_of(answer.metadata), None)
+                return pod_from_full(answer, answer.metadata, None)
             return self._caches.pods.apply_response(answer)[0]
 
     async def delete_pod(self, pod: PodEntry) -> bool:
@@ -260,7 +259,7 @@ class Act:
             return None
         service = msgspec.convert(whole, Service)
         if not self._watches_service(service):
-            return service_from_full(service, row_of(service.metadata), None), whole
+            return service_from_full(service, service.metadata, None), whole
         return cache.apply_fetched(service), whole
 
     def _watches_service(self, service: Service) -> bool:
@@ -325,7 +324,7 @@ class Act:
         if claim is None:
             self._caches.pvcs.apply_not_found(held)
             return None
-        return self._caches.pvcs.apply_fetched_metadata(row_of(claim.metadata))
+        return self._caches.pvcs.apply_fetched_metadata(claim.metadata)
 
     async def create_pvc(self, sandbox: Key, body: dict[str, Any]) -> PvcEntry:
         """Create a claim. One POST."""
@@ -339,7 +338,7 @@ class Act:
                 accept=METADATA_ACCEPT,
                 **self._options,
             )
-            return self._caches.pvcs.apply_metadata_response(row_of(claim.metadata))[0]
+            return self._caches.pvcs.apply_metadata_response(claim.metadata)[0]
 
     async def patch_pvc(self, key: Key, patch: dict[str, Any]) -> PvcEntry:
         """Apply a merge patch to a claim. One PATCH."""
@@ -353,7 +352,7 @@ class Act:
                 accept=METADATA_ACCEPT,
                 **self._options,
             )
-            return self._caches.pvcs.apply_metadata_response(row_of(claim.metadata))[0]
+            return self._caches.pvcs.apply_metadata_response(claim.metadata)[0]
 
 
 def _is_watched(pod: Pod) -> bool:

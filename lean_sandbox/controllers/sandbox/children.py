@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.controllers.ownership import reference_of, sandbox_meta
+from lean_sandbox.controllers.ownership import sandbox_meta
 from lean_sandbox.controllers.recording import ObjectEvents, reference_to
 from lean_sandbox.controllers.sandbox.act import Act
 from lean_sandbox.controllers.sandbox.plans import (
@@ -40,6 +40,7 @@ from lean_sandbox.kube.errors import (
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import (
     ObjectMeta,
+    OwnerReference,
     controller_reference,
     owner_references_body,
     with_controller_reference,
@@ -61,7 +62,6 @@ from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources.pod import RUNNING, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
-from lean_sandbox.watch.wire import OwnerRow
 
 _LONGEST_DEFERRAL_S = 1.0
 
@@ -226,7 +226,7 @@ class Children:
             return
         raise ReconcileError(f'PVC "{name}" exists and cannot be read')
 
-    async def _adopt_pvc(self, key: Key, others: tuple[OwnerRow, ...]) -> None:
+    async def _adopt_pvc(self, key: Key, others: tuple[OwnerReference, ...]) -> None:
         patch = {"metadata": {"ownerReferences": self._references(others)}}
         try:
             made = await self._act.patch_pvc(key, patch)
@@ -235,13 +235,12 @@ class Children:
         if ownership(made.owner, self.entry.uid) is not Ownership.OWNED:
             self._repeat_in(0.0)
 
-    def _references(self, others: tuple[OwnerRow, ...]) -> list[dict[str, Any]]:
+    def _references(self, others: tuple[OwnerReference, ...]) -> list[dict[str, Any]]:
         """Return the owner references of an adopted object: those it has, and our control."""
         controller = controller_reference(
             names.CORE_API_VERSION, names.SANDBOX_KIND, self.key.name, self.entry.uid
         )
-        held = [reference_of(other) for other in others]
-        return owner_references_body(with_controller_reference(held, controller))
+        return owner_references_body(with_controller_reference(others, controller))
 
     # -- the Pod ---------------------------------------------------------------------------------
 

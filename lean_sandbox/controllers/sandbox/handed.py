@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from lean_sandbox.model.meta import as_version
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
-from lean_sandbox.watch.wire import as_version
 
 
 class CreateResponses:
@@ -45,7 +45,7 @@ class CreateResponses:
         if sandbox is None or known is None:
             return None
         meta = sandbox.metadata
-        is_latest = known.uid == meta.uid and known.version == as_version(meta.resourceVersion)
+        is_latest = known.uid == meta.uid and known.version == as_version(meta.resource_version)
         return sandbox if is_latest else None
 
     def forget(self, key: Key) -> None:

@@ -12,11 +12,11 @@ import msgspec
 
 from filters import Change
 from lean_sandbox.model import names
+from lean_sandbox.model.meta import OwnerReference
 from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.resources.pod import READY, RUNNING, WAITING, PodEntry
 from lean_sandbox.watch.resources.pvc import PvcEntry
 from lean_sandbox.watch.resources.service import ServiceEntry
-from lean_sandbox.watch.wire import OwnerRow
 
 _AT_ONCE = (
     Change.GONE
@@ -42,7 +42,7 @@ class Wake(msgspec.Struct, frozen=True):
     is_news: bool = False
 
 
-def owner_key(namespace: str, owner: OwnerRow | None) -> Key | None:
+def owner_key(namespace: str, owner: OwnerReference | None) -> Key | None:
     """Return the Sandbox that controls an object, by group, kind and name.
 
     The uid is not compared: the end of a predecessor's Pod must wake the Sandbox that took its name

@@ -28,7 +28,6 @@ from lean_sandbox.kube.terminating import ENDING_S
 from lean_sandbox.model import names
 from lean_sandbox.model.comparison import Staleness, Verdict
 from lean_sandbox.model.meta import (
-    controller_of,
     owner_references_body,
     with_controller_reference,
 )
@@ -240,15 +239,15 @@ class PoolReconcile:
         if whole is None:
             return
         meta = whole.metadata
-        if meta.deletionTimestamp or controller_of(meta) is not None:
+        if meta.deletion_timestamp or meta.controller is not None:
             # The watch is late; what it brings leads to another reconcile.
             return
         if self._verdict(orphan, whole, is_orphan=True) is Verdict.STALE:
             await self._delete(orphan)
             return
-        owners = with_controller_reference(meta.ownerReferences, self._view.reference)
+        owners = with_controller_reference(meta.owners, self._view.reference)
         patch = {
-            "resourceVersion": meta.resourceVersion,
+            "resourceVersion": meta.resource_version,
             "ownerReferences": owner_references_body(owners),
             "labels": {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM},
         }
@@ -382,7 +381,7 @@ class PoolReconcile:
         self._has_acted = True
         written = await self._writer.create(self._sandboxes, self._view.namespace, body)
         meta = written.item.metadata
-        self._compare_clocks(meta.creationTimestamp)
+        self._compare_clocks(meta.creation_timestamp)
         self._parts.neighbours.launch(key_of(meta.namespace, meta.name), written.item)
 
     def _compare_clocks(self, created_at: str | None) -> None:

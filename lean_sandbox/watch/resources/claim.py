@@ -16,9 +16,9 @@ from lean_sandbox.kube.resources import SANDBOXCLAIMS
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, view_of_claim
 from lean_sandbox.model.conditions import shared_conditions
+from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.kind import Key, Kind, Representation, key_of
-from lean_sandbox.watch.wire import MetaRow, as_version
 
 CLAIM_LABELS = frozenset({names.CREATED_BY_LABEL, names.SANDBOX_NAME_ANNOTATION})
 CLAIM_ANNOTATIONS = frozenset(
@@ -55,7 +55,7 @@ class ClaimEntry(msgspec.Struct, gc=False):
         return self.view is None or self.status is None or self.view.generation != self.generation
 
 
-def claim_from_row(row: MetaRow, old: ClaimEntry | None) -> ClaimEntry:
+def claim_from_row(row: ObjectMeta, old: ClaimEntry | None) -> ClaimEntry:
     """Build the entry from metadata; view and status are those of the old entry."""
     entry = ClaimEntry(
         key=old.key if old is not None else key_of(row.namespace, row.name),
@@ -72,7 +72,7 @@ def claim_from_row(row: MetaRow, old: ClaimEntry | None) -> ClaimEntry:
     return entry
 
 
-def claim_from_full(item: SandboxClaim, row: MetaRow, old: ClaimEntry | None) -> ClaimEntry:
+def claim_from_full(item: SandboxClaim, row: ObjectMeta, old: ClaimEntry | None) -> ClaimEntry:
     """Build the entry from a full claim."""
     entry = claim_from_row(row, old)
     try:

@@ -19,6 +19,7 @@ from filters import (
 )
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.pod import Pod, PodState, pod_state
 from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.watch.kind import (
@@ -29,7 +30,6 @@ from lean_sandbox.watch.kind import (
     key_of,
     shared_owner,
 )
-from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
 READY = "ready"
 RUNNING = "running"
@@ -73,7 +73,7 @@ class PodEntry(msgspec.Struct, gc=False):
     uid: str
     version: int
     is_deleting: bool
-    owner: OwnerRow | None = None
+    owner: OwnerReference | None = None
     template_labels: dict[str, str] | None = None
     tracking: str | None = None
     annotations: dict[str, str] | None = None
@@ -82,7 +82,7 @@ class PodEntry(msgspec.Struct, gc=False):
     is_delete_sent: bool = False
     hint: str = ""
     foreign: int | None = None
-    others: tuple[OwnerRow, ...] = ()
+    others: tuple[OwnerReference, ...] = ()
     seen: tuple[Hashable, ...] = ()
 
     @property
@@ -160,13 +160,13 @@ def _managed_annotations(annotations: dict[str, str] | None) -> dict[str, str] |
     return {key: value for key, value in annotations.items() if key in keys} or None
 
 
-def managed_metadata(row: MetaRow) -> Hashable:
+def managed_metadata(row: ObjectMeta) -> Hashable:
     """Return a digest of a Pod's managed annotations, ``None`` when there are none."""
     managed = _managed_annotations(row.annotations)
     return hash(frozenset(managed.items())) if managed else None
 
 
-def pod_from_row(row: MetaRow, old: PodEntry | None) -> PodEntry:
+def pod_from_row(row: ObjectMeta, old: PodEntry | None) -> PodEntry:
     """Build the entry from metadata and columns; the state is that of the old entry."""
     key = old.key if old is not None else key_of(row.namespace, row.name)
     hint = pod_hint(row.columns)
@@ -194,18 +194,18 @@ def pod_from_row(row: MetaRow, old: PodEntry | None) -> PodEntry:
     return entry
 
 
-def _foreign_writes(row: MetaRow, old: PodEntry | None) -> int | None:
+def _foreign_writes(row: ObjectMeta, old: PodEntry | None) -> int | None:
     """Return a digest of the status writes of others than the kubelet, 0 for none.
 
     A lost node or a readiness gate changes the condition Ready, but no column: the containers stay
     as they were. Only the writer shows such a change.
     """
-    if row.writers is None:
+    if row.managed_fields is None:
         return old.foreign if old is not None else None
-    return status_writers(row.writers, besides=_KUBELET)
+    return status_writers(row.managed_fields, besides=_KUBELET)
 
 
-def _shows_another_state(row: MetaRow, hint: str, old: PodEntry) -> bool:
+def _shows_another_state(row: ObjectMeta, hint: str, old: PodEntry) -> bool:
     """Tell whether a row hints at another state than that of the last full Pod.
 
     Deletion, labels and owners are in the row itself and no reason to fetch the Pod. The class of a
@@ -227,7 +227,7 @@ def _shows_another_state(row: MetaRow, hint: str, old: PodEntry) -> bool:
     )
 
 
-def pod_from_full(item: Pod, row: MetaRow, old: PodEntry | None) -> PodEntry:
+def pod_from_full(item: Pod, row: ObjectMeta, old: PodEntry | None) -> PodEntry:
     """Build the entry from a full Pod."""
     entry = pod_from_row(row, old)
     state = pod_state(item)
@@ -236,12 +236,12 @@ def pod_from_full(item: Pod, row: MetaRow, old: PodEntry | None) -> PodEntry:
     return entry
 
 
-def _is_another_writer(row: MetaRow, entry: PodEntry) -> bool:
+def _is_another_writer(row: ObjectMeta, entry: PodEntry) -> bool:
     foreign = _foreign_writes(row, entry)
     return foreign != entry.foreign and bool(foreign or entry.foreign)
 
 
-def pod_row_contradicts(row: MetaRow, entry: PodEntry) -> bool:
+def pod_row_contradicts(row: ObjectMeta, entry: PodEntry) -> bool:
     """Tell whether a row shows, or may hide, another readiness than the last full Pod."""
     hint = pod_hint(row.columns)
     if hint is None or entry.state is None or entry.is_stale:
@@ -259,11 +259,11 @@ def sandbox_uid(entry: PodEntry) -> str | None:
     return owner.uid
 
 
-def _hint_of(row: MetaRow) -> Hashable:
+def _hint_of(row: ObjectMeta) -> Hashable:
     return pod_hint(row.columns) if row.columns is not None else row.resource_version
 
 
-def _pod_unscheduled(row: MetaRow) -> Hashable:
+def _pod_unscheduled(row: ObjectMeta) -> Hashable:
     """Return the version while the Pod has no node: what the scheduler finds is in no column."""
     if row.columns is None or row.columns.get("Node", "") in NO_NODE:
         return row.resource_version

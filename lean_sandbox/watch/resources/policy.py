@@ -9,9 +9,8 @@ import msgspec
 from filters import Change, any_of, computed, deletion, owners
 from lean_sandbox.kube.resources import NETWORKPOLICIES
 from lean_sandbox.model import names
-from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
 from lean_sandbox.watch.kind import Key, Kind, Representation, key_of
-from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
 
 class PolicyItem(msgspec.Struct, frozen=True):
@@ -27,13 +26,13 @@ class PolicyEntry(msgspec.Struct, gc=False):
     key: Key
     uid: str
     version: int
-    owner: OwnerRow | None = None
+    owner: OwnerReference | None = None
     spec_json: bytes | None = None
     is_stale: bool = True
     seen: tuple[Hashable, ...] = ()
 
 
-def policy_from_row(row: MetaRow, old: PolicyEntry | None) -> PolicyEntry:
+def policy_from_row(row: ObjectMeta, old: PolicyEntry | None) -> PolicyEntry:
     """Build the entry from metadata; the spec has to be fetched before it is used."""
     return PolicyEntry(
         key=old.key if old is not None else key_of(row.namespace, row.name),
@@ -44,7 +43,7 @@ def policy_from_row(row: MetaRow, old: PolicyEntry | None) -> PolicyEntry:
     )
 
 
-def policy_from_full(item: PolicyItem, row: MetaRow, old: PolicyEntry | None) -> PolicyEntry:
+def policy_from_full(item: PolicyItem, row: ObjectMeta, old: PolicyEntry | None) -> PolicyEntry:
     """Build the entry from a full policy."""
     entry = policy_from_row(row, old)
     if entry.owner is not None and entry.owner.kind == names.SANDBOX_TEMPLATE_KIND:
@@ -53,7 +52,7 @@ def policy_from_full(item: PolicyItem, row: MetaRow, old: PolicyEntry | None) ->
     return entry
 
 
-def _template_policy(row: MetaRow) -> Hashable:
+def _template_policy(row: ObjectMeta) -> Hashable:
     """Return the version of a policy that a template controls: any write may change its spec."""
     controller = row.controller
     if controller is not None and controller.kind == names.SANDBOX_TEMPLATE_KIND:

@@ -12,6 +12,7 @@ import msgspec
 
 from filters import any_of, deletion, generation
 from lean_sandbox.kube.resources import SANDBOXWARMPOOLS
+from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.model.warmpool import (
     PoolView,
     SandboxWarmPool,
@@ -19,7 +20,6 @@ from lean_sandbox.model.warmpool import (
     view_of_pool,
 )
 from lean_sandbox.watch.kind import Key, Kind, Representation, key_of
-from lean_sandbox.watch.wire import MetaRow, as_version
 
 
 class PoolEntry(msgspec.Struct, gc=False):
@@ -35,7 +35,7 @@ class PoolEntry(msgspec.Struct, gc=False):
     seen: tuple[Hashable, ...] = ()
 
 
-def pool_from_row(row: MetaRow, old: PoolEntry | None) -> PoolEntry:
+def pool_from_row(row: ObjectMeta, old: PoolEntry | None) -> PoolEntry:
     """Build the entry from metadata; view and status are those of the old entry."""
     entry = PoolEntry(
         key=old.key if old is not None else key_of(row.namespace, row.name),
@@ -49,7 +49,7 @@ def pool_from_row(row: MetaRow, old: PoolEntry | None) -> PoolEntry:
     return entry
 
 
-def pool_from_full(item: SandboxWarmPool, row: MetaRow, old: PoolEntry | None) -> PoolEntry:
+def pool_from_full(item: SandboxWarmPool, row: ObjectMeta, old: PoolEntry | None) -> PoolEntry:
     """Build the entry from a full pool."""
     entry = pool_from_row(row, old)
     entry.view = view_of_pool(item)

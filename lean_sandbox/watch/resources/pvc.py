@@ -9,6 +9,7 @@ import msgspec
 from filters import any_of, deletion, keep, labels, owners
 from lean_sandbox.kube.resources import PVCS
 from lean_sandbox.kube.wire import PartialObject
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
 from lean_sandbox.watch.kind import (
     ADOPTION_LABELS,
     Key,
@@ -17,7 +18,6 @@ from lean_sandbox.watch.kind import (
     key_of,
     shared_owner,
 )
-from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
 
 class PvcEntry(msgspec.Struct, gc=False):
@@ -26,13 +26,13 @@ class PvcEntry(msgspec.Struct, gc=False):
     key: Key
     uid: str
     version: int
-    owner: OwnerRow | None = None
+    owner: OwnerReference | None = None
     labels: dict[str, str] | None = None
-    others: tuple[OwnerRow, ...] = ()
+    others: tuple[OwnerReference, ...] = ()
     seen: tuple[Hashable, ...] = ()
 
 
-def pvc_from_row(row: MetaRow, old: PvcEntry | None) -> PvcEntry:
+def pvc_from_row(row: ObjectMeta, old: PvcEntry | None) -> PvcEntry:
     """Build the entry from metadata."""
     key = old.key if old is not None else key_of(row.namespace, row.name)
     return PvcEntry(
@@ -45,7 +45,7 @@ def pvc_from_row(row: MetaRow, old: PvcEntry | None) -> PvcEntry:
     )
 
 
-def pvc_from_full(_item: PartialObject, row: MetaRow, old: PvcEntry | None) -> PvcEntry:
+def pvc_from_full(_item: PartialObject, row: ObjectMeta, old: PvcEntry | None) -> PvcEntry:
     """Build the entry from a full PersistentVolumeClaim, of which only the metadata is read."""
     return pvc_from_row(row, old)
 

@@ -22,7 +22,7 @@ from filters import (
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import shared_conditions
-from lean_sandbox.model.meta import FieldManager
+from lean_sandbox.model.meta import FieldManager, ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView, view_of
 from lean_sandbox.model.sharing import interned, shared_map, small_values
 from lean_sandbox.model.wire import ODD
@@ -34,7 +34,6 @@ from lean_sandbox.watch.kind import (
     key_of,
     shared_owner,
 )
-from lean_sandbox.watch.wire import MetaRow, OwnerRow, WriterRow, as_version
 
 SANDBOX_LABELS = frozenset(
     {
@@ -67,7 +66,7 @@ class SandboxEntry(msgspec.Struct, gc=False):
     generation: int
     is_deleting: bool
     writers: int = 0
-    owner: OwnerRow | None = None
+    owner: OwnerReference | None = None
     labels: dict[str, str] | None = None
     pod_name: str | None = None
     notes: dict[str, str] | None = None
@@ -102,7 +101,7 @@ class SandboxEntry(msgspec.Struct, gc=False):
         return self.view is None or self.status is None or self.view.generation != self.generation
 
 
-def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
+def sandbox_from_row(row: ObjectMeta, old: SandboxEntry | None) -> SandboxEntry:
     """Build the entry from metadata; view and status of the old entry are kept while they hold."""
     key = old.key if old is not None else key_of(row.namespace, row.name)
     annotations = row.annotations or {}
@@ -122,7 +121,7 @@ def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
         version=as_version(row.resource_version),
         generation=row.generation or 0,
         is_deleting=row.deletion_timestamp is not None,
-        writers=_digest(row.writers, old),
+        writers=_digest(row.managed_fields, old),
         owner=shared_owner(row.controller, key, old.owner if old is not None else None),
         labels=shared_map(keep(row.labels, SANDBOX_LABELS)),
         pod_name=key.name if pod_name == key.name else pod_name,
@@ -136,7 +135,7 @@ def sandbox_from_row(row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
     return entry
 
 
-def _digest(writers: Sequence[WriterRow | FieldManager] | None, old: SandboxEntry | None) -> int:
+def _digest(writers: Sequence[FieldManager] | None, old: SandboxEntry | None) -> int:
     """Return a number that is odd if somebody has used server-side apply.
 
     Its other bits are a digest of the status writes of others than this controller, 0 for none.
@@ -148,10 +147,10 @@ def _digest(writers: Sequence[WriterRow | FieldManager] | None, old: SandboxEntr
     return status_writers(writers, besides=names.PATCH_MANAGER) << 1 | is_applied
 
 
-def sandbox_from_full(item: Sandbox, row: MetaRow, old: SandboxEntry | None) -> SandboxEntry:
+def sandbox_from_full(item: Sandbox, row: ObjectMeta, old: SandboxEntry | None) -> SandboxEntry:
     """Build the entry from a full Sandbox."""
     entry = sandbox_from_row(row, old)
-    entry.writers = _digest(item.metadata.managedFields, None)
+    entry.writers = _digest(item.metadata.managed_fields, None)
     try:
         entry.view = _shared_view(view_of(item))
     except ODD as error:
@@ -196,7 +195,7 @@ def sandbox_columns(status: SandboxStatus | None) -> dict[str, str]:
     return {"Ready": "", "Reason": ""}
 
 
-def sandbox_row_contradicts(row: MetaRow, entry: SandboxEntry) -> bool:
+def sandbox_row_contradicts(row: ObjectMeta, entry: SandboxEntry) -> bool:
     """Tell whether columns or writers show that somebody else has changed the status.
 
     Nobody should; the Sandbox is then fetched.
@@ -205,7 +204,7 @@ def sandbox_row_contradicts(row: MetaRow, entry: SandboxEntry) -> bool:
         return False
     if row.columns is not None and row.columns != sandbox_columns(entry.status):
         return True
-    return _digest(row.writers, entry) >> 1 not in (0, entry.writers >> 1)
+    return _digest(row.managed_fields, entry) >> 1 not in (0, entry.writers >> 1)
 
 
 def sandbox_kind(

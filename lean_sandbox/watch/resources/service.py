@@ -9,7 +9,7 @@ import msgspec
 from filters import Change, any_of, computed, deletion, keep, labels, owners
 from lean_sandbox.kube.resources import SERVICES
 from lean_sandbox.model import names
-from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.service import Service, ServiceSpec, shared_ports
 from lean_sandbox.watch.kind import (
     ADOPTION_LABELS,
@@ -20,7 +20,6 @@ from lean_sandbox.watch.kind import (
     key_of,
     shared_owner,
 )
-from lean_sandbox.watch.wire import MetaRow, OwnerRow, as_version
 
 
 class ServiceEntry(msgspec.Struct, gc=False):
@@ -29,7 +28,7 @@ class ServiceEntry(msgspec.Struct, gc=False):
     key: Key
     uid: str
     version: int
-    owner: OwnerRow | None = None
+    owner: OwnerReference | None = None
     labels: dict[str, str] | None = None
     spec: ServiceSpec | None = None
     is_stale: bool = True
@@ -45,7 +44,7 @@ class ServiceEntry(msgspec.Struct, gc=False):
         )
 
 
-def service_from_row(row: MetaRow, old: ServiceEntry | None) -> ServiceEntry:
+def service_from_row(row: ObjectMeta, old: ServiceEntry | None) -> ServiceEntry:
     """Build the entry from metadata; the spec has to be fetched before it is compared."""
     key = old.key if old is not None else key_of(row.namespace, row.name)
     return ServiceEntry(
@@ -58,7 +57,7 @@ def service_from_row(row: MetaRow, old: ServiceEntry | None) -> ServiceEntry:
     )
 
 
-def service_from_full(item: Service, row: MetaRow, old: ServiceEntry | None) -> ServiceEntry:
+def service_from_full(item: Service, row: ObjectMeta, old: ServiceEntry | None) -> ServiceEntry:
     """Build the entry from a full Service."""
     entry = service_from_row(row, old)
     if entry.labels is not None or _is_sandboxes(entry.owner):
@@ -69,14 +68,14 @@ def service_from_full(item: Service, row: MetaRow, old: ServiceEntry | None) -> 
     return entry
 
 
-def service_spec_version(row: MetaRow) -> str | None:
+def service_spec_version(row: ObjectMeta) -> str | None:
     """Return the version of a Service that a Sandbox owns or may adopt: it has no generation."""
     if _is_sandboxes(row.controller) or keep(row.labels, ADOPTION_LABELS):
         return row.resource_version
     return None
 
 
-def _is_sandboxes(owner: OwnerRow | None) -> bool:
+def _is_sandboxes(owner: OwnerReference | None) -> bool:
     return owner is not None and owner.is_a(names.SANDBOX_KIND, names.CORE_GROUP)
 
 

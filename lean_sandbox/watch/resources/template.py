@@ -13,10 +13,10 @@ import msgspec
 from filters import any_of, deletion, generation, keep, labels
 from lean_sandbox.kube.resources import SANDBOXTEMPLATES
 from lean_sandbox.model import names
+from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.model.template import SandboxTemplate, TemplateView, view_of_template
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.kind import Key, Kind, Representation, key_of
-from lean_sandbox.watch.wire import MetaRow, as_version
 
 TEMPLATE_LABELS = frozenset({names.TEMPLATE_REF_HASH_LABEL})
 
@@ -38,7 +38,7 @@ class TemplateEntry(msgspec.Struct, gc=False):
     seen: tuple[Hashable, ...] = ()
 
 
-def template_from_row(row: MetaRow, old: TemplateEntry | None) -> TemplateEntry:
+def template_from_row(row: ObjectMeta, old: TemplateEntry | None) -> TemplateEntry:
     """Build the entry from metadata; the view of the old entry holds for the same generation."""
     generation = row.generation or 0
     entry = TemplateEntry(
@@ -55,7 +55,7 @@ def template_from_row(row: MetaRow, old: TemplateEntry | None) -> TemplateEntry:
 
 
 def template_from_full(
-    item: SandboxTemplate, row: MetaRow, old: TemplateEntry | None
+    item: SandboxTemplate, row: ObjectMeta, old: TemplateEntry | None
 ) -> TemplateEntry:
     """Build the entry from a full template."""
     entry = template_from_row(row, old)
