@@ -50,15 +50,13 @@ class SocketStream:
     but leaves a partly sent message: the connection has to be closed then.
     """
 
-    __slots__ = ("_is_drained", "_must_yield", "_poll", "_socket")
+    __slots__ = ("_has_waited", "_poll", "_socket")
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
-        # Nothing was there at the last look, so the next step is to wait.
-        self._is_drained = False
-        self._must_yield = False
+        self._has_waited = True
 
     async def send(self, data: bytes) -> None:
         """Send all of ``data``. Raises OSError."""
@@ -76,29 +74,23 @@ class SocketStream:
 
     async def receive(self) -> bytes:
         """Return the next bytes, ``b""`` once the peer has closed. Raises OSError."""
-        if self._is_drained:
-            await self._wait_readable()
-        elif self._must_yield:
+        if not self._has_waited:
             # A peer that always has more must not keep the other tasks from running.
             await anyio.lowlevel.checkpoint()
-        self._must_yield = True
+        self._has_waited = False
         while True:
             try:
                 return self._socket.recv(_RECEIVE_BYTES)
             except (BlockingIOError, ssl.SSLWantReadError):
-                await self._wait_readable()
+                await anyio.wait_readable(self._socket)
             except ssl.SSLWantWriteError:
                 await anyio.wait_writable(self._socket)
-
-    async def _wait_readable(self) -> None:
-        await anyio.wait_readable(self._socket)
-        self._is_drained = self._must_yield = False
+            self._has_waited = True
 
     def is_quiet(self) -> bool:
         """Whether the peer neither closed nor sent something unasked while nobody was reading."""
         is_pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
-        self._is_drained = not is_pending and not self._poll.poll(0)
-        return self._is_drained
+        return not is_pending and not self._poll.poll(0)
 
     def close(self) -> None:
         """Close at once."""
