@@ -1,1 +1,1 @@
-"""``lean-sandbox bench``: scenarios under load, memory, and the cost of one event."""
+"""``lean-sandbox bench``: scenarios under load, memory, and the bounds they are held against."""

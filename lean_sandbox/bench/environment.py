@@ -123,17 +123,17 @@ class Environment:
             async with open_controller(self.clock, pid=pid, metrics_url=url) as self.running:
                 yield self.running
             return
-        async with self.starting() as (started, self.running):
+        async with self.starting("--extensions") as (started, self.running):
             await self.until_logged(started, "caches_synced", self.clock.monotonic())
             yield self.running
 
     @asynccontextmanager
-    async def starting(self) -> AsyncIterator[tuple[Worker, MeasuredController]]:
-        """Start the controller; yields once it serves its metrics."""
+    async def starting(self, *flags: str) -> AsyncIterator[tuple[Worker, MeasuredController]]:
+        """Start the controller with some flags more; yields once it serves its metrics."""
         connection = ("--kubeconfig", self.kubeconfig) if self.kubeconfig else ()
         context = ("--context", self.context) if self.context else ()
         command = (
-            *("run", *connection, *context, "--extensions", "--log-format=json"),
+            *("run", *connection, *context, *flags, "--log-format=json"),
             # As in a cluster with its listeners open, but on ports that nobody has.
             *("--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0"),
             # The run has looked for company itself; in a cluster the Lease decides.

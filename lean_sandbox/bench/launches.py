@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-import anyio
 import msgspec
 
 from lean_sandbox.bench import load
 from lean_sandbox.bench.controller import MeasuredController, Snapshot
 from lean_sandbox.bench.environment import Environment, add_latencies
 from lean_sandbox.bench.load import Load
-from lean_sandbox.bench.report import Sample, ScenarioReport
+from lean_sandbox.bench.report import ScenarioReport
 from lean_sandbox.bench.workers import Asked, connected, process_usage
 from lean_sandbox.kube import config
 from lean_sandbox.kube.resources import (
@@ -28,7 +27,6 @@ from lean_sandbox.kube.resources import (
 from lean_sandbox.kube.wire import ListMeta
 from lean_sandbox.model.times import parse_rfc3339
 
-_LOOK_S: Final = 0.5
 _PAGE_SIZE: Final = 250
 _LARGE: Final = 10_000.0
 # The counters of a process that has just been started.
@@ -77,30 +75,10 @@ async def run_cold(env: Environment) -> list[ScenarioReport]:
     count = env.options.sandboxes
     await env.until_idle("its start")
     sandboxes = env.load(SANDBOXES, env.over, load.sandbox)
-    async with sandboxes.watching(), anyio.create_task_group() as group:
-        async with env.stretch("cold", count, sandboxes=count) as report:
-            group.start_soon(_sample, env, sandboxes, report.samples)
-            report.figures["seconds"] = await _make(env, sandboxes, count, "Sandboxes")
-            add_latencies(report, sandboxes)
-        group.cancel_scope.cancel()
+    async with sandboxes.watching(), env.stretch("cold", count, sandboxes=count) as report:
+        report.figures["seconds"] = await _make(env, sandboxes, count, "Sandboxes")
+        add_latencies(report, sandboxes)
     return [report]
-
-
-async def _sample(env: Environment, sandboxes: Load, samples: list[Sample]) -> None:
-    began = env.clock.monotonic()
-    first = process_usage(env.measured.pid).cpu_s
-    while True:
-        usage = process_usage(env.measured.pid)
-        has_cpu = usage.cpu_s is not None and first is not None
-        samples.append(
-            Sample(
-                at_s=round(env.clock.monotonic() - began, 2),
-                sandboxes=len(sandboxes.seen.ready_at),
-                cpu_s=round((usage.cpu_s or 0) - (first or 0), 2) if has_cpu else None,
-                rss_mib=_mib(usage.rss_kib),
-            )
-        )
-        await env.clock.sleep(_LOOK_S)
 
 
 async def run_idle(env: Environment) -> list[ScenarioReport]:
@@ -128,7 +106,7 @@ async def run_idle(env: Environment) -> list[ScenarioReport]:
 async def run_restart(env: Environment) -> list[ScenarioReport]:
     """Start the controller over the Sandboxes that are there, until it rests."""
     listing_s = await _list_everything(env)
-    report = await _start_over(env, "restart")
+    report = await _start_over(env, "restart", "--extensions", tells_rest=True)
     report.figures["listing_s"] = round(listing_s, 3)
     return [report]
 
@@ -162,12 +140,14 @@ async def run_memory(env: Environment) -> list[ScenarioReport]:
     return reports
 
 
-async def _start_over(env: Environment, name: str) -> ScenarioReport:
+async def _start_over(
+    env: Environment, name: str, *flags: str, tells_rest: bool = False
+) -> ScenarioReport:
     """Start the controller over what is there, until it rests.
 
-    ``quiet_s`` begins before the process does and so includes its imports.
+    ``quiet_s`` begins before the process does and so includes its imports. It takes a scrape in the
+    middle to tell, which costs memory: where that is measured, none comes before.
     """
-    listed = 0
     if env.api_server is not None:
         await env.api_server.ask(Asked)
     began, began_at = env.clock.monotonic(), env.clock.now()
@@ -176,23 +156,27 @@ async def _start_over(env: Environment, name: str) -> ScenarioReport:
         # By the line's own time: this process looks at the log only now and then.
         return round((parse_rfc3339(str(line["ts"])) - began_at).total_seconds(), 2)
 
-    async with env.starting() as (started, controller):
+    async with env.starting(*flags) as (started, controller):
         started_s = told_after_s(await env.until_logged(started, "listening", began))
         logged = await env.until_logged(started, "caches_synced", began)
-        listed, synced_s = int(logged.get("sandboxes", 0)), told_after_s(logged)
-        quiet_s = await _until_rest(env, controller, began, synced_s)
+        synced_s = told_after_s(logged)
+        quiet_s = None
+        if tells_rest:
+            quiet_s = round(await _until_rest(env, controller, began, synced_s), 2)
+        else:
+            await controller.until_idle(env.options.quiet, "its start")
         usage = process_usage(controller.pid)
         cost, audit_differs = await controller.end(_BIRTH)
     return ScenarioReport(
         name=name,
         figures={
-            "sandboxes": listed,
+            "sandboxes": int(logged.get("sandboxes", 0)),
             "writes": cost.writes,
             "gets": cost.gets,
             "lists": cost.lists,
             "started_s": started_s,
             "synced_s": synced_s,
-            "quiet_s": round(quiet_s, 2),
+            "quiet_s": quiet_s,
             "received_kib": None if cost.received_kib is None else round(cost.received_kib, 1),
             "cpu_ms": None if cost.cpu_ms is None else round(cost.cpu_ms, 1),
             "rss_mib": _mib(usage.rss_kib),

@@ -55,15 +55,6 @@ _GIST: Final = frozenset(
 # -- the form --------------------------------------------------------------------------------------
 
 
-class Sample(msgspec.Struct, frozen=True):
-    """The controller's process at a moment at which ``sandboxes`` were Ready."""
-
-    at_s: float
-    sandboxes: int
-    cpu_s: float | None
-    rss_mib: float | None
-
-
 class ScenarioReport(msgspec.Struct, kw_only=True):
     """One scenario: ``figures`` by the names of ``FIGURES``, None for what was not measured.
 
@@ -79,7 +70,6 @@ class ScenarioReport(msgspec.Struct, kw_only=True):
     audit_differs: int | None = None
     latencies_ms: list[float] = []
     windows: list[Window] = []
-    samples: list[Sample] = []
 
     def gist(self) -> str:
         """Return what matters most in one line."""

@@ -15,7 +15,6 @@ from lean_sandbox.bench.figures import FIGURES, Verdict, Window
 from lean_sandbox.bench.plots import write_plots
 from lean_sandbox.bench.report import (
     Report,
-    Sample,
     ScenarioReport,
     Screen,
     Server,
@@ -48,7 +47,6 @@ def made_up() -> Report:
             figures={"sandboxes": 4, "seconds": 3.0},
             requests={"create pods": 4},
             latencies_ms=[1000.0] * 4,
-            samples=[Sample(0.0, 0, 0.0, 33.0), Sample(0.5, 4, 0.02, 33.5)],
         ),
         *(
             ScenarioReport(
@@ -100,7 +98,6 @@ def test_the_json_keeps_its_form() -> None:
             "audit_differs",
             "latencies_ms",
             "windows",
-            "samples",
         }
     assert set(printed["bounds"][0]) == {
         "scenario",
