@@ -47,11 +47,11 @@ async def run_floor(env: Environment) -> list[ScenarioReport]:
         free = env.load(SANDBOXES, where, lambda name: load.sandbox(name, pool_uid=uid))
         await free.send(members)
         claims, single = (env.load(SANDBOXCLAIMS, where, load.claim) for _ in range(2))
+        single.seen = claims.seen
         in_flight = str(env.options.floor_in_flight)
         arguments = (env.kubeconfig, env.context, where, uid, in_flight)
         async with (
             worker("floor", *arguments, folder=env.folder) as binder,
-            single.watching(),
             claims.watching(),
         ):
             prepared = await binder.read(Bound)
