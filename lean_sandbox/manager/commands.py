@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lean_sandbox.config.forms import BOOLEAN, Form, choice
-from lean_sandbox.config.options import flag_of
+from lean_sandbox.config.options import Settings, flag_of
 from lean_sandbox.config.sources import (
+    ConfigMap,
     HelpWanted,
     Origin,
     Remark,
@@ -20,10 +21,6 @@ from lean_sandbox.config.sources import (
 )
 from lean_sandbox.kube.errors import NotLeaderError
 from lean_sandbox.version import about
-
-if TYPE_CHECKING:
-    from lean_sandbox.config.options import Settings
-    from lean_sandbox.config.sources import ConfigMap
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1

@@ -12,7 +12,7 @@ import structlog
 from lean_sandbox import log as logging
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.metrics import cache_size, survey
-from lean_sandbox.http.server import Answer, Handler, Request, not_found
+from lean_sandbox.http.server import Answer, Request, not_found
 from lean_sandbox.manager.manager import Manager
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.process import build_info, process
@@ -66,15 +66,11 @@ class Scraper:
         process(found)
         return found
 
-    def handler(self) -> Handler:
-        """Return what answers ``/metrics``."""
-
-        async def handle(request: Request) -> Answer:
-            if request.path != "/metrics":
-                return not_found(request)
-            return await self._page(content_type(request.accept))
-
-        return handle
+    async def handle(self, request: Request) -> Answer:
+        """Answer ``/metrics``."""
+        if request.path != "/metrics":
+            return not_found(request)
+        return await self._page(content_type(request.accept))
 
     async def _page(self, form: str) -> Answer:
         """Return the page: one made within the last second serves all who ask."""

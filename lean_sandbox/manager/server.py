@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.options import Settings
+from lean_sandbox.config.sources import ConfigMap
 from lean_sandbox.http.health import health
 from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, bind
 from lean_sandbox.kube.client import Client
@@ -29,10 +30,9 @@ from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.tracing import open_tracing
 
 if TYPE_CHECKING:
-    from lean_sandbox.config.sources import ConfigMap
     from lean_sandbox.manager.leaderelection import Elector
 
-Tune: TypeAlias = Callable[["ConfigMap"], Settings]
+Tune: TypeAlias = Callable[[ConfigMap], Settings]
 
 log = structlog.get_logger("endpoints")
 
@@ -49,7 +49,7 @@ _MOST_LOOKS = 120
 
 
 class Listeners:
-    """Serves metrics and health of a controller.
+    """Serves metrics and health of a process.
 
     Opening it binds the addresses, so that one that is taken is told before anything else is done.
     """
@@ -57,7 +57,7 @@ class Listeners:
     def __init__(
         self,
         settings: Settings,
-        controller: Manager,
+        manager: Manager,
         clock: Clock,
     ) -> None:
         """Bind what the settings ask for. Raises ConfigError, naming the flag."""
@@ -74,13 +74,13 @@ class Listeners:
             address = _metrics_address(settings)
             if address != _OFF:
                 self._sockets["metrics"] = bind("--metrics-bind-address", address)
-                scraper = Scraper(controller, clock, sources=(self,))
-                handler = _with_debug(scraper.handler(), settings, controller, clock)
+                scraper = Scraper(manager, clock, sources=(self,))
+                handler = _with_debug(scraper.handle, settings, manager, clock)
                 self._endpoints.append(Endpoint("metrics", handler, clock, tls=tls))
             address = _health_address(settings)
             if address != _OFF:
                 self._sockets["health"] = bind("--health-probe-bind-address", address)
-                checks = {"healthz": lambda: None, "readyz": lambda: controller.not_ready}
+                checks = {"healthz": lambda: None, "readyz": lambda: manager.not_ready}
                 self._endpoints.append(Endpoint("health", health(checks), clock))
         except BaseException:
             self.close()
@@ -127,15 +127,15 @@ def _nearby(address: str, default: str) -> str:
     return address if is_in_a_pod or address != default else f"127.0.0.1{address}"
 
 
-def _with_debug(metrics: Handler, settings: Settings, controller: Manager, clock: Clock) -> Handler:
+def _with_debug(metrics: Handler, settings: Settings, manager: Manager, clock: Clock) -> Handler:
     """Return what answers for profiles and traces too, where they are switched on."""
     debug: dict[str, Handler] = {}
     if settings.enable_pprof or settings.enable_pprof_debug:
         from lean_sandbox.http.pprof import profiles  # noqa: PLC0415 -- rarely used
 
         debug["pprof"] = profiles(clock, everything=settings.enable_pprof_debug)
-    if controller.trace is not None:
-        debug["trace"] = controller.trace.handle
+    if manager.trace is not None:
+        debug["trace"] = manager.trace.handle
     if not debug:
         return metrics
 
@@ -148,7 +148,7 @@ def _with_debug(metrics: Handler, settings: Settings, controller: Manager, clock
 
 
 async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> bool:
-    """Run the controller with its listeners until SIGINT or SIGTERM; a second signal stops at once.
+    """Run the manager with its listeners until SIGINT or SIGTERM; a second signal stops at once.
 
     ``tune`` gives the settings with what the ConfigMap of all controllers says, where there is one.
     Returns whether it ended in good order, which a second signal cuts short. Raises ConfigError
@@ -167,15 +167,15 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
     hurried = anyio.Event()
     refused: ConfigError | None = None
     try:
-        controller = Manager(client, settings, clock=clock, elector=elector, tracing=tracing)
-        listeners = Listeners(settings, controller, clock)
+        manager = Manager(client, settings, clock=clock, elector=elector, tracing=tracing)
+        listeners = Listeners(settings, manager, clock)
         async with anyio.create_task_group() as group:
             group.start_soon(listeners.run)
-            group.start_soon(_stop_on_signal, controller, elector, group, hurried)
-            group.start_soon(_trim_when_idle, lambda: controller.is_idle, clock)
+            group.start_soon(_stop_on_signal, manager, elector, group, hurried)
+            group.start_soon(_trim_when_idle, lambda: manager.is_idle, clock)
             refused = await _refusal(settings, client, clock) if elector is None else None
             if refused is None:
-                await controller.run()
+                await manager.run()
             group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
@@ -258,20 +258,20 @@ async def _refusal(settings: Settings, client: Client, clock: Clock) -> ConfigEr
 
 
 async def _stop_on_signal(
-    controller: Manager, elector: Elector | None, group: TaskGroup, hurried: anyio.Event
+    manager: Manager, elector: Elector | None, group: TaskGroup, hurried: anyio.Event
 ) -> None:
     is_ending = False
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for signum in signals:
-            if is_ending or controller.queue.is_closed:
+            if is_ending or manager.queue.is_closed:
                 hurried.set()
                 group.cancel_scope.cancel()
                 return
             is_ending = True
-            if controller.is_active:
+            if manager.is_active:
                 name = signal.Signals(signum).name
                 structlog.get_logger("controller").info("stopping", signal=name)
-                controller.stop()
+                manager.stop()
             else:
                 group.start_soon(_end_waiting, elector, group)
 
