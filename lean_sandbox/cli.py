@@ -172,11 +172,12 @@ def _run_crds(given: Namespace) -> int:
 
 def _run_explain(given: Namespace) -> int:
     from filters.replay import explain  # noqa: PLC0415
-    from lean_sandbox.watch.explain import KINDS, by_cache  # noqa: PLC0415
+    from lean_sandbox.watch.explain import by_cache, caches_by_kind  # noqa: PLC0415
 
-    if given.kind not in KINDS:
-        raise ConfigError(f"{given.kind} is not watched; the kinds are {', '.join(KINDS)}")
-    decide = by_cache(KINDS[given.kind]())
+    caches = caches_by_kind()
+    if given.kind not in caches:
+        raise ConfigError(f"{given.kind} is not watched; the kinds are {', '.join(caches)}")
+    decide = by_cache(caches[given.kind])
     if given.file == "-":
         explain(sys.stdin, decide, out=sys.stdout, form=given.output)
         return EXIT_OK

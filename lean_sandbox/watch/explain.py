@@ -1,50 +1,36 @@
-"""What the controller makes of a recorded watch: every event through a cache of its kind."""
+"""Explains a recorded watch by what the controller's cache of that kind makes of each event."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
+from msgspec import json, structs
 
 from filters import Decision, EventType
 from filters.replay import Decide
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Kind
-from lean_sandbox.watch.resources.claim import claim_kind
-from lean_sandbox.watch.resources.pod import pod_kind
-from lean_sandbox.watch.resources.policy import policy_kind
-from lean_sandbox.watch.resources.pool import pool_kind
-from lean_sandbox.watch.resources.pvc import pvc_kind
-from lean_sandbox.watch.resources.sandbox import sandbox_kind
-from lean_sandbox.watch.resources.service import service_kind
-from lean_sandbox.watch.resources.template import template_kind
+from lean_sandbox.watch.caches import build_caches
 from lean_sandbox.watch.wire import PartialItem
 
-KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
-    "Sandbox": sandbox_kind,
-    "Pod": pod_kind,
-    "Service": service_kind,
-    "PersistentVolumeClaim": pvc_kind,
-    "SandboxClaim": claim_kind,
-    "SandboxTemplate": template_kind,
-    "SandboxWarmPool": pool_kind,
-    "NetworkPolicy": policy_kind,
-}
-"""The watched kinds by name."""
+
+def caches_by_kind() -> dict[str, Cache[Any]]:
+    """Return an empty cache for each kind that the controller watches, by name."""
+    caches = structs.asdict(build_caches())
+    return {cache.kind.resource.kind: cache for cache in caches.values()}
 
 
-def by_cache(kind: Kind[Any]) -> Decide:
-    """Return what decides on events as the controller does that watches this kind.
+def by_cache(cache: Cache[Any]) -> Decide:
+    """Return what decides on events as the controller does that has this cache.
 
-    A full object is taken as from a watch of full objects, metadata and the rows of Tables as from
-    a watch of those. The version of an event counts: the controller drops what it knows already.
+    A full object is applied as from a watch of full objects, metadata and the rows of Tables as
+    from watches of those. An event is dropped if its version is not newer than the cached one.
     """
-    cache: Cache[Any] = Cache(kind)
-    decode_full = msgspec.json.Decoder(kind.item_type).decode
-    decode_metadata = msgspec.json.Decoder(PartialItem).decode
+    kind = cache.kind
+    decode_full = json.Decoder(kind.item_type).decode
+    decode_metadata = json.Decoder(PartialItem).decode
     decisions: list[tuple[ObjectMeta, Decision]] = []
 
     def follow(_plural: str, _type: EventType, row: ObjectMeta, decision: Decision) -> None:
@@ -56,7 +42,7 @@ def by_cache(kind: Kind[Any]) -> Decide:
         event_type: EventType, obj: Mapping[str, Any], columns: Mapping[str, str] | None
     ) -> tuple[ObjectMeta, Decision]:
         try:
-            encoded = msgspec.json.encode(obj)
+            encoded = json.encode(obj)
             if columns is None and ("spec" in obj or "status" in obj):
                 cache.full(event_type, decode_full(encoded), initial=False)
             else:

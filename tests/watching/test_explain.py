@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from filters.replay import Outcome, explain, replay
 from lean_sandbox.config.options import Settings
-from lean_sandbox.watch.explain import KINDS, by_cache
+from lean_sandbox.watch.explain import by_cache, caches_by_kind
 from tests.support.world import open_world
 from tests.watching.hand import Hand
 from tests.watching.objects import (
@@ -33,13 +33,14 @@ async def test_every_watched_kind_is_explained_by_the_predicate_that_runs() -> N
     """The kinds, their predicates and what contradicts an entry are those of the controller."""
     async with open_world(Settings(sandbox_status_window=1.0, extensions=True)) as world:
         running = {cache.kind.resource.plural: cache.kind for cache in world.whole.all_caches}
-    explained = {kind.resource.plural: kind for kind in (make() for make in KINDS.values())}
+    explained = {cache.kind.resource.plural: cache.kind for cache in caches_by_kind().values()}
     assert explained.keys() == running.keys()
     for plural, kind in running.items():
         assert explained[plural].predicate == kind.predicate
         assert explained[plural].suspects is kind.suspects
 
 
+KINDS = sorted(caches_by_kind())
 METADATA = st.fixed_dictionaries(
     {"generation": st.integers(1, 2), "uid": st.sampled_from(["u1", "u1", "u1", "u2"])},
     optional={
@@ -63,12 +64,12 @@ EVENTS = st.lists(
 def outcomes(kind: str, log: list[Json]) -> list[str]:
     """Return what ``explain`` says became of each event."""
     lines = [json.dumps(line) for line in log]
-    return [item.outcome.value for item in replay(lines, by_cache(KINDS[kind]()))]
+    return [item.outcome.value for item in replay(lines, by_cache(caches_by_kind()[kind]))]
 
 
 def woken(kind: str, log: list[Json], *, full: bool) -> list[str]:
     """Return which events of a watch reach the controllers, through decoder and cache."""
-    hand = Hand(KINDS[kind]())
+    hand = Hand(caches_by_kind()[kind].kind)
     found = []
     for line in log:
         hand.notices.clear()
@@ -127,7 +128,7 @@ def test_rows_of_pods_pass_exactly_when_the_controller_is_woken(rows: list[dict[
 def words(kind: str, *log: Json) -> list[str]:
     """Return the reasons that ``explain`` gives."""
     lines = [json.dumps(line) for line in log]
-    return [item.reason for item in replay(lines, by_cache(KINDS[kind]()))]
+    return [item.reason for item in replay(lines, by_cache(caches_by_kind()[kind]))]
 
 
 NOTHING_CHANGED = (
@@ -200,7 +201,7 @@ def test_no_object_can_end_an_explanation(kind: str, log: list[Any]) -> None:
     """What cannot be understood is a broken line, and the next one is explained."""
     out = io.StringIO()
     lines = [json.dumps(line) for line in (*log, partial("ADDED", meta("z", 9)))]
-    summary = explain(lines, by_cache(KINDS[kind]()), out=out, form="json")
+    summary = explain(lines, by_cache(caches_by_kind()[kind]), out=out, form="json")
     assert sum(summary.counts.values()) >= len(lines)
     last = json.loads(out.getvalue().splitlines()[-2])
     assert (last["name"], last["outcome"]) == ("z", Outcome.PASSED)
