@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import UTC
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.controllers.claim.act import ClaimAct
+from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.model import names
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
@@ -37,7 +37,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
     def __init__(
         self,
         cache: Cache[ClaimEntry],
-        act: ClaimAct,
+        act: ClaimRequests,
         *,
         clock: Clock,
         observes: bool,

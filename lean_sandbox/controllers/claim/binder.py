@@ -14,11 +14,10 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.blueprints import TemplateResolver
-from lean_sandbox.controllers.claim.act import ClaimAct
-from lean_sandbox.controllers.claim.freshness import Freshness
-from lean_sandbox.controllers.claim.notes import ClaimNotes
-from lean_sandbox.controllers.claim.owned import assigned_name, is_controlled, own_sandbox
+from lean_sandbox.controllers.claim.metrics import ClaimMetrics
+from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.controllers.claim.warm import Member, WarmQueue
+from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -53,6 +52,7 @@ from lean_sandbox.model.comparison import Staleness, Verdict
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, visible
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.claim import ClaimEntry
@@ -63,6 +63,7 @@ _LOOK_AGAIN_S = 0.5
 _MOST_TRIES = 64
 # How often one member is patched while others keep writing to it.
 _MOST_PATCHES = 5
+_MOST_POOLS = 1024
 
 
 class StillWaitingError(Exception):
@@ -92,8 +93,9 @@ class Binder:
         caches: Caches,
         warm: WarmQueue,
         blueprints: TemplateResolver,
-        act: ClaimAct,
-        notes: ClaimNotes,
+        act: ClaimRequests,
+        events: ObjectEvents,
+        metrics: ClaimMetrics,
         wakes: Wakes,
         trace_of: Callable[[ClaimEntry], str],
         *,
@@ -104,12 +106,14 @@ class Binder:
         self._warm = warm
         self._blueprints = blueprints
         self._act = act
-        self._notes = notes
+        self._events = events
+        self._metrics = metrics
         self._wakes = wakes
         self._trace_of = trace_of
         self._clock = clock
         self._grace_s = grace_s
-        self._freshness = Freshness(act)
+        # What was compared of the members of a pool, as long as its template stays the same.
+        self._staleness: dict[Key, Staleness] = {}
         # By uid of the claim: the member whose adoption ended without a clear answer.
         self._doubtful: dict[str, Key] = {}
         # By uid of the claim: the pool, and what was taken from it, that nobody has been told of.
@@ -192,7 +196,7 @@ class Binder:
             if template is None:
                 # Nobody can tell who is stale: the members stay, and the cold path says why.
                 return None
-            judge = self._freshness.judge(pool, template)
+            judge = self._staleness_of(pool, template)
         accept = partial(_may_be_fresh, judge) if judge is not None else None
         for _ in range(_MOST_TRIES):
             taken = self._warm.acquire(pool, accept=accept)
@@ -206,7 +210,7 @@ class Binder:
                 self._warm.forget(member.key, member.uid)
                 continue
             try:
-                if judge is not None and not await self._freshness.is_fresh(judge, member):
+                if judge is not None and not await self._is_fresh(judge, member):
                     self._warm.forget(member.key, member.uid)
                     continue
                 adopted = await self._adopt(entry, held)
@@ -221,6 +225,26 @@ class Binder:
             return adopted
         return None
 
+    def _staleness_of(self, pool: Key, template: TemplateView) -> Staleness:
+        held = self._staleness.get(pool)
+        if held is None or held.template is not template:
+            self._staleness.pop(pool, None)
+            if len(self._staleness) >= _MOST_POOLS:
+                # The one that was made first: it costs comparisons again, not more.
+                del self._staleness[next(iter(self._staleness))]
+            held = self._staleness[pool] = Staleness(template)
+        return held
+
+    async def _is_fresh(self, staleness: Staleness, member: Member) -> bool:
+        """Tell whether a member in hand still fits. At most one GET for each unknown stamp."""
+        verdict = staleness.by_stamp(member.mark)
+        if verdict is Verdict.UNDECIDED:
+            whole = await self._act.peek_sandbox(member.key)
+            if whole is None or whole.metadata.uid != member.uid:
+                return False
+            verdict = staleness.by_spec(member.mark, whole.spec)
+        return verdict is Verdict.FRESH
+
     def announce(self, entry: ClaimEntry) -> None:
         """Tell of the member that was taken, by an Event and to its pool and its own controller.
 
@@ -231,7 +255,9 @@ class Binder:
         if pool is None or adopted is None:
             return
         self._wakes.sandbox(adopted.key)
-        self._notes.adopted(entry, adopted)
+        self._metrics.adopted(entry, adopted)
+        note = f'Adopted warm pool Sandbox "{adopted.key.name}"'
+        self._events.emit(entry, "Normal", "SandboxAdopted", "Adoption", note)
         self._wakes.pool(pool)
 
     def hurry(self, sandbox: SandboxEntry) -> None:
@@ -361,7 +387,9 @@ class Binder:
                 ClaimFault.OTHER,
                 f"sandbox create error: {said(error)}",
             ) from error
-        self._notes.provisioned(entry, made)
+        self._metrics.created(entry, made)
+        note = f'Created Sandbox "{made.key.name}"'
+        self._events.emit(entry, "Normal", "SandboxProvisioned", "Provisioning", note)
         self._wakes.launch(made.key, whole)
         return made
 
@@ -464,4 +492,52 @@ def _is_same_base(fresh: SandboxEntry, held: SandboxEntry) -> bool:
         held.owner,
         held.labels,
         held.annotations,
+    )
+
+
+def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEntry | None:
+    """Return the Sandbox of a claim: the one it names, the one of its own name, or one taken over.
+
+    An owner reference is text that whoever creates a Sandbox may write. So the reference alone does
+    not bind a claim to a Sandbox: it must also be one that this controller made for the claim or
+    took over for it (claims, 3.5).
+
+    A Sandbox that is named stays the claim's until it is gone. One that was taken over, but not
+    named before the process ended, is found by its labels, unless it is being deleted.
+    """
+    owned = {
+        one.key.name: one
+        for one in sandboxes.owned_by(claim.key.namespace, claim.uid)
+        if is_controlled(one, claim)
+    }
+    bound = claim.status.bound.name if claim.status is not None else ""
+    for name in (bound, assigned_name(claim), claim.key.name):
+        if name in owned:
+            return owned[name]
+    return next((owned[name] for name in sorted(owned) if _was_taken_over(owned[name])), None)
+
+
+def is_controlled(sandbox: SandboxEntry, claim: ClaimEntry) -> bool:
+    """Tell whether a Sandbox of the claim's namespace has the claim as its controller."""
+    owner = sandbox.owner
+    return (
+        owner is not None
+        and owner.uid == claim.uid
+        and owner.is_a(names.SANDBOX_CLAIM_KIND, names.EXTENSIONS_GROUP)
+    )
+
+
+def assigned_name(claim: ClaimEntry) -> str:
+    """Return the Sandbox that a claim's annotation names, or its label of older days."""
+    key = names.SANDBOX_NAME_ANNOTATION
+    return (claim.annotations or {}).get(key) or (claim.labels or {}).get(key, "")
+
+
+def _was_taken_over(sandbox: SandboxEntry) -> bool:
+    """Tell whether a Sandbox looks like a member of a pool after the patch that takes it over."""
+    labels = sandbox.labels or {}
+    return (
+        not sandbox.is_deleting
+        and labels.get(names.LAUNCH_TYPE_LABEL) == names.LAUNCH_TYPE_WARM
+        and names.WARM_POOL_LABEL not in labels
     )

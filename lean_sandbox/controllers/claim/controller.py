@@ -8,15 +8,14 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.blueprints import TemplateResolver
-from lean_sandbox.controllers.claim.act import ClaimAct
 from lean_sandbox.controllers.claim.annotator import AnnotationWriter
 from lean_sandbox.controllers.claim.binder import Binder, Wakes
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
-from lean_sandbox.controllers.claim.notes import ClaimNotes
 from lean_sandbox.controllers.claim.reconciler import ClaimReconciler
+from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.controllers.claim.waiting import WaitingClaims
 from lean_sandbox.controllers.claim.warm import Member, WarmQueue
-from lean_sandbox.controllers.recording import Recorder
+from lean_sandbox.controllers.recording import ObjectEvents, Recorder
 from lean_sandbox.kube.client import Client
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
@@ -96,9 +95,9 @@ class ClaimController(Controller[ClaimEntry]):
             on_available=self._waiting.available, on_released=self._waiting.given_back
         )
         caches.sandboxes.on_change = self._feed
-        self._act = ClaimAct(client, caches, self.queue, timeout_s=options.request_timeout_s)
+        self._act = ClaimRequests(client, caches, self.queue, timeout_s=options.request_timeout_s)
         self.metrics = ClaimMetrics(clock)
-        notes = ClaimNotes(recorder, self.metrics)
+        events = ObjectEvents(recorder, names.EXTENSIONS_API_VERSION, names.SANDBOX_CLAIM_KIND)
         self.annotator = AnnotationWriter(
             caches.claims,
             self._act,
@@ -111,7 +110,8 @@ class ClaimController(Controller[ClaimEntry]):
             self.warm,
             blueprints,
             self._act,
-            notes,
+            events,
+            self.metrics,
             wakes,
             self.annotator.trace_of,
             clock=clock,
@@ -121,7 +121,7 @@ class ClaimController(Controller[ClaimEntry]):
             caches,
             self._act,
             self._binder,
-            notes,
+            events,
             self.annotator,
             self.metrics,
             clock=clock,

@@ -7,18 +7,20 @@ Sandbox says nothing new makes no request.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import structlog
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.blueprints import LookedForLatelyError
-from lean_sandbox.controllers.claim.act import ClaimAct
-from lean_sandbox.controllers.claim.binder import Binder, StillWaitingError
+from lean_sandbox.controllers.claim.annotator import AnnotationWriter
+from lean_sandbox.controllers.claim.binder import (
+    Binder,
+    StillWaitingError,
+    is_controlled,
+    own_sandbox,
+)
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
-from lean_sandbox.controllers.claim.notes import ClaimNotes
-from lean_sandbox.controllers.claim.owned import is_controlled, own_sandbox
-from lean_sandbox.controllers.claim.status import StatusWriter
+from lean_sandbox.controllers.claim.requests import ClaimRequests
+from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.kube.errors import ControlPlaneError, Forbidden, said
 from lean_sandbox.kube.terminating import ENDING_S
 from lean_sandbox.model import names
@@ -58,35 +60,16 @@ _EXPIRED_REQUEUE_S = 0.001
 _LOOK_AGAIN_S = 1.0
 
 
-class Annotator(Protocol):
-    """Takes annotations to be written when nothing more urgent is to be done."""
-
-    def bound(self, entry: ClaimEntry, sandbox: str, *, is_ready: bool) -> None:
-        """Note which Sandbox the claim has."""
-
-    def ready(self, entry: ClaimEntry, *, is_known: bool) -> str | None:
-        """Note that the claim is ready for the first time, now or at an unknown time.
-
-        Returns when the claim was first seen ("": not known), ``None`` if this was noted before.
-        """
-
-    def unready(self, entry: ClaimEntry, *, is_refused: bool) -> None:
-        """Note that the claim is not ready, because something is wrong or because it takes time."""
-
-    def forget(self, uid: str) -> None:
-        """Forget a claim that is gone, or was ready before."""
-
-
 class ClaimReconciler:
     """Serves claims."""
 
     def __init__(
         self,
         caches: Caches,
-        act: ClaimAct,
+        act: ClaimRequests,
         binder: Binder,
-        notes: ClaimNotes,
-        annotator: Annotator,
+        events: ObjectEvents,
+        annotator: AnnotationWriter,
         metrics: ClaimMetrics,
         *,
         clock: Clock,
@@ -97,12 +80,11 @@ class ClaimReconciler:
         self._caches = caches
         self._act = act
         self._binder = binder
-        self._notes = notes
+        self._events = events
         self._annotator = annotator
         self._metrics = metrics
         self._clock = clock
         self._allowed_label_domains = allowed_label_domains
-        self._status = StatusWriter(caches.claims, caches, act)
         # By uid of the claim: how many creates in a row met a Sandbox that could not be read.
         self._collisions: dict[str, int] = {}
         # By uid of a claim that becomes ready, until its status says so: when it was first seen.
@@ -242,9 +224,9 @@ class ClaimReconciler:
         if not expires_now:
             # Before the status, so that the annotations go out beside it.
             self._annotate(entry, old, new, sandbox, is_refused=error is not None)
-        written = await self._status.write(entry, old, new)
+        written = await self._act.write_status(entry, old, new)
         if expires_now:
-            self._notes.expired(entry)
+            self._emit(entry, "Claim Expired", "Claim expired")
             return Result(requeue_after_s=_EXPIRED_REQUEUE_S)
         if written and sandbox is not None and entry.uid in self._unmeasured:
             self._metrics.first_ready(entry, sandbox, self._unmeasured.pop(entry.uid))
@@ -304,18 +286,23 @@ class ClaimReconciler:
             case _:
                 pass
 
+    def _emit(self, entry: ClaimEntry, action: str, note: str) -> None:
+        self._events.emit(entry, "Normal", "ClaimExpired", action, note)
+
     # -- expiry ----------------------------------------------------------------------------------
 
     async def _expire(self, entry: ClaimEntry, old: SandboxClaimStatus) -> Result:
         assert entry.view is not None
         now = self._clock.now()
         if not is_marked_expired(old):
-            await self._status.write(entry, old, expired_claim_status(old, entry.generation, now))
-            self._notes.expired(entry)
+            await self._act.write_status(
+                entry, old, expired_claim_status(old, entry.generation, now)
+            )
+            self._emit(entry, "Claim Expired", "Claim expired")
             return Result(requeue_after_s=_EXPIRED_REQUEUE_S)
         policy = entry.view.policy
         if entry.view.is_deleted_at_expiry:
-            self._notes.deleting(entry, policy)
+            self._emit(entry, "Deleting", f"Deleting Claim (ShutdownPolicy={policy})")
             foreground = policy == names.SHUTDOWN_POLICY_DELETE_FOREGROUND
             await self._act.delete_claim(entry, foreground=foreground)
             return Result()
@@ -349,7 +336,7 @@ class ClaimReconciler:
         new = next_claim_status(old, seen, now)
         if error is None:
             new = expired_claim_status(new, entry.generation, now)
-        await self._status.write(entry, old, new)
+        await self._act.write_status(entry, old, new)
         return Result()
 
 

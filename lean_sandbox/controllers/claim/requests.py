@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import NotFound
+from lean_sandbox.kube.errors import Conflict, Invalid, NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import SandboxClaim, SandboxClaimStatus
+from lean_sandbox.model.claim_status import claim_status_patch
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.writer import ObjectWriter
@@ -23,9 +24,13 @@ from lean_sandbox.watch.resources.claim import ClaimEntry
 from lean_sandbox.watch.resources.policy import PolicyEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
+# How often the patch that binds a claim is repeated while others keep writing to it.
+_MOST_PATCHES = 5
+_NO_STATUS = SandboxClaimStatus()
 
-class ClaimAct:
-    """Carries out what a pass over a claim decides."""
+
+class ClaimRequests:
+    """What the reconciles of claims ask of the server, and write to it."""
 
     def __init__(
         self, client: Client, caches: Caches, queue: WorkQueue[Key], *, timeout_s: float
@@ -44,54 +49,82 @@ class ClaimAct:
         claim: SandboxClaim | None = await self._writer.get(self._claims, key)
         return claim
 
-    async def peek_claim(self, key: Key) -> SandboxClaim | None:
-        """Fetch the whole claim without caching it; ``None`` when it is gone."""
-        claim: SandboxClaim | None = await self._writer.peek(self._claims, key)
-        return claim
-
-    def learn_claim(self, claim: SandboxClaim) -> None:
-        """Cache what :meth:`peek_claim` has shown, and reconcile the claim again."""
-        entry, _ = self._claims.apply_response(claim)
-        self._queue.add(entry.key, reason="written by others")
-
-    async def patch_status(
-        self,
-        entry: ClaimEntry,
-        patch: dict[str, Any],
-        status: SandboxClaimStatus,
-        *,
-        version: str = "",
+    async def write_status(
+        self, entry: ClaimEntry, old: SandboxClaimStatus, new: SandboxClaimStatus
     ) -> bool:
-        """Write the status; false when the claim is gone.
+        """Write what differs; false when that is not the status of this claim now.
 
-        Raises Conflict when ``version`` is given and is not the claim's any more.
+        It is not when the claim is gone, going or another one, or when another process bound it.
+        No request, or one PATCH. Each conflict of a binding costs a GET and a PATCH more; where
+        another process was first, a GET of its Sandbox and a DELETE of the one taken in vain.
+        Raises Conflict when others keep writing to the claim.
+
+        A Sandbox can be taken by one adopter only, but two processes could each take one for the
+        same claim; so the patch that binds is guarded, and the first to write the status wins. For
+        a claim without a status, as nearly all are, the patch tests that it has none, so that
+        annotations may be written beside it; for others it carries the version of the claim that it
+        was decided on. Every later patch goes without a guard: it only follows the Sandbox.
         """
-        body: dict[str, Any] = {"status": patch}
-        if version:
-            body["metadata"] = {"resourceVersion": version}
-        return await self._write_status(entry, body, status)
+        patch = claim_status_patch(old, new)
+        if patch is None:
+            return True
+        if not new.bound.name or new.bound.name == old.bound.name:
+            return await self._patch_status(entry, {"status": patch}, new)
+        version = "" if old == _NO_STATUS else self._version_of(entry)
+        for patches in range(1, _MOST_PATCHES + 1):
+            guarded = _guarded(entry, patch, version)
+            try:
+                return await self._patch_status(entry, guarded, new)
+            except (Conflict, Invalid) as refused:
+                if patches == _MOST_PATCHES or (version and isinstance(refused, Invalid)):
+                    raise
+            # What this shows newly is for the watch to deliver, to all controllers.
+            fresh: SandboxClaim | None = await self._writer.peek(self._claims, entry.key)
+            if fresh is None or fresh.metadata.uid != entry.uid:
+                return False
+            if fresh.metadata.deletion_timestamp:
+                return False
+            if await self._is_bound_elsewhere(entry, fresh.status.bound.name, new.bound.name):
+                # The response to a write of ours that is under way may hide the event of that.
+                self._claims.apply_response(fresh)
+                self._queue.add(entry.key, reason="written by others")
+                await self._give_up(entry, new.bound.name)
+                return False
+            version = fresh.metadata.resource_version
+            patch = claim_status_patch(fresh.status, new)
+            if patch is None:
+                return True
+        return False
 
-    async def set_first_status(
-        self, entry: ClaimEntry, patch: dict[str, Any], status: SandboxClaimStatus
-    ) -> bool:
-        """Write the status of a claim that has none yet; false when the claim is gone.
+    def _version_of(self, entry: ClaimEntry) -> str:
+        """Return the latest version at which the claim is known to have the status we know."""
+        held = self._claims.get(entry.key)
+        if held is not None and held.uid == entry.uid and held.status is entry.status:
+            return str(held.version)
+        return str(entry.version)
 
-        Unlike a version, what is tested here holds whoever annotates the claim meanwhile. Raises
-        Invalid when the claim has a status by now, or is another one.
-        """
-        body: list[dict[str, Any]] = [
-            {"op": "test", "path": "/metadata/uid", "value": entry.uid},
-            {"op": "test", "path": "/status", "value": None},
-            {"op": "add", "path": "/status", "value": patch},
-        ]
-        return await self._write_status(entry, body, status)
+    async def _is_bound_elsewhere(self, entry: ClaimEntry, named: str, wanted: str) -> bool:
+        if not named or named == wanted:
+            return False
+        held = await self.peek_sandbox(Key(entry.key.namespace, named))
+        if held is None or held.metadata.deletion_timestamp:
+            return False
+        owner = held.metadata.controller
+        return owner is not None and owner.uid == entry.uid
 
-    async def _write_status(
+    async def _give_up(self, entry: ClaimEntry, name: str) -> None:
+        """Delete the Sandbox that was taken in vain: no client has been told of it."""
+        held = self._sandboxes.get(Key(entry.key.namespace, name))
+        if held is not None and held.owner is not None and held.owner.uid == entry.uid:
+            await self.delete_sandbox(held)
+
+    async def _patch_status(
         self,
         entry: ClaimEntry,
         body: list[dict[str, Any]] | dict[str, Any],
         status: SandboxClaimStatus,
     ) -> bool:
+        """Write the status; false when the claim is gone. Raises Conflict or Invalid by a guard."""
         try:
             written = await self._writer.patch(
                 self._claims,
@@ -214,3 +247,19 @@ class ClaimAct:
 
 def _forget_status(entry: ClaimEntry) -> None:
     entry.status = None
+
+
+def _guarded(
+    entry: ClaimEntry, patch: dict[str, Any], version: str
+) -> list[dict[str, Any]] | dict[str, Any]:
+    """Return a patch that is refused when the claim has changed, or got a status, meanwhile.
+
+    Unlike a version, the test that there is no status holds whoever annotates the claim.
+    """
+    if version:
+        return {"status": patch, "metadata": {"resourceVersion": version}}
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": entry.uid},
+        {"op": "test", "path": "/status", "value": None},
+        {"op": "add", "path": "/status", "value": patch},
+    ]
