@@ -176,7 +176,7 @@ MUTANTS = (
     Mutant(
         "a pass that asks for another is not heard",
         _WORKERS,
-        "            self._queue.add(key, priority=priority, after_s=after_s, reason=REQUEUE)",
+        "            self._queue.add(key, priority=item.priority, after_s=after_s, reason=REQUEUE)",
         "            pass",
     ),
     Mutant(
