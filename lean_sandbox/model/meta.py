@@ -1,4 +1,4 @@
-"""ObjectMeta as far as it decides anything, and who controls an object."""
+"""ObjectMeta as far as it decides anything, who controls an object, and who may adopt it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.model.names import (
+    ADOPTABLE_LABEL,
     CORE_API_VERSION,
     EXTENSIONS_API_VERSION,
     NAME_HASH_LABEL,
@@ -86,6 +87,11 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rena
         return None
 
 
+# How the texts call the three kinds of children.
+PVC: Final = "PVC"
+POD: Final = "pod"
+SERVICE: Final = "service"
+
 NO_RECORD: Final[list[dict[str, Any]]] = [{}]
 """What to write to ``metadata.managedFields`` to end the record of who set which field."""
 
@@ -99,6 +105,37 @@ def as_version(resource_version: str) -> int:
     if len(resource_version) > _VERSION_DIGITS or not resource_version.isascii():
         return 0
     return int(resource_version) if resource_version.isdecimal() else 0
+
+
+def is_controlled_by(controller: OwnerReference | None, uid: str) -> bool:
+    """Return whether an object with this controller belongs to the object with this uid.
+
+    Only the uid counts: an earlier object of the same kind and name is another one, and a reference
+    written by an older API version with the same uid is ours.
+    """
+    return controller is not None and controller.uid == uid
+
+
+def may_adopt(labels: Mapping[str, str] | None, own_hash: str) -> bool:
+    """Return whether the labels of an unowned object authorise the Sandbox to adopt it."""
+    labels = labels or {}
+    return labels.get(ADOPTABLE_LABEL) == "true" or labels.get(NAME_HASH_LABEL) == own_hash
+
+
+def owned_by_other(what: str, name: str, owner: OwnerReference, sandbox_name: str) -> str:
+    """Return why the child ``name`` of the kind ``what`` is refused: somebody else controls it."""
+    return (
+        f'{what} "{name}" is owned by {owner.kind}/{owner.name} (UID: {owner.uid}), '
+        f'not by sandbox "{sandbox_name}"'
+    )
+
+
+def cannot_adopt(what: str, name: str) -> str:
+    """Return why the unowned child ``name`` of the kind ``what`` is refused."""
+    return (
+        f'cannot adopt unowned {what} "{name}": missing required pool authorization label '
+        f'("{ADOPTABLE_LABEL}") or sandbox tracking label ("{NAME_HASH_LABEL}")'
+    )
 
 
 def controller_reference(api_version: str, kind: str, name: str, uid: str) -> OwnerReference:

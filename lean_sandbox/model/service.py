@@ -9,14 +9,16 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import (
+    SERVICE,
     ObjectMeta,
     OwnerReference,
+    cannot_adopt,
     child_metadata,
+    may_adopt,
     owner_references_body,
     sandbox_reference,
     with_controller_reference,
 )
-from lean_sandbox.model.ownership import SERVICE, cannot_adopt, may_adopt
 from lean_sandbox.model.sharing import small_values
 from lean_sandbox.model.wire import Lenient, OrNull
 

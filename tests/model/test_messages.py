@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from lean_sandbox.model.meta import controller_reference
-from lean_sandbox.model.ownership import POD, PVC, SERVICE, cannot_adopt, owned_by_other
+from lean_sandbox.model.meta import (
+    POD,
+    PVC,
+    SERVICE,
+    cannot_adopt,
+    controller_reference,
+    owned_by_other,
+)
 from lean_sandbox.model.sandbox_status import Failure, failed, multiple_pods
 
 LABELS = (

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.meta import ObjectMeta
-from lean_sandbox.model.ownership import may_adopt
+from lean_sandbox.model.meta import ObjectMeta, may_adopt
 from lean_sandbox.model.service import (
     Service,
     ServicePort,

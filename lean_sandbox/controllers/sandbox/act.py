@@ -7,16 +7,16 @@ its object wait for the answer.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import msgspec
 
 from filters import Change
-from lean_sandbox.controllers.doubt import doubting
 from lean_sandbox.controllers.sandbox.handed import CreateResponses
 from lean_sandbox.kube.client import METADATA_ACCEPT, Client
-from lean_sandbox.kube.errors import NotFound
+from lean_sandbox.kube.errors import ApiError, NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import PODS, PVCS, SANDBOXES, SERVICES
 from lean_sandbox.kube.wire import PartialObject
@@ -112,7 +112,7 @@ class Act:
 
         with (
             suppress(NotFound),
-            doubting(forget),
+            _doubting(forget),
             self._caches.sandboxes.expect_own_write(entry.key, entry.uid),
         ):
             answer = await self._client.merge_patch(
@@ -364,3 +364,21 @@ def _patched(held: dict[str, str] | None, changes: dict[str, str | None]) -> dic
     """Return annotations as a merge patch leaves them."""
     merged = {**(held or {}), **changes}
     return {key: value for key, value in merged.items() if value is not None}
+
+
+@contextmanager
+def _doubting(forget: Callable[[], None]) -> Iterator[None]:
+    """Call ``forget`` when the body raises anything but a refusal by the server.
+
+    A write that timed out, broke off or met a server error may have been carried out all the same.
+    Compared with what was remembered before, a later write could look as if it had nothing to do.
+    """
+    try:
+        yield
+    except ApiError as error:
+        if error.status >= 500:
+            forget()
+        raise
+    except BaseException:
+        forget()
+        raise

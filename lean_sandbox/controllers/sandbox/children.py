@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.controllers.ownership import sandbox_meta
 from lean_sandbox.controllers.recording import ObjectEvents, reference_to
 from lean_sandbox.controllers.sandbox.act import Act
 from lean_sandbox.controllers.sandbox.plans import (
@@ -42,10 +41,10 @@ from lean_sandbox.model.meta import (
     ObjectMeta,
     OwnerReference,
     controller_reference,
+    is_controlled_by,
     owner_references_body,
     with_controller_reference,
 )
-from lean_sandbox.model.ownership import Ownership, ownership
 from lean_sandbox.model.pod import PodState, build_pod, build_pvc, metadata_patch, pvc_name
 from lean_sandbox.model.sandbox import Sandbox, SandboxView
 from lean_sandbox.model.sandbox_status import (
@@ -232,7 +231,7 @@ class Children:
             made = await self._act.patch_pvc(key, patch)
         except ControlPlaneError as error:
             raise ReconcileError.of(Failure.PVC_PATCH, error) from error
-        if ownership(made.owner, self.entry.uid) is not Ownership.OWNED:
+        if not is_controlled_by(made.owner, self.entry.uid):
             self._repeat_in(0.0)
 
     def _references(self, others: tuple[OwnerReference, ...]) -> list[dict[str, Any]]:
@@ -455,7 +454,7 @@ class Children:
 
     def _missing_metadata(self, pod: PodEntry) -> dict[str, Any] | None:
         return metadata_patch(
-            sandbox_meta(self.entry),
+            self.entry.metadata,
             self._view.template_metadata,
             ObjectMeta(
                 name=pod.key.name,

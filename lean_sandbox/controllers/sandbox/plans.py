@@ -11,15 +11,14 @@ from typing import Generic, TypeVar
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.ownership import (
+from lean_sandbox.model.meta import (
     POD,
     PVC,
     SERVICE,
-    Ownership,
     cannot_adopt,
+    is_controlled_by,
     may_adopt,
     owned_by_other,
-    ownership,
 )
 from lean_sandbox.model.service import adoption_refusal
 from lean_sandbox.watch.resources.pod import PodEntry
@@ -99,7 +98,7 @@ def _refusal(kind: str, found: T, entry: SandboxEntry) -> str | None:
 
 
 def _is_own(found: T, entry: SandboxEntry) -> bool:
-    return ownership(found.owner, entry.uid) is Ownership.OWNED
+    return is_controlled_by(found.owner, entry.uid)
 
 
 def plan_pod(

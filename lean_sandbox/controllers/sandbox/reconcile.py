@@ -20,7 +20,7 @@ from lean_sandbox.kube.events import EventType
 from lean_sandbox.kube.terminating import ENDING_S
 from lean_sandbox.model import names, sandbox_status
 from lean_sandbox.model.conditions import find, is_true, upsert
-from lean_sandbox.model.ownership import Ownership, ownership
+from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView
 from lean_sandbox.model.sandbox_status import Failure, failed
 from lean_sandbox.model.times import has_come, time_left_s
@@ -227,7 +227,7 @@ class SandboxReconciler:
             doubtful.discard(key)
         if pod is None or pod.is_terminating:
             return []
-        if ownership(pod.owner, entry.uid) is not Ownership.OWNED:
+        if not is_controlled_by(pod.owner, entry.uid):
             return []
         try:
             await self._act.delete_pod(pod)
@@ -238,7 +238,7 @@ class SandboxReconciler:
     async def _end_service(self, entry: SandboxEntry) -> list[str]:
         """Delete the Service of an expired Sandbox if it is its own. At most one DELETE."""
         service = self._caches.services.get(entry.key)
-        if service is None or ownership(service.owner, entry.uid) is not Ownership.OWNED:
+        if service is None or not is_controlled_by(service.owner, entry.uid):
             return []
         try:
             await self._act.delete_service(service)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lean_sandbox.controllers.ownership import sandbox_meta
 from lean_sandbox.controllers.sandbox.act import Act
 from lean_sandbox.controllers.sandbox.plans import (
     Adopt,
@@ -65,7 +64,7 @@ async def _create(entry: SandboxEntry, act: Act) -> bool:
     """Create the Service; false when one of its name exists already."""
     assert entry.view is not None
     try:
-        await act.create_service(entry.key, build_service(sandbox_meta(entry), entry.view.ports))
+        await act.create_service(entry.key, build_service(entry.metadata, entry.view.ports))
     except AlreadyExists:
         return False
     return True
@@ -84,7 +83,7 @@ async def _carry_out(
                 await act.delete_service(service)
             case Adopt():
                 failure = Failure.SERVICE_UPDATE
-                body = adopted_service(whole, sandbox_meta(entry), entry.view.ports)
+                body = adopted_service(whole, entry.metadata, entry.view.ports)
                 await act.replace_service(entry.key, body)
             case Keep(service):
                 failure = Failure.SERVICE_PATCH

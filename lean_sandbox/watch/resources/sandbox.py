@@ -84,6 +84,19 @@ class SandboxEntry(msgspec.Struct, gc=False):
         return {names.POD_NAME_ANNOTATION: self.pod_name, **(self.notes or {})}
 
     @property
+    def metadata(self) -> ObjectMeta:
+        """The metadata of the Sandbox as far as its children depend on it."""
+        return ObjectMeta(
+            name=self.key.name,
+            namespace=self.key.namespace,
+            uid=self.uid,
+            generation=self.generation,
+            labels=self.labels,
+            annotations=self.annotations,
+            owner_references=() if self.owner is None else (self.owner,),
+        )
+
+    @property
     def is_applied(self) -> bool:
         """Whether somebody has used server-side apply on the Sandbox."""
         return bool(self.writers & 1)
