@@ -31,6 +31,7 @@ class _Namespace:
         self.name = name
         self.pods = plane.store.list("pods", name)
         self.services = plane.store.list("services", name)
+        self.volume_claims = plane.store.list("persistentvolumeclaims", name)
         self.sandboxes = plane.store.list(SANDBOXES, name)
         self.claims = plane.store.list(CLAIMS, name)
         self.pools = plane.store.list(POOLS, name)
@@ -58,7 +59,7 @@ class _Namespace:
             for kind in (self.sandboxes, self.claims, self.pools)
             for one in kind
         }
-        for one in (*self.pods, *self.services, *self.sandboxes):
+        for one in (*self.pods, *self.services, *self.volume_claims, *self.sandboxes):
             owners = [ref["uid"] for ref in _controllers(one)]
             if len(owners) > 1:
                 yield f"{_title(one)} has several controllers"
@@ -76,6 +77,16 @@ class _Namespace:
     def _sandbox(self, one: Json) -> Iterator[str]:
         pods = self._children(one, self.pods)
         title, ready = _title(one), _condition(one, "Ready")
+        if one["spec"].get("shutdownTime"):
+            if one["spec"].get("shutdownPolicy") == "Delete":
+                yield f"{title} is over and still there"
+            if pods or self._children(one, self.services):
+                yield f"{title} is over and has {_names(pods)} or a Service"
+            if ready.get("reason") != "SandboxExpired":
+                yield f"{title} is over and says {ready}"
+            return
+        if one["spec"].get("volumeClaimTemplates") and not self._children(one, self.volume_claims):
+            yield f"{title} has no volume claim"
         if one["spec"].get("operatingMode") == "Suspended":
             if pods:
                 yield f"{title} is suspended and has {_names(pods)}"
@@ -91,6 +102,10 @@ class _Namespace:
             yield f"{title} has Pods {_names(pods)}"
             return
         (pod,) = pods
+        if pod["status"].get("phase") in ("Succeeded", "Failed"):
+            if _condition(one, "Finished").get("status") != "True":
+                yield f"{title} has ended and says {one.get('status')}"
+            return
         is_ready = _condition(pod, "Ready").get("status") == "True"
         wanted = "True" if is_ready and pod["status"]["phase"] == "Running" else "False"
         if ready.get("status") != wanted:
@@ -104,6 +119,14 @@ class _Namespace:
     def _claim(self, one: Json) -> Iterator[str]:
         owned = self._children(one, self.sandboxes)
         title, ready, bound = _title(one), _condition(one, "Ready"), _bound(one)
+        if one["spec"].get("lifecycle", {}).get("shutdownTime"):
+            if one["spec"]["lifecycle"]["shutdownPolicy"] != "Retain":
+                yield f"{title} is over and still there"
+            if owned:
+                yield f"{title} is over and owns {_names(owned)}"
+            if ready.get("reason") != "ClaimExpired":
+                yield f"{title} is over and says {ready}"
+            return
         if not owned:
             if bound:
                 yield f"{title} names {bound}, which is not its own"

@@ -20,6 +20,9 @@ __all__ = ["NAMESPACES", "Story"]
 
 Json = dict[str, Any]
 NAMESPACES = (NS, "other")
+# The names of the Sandboxes that users make in stories, and so of their Pods.
+_OF_USERS = ("a", "b")
+_FINISHED = ("Succeeded", "Failed")
 _EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
 # Every window, pause and backoff that a story leads to is over by then.
 _LONG_S = 130.0
@@ -30,6 +33,12 @@ def _pod_template(image: str) -> Json:
     # On a node from the beginning: no scheduler is needed.
     container = {"name": "main", "image": image}
     return {"spec": {"containers": [container], "nodeName": "node-1"}}
+
+
+_VOLUME: Json = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
 
 
 class Story:
@@ -154,10 +163,16 @@ class Story:
         body = {"apiVersion": group, "kind": kind, "metadata": metadata, "spec": spec}
         self.act(f"create {kind} {namespace}/{name}", lambda: self.plane.store.create(body))
 
-    def sandbox(self, namespace: str, name: str, *, service: bool) -> None:
+    def sandbox(
+        self, namespace: str, name: str, *, service: bool, has_volume: bool = False
+    ) -> None:
         """Create a Sandbox."""
         spec: Json = {"podTemplate": _pod_template("busybox")}
-        self.create("Sandbox", namespace, name, spec | ({"service": True} if service else {}))
+        if service:
+            spec["service"] = True
+        if has_volume:
+            spec["volumeClaimTemplates"] = [_VOLUME]
+        self.create("Sandbox", namespace, name, spec)
 
     def template(self, namespace: str, image: str) -> None:
         """Create the template ``t``."""
@@ -233,12 +248,33 @@ class Story:
         self._addresses += moves
         ips = (f"10.244.{self._addresses // 250}.{self._addresses % 250 + 1}",)
         status = running_status(ready=ready, ips=ips)
-        self.act(
-            f"kubelet runs {namespace}/{name}, ready {ready}, at {ips[0]}",
-            lambda: self.plane.store.patch(
-                "pods", namespace, name, {"status": status}, subresource="status"
-            ),
-        )
+
+        def run() -> None:
+            held = self.plane.store.get("pods", namespace, name)
+            if held.get("status", {}).get("phase") not in _FINISHED:
+                self.plane.store.patch(
+                    "pods", namespace, name, {"status": status}, subresource="status"
+                )
+
+        self.act(f"kubelet runs {namespace}/{name}, ready {ready}, at {ips[0]}", run)
+
+    def finish_pod(self, namespace: str, which: int, phase: str) -> None:
+        """End the containers of the Pod of a Sandbox that a user made."""
+
+        def finish() -> None:
+            pods = [
+                pod["metadata"]["name"]
+                for pod in self.plane.store.list("pods", namespace)
+                if pod["metadata"]["name"] in _OF_USERS
+            ]
+            if pods:
+                status = running_status(ready=False) | {"phase": phase}
+                name = pods[which % len(pods)]
+                self.plane.store.patch(
+                    "pods", namespace, name, {"status": status}, subresource="status"
+                )
+
+        self.act(f"a Pod of a user's Sandbox in {namespace} ends: {phase}", finish)
 
     def live_on(self) -> None:
         """Let kubelets bring everything up, and let it come to rest."""
@@ -263,7 +299,7 @@ class Story:
                 )
                 if "deletionTimestamp" in pod["metadata"]:
                     self.plane.store.delete("pods", namespace, name, grace_s=0)
-                elif not ready and status.get("phase") not in ("Succeeded", "Failed"):
+                elif not ready and status.get("phase") not in _FINISHED:
                     self._addresses += 1
                     ips = (f"10.245.{self._addresses // 250}.{self._addresses % 250 + 1}",)
                     body = {"status": running_status(ips=ips)}

@@ -33,6 +33,7 @@ CLAIM = st.sampled_from(("c", "d"))
 IMAGE = st.sampled_from(("busybox", "alpine"))
 PAUSE = st.sampled_from((0, 0, 3, 12, 60))
 KINDS = ("pods", SANDBOXES, CLAIMS, POOLS, TEMPLATES, "services")
+OVER = "2020-01-01T00:00:00Z"
 PLURALS = ("pods", "sandboxes", "sandboxclaims", "sandboxwarmpools", "sandboxtemplates", "services")
 WRITES = (
     ("create", "pods"),
@@ -47,6 +48,9 @@ WRITES = (
     ("patch", "sandboxwarmpools/status"),
     ("create", "services"),
     ("delete", "services"),
+    ("create", "persistentvolumeclaims"),
+    ("patch", "persistentvolumeclaims"),
+    ("delete", "sandboxclaims"),
 )
 READS = (
     ("get", "pods"),
@@ -54,6 +58,7 @@ READS = (
     ("get", "sandboxclaims"),
     ("get", "sandboxwarmpools"),
     ("get", "sandboxtemplates"),
+    ("get", "persistentvolumeclaims"),
     ("list", "pods"),
     ("list", "sandboxes"),
     ("list", "sandboxclaims"),
@@ -102,10 +107,23 @@ class Interleavings(RuleBasedStateMachine):
 
     # -- users -----------------------------------------------------------------------------------
 
-    @rule(where=WHERE, name=SANDBOX, service=st.booleans(), pause=PAUSE)
-    def create_sandbox(self, where: str, name: str, service: bool, pause: int) -> None:  # noqa: FBT001
+    @rule(
+        where=WHERE,
+        name=SANDBOX,
+        service=st.booleans(),
+        volume=st.sampled_from((False, False, True)),
+        pause=PAUSE,
+    )
+    def create_sandbox(
+        self,
+        where: str,
+        name: str,
+        service: bool,  # noqa: FBT001
+        volume: bool,  # noqa: FBT001
+        pause: int,
+    ) -> None:
         """Create a Sandbox."""
-        self.story.sandbox(where, name, service=service)
+        self.story.sandbox(where, name, service=service, has_volume=volume)
         self.story.moments(pause)
 
     @rule(where=WHERE, name=CLAIM, pause=PAUSE)
@@ -157,6 +175,33 @@ class Interleavings(RuleBasedStateMachine):
         """Switch the Service of a Sandbox on or off."""
         self.story.patch(SANDBOXES, where, name, {"spec": {"service": service}})
         self.story.moments(pause)
+
+    @rule(where=WHERE, name=SANDBOX, policy=st.sampled_from(("Retain", "Delete")), pause=PAUSE)
+    def expire_sandbox(self, where: str, name: str, policy: str, pause: int) -> None:
+        """Let the time of a Sandbox be over."""
+        body = {"spec": {"shutdownTime": OVER, "shutdownPolicy": policy}}
+        self.story.patch(SANDBOXES, where, name, body)
+        self.story.moments(pause)
+
+    @rule(
+        where=WHERE,
+        name=CLAIM,
+        policy=st.sampled_from(("Retain", "Delete", "DeleteForeground")),
+        pause=PAUSE,
+    )
+    def expire_claim(self, where: str, name: str, policy: str, pause: int) -> None:
+        """Let the time of a claim be over."""
+        body = {"spec": {"lifecycle": {"shutdownTime": OVER, "shutdownPolicy": policy}}}
+        self.story.patch(CLAIMS, where, name, body)
+        self.story.moments(pause)
+
+    @rule(where=WHERE, which=WHICH, pause=PAUSE)
+    def delete_volume_claim(self, where: str, which: int, pause: int) -> None:
+        """Delete a volume claim; it goes once no Pod has it."""
+        names = self.story.names("persistentvolumeclaims", where)
+        if names:
+            self.story.delete("persistentvolumeclaims", where, names[which % len(names)])
+            self.story.moments(pause)
 
     @rule(
         where=WHERE,
@@ -223,6 +268,12 @@ class Interleavings(RuleBasedStateMachine):
         if names:
             self.story.run_pod(where, names[which % len(names)], ready=ready, moves=moves)
             self.story.moments(pause)
+
+    @rule(where=WHERE, which=WHICH, phase=st.sampled_from(("Succeeded", "Failed")), pause=PAUSE)
+    def finish_pod(self, where: str, which: int, phase: str, pause: int) -> None:
+        """End the containers of a Pod."""
+        self.story.finish_pod(where, which, phase)
+        self.story.moments(pause)
 
     @rule(
         where=WHERE,
