@@ -21,9 +21,9 @@ ALLOWED: dict[str, set[str]] = {
     "kube": {"metrics", "model"},
     "watch": {"kube", "filters", "metrics", "model"},
     "runtime": {"watch", "filters", "kube", "metrics", "model"},
-    "controllers": {"runtime", "watch", "filters", "kube", "metrics", "model"},
+    "config": {"filters", "kube", "model"},
+    "controllers": {"config", "runtime", "watch", "filters", "kube", "metrics", "model"},
     "http": {"kube", "metrics"},
-    "config": {"watch", "filters", "kube", "model"},
     "local": {"filters", "model", "kube"},
 }
 LEAVES = {"clock", "log", "version"}
@@ -31,7 +31,7 @@ LEAVES = {"clock", "log", "version"}
 LIBRARIES: dict[str, set[str] | None] = {
     "filters": set(),
     "model": {"msgspec", "lightkube", "yaml"},
-    "controllers": {"msgspec", "structlog", "anyio", "cachetools"},
+    "controllers": {"cachetools", "msgspec", "structlog", "anyio"},
     "watch": {"msgspec", "structlog", "anyio"},
 }
 

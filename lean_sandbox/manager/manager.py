@@ -14,7 +14,7 @@ from anyio.abc import TaskStatus
 
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.sandbox.controller import SandboxController, SandboxOptions
+from lean_sandbox.controllers.sandbox.controller import SandboxController
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load
 from lean_sandbox.kube.connection import Connection
@@ -110,8 +110,8 @@ class Manager:
             client,
             self.caches,
             self._reflectors,
+            options,
             clock=self._clock,
-            options=_sandbox_options(options),
             recorder=self._build_recorder(
                 _REPORTING_CONTROLLER, is_off=options.disable_sandbox_events
             ),
@@ -343,17 +343,6 @@ class Manager:
         self.requests.collect(into)
         if self.elector is not None:
             self.elector.collect(into)
-
-
-def _sandbox_options(settings: Settings) -> SandboxOptions:
-    return SandboxOptions(
-        workers=settings.sandbox_concurrent_workers,
-        cluster_domain=settings.cluster_domain,
-        status_window_s=settings.sandbox_status_window,
-        step_window_s=settings.sandbox_status_step_window,
-        write_behind_s=settings.sandbox_write_behind_window,
-        request_timeout_s=settings.request_timeout,
-    )
 
 
 def open_client(

@@ -288,7 +288,7 @@ ABSENCE: Final = _counter(
     "lean_sandbox_absence_questions_total",
     ("answer",),
     "Questions whether an object exists: saved (known to be absent, no request), asked (the server"
-    " had to be asked), outdated (an answer too old to be believed).",
+    " had to be asked).",
 )
 ABSENCE_ENTRIES: Final = _gauge("lean_sandbox_absence_entries", (), "Objects known not to exist.")
 REQUESTS: Final = _counter(

@@ -27,8 +27,8 @@ E = TypeVar("E", bound=Entry)
 _SERVER_FAULT = 500
 
 
-class Written(msgspec.Struct, Generic[E], frozen=True):
-    """What the response to a write has shown.
+class Response(msgspec.Struct, Generic[E], frozen=True):
+    """What a response has shown.
 
     ``item`` is the object as the server sent it, whole or its metadata alone. ``entry`` is what the
     cache knows now, and ``is_latest`` whether that is what the response has shown: a watch event
@@ -63,34 +63,79 @@ class ObjectWriter:
             kind.resource, key.namespace, key.name, kind.item_type, **self.options
         )
 
-    async def get(self, cache: Cache[E], key: Key) -> Any | None:
-        """Fetch a whole object; ``None`` when there is none, which the cache forgets then."""
-        held = cache.get(key)
-        item = await self.peek(cache, key)
+    async def get(
+        self, cache: Cache[E], key: Key, *, as_metadata: bool = False
+    ) -> Response[E] | None:
+        """Fetch an object, whole or its metadata; ``None`` if there is none: then it is forgotten.
+
+        What it shows newly is delivered to the controllers as an event is.
+        """
+        kind, held = cache.kind, cache.get(key)
+        if as_metadata:
+            item = await self.client.find(
+                kind.resource,
+                key.namespace,
+                key.name,
+                PartialObject,
+                accept=METADATA_ACCEPT,
+                **self.options,
+            )
+        else:
+            item = await self.peek(cache, key)
         if item is None:
             cache.apply_not_found(held)
+            return None
+        if as_metadata:
+            entry = cache.apply_fetched_metadata(item.metadata)
         else:
-            cache.apply_fetched(item)
-        return item
+            entry = cache.apply_fetched(item)
+        is_latest = entry.version == as_version(item.metadata.resource_version)
+        return Response(item, entry, Change(0), is_latest)
 
     async def create(
-        self, cache: Cache[E], namespace: str, body: Body, *, name: str = ""
-    ) -> Written[E]:
+        self,
+        cache: Cache[E],
+        namespace: str,
+        body: Body,
+        *,
+        name: str = "",
+        as_metadata: bool = False,
+        columns: dict[str, str] | None = None,
+    ) -> Response[E]:
         """Create an object, ``name`` being its name unless that is generated.
 
+        With ``as_metadata`` the response is a fraction of the bytes, and the event of the same
+        version is taken as well; ``columns`` are what a Table would show of the new object.
         Raises AlreadyExists.
         """
         kind = cache.kind
         with cache.expect_own_write(Key(namespace, name)):
+            if not as_metadata:
+                whole = await self.client.create(
+                    kind.resource,
+                    namespace,
+                    body,
+                    kind.item_type,
+                    field_manager=self._field_manager,
+                    **self.options,
+                )
+                return _applied(cache, whole)
             item = await self.client.create(
                 kind.resource,
                 namespace,
                 body,
-                kind.item_type,
+                PartialObject,
                 field_manager=self._field_manager,
+                accept=METADATA_ACCEPT,
                 **self.options,
             )
-            return _applied(cache, item)
+            row = item.metadata
+            known = cache.get(Key(namespace, row.name))
+            if known is None or known.uid != row.uid:
+                row = row.with_columns(columns) if columns is not None else row
+                known = cache.apply_create_response(row)
+            is_latest = known.version == as_version(row.resource_version)
+            return Response(item, known, Change(0), is_latest)
 
     async def patch(
         self,
@@ -102,7 +147,7 @@ class ObjectWriter:
         doubt: Callable[[E], None] | None = None,
         generation: int = 0,
         columns: dict[str, str] | None = None,
-    ) -> Written[E]:
+    ) -> Response[E]:
         """Patch an object; the response is asked for as metadata, a fraction of the bytes.
 
         A list of operations is a JSON Patch, anything else a merge patch. Raises NotFound when the
@@ -127,13 +172,13 @@ class ObjectWriter:
             )
             row = item.metadata
             if row.uid != entry.uid or (generation and row.generation != generation):
-                return Written(item, entry, Change(0), is_latest=False)
+                return Response(item, entry, Change(0), is_latest=False)
             if columns is not None:
                 row = row.with_columns(columns)
             known, change = cache.apply_metadata_response(row)
-            return Written(item, known, change, known.version == as_version(row.resource_version))
+            return Response(item, known, change, known.version == as_version(row.resource_version))
 
-    async def patch_whole(self, cache: Cache[E], entry: E, body: dict[str, Any]) -> Written[E]:
+    async def patch_whole(self, cache: Cache[E], entry: E, body: dict[str, Any]) -> Response[E]:
         """Apply a merge patch where the whole object is wanted back; as :meth:`patch` else."""
         kind = cache.kind
         with self._expecting(cache, entry):
@@ -146,10 +191,10 @@ class ObjectWriter:
                 **self.options,
             )
             if item.metadata.uid != entry.uid:
-                return Written(item, entry, Change(0), is_latest=False)
+                return Response(item, entry, Change(0), is_latest=False)
             return _applied(cache, item)
 
-    async def replace(self, cache: Cache[E], key: Key, body: dict[str, Any]) -> Written[E]:
+    async def replace(self, cache: Cache[E], key: Key, body: dict[str, Any]) -> Response[E]:
         """Write a whole object back; the resourceVersion in it guards against a lost change."""
         kind = cache.kind
         with cache.expect_own_write(key, body["metadata"].get("uid", "")):
@@ -214,6 +259,8 @@ class ObjectWriter:
                 raise
 
 
-def _applied(cache: Cache[E], item: Any) -> Written[E]:
+def _applied(cache: Cache[E], item: Any) -> Response[E]:
     entry, change = cache.apply_response(item)
-    return Written(item, entry, change, entry.version == as_version(item.metadata.resource_version))
+    return Response(
+        item, entry, change, entry.version == as_version(item.metadata.resource_version)
+    )

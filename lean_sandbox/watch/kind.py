@@ -157,6 +157,11 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     owner_of: Callable[[E], str | None] = lambda _entry: None
 
 
+def is_tracked(labels: Mapping[str, str] | None) -> bool:
+    """Tell whether a watch by the tracking label shows an object with these labels."""
+    return names.NAME_HASH_LABEL in (labels or {})
+
+
 def shared_owner(
     owner: OwnerReference | None, key: Key, held: OwnerReference | None
 ) -> OwnerReference | None:

@@ -115,5 +115,6 @@ async def test_what_is_noted_of_a_pod_goes_with_its_sandbox() -> None:
             await world.delete("sandboxes", name)
             await world.advance(1.0)
         assert not world.plane.store.list("pods", NS)
-        assert len(world.whole.sandboxes.absent) == 0
-        assert not world.whole.sandboxes._parts.doubtful
+        hidden = world.whole.sandboxes.hidden
+        assert not hidden._absent
+        assert not hidden._doubtful

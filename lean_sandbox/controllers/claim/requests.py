@@ -46,7 +46,8 @@ class ClaimRequests:
 
     async def get_claim(self, key: Key) -> SandboxClaim | None:
         """Fetch the whole claim; ``None`` when it is gone."""
-        claim: SandboxClaim | None = await self._writer.get(self._claims, key)
+        found = await self._writer.get(self._claims, key)
+        claim: SandboxClaim | None = found.item if found is not None else None
         return claim
 
     async def write_status(
@@ -216,12 +217,8 @@ class ClaimRequests:
 
     async def get_sandbox(self, key: Key) -> SandboxEntry | None:
         """Fetch a Sandbox; ``None`` when there is none."""
-        held = self._sandboxes.get(key)
-        found = await self._writer.peek(self._sandboxes, key)
-        if found is not None:
-            return self._sandboxes.apply_fetched(found)
-        self._sandboxes.apply_not_found(held)
-        return None
+        found = await self._writer.get(self._sandboxes, key)
+        return found.entry if found is not None else None
 
     async def peek_sandbox(self, key: Key) -> Sandbox | None:
         """Fetch a whole Sandbox without caching it; ``None`` when it is gone."""

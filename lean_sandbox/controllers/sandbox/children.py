@@ -12,7 +12,6 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.recording import ObjectEvents, reference_to
-from lean_sandbox.controllers.sandbox.act import Act
 from lean_sandbox.controllers.sandbox.plans import (
     Adopt,
     Create,
@@ -26,6 +25,7 @@ from lean_sandbox.controllers.sandbox.plans import (
     plan_pod,
     plan_pvc,
 )
+from lean_sandbox.controllers.sandbox.requests import HiddenPods, SandboxRequests
 from lean_sandbox.controllers.sandbox.service import is_as_wanted, sync_service
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, is_before_ready
 from lean_sandbox.kube.errors import (
@@ -54,12 +54,12 @@ from lean_sandbox.model.sandbox_status import (
     failed,
     multiple_pods,
 )
-from lean_sandbox.runtime.absent import KnownAbsent
 from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.tracing import Tracing, traced
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources.pod import RUNNING, WAITING, PodEntry
+from lean_sandbox.watch.resources.pvc import PvcEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 _LONGEST_DEFERRAL_S = 1.0
@@ -76,14 +76,12 @@ class Parts(msgspec.Struct):
     """What the reconciles of all Sandboxes share.
 
     ``pvcs_ready`` returns why volume claims are not known yet. ``drift_since`` is since when the
-    metadata of a Pod differs from what is wanted and its write is deferred. ``doubtful`` are Pods
-    of which the watch shows nothing although they may exist: one may only have lost the label that
-    it is watched by, and a create would collide with it.
+    metadata of a Pod differs from what is wanted and its write is deferred.
     """
 
     caches: Caches
-    act: Act
-    absent: KnownAbsent
+    requests: SandboxRequests
+    hidden: HiddenPods
     events: ObjectEvents
     throttle: StatusThrottle
     clock: Clock
@@ -91,13 +89,12 @@ class Parts(msgspec.Struct):
     write_behind_s: float = 0.0
     tracing: Tracing | None = None
     drift_since: dict[Key, float] = {}
-    doubtful: set[Key] = set()
 
     def forget(self, key: Key) -> None:
         """Drop what is remembered between the reconciles of a Sandbox."""
         self.drift_since.pop(key, None)
-        self.doubtful.discard(key)
         self.throttle.settled(key)
+        self.requests.forget(key)
 
 
 class Children:
@@ -112,7 +109,7 @@ class Children:
     ) -> None:
         self._parts = parts
         self._caches = parts.caches
-        self._act = parts.act
+        self._requests = parts.requests
         self._sandbox = sandbox
         self._is_start = is_start
         self._errors: list[str] = []
@@ -176,7 +173,7 @@ class Children:
         Raises OvertakenError when it is not the one that was planned for.
         """
         if self._sandbox is None:
-            sandbox = await self._act.get_sandbox(self.key)
+            sandbox = await self._requests.get_sandbox(self.key)
             fresh = self._caches.sandboxes.get(self.key)
             if (
                 sandbox is None
@@ -211,24 +208,24 @@ class Children:
                 case Refuse(text):
                     raise ReconcileError(text)
                 case Adopt(pvc):
-                    await self._adopt_pvc(key, pvc.others)
+                    await self._adopt_pvc(pvc)
                     return
-            self._act.check_namespace(self.key.namespace)
+            self._requests.check_namespace(self.key.namespace)
             sandbox = await self._whole()
             template = (sandbox.spec.volumeClaimTemplates or ())[index]
             try:
-                await self._act.create_pvc(self.key, build_pvc(sandbox.metadata, template))
+                await self._requests.create_pvc(key, build_pvc(sandbox.metadata, template))
             except AlreadyExists:
                 # The cache lags behind, or the claim is outside of what it watches: fetch it.
-                held = await self._act.get_pvc(key)
+                held = await self._requests.get_pvc(key)
                 continue
             return
         raise ReconcileError(f'PVC "{name}" exists and cannot be read')
 
-    async def _adopt_pvc(self, key: Key, others: tuple[OwnerReference, ...]) -> None:
-        patch = {"metadata": {"ownerReferences": self._references(others)}}
+    async def _adopt_pvc(self, pvc: PvcEntry) -> None:
+        patch = {"metadata": {"ownerReferences": self._references(pvc.others)}}
         try:
-            made = await self._act.patch_pvc(key, patch)
+            made = await self._requests.patch_pvc(pvc, patch)
         except ControlPlaneError as error:
             raise ReconcileError.of(Failure.PVC_PATCH, error) from error
         if not is_controlled_by(made.owner, self.entry.uid):
@@ -263,13 +260,11 @@ class Children:
 
     def _plan_pod(self, fetched: PodEntry | None, *, was_fetched: bool) -> PodStep:
         entry, key = self.entry, self.entry.pod_key
-        is_doubtful = key in self._parts.doubtful
+        hidden = self._parts.hidden
+        is_doubtful = hidden.is_doubtful(key)
         is_absent = (was_fetched and fetched is None) or (
             not is_doubtful
-            and (
-                self._parts.absent.is_absent("pods", key.namespace, key.name)
-                or (self._is_start and _was_seen_suspended(entry))
-            )
+            and (hidden.is_absent(key) or (self._is_start and _was_seen_suspended(entry)))
         )
         return plan_pod(
             entry,
@@ -281,19 +276,13 @@ class Children:
 
     async def _fetch_pod(self, key: Key, failure: Failure) -> PodEntry | None:
         try:
-            pod = await self._act.get_pod(key)
+            return await self._requests.get_pod(key)
         except ControlPlaneError as error:
             raise ReconcileError.of(failure, error) from error
-        if pod is None or names.NAME_HASH_LABEL in (pod.labels or {}):
-            self._parts.doubtful.discard(key)
-        else:
-            # The watch does not show it: the next reconcile has to fetch it again.
-            self._parts.doubtful.add(key)
-        return pod
 
     async def _create_pod(self, step: Create) -> bool:
         """Create the Pod; false when one of its name exists already."""
-        self._act.check_namespace(self.key.namespace)
+        self._requests.check_namespace(self.key.namespace)
         # An annotation that names this very Pod is wrong only if there is none, which the create
         # itself tells; one that names another Pod is known to be wrong already.
         names_this = self.entry.pod_key == self.key
@@ -301,7 +290,7 @@ class Children:
             await self._clear_annotation()
         sandbox = await self._whole()
         try:
-            pod = await self._act.create_pod(self.key, build_pod(sandbox))
+            pod = await self._requests.create_pod(self.key, build_pod(sandbox))
         except AlreadyExists:
             return False
         except ControlPlaneError as error:
@@ -365,7 +354,7 @@ class Children:
             return pod
         labels = {names.NAME_HASH_LABEL: names.name_hash(self.key.name)}
         try:
-            return await self._act.patch_pod(pod, {"metadata": {"labels": labels}})
+            return await self._requests.patch_pod(pod, {"metadata": {"labels": labels}})
         except ControlPlaneError as error:
             raise ReconcileError.of(Failure.POD_PATCH, error) from error
 
@@ -406,11 +395,11 @@ class Children:
         self._pod, self._is_pod_owned = pod, True
         may_be_old = _may_be_old(pod)
         try:
-            was_there = await self._act.delete_pod(pod)
+            was_there = await self._requests.delete_pod(pod)
         except ControlPlaneError as error:
             if isinstance(error, Conflict):
                 # The name has been taken by another Pod, which the watch may not show.
-                self._parts.doubtful.add(pod.key)
+                self._parts.hidden.lost(pod.key)
             raise ReconcileError.of(Failure.POD_DELETE, error) from error
         if not was_there:
             self._pod, self._is_pod_owned = None, False
@@ -422,7 +411,7 @@ class Children:
             return
         patch = {"metadata": {"annotations": {names.POD_NAME_ANNOTATION: None}}}
         try:
-            await self._act.patch_sandbox(self.entry, patch)
+            await self._requests.patch_sandbox(self.entry, patch)
         except ControlPlaneError as error:
             raise ReconcileError.of(Failure.POD_NAME_CLEAR, error) from error
         if self.entry.pod_key != self.key:
@@ -441,7 +430,7 @@ class Children:
         if not metadata or (not adopts and self._is_deferred()):
             return
         try:
-            made = await self._act.patch_pod(pod, {"metadata": metadata})
+            made = await self._requests.patch_pod(pod, {"metadata": metadata})
         except ControlPlaneError as error:
             if adopts:
                 self._pod, self._is_pod_owned = None, False
@@ -479,7 +468,7 @@ class Children:
 
     async def _sync_service(self) -> None:
         before = self._caches.services.get(self.key)
-        self._has_service = await sync_service(self.entry, before, self._act)
+        self._has_service = await sync_service(self.entry, before, self._requests)
         after = self._caches.services.get(self.key)
         if after is not before and not is_as_wanted(self.entry, after):
             # Somebody else wrote to it between the event that was planned for and the response.

@@ -1,32 +1,30 @@
-"""The Sandbox controller: its queue, what wakes it, and its passes."""
+"""The Sandbox controller: which changes have a Sandbox reconciled, and how soon.
+
+A change that a user would see at once (ready, no longer ready, finished, going, gone, moved,
+relabelled) has its Sandbox reconciled at once. A step on the way up (scheduled, pulling, running
+but not ready) waits for the window of the launch: the next step usually comes within it and makes a
+reconcile for this one waste.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-import msgspec
-
+from filters import Change
 from lean_sandbox.clock import Clock
+from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.recording import ObjectEvents, Recorder
-from lean_sandbox.controllers.sandbox.act import Act
 from lean_sandbox.controllers.sandbox.children import Parts
-from lean_sandbox.controllers.sandbox.handed import CreateResponses
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
-from lean_sandbox.controllers.sandbox.reconcile import SandboxReconciler
+from lean_sandbox.controllers.sandbox.reconcile import OnStatus, SandboxReconciler
+from lean_sandbox.controllers.sandbox.requests import HiddenPods, SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
-from lean_sandbox.controllers.sandbox.wake import (
-    Wake,
-    owner_key,
-    pod_wakes,
-    pvc_wakes,
-    service_wakes,
-)
 from lean_sandbox.kube.client import Client
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import is_true
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
-from lean_sandbox.runtime.absent import KnownAbsent, Proof
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Item, WorkQueue
 from lean_sandbox.runtime.tracing import Tracing
@@ -34,32 +32,28 @@ from lean_sandbox.runtime.workers import ReconcileResult, Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Delta, Key
-from lean_sandbox.watch.resources.pod import PodEntry
+from lean_sandbox.watch.resources.pod import READY, RUNNING, WAITING, PodEntry
 from lean_sandbox.watch.resources.pvc import PvcEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from lean_sandbox.watch.resources.service import ServiceEntry
 
-_ABSENT_ENTRIES = 4096
-# How long what nobody waits for lets claims go first at most.
+# For how long a Sandbox that nobody waits for lets claims go first at most.
 _LONGEST_STAND_BACK_S = 2.0
-# How soon a Sandbox is looked at that was ready when another controller changed it.
+# How soon a Sandbox is reconciled that was ready when another controller changed it.
 _LOOK_AFTER_S = 0.1
-_ABSENT_TTL_S = 600.0
 _PVC_LIST_PATIENCE_S = 5.0
-# How long a new Sandbox of an extension waits for the answer to the create that made it: usually it
-# is here a moment after the watch, and saves a GET.
-_ANSWER_S = 0.1
-
-
-class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controller is told from outside; the settings describe each field."""
-
-    workers: int = 100
-    cluster_domain: str = "cluster.local"
-    status_window_s: float = 2.0
-    step_window_s: float = 30.0
-    write_behind_s: float = 0.0
-    request_timeout_s: float = 15.0
+# How long a new Sandbox of an extension waits for the response to the create that made it: usually
+# it is here a moment after the watch, and saves a GET.
+_RESPONSE_S = 0.1
+_AT_ONCE = (
+    Change.GONE
+    | Change.DELETING
+    | Change.OWNERS
+    | Change.LABELS
+    | Change.ANNOTATIONS
+    | Change.FIRST_SEEN
+    | Change.RECREATED
+)
 
 
 class SandboxController(Controller[SandboxEntry]):
@@ -69,10 +63,10 @@ class SandboxController(Controller[SandboxEntry]):
         self,
         client: Client,
         caches: Caches,
-        informers: ReflectorGroup,
+        reflectors: ReflectorGroup,
+        settings: Settings,
         *,
         clock: Clock,
-        options: SandboxOptions,
         recorder: Recorder | None = None,
         tracing: Tracing | None = None,
         on_pass: Callable[[ReconcileResult[Key]], None] | None = None,
@@ -81,49 +75,42 @@ class SandboxController(Controller[SandboxEntry]):
             "sandbox",
             caches.sandboxes,
             clock,
-            workers=options.workers,
+            workers=settings.sandbox_concurrent_workers,
             on_result=on_pass,
         )
         self._client = client
         self._caches = caches
-        self._informers = informers
+        self._reflectors = reflectors
         self._clock = clock
-        self._options = options
-        self._tracing = tracing
-        self.on_status: Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None] | None = None
+        #: Called with each status that was published, which comes as no event.
+        self.on_status: OnStatus | None = None
         self._claims: WorkQueue[Key] | None = None
         self._is_awaited: Callable[[Key], bool] = lambda _pool: False
-        self._events = ObjectEvents(recorder, names.CORE_API_VERSION, names.SANDBOX_KIND)
         self.metrics = SandboxMetrics(clock)
-        self.absent = KnownAbsent(_ABSENT_ENTRIES, _ABSENT_TTL_S, clock)
-        self._handed = CreateResponses()
-        self._launches = StatusThrottle(
-            options.status_window_s, options.step_window_s, is_spare=self._is_spare
+        self.hidden = HiddenPods(clock)
+        self._throttle = StatusThrottle(
+            settings.sandbox_status_window,
+            settings.sandbox_status_step_window,
+            is_spare=self._is_spare,
         )
-        act = Act(
-            client,
-            caches,
-            self.queue,
-            self.absent,
-            self._handed,
-            timeout_s=options.request_timeout_s,
+        self._requests = SandboxRequests(
+            client, caches, self.queue, self.hidden, timeout_s=settings.request_timeout
         )
-        self._parts = Parts(
+        parts = Parts(
             caches=caches,
-            act=act,
-            absent=self.absent,
-            events=self._events,
-            throttle=self._launches,
-            clock=self._clock,
+            requests=self._requests,
+            hidden=self.hidden,
+            events=ObjectEvents(recorder, names.CORE_API_VERSION, names.SANDBOX_KIND),
+            throttle=self._throttle,
+            clock=clock,
             pvcs_ready=self._pvcs_ready,
-            write_behind_s=options.write_behind_s,
-            tracing=self._tracing,
+            write_behind_s=settings.sandbox_write_behind_window,
+            tracing=tracing,
         )
         self._reconciler = SandboxReconciler(
-            self._parts,
+            parts,
             self.metrics,
-            cluster_domain=options.cluster_domain,
-            on_gone=self._forget,
+            cluster_domain=settings.cluster_domain,
             on_status=self._status_written,
         )
         caches.sandboxes.subscribe(self.on_sandbox)
@@ -131,15 +118,11 @@ class SandboxController(Controller[SandboxEntry]):
         caches.services.subscribe(self.on_service)
         caches.pvcs.subscribe(self.on_pvc)
 
-    def _forget(self, key: Key) -> None:
-        self._handed.forget(key)
-        self.absent.drop("pods", key.namespace, key.name)
-
     def collect(self, into: Exposition) -> None:
-        """Add the series of Sandboxes, and what known absences have saved."""
+        """Add what is counted of Sandboxes."""
         super().collect(into)
         self.metrics.collect(into)
-        self.absent.collect(into)
+        self.hidden.collect(into)
 
     def _status_written(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
         if self.on_status is not None:
@@ -168,7 +151,7 @@ class SandboxController(Controller[SandboxEntry]):
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one Sandbox to what its spec asks for."""
-        # After a list the published status is believed where a look would only confirm it.
+        # After a list the published status is believed where a fetch would only confirm it.
         is_start = item.priority == LOW and not item.is_safety_net
         return await self._reconciler.reconcile(item.key, is_start=is_start)
 
@@ -189,102 +172,134 @@ class SandboxController(Controller[SandboxEntry]):
         return self._reconciler.due_in_s(key)
 
     def doubt(self, key: Key) -> None:
-        """Have the next pass fetch the Pod: the watch may hide what has happened to it."""
+        """Have the next reconcile fetch the Pod: the watch may hide what has happened to it."""
         entry = self._caches.sandboxes.get(key)
         if entry is not None:
             for pod in self._caches.pods.owned_by(key.namespace, entry.uid):
                 pod.is_stale = True
 
     async def _pvcs_ready(self) -> str | None:
-        """Start watching claims when the first Sandbox needs them: most clusters never do.
+        """Start watching volume claims when the first Sandbox needs them: most clusters never do.
 
         Returns why they are not known yet, after a patience that covers a list in its normal time.
         """
-        self._informers.start(self._caches.pvcs)
+        self._reflectors.start(self._caches.pvcs)
         plural = self._caches.pvcs.kind.resource.plural
-        return await self._informers.synced_within(plural, _PVC_LIST_PATIENCE_S)
+        return await self._reflectors.synced_within(plural, _PVC_LIST_PATIENCE_S)
 
-    # -- what wakes ------------------------------------------------------------------------------
+    # -- what has a Sandbox reconciled -----------------------------------------------------------
 
     def launch(self, key: Key, whole: Sandbox | None = None) -> None:
-        """Look at a Sandbox that another controller made or changed.
+        """Reconcile a Sandbox that another controller made or changed.
 
-        ``whole`` is what the server answered to the create; it saves the first pass its GET.
+        ``whole`` is the response to the create; it saves the first reconcile its GET.
         """
         if whole is not None:
-            self._handed.keep(whole)
+            self._requests.keep_created(whole)
         self.queue.add(key, priority=REFILL, reason="owner")
 
     def look_after(self, key: Key) -> None:
-        """Look, in a moment, at a Sandbox that was ready when another controller changed it."""
+        """Reconcile, in a moment, a Sandbox that was ready when another controller changed it."""
         self.queue.add(key, priority=REFILL, after_s=_LOOK_AFTER_S, reason="owner")
 
-    def on_sandbox(self, notice: Delta[SandboxEntry]) -> None:
-        """Wake a Sandbox that changed."""
-        if notice.is_new:
-            self._client.ending.forget(notice.key.namespace)
+    def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
+        """Reconcile a Sandbox that changed."""
+        if delta.is_new:
+            self._client.ending.forget(delta.key.namespace)
         self.queue.add(
-            notice.key,
-            priority=LOW if notice.initial else NORMAL,
-            after_s=_ANSWER_S if self._may_be_handed_over(notice) else 0.0,
-            reason="sandbox gone" if notice.new is None else "sandbox",
+            delta.key,
+            priority=LOW if delta.initial else NORMAL,
+            after_s=_RESPONSE_S if self._may_be_our_create(delta) else 0.0,
+            reason="sandbox gone" if delta.new is None else "sandbox",
         )
 
-    def _may_be_handed_over(self, notice: Delta[SandboxEntry]) -> bool:
-        """Tell whether the answer to a create of our own may be under way."""
-        entry = notice.new
-        if self._claims is None or entry is None or notice.old is not None or notice.initial:
+    def _may_be_our_create(self, delta: Delta[SandboxEntry]) -> bool:
+        """Tell whether the response to a create of our own may be under way."""
+        entry = delta.new
+        if self._claims is None or entry is None or delta.old is not None or delta.initial:
             return False
         is_ours = entry.owner is not None and entry.owner.group == names.EXTENSIONS_GROUP
         return is_ours and entry.needs_look
 
-    def on_pod(self, notice: Delta[PodEntry]) -> None:
-        """Wake the Sandbox of a Pod that changed, and remember what is proven about the name."""
-        key = notice.key
-        if notice.new is not None:
-            self.absent.forget("pods", key.namespace, key.name)
-        elif not self._is_expected(key, notice.old):
+    def on_pod(self, delta: Delta[PodEntry]) -> None:
+        """Reconcile the old and the new owner of a Pod that changed; note what the watch shows."""
+        key = delta.key
+        if delta.new is not None:
+            self.hidden.seen(key)
+        elif not self._is_expected(key, delta.old):
             # No Sandbox would ask for a Pod of this name, nor forget what is noted of it.
             pass
-        elif notice.saw_deletion or (notice.old is not None and notice.old.is_deleting):
-            self.absent.remember("pods", key.namespace, key.name, Proof.SYNCED_WATCH)
+        elif delta.saw_deletion or (delta.old is not None and delta.old.is_deleting):
+            self.hidden.ended(key)
         else:
             # Its end, forced; or only the end of its tracking label.
-            self._parts.doubtful.add(key)
-        if not notice.initial:
-            self._wake(pod_wakes(notice))
+            self.hidden.lost(key)
+        if delta.initial:
+            return
+        # Before there is a node only the scheduler writes, and no column shows what it found.
+        is_news = bool(delta.change & Change.VERSION) and not delta.change & Change.COLUMNS
+        may_wait = not delta.change & _AT_ONCE and _is_a_step_up(delta)
+        reason = "pod gone" if delta.new is None else f"pod {delta.new.hint or 'changed'}"
+        self._enqueue(_concerned(delta), reason, may_wait=may_wait, is_news=is_news)
 
     def _is_expected(self, key: Key, pod: PodEntry | None) -> bool:
         """Tell whether there is a Sandbox that expects its Pod under this name."""
-        owner = owner_key(key.namespace, pod.owner) if pod is not None else None
-        candidates = (self._caches.sandboxes.get(one) for one in (key, owner) if one is not None)
-        return any(entry is not None and entry.pod_key == key for entry in candidates)
+        candidates = {key}
+        if pod is not None and pod.owner is not None:
+            candidates.add(Key(key.namespace, pod.owner.name))
+        entries = map(self._caches.sandboxes.get, candidates)
+        return any(entry is not None and entry.pod_key == key for entry in entries)
 
-    def on_service(self, notice: Delta[ServiceEntry]) -> None:
-        """Wake the Sandbox of a Service that changed."""
-        if not notice.initial:
-            self._wake(service_wakes(notice))
+    def on_service(self, delta: Delta[ServiceEntry]) -> None:
+        """Reconcile the owners of a Service that changed.
 
-    def on_pvc(self, notice: Delta[PvcEntry]) -> None:
-        """Wake the Sandbox of a claim for a volume that went."""
-        self._wake(pvc_wakes(notice))
+        One that nobody controls concerns the Sandbox of its name: it may be adopted.
+        """
+        if not delta.initial:
+            self._enqueue(_concerned(delta, if_unowned=True), "service changed")
 
-    def _may_wait_s(self, wake: Wake) -> float:
-        """Return how long a look may wait; the window of a step starts when it is first seen."""
-        if not wake.may_wait:
-            return 0.0
-        now = self._clock.monotonic()
-        return self._launches.remaining_s(wake.key, now, is_news=wake.is_news)
+    def on_pvc(self, delta: Delta[PvcEntry]) -> None:
+        """Reconcile the owner of a volume claim that is gone; nothing else matters (spec, 6.1)."""
+        if delta.new is None:
+            self._enqueue(_concerned(delta), "volume claim gone")
 
-    def _wake(self, wakes: list[Wake]) -> None:
+    def _enqueue(
+        self, keys: list[Key], reason: str, *, may_wait: bool = False, is_news: bool = False
+    ) -> None:
         if self.queue.is_held:
-            # Nor do windows begin: who leads next looks at everything.
+            # Nor do windows begin: the next leader reconciles everything.
             return
-        for wake in wakes:
-            if wake.key not in self._caches.sandboxes:
+        for key in keys:
+            if key not in self._caches.sandboxes:
                 continue
-            self.queue.add(
-                wake.key,
-                after_s=self._may_wait_s(wake),
-                reason=wake.reason,
-            )
+            now = self._clock.monotonic()
+            # The window of a step starts when it is first seen.
+            after_s = self._throttle.remaining_s(key, now, is_news=is_news) if may_wait else 0.0
+            self.queue.add(key, after_s=after_s, reason=reason)
+
+
+def _concerned(delta: Delta[Any], *, if_unowned: bool = False) -> list[Key]:
+    """Return the Sandboxes that controlled an object before a change, and that control it now.
+
+    The uid is not compared: the end of a predecessor's Pod must wake the Sandbox that took its name
+    (spec, 6.1). An object that is gone, or with ``if_unowned`` one that nobody controls, may have
+    held the name that a Sandbox needs.
+    """
+    found: dict[Key, None] = {}
+    for entry in (delta.old, delta.new):
+        if entry is None:
+            continue
+        owner = entry.owner
+        if owner is not None and owner.is_a(names.SANDBOX_KIND, names.CORE_GROUP):
+            found[Key(delta.key.namespace, owner.name)] = None
+        elif delta.new is None or (if_unowned and owner is None):
+            found[delta.key] = None
+    return list(found)
+
+
+def _is_a_step_up(delta: Delta[PodEntry]) -> bool:
+    if delta.new is None or delta.old is None or delta.old.hint == READY:
+        # Whatever follows readiness is news, readiness with another address or node as well.
+        return False
+    # A watch without columns gives no hint: any write may be the one that makes the Pod ready.
+    return delta.new.hint in (RUNNING, WAITING)

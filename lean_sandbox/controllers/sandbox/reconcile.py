@@ -59,16 +59,14 @@ class SandboxReconciler:
         metrics: SandboxMetrics,
         *,
         cluster_domain: str,
-        on_gone: Callable[[Key], None],
         on_status: OnStatus,
     ) -> None:
         self._parts = parts
         self._caches = parts.caches
-        self._act = parts.act
+        self._requests = parts.requests
         self._clock = parts.clock
         self._metrics = metrics
         self._cluster_domain = cluster_domain
-        self._on_gone = on_gone
         self._on_status = on_status
         # Sandboxes of which the server refuses any update, whatever it says, at this generation.
         self._refused: dict[Key, tuple[str, int]] = {}
@@ -84,7 +82,7 @@ class SandboxReconciler:
         sandbox = None
         was_unknown = entry is not None and entry.status is None
         if entry is not None and not entry.is_deleting and entry.needs_look:
-            sandbox = await self._act.get_sandbox(key)
+            sandbox = await self._requests.get_sandbox(key)
             entry = self._caches.sandboxes.get(key) if sandbox is not None else None
         if entry is None or entry.is_deleting:
             # Children go by their owner references; nothing is written about an object on its way
@@ -106,7 +104,7 @@ class SandboxReconciler:
             carrier = tracing.carrier() if not parent else None
             if carrier is not None:
                 patch = {"metadata": {"annotations": {names.TRACE_CONTEXT_ANNOTATION: carrier}}}
-                await self._act.patch_sandbox(entry, patch)
+                await self._requests.patch_sandbox(entry, patch)
             return await self._run(entry, sandbox, is_start=is_start)
 
     async def _run(self, entry: SandboxEntry, sandbox: Sandbox | None, *, is_start: bool) -> Result:
@@ -128,7 +126,6 @@ class SandboxReconciler:
         self._parts.forget(key)
         self._metrics.forget(key)
         self._refused.pop(key, None)
-        self._on_gone(key)
 
     def due_in_s(self, key: Key) -> float | None:
         """Return when a Sandbox expires, in seconds: a backoff must not sleep through it."""
@@ -189,17 +186,18 @@ class SandboxReconciler:
     async def _expire(self, entry: SandboxEntry, old: SandboxStatus) -> Result:
         self._parts.throttle.settled(entry.key)
         if not sandbox_status.is_marked_expired(old):
-            if not old.selector:
+            hidden = self._parts.hidden
+            if not old.selector and not hidden.is_absent(entry.pod_key):
                 # A selector is published with the first Pod: without one nothing shows whether
                 # there is a Pod that lacks the tracking label.
-                self._parts.doubtful.add(entry.pod_key)
+                hidden.lost(entry.pod_key)
             marked = sandbox_status.expired_mark(old, entry.generation, self._clock.now())
             await self._write_status(entry, old, marked)
             return Result(requeue_after_s=_MARKED_REQUEUE_S)
         failures = [*await self._end_pod(entry), *await self._end_service(entry)]
         if _view(entry).shutdown_policy == names.SHUTDOWN_POLICY_DELETE:
             # The object goes whatever became of its children: they are collected with it.
-            await self._act.delete_sandbox(entry)
+            await self._requests.delete_sandbox(entry)
             return Result()
         if failures:
             raise ReconcileError("\n".join(failures))
@@ -213,24 +211,22 @@ class SandboxReconciler:
         At most one GET, where neither the watch nor an earlier response shows whether there is one,
         and one DELETE.
         """
-        key, doubtful = entry.pod_key, self._parts.doubtful
+        key, hidden = entry.pod_key, self._parts.hidden
         pod = self._caches.pods.get(key)
         # A selector is published with the first Pod and cleared once it is gone: without one there
         # is none.
-        may_exist = key in doubtful or (entry.status is not None and bool(entry.status.selector))
-        is_absent = self._parts.absent.is_absent("pods", key.namespace, key.name)
-        if pod is None and may_exist and not is_absent:
+        had_one = entry.status is not None and bool(entry.status.selector)
+        if pod is None and (had_one or hidden.is_doubtful(key)) and not hidden.is_absent(key):
             try:
-                pod = await self._act.get_pod(key)
+                pod = await self._requests.get_pod(key)
             except ControlPlaneError as error:
                 return [failed(Failure.EXPIRY_POD_GET, said(error))]
-            doubtful.discard(key)
         if pod is None or pod.is_terminating:
             return []
         if not is_controlled_by(pod.owner, entry.uid):
             return []
         try:
-            await self._act.delete_pod(pod)
+            await self._requests.delete_pod(pod)
         except ControlPlaneError as error:
             return [failed(Failure.POD_DELETE, said(error))]
         return []
@@ -241,7 +237,7 @@ class SandboxReconciler:
         if service is None or not is_controlled_by(service.owner, entry.uid):
             return []
         try:
-            await self._act.delete_service(service)
+            await self._requests.delete_service(service)
         except ControlPlaneError as error:
             return [failed(Failure.SERVICE_DELETE, said(error))]
         return []
@@ -303,7 +299,7 @@ class SandboxReconciler:
         if patch is None:
             return
         try:
-            await self._act.patch_status(entry, {"status": patch}, new)
+            await self._requests.patch_status(entry, {"status": patch}, new)
         except Invalid as error:
             # An object that its own schema refuses to update, whatever the change: repeating the
             # write cannot help until somebody changes the object (changes, v1.0.6).

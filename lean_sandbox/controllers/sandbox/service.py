@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lean_sandbox.controllers.sandbox.act import Act
 from lean_sandbox.controllers.sandbox.plans import (
     Adopt,
     Create,
@@ -16,6 +15,7 @@ from lean_sandbox.controllers.sandbox.plans import (
     ServiceStep,
     plan_service,
 )
+from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError
 from lean_sandbox.model import names
 from lean_sandbox.model.sandbox_status import Failure, failed
@@ -25,7 +25,9 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from lean_sandbox.watch.resources.service import ServiceEntry
 
 
-async def sync_service(entry: SandboxEntry, held: ServiceEntry | None, act: Act) -> bool:
+async def sync_service(
+    entry: SandboxEntry, held: ServiceEntry | None, requests: SandboxRequests
+) -> bool:
     """Bring the Service to the wanted state; return whether the Sandbox has one now.
 
     Requests: none when it is as it should be; else one write, with one GET before it where the
@@ -38,12 +40,12 @@ async def sync_service(entry: SandboxEntry, held: ServiceEntry | None, act: Act)
         step = plan_service(entry, held)
         must_fetch = isinstance(step, Fetch) or (isinstance(step, Adopt) and whole is None)
         if isinstance(step, Create):
-            must_fetch = not await _create(entry, act)
+            must_fetch = not await _create(entry, requests)
         if not must_fetch:
-            await _carry_out(entry, step, whole or {}, act)
+            await _carry_out(entry, step, whole or {}, requests)
             return isinstance(step, Create | Adopt | Keep)
         try:
-            held, whole = await act.get_service(entry.key) or (None, None)
+            held, whole = await requests.get_service(entry.key) or (None, None)
         except ControlPlaneError as error:
             raise ReconcileError.of(Failure.SERVICE_GET, error) from error
     raise ReconcileError(failed(Failure.SERVICE_GET, "it came and went while it was looked at"))
@@ -60,18 +62,18 @@ def is_as_wanted(entry: SandboxEntry, service: ServiceEntry | None) -> bool:
             return False
 
 
-async def _create(entry: SandboxEntry, act: Act) -> bool:
+async def _create(entry: SandboxEntry, requests: SandboxRequests) -> bool:
     """Create the Service; false when one of its name exists already."""
     assert entry.view is not None
     try:
-        await act.create_service(entry.key, build_service(entry.metadata, entry.view.ports))
+        await requests.create_service(entry.key, build_service(entry.metadata, entry.view.ports))
     except AlreadyExists:
         return False
     return True
 
 
 async def _carry_out(
-    entry: SandboxEntry, step: ServiceStep, whole: dict[str, Any], act: Act
+    entry: SandboxEntry, step: ServiceStep, whole: dict[str, Any], requests: SandboxRequests
 ) -> None:
     assert entry.view is not None
     failure = Failure.SERVICE_DELETE
@@ -80,16 +82,16 @@ async def _carry_out(
             case Refuse(text):
                 raise ReconcileError(text)
             case Delete(service):
-                await act.delete_service(service)
+                await requests.delete_service(service)
             case Adopt():
                 failure = Failure.SERVICE_UPDATE
                 body = adopted_service(whole, entry.metadata, entry.view.ports)
-                await act.replace_service(entry.key, body)
+                await requests.replace_service(entry.key, body)
             case Keep(service):
                 failure = Failure.SERVICE_PATCH
                 patch = _missing(entry, service)
                 if patch is not None:
-                    await act.patch_service(entry.key, patch)
+                    await requests.patch_service(service, patch)
             case _:
                 pass
     except ControlPlaneError as error:

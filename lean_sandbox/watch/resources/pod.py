@@ -27,6 +27,7 @@ from lean_sandbox.watch.kind import (
     Key,
     Kind,
     Representation,
+    is_tracked,
     key_of,
     shared_owner,
 )
@@ -296,5 +297,6 @@ def pod_kind(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[PodEntr
         columns=("Ready", "Status", "IP", "Node"),
         watch_order=order,
         label_selector=names.NAME_HASH_LABEL,
+        admits=is_tracked,
         owner_of=sandbox_uid,
     )

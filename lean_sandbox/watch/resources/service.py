@@ -17,6 +17,7 @@ from lean_sandbox.watch.kind import (
     Key,
     Kind,
     Representation,
+    is_tracked,
     key_of,
     shared_owner,
 )
@@ -100,4 +101,5 @@ def service_kind(
         from_full=service_from_full,
         watch_order=tuple(form for form in order if form is not Representation.TABLE),
         label_selector=names.NAME_HASH_LABEL if only_tracked else None,
+        admits=is_tracked if only_tracked else None,
     )

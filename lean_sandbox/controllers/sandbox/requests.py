@@ -1,0 +1,318 @@
+"""The requests of the Sandbox controller, and what it knows of Pods that the cache lacks."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from cachetools import LRUCache, TTLCache
+
+from filters import Change
+from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import NotFound
+from lean_sandbox.kube.limits import Lane
+from lean_sandbox.kube.resources import SERVICES
+from lean_sandbox.metrics import families
+from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.model import names
+from lean_sandbox.model.meta import as_version
+from lean_sandbox.model.pod import PodState
+from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
+from lean_sandbox.model.service import Service
+from lean_sandbox.runtime.queue import WorkQueue
+from lean_sandbox.runtime.writer import ObjectWriter, Response
+from lean_sandbox.watch.caches import Caches
+from lean_sandbox.watch.kind import Key, key_of
+from lean_sandbox.watch.resources.pod import NEW_POD_COLUMNS, WAITING, PodEntry
+from lean_sandbox.watch.resources.pvc import PvcEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_columns
+from lean_sandbox.watch.resources.service import ServiceEntry
+
+# At 2 to 3 KiB each: what a large batch of a pool may hold for a moment.
+_MOST_CREATED = 512
+_MOST_ABSENT = 4096
+_ABSENT_S = 600.0
+# What a response may show beyond our own change and still concern nobody: our write itself.
+_OURS = Change.COLUMNS | Change.VERSION
+
+
+class HiddenPods:
+    """What is known of Pods that the cache does not show.
+
+    A name is absent once a request has found no Pod, or the watch has seen its deletion: that saves
+    the next GET. A Pod is doubtful when the watch lost sight of it without seeing its deletion: it
+    may only have lost the label that it is watched by, and a create would collide with it.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._absent: TTLCache[Key, None] = TTLCache(_MOST_ABSENT, _ABSENT_S, clock.monotonic)
+        self._doubtful: set[Key] = set()
+        self._asked = 0
+        self._saved = 0
+
+    def is_doubtful(self, key: Key) -> bool:
+        """Return whether only a GET tells if there is a Pod of this name."""
+        return key in self._doubtful
+
+    def is_absent(self, key: Key) -> bool:
+        """Return whether there is known to be no Pod of this name."""
+        is_absent = key in self._absent
+        self._asked += 1
+        self._saved += is_absent
+        return is_absent
+
+    def seen(self, key: Key) -> None:
+        """Take note that the watch shows the Pod; it may be late, which leaves a doubt."""
+        self._absent.pop(key, None)
+
+    def ended(self, key: Key) -> None:
+        """Take note that the watch has shown the end of the Pod; a doubt may be about the next."""
+        if key not in self._doubtful:
+            self._absent[key] = None
+
+    def lost(self, key: Key) -> None:
+        """Take note that there may be such a Pod, which the watch does not show."""
+        self._absent.pop(key, None)
+        self._doubtful.add(key)
+
+    def fetched(self, key: Key, *, exists: bool) -> None:
+        """Take note of what a request has found: no Pod, or one that the watch shows."""
+        self._doubtful.discard(key)
+        if exists:
+            self._absent.pop(key, None)
+        else:
+            self._absent[key] = None
+
+    def forget(self, key: Key) -> None:
+        """Drop what is known of a name that nobody will ask for any more."""
+        self._absent.pop(key, None)
+        self._doubtful.discard(key)
+
+    def collect(self, into: Exposition) -> None:
+        """Add what knowing that Pods do not exist has saved."""
+        into.one(families.ABSENCE, self._saved, "saved")
+        into.one(families.ABSENCE, self._asked - self._saved, "asked")
+        into.one(families.ABSENCE_ENTRIES, len(self._absent))
+
+
+class SandboxRequests:
+    """The requests that bring a Sandbox to what its spec asks for; each method makes one at most.
+
+    Responses are applied to the caches. ``queue`` is that of the Sandboxes.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        queue: WorkQueue[Key],
+        hidden: HiddenPods,
+        *,
+        timeout_s: float,
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._queue = queue
+        self._hidden = hidden
+        self._writer = ObjectWriter(
+            client, lane=Lane.CLIENT, timeout_s=timeout_s, field_manager=names.FIELD_MANAGER
+        )
+        # Whole Sandboxes as the responses to creates have shown them. The first reconcile needs the
+        # whole spec to build the Pod, and would have to GET what this process was just told.
+        self._created: LRUCache[Key, Sandbox] = LRUCache(_MOST_CREATED)
+
+    def check_namespace(self, namespace: str) -> None:
+        """Raise Forbidden where creates are refused because the namespace ends. No request."""
+        self._client.ending.check(namespace)
+
+    # -- the Sandbox itself ----------------------------------------------------------------------
+
+    def keep_created(self, sandbox: Sandbox) -> None:
+        """Keep the response to a create for the first reconcile of the Sandbox."""
+        self._created[key_of(sandbox.metadata.namespace, sandbox.metadata.name)] = sandbox
+
+    def forget(self, key: Key) -> None:
+        """Drop what is kept of a Sandbox that is gone."""
+        self._created.pop(key, None)
+        self._hidden.forget(key)
+
+    async def get_sandbox(self, key: Key) -> Sandbox | None:
+        """Fetch the whole Sandbox; ``None`` when it is gone.
+
+        No request while the response to its create shows the newest version that is known. That is
+        safe: a GET could return the same version, and every write is guarded.
+        """
+        created, known = self._created.pop(key, None), self._caches.sandboxes.get(key)
+        if created is not None and known is not None:
+            meta = created.metadata
+            if (known.uid, known.version) == (meta.uid, as_version(meta.resource_version)):
+                return created
+        found = await self._writer.get(self._caches.sandboxes, key)
+        sandbox: Sandbox | None = found.item if found is not None else None
+        return sandbox
+
+    async def patch_sandbox(self, entry: SandboxEntry, patch: dict[str, Any]) -> None:
+        """Apply a merge patch to the Sandbox's metadata."""
+        changes: dict[str, str | None] = patch["metadata"].get("annotations") or {}
+        merged = {**(entry.annotations or {}), **changes}
+        wanted = {key: value for key, value in merged.items() if value is not None}
+        written = await self._writer.patch(
+            self._caches.sandboxes, entry, patch, columns=sandbox_columns(entry.status)
+        )
+        change = written.change
+        if wanted == (written.entry.annotations or {}):
+            change &= ~Change.ANNOTATIONS
+        self._settle(entry, written, change, entry.status)
+
+    async def patch_status(
+        self, entry: SandboxEntry, patch: dict[str, Any], status: SandboxStatus
+    ) -> None:
+        """Apply a merge patch to the status; a Sandbox that is gone is no error."""
+        with suppress(NotFound):
+            written = await self._writer.patch(
+                self._caches.sandboxes,
+                entry,
+                patch,
+                subresource="status",
+                doubt=_forget_status,
+                columns=sandbox_columns(status),
+            )
+            self._settle(entry, written, written.change, status)
+
+    def _settle(
+        self,
+        before: SandboxEntry,
+        written: Response[SandboxEntry],
+        change: Change,
+        status: SandboxStatus | None,
+    ) -> None:
+        """Remember the status that is published now, and reconcile what others have changed."""
+        entry = written.entry
+        if written.item.metadata.uid != before.uid:
+            # The watch has yet to deliver the successor to all controllers.
+            return
+        if entry.uid == before.uid:
+            # After a newer event nobody knows who wrote the status last.
+            entry.status = status if written.is_latest else None
+        if change & ~_OURS or entry.needs_look:
+            self._queue.add(before.key, reason="changed meanwhile")
+
+    async def delete_sandbox(self, entry: SandboxEntry) -> None:
+        """Delete this very Sandbox; one that is gone is no error."""
+        await self._writer.delete(self._caches.sandboxes, entry)
+        held = self._caches.sandboxes.get(entry.key)
+        if held is not None and held.uid == entry.uid:
+            # The ends of its children may come before its own; they must not wake it again.
+            held.is_deleting = True
+
+    # -- Pods ------------------------------------------------------------------------------------
+
+    async def get_pod(self, key: Key) -> PodEntry | None:
+        """Fetch a Pod; ``None``, remembered, when there is none."""
+        was_doubtful = self._hidden.is_doubtful(key)
+        found = await self._writer.get(self._caches.pods, key)
+        if found is None:
+            if key not in self._caches.pods and was_doubtful == self._hidden.is_doubtful(key):
+                # Else an event was faster than the response, and has shown what came later.
+                self._hidden.fetched(key, exists=False)
+            return None
+        if names.NAME_HASH_LABEL in (found.entry.labels or {}):
+            self._hidden.fetched(key, exists=True)
+        else:
+            # The watch does not show it: the next reconcile has to fetch it again.
+            self._hidden.lost(key)
+        return found.entry
+
+    async def create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
+        """Create the Pod; the response is asked for as metadata, half the bytes."""
+        written = await self._writer.create(
+            self._caches.pods,
+            sandbox.namespace,
+            body,
+            name=sandbox.name,
+            as_metadata=True,
+            columns=NEW_POD_COLUMNS,
+        )
+        entry = written.entry
+        self._hidden.seen(entry.key)
+        if entry.state is None:
+            # The server sets this phase on every Pod it creates.
+            entry.state = PodState(phase=names.POD_PENDING)
+            created_at = as_version(written.item.metadata.resource_version)
+            entry.is_stale = entry.hint != WAITING or entry.version > created_at
+        return entry
+
+    async def patch_pod(self, pod: PodEntry, patch: dict[str, Any]) -> PodEntry:
+        """Apply a merge patch to a Pod."""
+        return (await self._writer.patch_whole(self._caches.pods, pod, patch)).entry
+
+    async def delete_pod(self, pod: PodEntry) -> bool:
+        """Delete this very Pod, not one of the same name made since; false if it was gone.
+
+        Raises Conflict when another Pod has its name.
+        """
+        if not await self._writer.delete(self._caches.pods, pod):
+            if pod.key not in self._caches.pods:
+                self._hidden.fetched(pod.key, exists=False)
+            return False
+        held = self._caches.pods.get(pod.key)
+        if held is not None and held.uid == pod.uid:
+            held.is_delete_sent = True
+        return True
+
+    # -- Services --------------------------------------------------------------------------------
+
+    async def get_service(self, sandbox: Key) -> tuple[ServiceEntry, dict[str, Any]] | None:
+        """Fetch the Service of the Sandbox's name, also with every field, to be written back.
+
+        ``None`` when there is none.
+        """
+        cache = self._caches.services
+        held = cache.get(sandbox)
+        whole: dict[str, Any] | None = await self._client.find(
+            SERVICES, sandbox.namespace, sandbox.name, dict, **self._writer.options
+        )
+        if whole is None:
+            cache.apply_not_found(held)
+            return None
+        return cache.apply_fetched(msgspec.convert(whole, Service)), whole
+
+    async def create_service(self, sandbox: Key, body: dict[str, Any]) -> None:
+        """Create the Service."""
+        await self._writer.create(self._caches.services, sandbox.namespace, body, name=sandbox.name)
+
+    async def replace_service(self, sandbox: Key, body: dict[str, Any]) -> None:
+        """Write the Service back; its resourceVersion guards against a lost change."""
+        await self._writer.replace(self._caches.services, sandbox, body)
+
+    async def patch_service(self, service: ServiceEntry, patch: dict[str, Any]) -> None:
+        """Apply a merge patch to the Service."""
+        await self._writer.patch_whole(self._caches.services, service, patch)
+
+    async def delete_service(self, service: ServiceEntry) -> None:
+        """Delete this very Service; one that is gone is no error."""
+        await self._writer.delete(self._caches.services, service)
+        self._caches.services.forget(service.key, service.uid)
+
+    # -- volume claims ---------------------------------------------------------------------------
+
+    async def get_pvc(self, key: Key) -> PvcEntry | None:
+        """Fetch a volume claim's metadata; ``None`` when there is none."""
+        found = await self._writer.get(self._caches.pvcs, key, as_metadata=True)
+        return found.entry if found is not None else None
+
+    async def create_pvc(self, key: Key, body: dict[str, Any]) -> None:
+        """Create a volume claim."""
+        await self._writer.create(
+            self._caches.pvcs, key.namespace, body, name=key.name, as_metadata=True
+        )
+
+    async def patch_pvc(self, pvc: PvcEntry, patch: dict[str, Any]) -> PvcEntry:
+        """Apply a merge patch to a volume claim."""
+        return (await self._writer.patch(self._caches.pvcs, pvc, patch)).entry
+
+
+def _forget_status(entry: SandboxEntry) -> None:
+    entry.status = None
