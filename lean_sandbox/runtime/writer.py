@@ -147,6 +147,7 @@ class ObjectWriter:
         doubt: Callable[[E], None] | None = None,
         generation: int = 0,
         columns: dict[str, str] | None = None,
+        applied: Callable[[Response[E]], None] = lambda _response: None,
     ) -> Response[E]:
         """Patch an object; the response is asked for as metadata, a fraction of the bytes.
 
@@ -154,6 +155,8 @@ class ObjectWriter:
         object is gone, which the cache forgets then; Conflict or Invalid when a guard in ``body``
         does not hold. ``doubt`` is called with what is cached of the object when nobody can tell
         whether the write was carried out. ``columns`` are what a Table would show of it now.
+        ``applied`` is called with the response before the events that waited for it are taken: they
+        are compared with what it makes of the entry.
 
         A response that shows another object is not applied, nor, with a ``generation``, one that
         shows another spec: the watch has yet to deliver that to all controllers.
@@ -172,11 +175,15 @@ class ObjectWriter:
             )
             row = item.metadata
             if row.uid != entry.uid or (generation and row.generation != generation):
-                return Response(item, entry, Change(0), is_latest=False)
-            if columns is not None:
-                row = row.with_columns(columns)
-            known, change = cache.apply_metadata_response(row)
-            return Response(item, known, change, known.version == as_version(row.resource_version))
+                response = Response(item, entry, Change(0), is_latest=False)
+            else:
+                if columns is not None:
+                    row = row.with_columns(columns)
+                known, change = cache.apply_metadata_response(row)
+                is_latest = known.version == as_version(row.resource_version)
+                response = Response(item, known, change, is_latest)
+            applied(response)
+            return response
 
     async def patch_whole(self, cache: Cache[E], entry: E, body: dict[str, Any]) -> Response[E]:
         """Apply a merge patch where the whole object is wanted back; as :meth:`patch` else."""

@@ -123,7 +123,7 @@ MUTANTS = (
     Mutant(
         "a status that was overtaken is believed",
         "controllers/sandbox/requests.py",
-        "            entry.status = status if written.is_latest else None",
+        "            entry.status = status if response.is_latest else None",
         "            entry.status = status",
     ),
     Mutant(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lean_sandbox.local.faults import Loss
-from tests.support import rest
+from tests.support import patience
 from tests.support.clock import FakeClock
 from tests.support.world import NS, condition, open_world, sandbox
 
@@ -64,7 +64,7 @@ async def test_held_events_come_after_answers() -> None:
 
 async def test_what_never_rests_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch that is behind, the queue that is busy and the request under way are named."""
-    monkeypatch.setattr(rest, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.2)
     async with open_world() as world:
         world.plane.delay("create", "pods", 5.0)
         world.plane.store.create(sandbox())

@@ -11,12 +11,14 @@ from lean_sandbox.local.controlplane import ControlPlane
 
 __all__ = ["patient", "requests_under_way"]
 
+PATIENCE_S = 20.0
+
 
 @contextmanager
-def patient(what: str, explain: Callable[[], str], seconds: float = 20.0) -> Iterator[None]:
+def patient(what: str, explain: Callable[[], str], seconds: float | None = None) -> Iterator[None]:
     """Fail after some real seconds, naming ``what`` did not come and what ``explain`` returns."""
     try:
-        with anyio.fail_after(seconds):
+        with anyio.fail_after(PATIENCE_S if seconds is None else seconds):
             yield
     except TimeoutError:
         raise TimeoutError(f"never {what}:\n  {explain()}") from None

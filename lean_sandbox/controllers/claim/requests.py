@@ -17,7 +17,7 @@ from lean_sandbox.model.claim import SandboxClaim, SandboxClaimStatus
 from lean_sandbox.model.claim_status import claim_status_patch
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
 from lean_sandbox.runtime.queue import WorkQueue
-from lean_sandbox.runtime.writer import ObjectWriter
+from lean_sandbox.runtime.writer import ObjectWriter, Response
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.claim import ClaimEntry
@@ -126,19 +126,23 @@ class ClaimRequests:
         status: SandboxClaimStatus,
     ) -> bool:
         """Write the status; false when the claim is gone. Raises Conflict or Invalid by a guard."""
+
+        def applied(response: Response[ClaimEntry]) -> None:
+            if response.entry.uid == entry.uid:
+                response.entry.status = status
+
         try:
-            written = await self._writer.patch(
+            await self._writer.patch(
                 self._claims,
                 entry,
                 body,
                 subresource="status",
                 generation=entry.generation,
                 doubt=_forget_status,
+                applied=applied,
             )
         except NotFound:
             return False
-        if written.entry.uid == entry.uid:
-            written.entry.status = status
         return True
 
     async def annotate(self, entry: ClaimEntry, changes: Mapping[str, str | None]) -> None:
@@ -182,10 +186,13 @@ class ClaimRequests:
         A list of operations is a JSON Patch, anything else a merge patch. One PATCH. Raises Invalid
         or Conflict when the member is another's by now, NotFound when it is gone.
         """
-        written = await self._writer.patch(self._sandboxes, member, patch)
-        entry = written.entry
-        self._follow_template(entry, member, visible)
-        return entry
+        written = await self._writer.patch(
+            self._sandboxes,
+            member,
+            patch,
+            applied=lambda response: self._follow_template(response.entry, member, visible),
+        )
+        return written.entry
 
     def _follow_template(
         self, entry: SandboxEntry, before: SandboxEntry, visible: PodTemplateMetadata | None

@@ -158,45 +158,51 @@ class SandboxRequests:
         changes: dict[str, str | None] = patch["metadata"].get("annotations") or {}
         merged = {**(entry.annotations or {}), **changes}
         wanted = {key: value for key, value in merged.items() if value is not None}
-        written = await self._writer.patch(
-            self._caches.sandboxes, entry, patch, columns=sandbox_columns(entry.status)
+
+        def applied(response: Response[SandboxEntry]) -> None:
+            is_ours = wanted == (response.entry.annotations or {})
+            expected = _OURS | Change.ANNOTATIONS if is_ours else _OURS
+            self._settle(entry, response, entry.status, expected)
+
+        await self._writer.patch(
+            self._caches.sandboxes,
+            entry,
+            patch,
+            columns=sandbox_columns(entry.status),
+            applied=applied,
         )
-        change = written.change
-        if wanted == (written.entry.annotations or {}):
-            change &= ~Change.ANNOTATIONS
-        self._settle(entry, written, change, entry.status)
 
     async def patch_status(
         self, entry: SandboxEntry, patch: dict[str, Any], status: SandboxStatus
     ) -> None:
         """Apply a merge patch to the status; a Sandbox that is gone is no error."""
         with suppress(NotFound):
-            written = await self._writer.patch(
+            await self._writer.patch(
                 self._caches.sandboxes,
                 entry,
                 patch,
                 subresource="status",
                 doubt=_forget_status,
                 columns=sandbox_columns(status),
+                applied=lambda response: self._settle(entry, response, status, _OURS),
             )
-            self._settle(entry, written, written.change, status)
 
     def _settle(
         self,
         before: SandboxEntry,
-        written: Response[SandboxEntry],
-        change: Change,
+        response: Response[SandboxEntry],
         status: SandboxStatus | None,
+        expected: Change,
     ) -> None:
         """Remember the status that is published now, and reconcile what others have changed."""
-        entry = written.entry
-        if written.item.metadata.uid != before.uid:
+        entry = response.entry
+        if response.item.metadata.uid != before.uid:
             # The watch has yet to deliver the successor to all controllers.
             return
         if entry.uid == before.uid:
             # After a newer event nobody knows who wrote the status last.
-            entry.status = status if written.is_latest else None
-        if change & ~_OURS or entry.needs_look:
+            entry.status = status if response.is_latest else None
+        if response.change & ~expected or entry.needs_look:
             self._queue.add(before.key, reason="changed meanwhile")
 
     async def delete_sandbox(self, entry: SandboxEntry) -> None:

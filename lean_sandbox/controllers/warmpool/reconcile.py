@@ -54,7 +54,7 @@ from lean_sandbox.model.warmpool import (
 from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.workers import Result
-from lean_sandbox.runtime.writer import ObjectWriter
+from lean_sandbox.runtime.writer import ObjectWriter, Response
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources.pool import PoolEntry
@@ -460,22 +460,25 @@ class PoolReconcile:
             self._requeues.append(early_s)
             return
         state.status_at, state.differs_since = now, None
+
+        def applied(response: Response[PoolEntry]) -> None:
+            if response.is_latest:
+                response.entry.status = new
+            elif response.entry is entry:
+                _forget_status(entry)
+
         try:
-            written = await self._writer.patch(
+            await self._writer.patch(
                 self._parts.caches.pools,
                 entry,
                 {"status": patch},
                 subresource="status",
                 generation=entry.generation,
                 doubt=_forget_status,
+                applied=applied,
             )
         except ControlPlaneError as error:
             self._errors.append(error)
-            return
-        if written.is_latest:
-            written.entry.status = new
-        elif written.entry is entry:
-            _forget_status(entry)
 
     def _too_early_s(self, now: float, *, is_settled: bool) -> float:
         """Return for how long the counts are not to be written yet.
