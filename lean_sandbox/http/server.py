@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final, TypeAlias
 from urllib.parse import parse_qsl
@@ -20,6 +21,7 @@ import msgspec
 import structlog
 from anyio.abc import ByteStream, SocketListener
 from anyio.streams.tls import TLSStream
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.errors import ConfigError
@@ -41,8 +43,7 @@ _BACKLOG: Final = 128
 _ACCEPT_PAUSE_S: Final = 1.0
 _PLAIN: Final = "text/plain; charset=utf-8"
 
-_REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) (/[!-~]{0,2047}) HTTP/1\.([01])")
-_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*?)[ \t]*")
+_TARGET: Final = re.compile(rb"/[!-~]{0,2047}")
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
@@ -80,6 +81,52 @@ def text(code: int, words: str) -> Answer:
 def not_found(request: Request) -> Answer:
     """Return the answer for a path that leads nowhere."""
     return text(404, f"there is nothing at {request.path}\n")
+
+
+# Returns what is wrong, in words; ``None`` while all is well.
+Check: TypeAlias = Callable[[], str | None]
+
+
+def health(checks: Mapping[str, Check]) -> Handler:
+    """Return a handler that serves each check at ``/NAME`` and ``/NAME/NAME``.
+
+    200 ``ok``, or 500 with what is wrong. ``?verbose`` lists the check, ``?exclude=NAME`` leaves it
+    out: as the reference's framework does (spec, 7.4).
+    """
+
+    async def handle(request: Request) -> Answer:
+        name, slash, sub = request.path.removeprefix("/").partition("/")
+        check = checks.get(name)
+        if check is None or sub not in ("", name):
+            return not_found(request)
+        if slash and sub:
+            problem = check()
+            if problem is None:
+                return text(200, "ok")
+            return text(500, f"internal server error: {problem}\n")
+        return _whole(name, check, request)
+
+    return handle
+
+
+def _whole(name: str, check: Check, request: Request) -> Answer:
+    excluded = request.query.get("exclude")
+    lines: list[str] = []
+    problem: str | None = None
+    if excluded == name:
+        lines.append(f"[+]{name} excluded: ok")
+    else:
+        problem = check()
+        lines.append(f"[+]{name} ok" if problem is None else f"[-]{name} failed: {problem}")
+        if excluded is not None:
+            lines.append(
+                f"warn: some health checks cannot be excluded: no matches for {excluded!r}"
+            )
+    if problem is not None:
+        return text(500, "\n".join((*lines, f"{name} check failed", "")))
+    if "verbose" not in request.query:
+        return text(200, "ok")
+    return text(200, "\n".join((*lines, f"{name} check passed", "")))
 
 
 class _RefusedError(Exception):
@@ -235,12 +282,12 @@ class Endpoint:
             if wrapped is None:
                 return
             stream = wrapped
-        buffer = b""
+        requests = _RequestParser()
         while True:
             deadline.set(_IDLE_S, matters=False)
             self._idle[id(raw)] = scope
             try:
-                head, buffer = await _read_head(stream, buffer, deadline)
+                head = await requests.next(stream, deadline)
             except anyio.EndOfStream:
                 return
             except _RefusedError as refused:
@@ -372,43 +419,69 @@ class _Deadline:
 # -- requests --------------------------------------------------------------------------------------
 
 
-async def _read_head(stream: ByteStream, buffer: bytes, deadline: _Deadline) -> tuple[_Head, bytes]:
-    """Return the head of the next request and what came after it.
+class _RequestParser:
+    """The heads of a connection's requests, by llhttp; the methods ``on_...`` are its callbacks.
 
-    Raises EndOfStream when none comes, _RefusedError for one that is no request.
+    Bodies are not wanted: a request that has one is answered after its head.
     """
-    while (end := buffer.find(b"\r\n\r\n")) < 0:
-        if len(buffer) > _HEAD_BYTES:
-            raise _RefusedError(431, f"the head of a request may have {_HEAD_BYTES} bytes")
-        buffer += await stream.receive(_CHUNK_BYTES)
-        deadline.matters = True
-    return _parse(buffer[:end]), buffer[end + 4 :]
 
+    def __init__(self) -> None:
+        self._parser = HttpRequestParser(self)
+        self._heads: deque[_Head] = deque()
+        self._refused: _RefusedError | None = None
+        self._unparsed_bytes = 0
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
 
-def _parse(head: bytes) -> _Head:
-    first, *lines = head.split(b"\r\n")
-    asked = _REQUEST_LINE.fullmatch(first)
-    if asked is None:
-        raise _RefusedError(400, "this is not a request of HTTP/1.1")
-    headers: dict[bytes, bytes] = {}
-    for line in lines:
-        header = _HEADER.fullmatch(line)
-        if header is None:
-            raise _RefusedError(400, "a header is malformed")
-        name = header[1].lower()
-        if name in headers and name in (b"host", b"content-length", b"transfer-encoding"):
-            raise _RefusedError(400, f"{name.decode()} is given twice")
-        value = header[2]
-        headers[name] = headers[name] + b"," + value if name in headers else value
-    is_modern = asked[3] == b"1"
-    if is_modern and b"host" not in headers:
-        raise _RefusedError(400, "the Host header is missing")
-    options = {word.strip() for word in headers.get(b"connection", b"").lower().split(b",")}
-    return _Head(
-        method=asked[1].decode(),
-        target=asked[2].decode(),
-        accept=headers.get(b"accept", b"").decode("latin-1"),
-        is_modern=is_modern,
-        keep_alive=is_modern and b"close" not in options,
-        has_body=b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0",
-    )
+    async def next(self, stream: ByteStream, deadline: _Deadline) -> _Head:
+        """Return the head of the next request.
+
+        Raises EndOfStream when none comes, _RefusedError for one that is no request.
+        """
+        while not self._heads:
+            if self._refused is not None:
+                raise self._refused
+            data = await stream.receive(_CHUNK_BYTES)
+            deadline.matters = True
+            self._unparsed_bytes += len(data)
+            try:
+                self._parser.feed_data(data)
+            except (HttpParserError, HttpParserUpgrade) as problem:
+                self._refuse(400, f"this is not a request of HTTP/1.1: {problem}")
+            if self._unparsed_bytes > _HEAD_BYTES:
+                self._refuse(431, f"the head of a request may have {_HEAD_BYTES} bytes")
+        return self._heads.popleft()
+
+    def _refuse(self, code: int, words: str) -> None:
+        self._refused = self._refused or _RefusedError(code, words)
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"host" and name in self._headers:
+            self._refuse(400, "the Host header is given twice")
+        before = self._headers.get(name)
+        self._headers[name] = value if before is None else before + b"," + value
+
+    def on_headers_complete(self) -> None:
+        target, headers = self._target, self._headers
+        self._target, self._headers = b"", {}
+        self._unparsed_bytes = 0
+        version = self._parser.get_http_version()
+        if version not in ("1.0", "1.1") or not _TARGET.fullmatch(target):
+            self._refuse(400, "this is not a request of HTTP/1.1")
+        if version == "1.1" and b"host" not in headers:
+            self._refuse(400, "the Host header is missing")
+        if self._refused is None:
+            length = headers.get(b"content-length", b"0")
+            head = _Head(
+                method=self._parser.get_method().decode(),
+                target=target.decode(),
+                accept=headers.get(b"accept", b"").decode("latin-1"),
+                is_modern=version == "1.1",
+                keep_alive=version == "1.1" and self._parser.should_keep_alive(),
+                has_body=length != b"0" or b"transfer-encoding" in headers,
+            )
+            self._heads.append(head)

@@ -17,8 +17,7 @@ from anyio.abc import TaskGroup
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import ConfigMap
-from lean_sandbox.http.health import health
-from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, bind
+from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, bind, health
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load, own_namespace
 from lean_sandbox.kube.connection import Connection
