@@ -110,8 +110,12 @@ def _switch(meaning: str, *, default: bool = False, own: bool = False, topic: st
     return _option(default, meaning, BOOLEAN, own=own, topic=topic)
 
 
-def _workers(default: int, meaning: str, unit: str, bound: Bound | None = _positive) -> Any:
+def _count(default: int, meaning: str, unit: str, bound: Bound | None = _positive) -> Any:
     return _option(default, meaning, INTEGER, unit=unit, bound=bound)
+
+
+def _duration(default_s: float, meaning: str, bound: Bound | None = _not_negative) -> Any:
+    return _option(default_s, meaning, DURATION, bound=bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +132,8 @@ class Settings:
     context: str = _option(
         "", "context of the kubeconfig; empty: its current one", metavar="NAME", own=True
     )
-    max_requests_in_flight: int = _option(
-        16,
-        "requests in flight to the API server; more than about 16 only queue there",
-        INTEGER,
-        unit="requests",
-        bound=_positive,
+    max_requests_in_flight: int = _count(
+        16, "requests in flight to the API server; more than about 16 only queue there", "requests"
     )
     kube_api_qps: float = _option(
         -1.0,
@@ -142,13 +142,10 @@ class Settings:
         unit="requests/s",
         bound=_not_nan,
     )
-    kube_api_burst: int = _option(
-        10, "requests above the rate before it holds", INTEGER, unit="requests", bound=_positive
-    )
-    request_timeout: float = _option(
+    kube_api_burst: int = _count(10, "requests above the rate before it holds", "requests")
+    request_timeout: float = _duration(
         15.0,
         "deadline of one request; one that takes longer is given up and retried",
-        DURATION,
         bound=_positive,
     )
     namespaces: tuple[str, ...] = _option(
@@ -180,12 +177,8 @@ class Settings:
         SHARD,
         own=True,
     )
-    page_size: int = _option(
-        250,
-        "objects a list page at most; large objects come in pages of about 2 MiB",
-        INTEGER,
-        unit="objects",
-        bound=_positive,
+    page_size: int = _count(
+        250, "objects a list page at most; large objects come in pages of about 2 MiB", "objects"
     )
     watch_representation: str = _option(
         "table",
@@ -200,28 +193,21 @@ class Settings:
     cluster_domain: str = _option(
         "cluster.local", "suffix of status.serviceFQDN", metavar="DOMAIN", topic="Sandboxes"
     )
-    sandbox_concurrent_workers: int = _workers(
+    sandbox_concurrent_workers: int = _count(
         100, "Sandboxes reconciled at the same time", "Sandboxes"
     )
-    sandbox_status_window: float = _option(
+    sandbox_status_window: float = _duration(
         2.0,
         "how long a starting Sandbox may go without a status before an unready one is written; a"
         " launch within it costs one status write, a longer one two",
-        DURATION,
-        bound=_not_negative,
     )
-    sandbox_status_step_window: float = _option(
+    sandbox_status_step_window: float = _duration(
         30.0,
         "how long a further unready step waits once one was published, doubling; readiness, errors"
         " and scheduling failures never wait for it",
-        DURATION,
-        bound=_not_negative,
     )
-    sandbox_write_behind_window: float = _option(
-        0.0,
-        "delay of metadata patches on a Sandbox's own Pod, at most 1s; 0: at once",
-        DURATION,
-        bound=_not_negative,
+    sandbox_write_behind_window: float = _duration(
+        0.0, "delay of metadata patches on a Sandbox's own Pod, at most 1s; 0: at once"
     )
     disable_sandbox_events: bool = _switch("write no Events about Sandboxes")
     extensions: bool = _switch(
@@ -229,32 +215,26 @@ class Settings:
         own=True,
         topic="claims, templates and pools",
     )
-    sandbox_claim_concurrent_workers: int = _workers(50, "claims served at the same time", "claims")
-    sandbox_claim_warm_candidate_grace_period: float = _option(
+    sandbox_claim_concurrent_workers: int = _count(50, "claims served at the same time", "claims")
+    sandbox_claim_warm_candidate_grace_period: float = _duration(
         2.0,
         "how long a new claim waits for members of its pool that are on their way up, before it is"
         " given a Sandbox of its own; 0: not at all",
-        DURATION,
-        bound=_not_negative,
     )
-    sandbox_warm_pool_concurrent_workers: int = _workers(
+    sandbox_warm_pool_concurrent_workers: int = _count(
         1, "pools looked at at the same time; one pool is always served by one", "pools"
     )
     # The reference checks the workers of every kind but this.
-    sandbox_template_concurrent_workers: int = _workers(
+    sandbox_template_concurrent_workers: int = _count(
         1, "templates looked at at the same time", "templates", bound=None
     )
-    sandbox_warm_pool_max_batch_size: int = _option(
-        300,
-        "members created or deleted in one pass over a pool at most",
-        INTEGER,
-        unit="members",
-        bound=_positive,
+    sandbox_warm_pool_max_batch_size: int = _count(
+        300, "members created or deleted in one pass over a pool at most", "members"
     )
-    sandbox_warm_pool_replenish_delay: float = _option(
+    sandbox_warm_pool_replenish_delay: float = _duration(
         0.0,
         "how long a pool waits after losing members before it is refilled; 0: not at all",
-        DURATION,
+        bound=None,
     )
     sandbox_warm_pool_max_refill_rate: float = _option(
         0.0,
@@ -263,17 +243,13 @@ class Settings:
         unit="members/s",
         bound=_not_negative,
     )
-    sandbox_warm_pool_readiness_grace_period: float = _option(
+    sandbox_warm_pool_readiness_grace_period: float = _duration(
         300.0,
         "a member that is not ready for so long is replaced, unless it waits for a place",
-        DURATION,
         bound=_positive,
     )
-    sandbox_warm_pool_unschedulable_recheck_interval: float = _option(
-        60.0,
-        "how often a pool looks at members that wait for a place",
-        DURATION,
-        bound=_positive,
+    sandbox_warm_pool_unschedulable_recheck_interval: float = _duration(
+        60.0, "how often a pool looks at members that wait for a place", bound=_positive
     )
     enable_warm_pool_eviction: bool = _switch("mark members as safe to evict", default=True)
     disable_claim_events: bool = _switch("write no Events about claims")
