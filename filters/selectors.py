@@ -52,10 +52,9 @@ class LabelTerm:
             return value not in self.values
         if self.operator in ("", "!"):
             return (value is None) is (self.operator == "!")
-        try:
-            number, bound = int(value or ""), int("".join(self.values))
-        except ValueError:
+        if value is None or not value.isdecimal():
             return False
+        number, bound = int(value), int("".join(self.values))
         return number > bound if self.operator == ">" else number < bound
 
 
@@ -128,14 +127,14 @@ class _LabelParser:
             values = frozenset(_checked_value(key, value) for value in self._values())
             return LabelTerm(key, operator, values)
         if operator in (">", "<"):
-            return LabelTerm(key, operator, frozenset((_checked_number(self._value()),)))
+            return LabelTerm(key, operator, frozenset((_checked_number(key, self._value()),)))
         raise SelectorError(
             f"{_UNPARSED}found '{operator}', expected: in, notin, =, ==, !=, gt, lt"
         )
 
     def _key(self) -> str:
         word = self._next()
-        if word in _PUNCTUATION or word in _KEYWORDS:
+        if word in _PUNCTUATION:
             raise SelectorError(f"{_UNPARSED}found '{word}', expected: identifier")
         return _checked_key(word)
 
@@ -217,13 +216,10 @@ def _checked_value(key: str, value: str) -> str:
     return value
 
 
-def _checked_number(value: str) -> str:
-    try:
-        return str(int(value))
-    except ValueError:
-        raise SelectorError(
-            f"{_UNPARSED}for 'Gt', 'Lt' operators, the value must be an integer"
-        ) from None
+def _checked_number(key: str, value: str) -> str:
+    if not _checked_value(key, value).isdecimal():
+        raise SelectorError(f"{_UNPARSED}for 'Gt', 'Lt' operators, the value must be an integer")
+    return value
 
 
 def _is_name(text: str) -> bool:

@@ -140,6 +140,23 @@ async def test_list_options_that_make_no_sense_are_refused(
     assert (await room.api.get(room.widgets, **query)).status == code
 
 
+@pytest.mark.parametrize(
+    ("selector", "code"),
+    [
+        *((text, 200) for text in (" ", "a", "! a", "a==b", "a!=", "a=,b", "a in ()", "a in (,x)")),
+        *((text, 200) for text in ("a>5", "in", "in-b=x", "notin.x notin (in)", "a/b_c.d=X-1")),
+        *(
+            (text, 400)
+            for text in ("a b", "a,,b", "a,", "!", "a<-5", "a=(", "a in (x", "a in (x y)")
+        ),
+        *((text, 400) for text in ("-", "a=-x", "a in (-)", "A.b/c", "a/", "a>x", "a>", "a in b")),
+    ],
+)
+async def test_label_selectors_are_read_alike(room: Room, selector: str, code: int) -> None:
+    """What is a selector and what is none, by grammar and by the names of labels."""
+    assert (await room.api.get(room.widgets, labelSelector=selector)).status == code
+
+
 async def test_field_selectors_choose_on_the_server(room: Room) -> None:
     """By name, by Pod phase, and by a selectable field of a custom kind."""
     await room.widget("a", mode="Slow")

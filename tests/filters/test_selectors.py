@@ -40,7 +40,7 @@ def test_terms_of_a_selector_all_hold(
 
 @pytest.mark.parametrize(
     ("value", "above", "below"),
-    [("4", False, True), ("5", False, False), ("6", True, False), ("x", False, False)],
+    [("4", False, True), ("5", False, False), ("60", True, False), ("x", False, False)],
 )
 def test_numbers_are_compared_as_numbers(value: str, above: bool, below: bool) -> None:  # noqa: FBT001 -- cases
     """A label that is no number, or is missing, is neither above nor below."""
@@ -57,7 +57,7 @@ TERMS = st.one_of(
         st.sampled_from(["in", "notin"]),
         SETS,
     ),
-    st.builds("{}{}{}".format, KEYS, st.sampled_from("<>"), st.integers(-9, 9)),
+    st.builds("{}{}{}".format, KEYS, st.sampled_from("<>"), st.integers(0, 9)),
     KEYS,
     KEYS.map("! {}".format),
 )
@@ -111,7 +111,7 @@ def test_longest_keys_and_values_are_accepted() -> None:
     "text",
     [
         *("a in b", "a,", "!", "=a", "a in (", "a ~ b", "a>x", "a in ()x", "in (a)", "a b"),
-        *("a=b=c", ",", "a in (b c)", "a=(", "notin", "a in (=)", "a,,b", "a<"),
+        *("a=b=c", ",", "a in (b c)", "a=(", "a<-5", "a in (=)", "a,,b", "a<"),
     ],
 )
 def test_what_is_no_label_selector_is_refused(text: str) -> None:
