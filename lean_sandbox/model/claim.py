@@ -11,7 +11,7 @@ from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, extension_reference
 from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
 from lean_sandbox.model.sharing import interned, shared_map
-from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.model.times import moment_s, parse_rfc3339
 from lean_sandbox.model.wire import Lenient, OrNull
 
 # How Go writes a time that was never set.
@@ -150,7 +150,7 @@ def view_of_claim(claim: SandboxClaim) -> ClaimView:
         pool=interned(names.clipped_name(spec.warmPoolRef.name)),
         has_env=bool(spec.env),
         has_claim_templates=bool(spec.volumeClaimTemplates),
-        shutdown_time=_shutdown_time(lifecycle),
+        shutdown_time=moment_s(lifecycle.shutdownTime, "spec.lifecycle.shutdownTime"),
         ttl_s=lifecycle.ttlSecondsAfterFinished,
         policy=interned(lifecycle.shutdownPolicy or names.SHUTDOWN_POLICY_RETAIN),
         additional_labels=shared_map(spec.additionalPodMetadata.labels),
@@ -179,12 +179,3 @@ def _finished_at(finished: Condition | None) -> float | None:
         return parse_rfc3339(finished.lastTransitionTime).timestamp()
     except ValueError:
         return None
-
-
-def _shutdown_time(lifecycle: Lifecycle) -> float | None:
-    if not lifecycle.shutdownTime:
-        return None
-    try:
-        return parse_rfc3339(lifecycle.shutdownTime).timestamp()
-    except ValueError as error:
-        raise ValueError(f"spec.lifecycle.shutdownTime: {error}") from None

@@ -6,7 +6,6 @@ Everything here is API surface: clients, routers and dashboards compare these st
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final
 
 # --- groups, versions, kinds -------------------------------------------------------------------
@@ -138,7 +137,7 @@ PATCH_MANAGER: Final = "lean-sandbox"
 
 # --- rules -------------------------------------------------------------------------------------
 
-CREATED_BY_ALLOWED: Final = frozenset({"go-client", "python-client", "controller"})
+_CREATED_BY: Final = frozenset({"go-client", "python-client", "controller"})
 CREATED_BY_UNKNOWN: Final = "unknown"
 
 MAX_NAME_CHARACTERS: Final = 253
@@ -150,17 +149,12 @@ _FNV_OFFSET: Final = 0x811C9DC5
 _FNV_PRIME: Final = 0x01000193
 
 
-def fnv1a_32(data: bytes) -> int:
-    """Return the 32-bit FNV-1a hash of ``data``."""
-    value = _FNV_OFFSET
-    for byte in data:
-        value = (value ^ byte) * _FNV_PRIME & 0xFFFFFFFF
-    return value
-
-
 def name_hash(name: str) -> str:
-    """Return the 8 lower-case hex digits that label the children of the object ``name``."""
-    return f"{fnv1a_32(name.encode()):08x}"
+    """Return the 8 hex digits (FNV-1a) that label the children of the object ``name``."""
+    value = _FNV_OFFSET
+    for byte in name.encode():
+        value = (value ^ byte) * _FNV_PRIME & 0xFFFFFFFF
+    return f"{value:08x}"
 
 
 def is_reserved_label(key: str) -> bool:
@@ -177,7 +171,7 @@ def normalise_created_by(value: str | None) -> str:
     """Return the created-by value with bounded cardinality; nothing stays the empty string."""
     if not value:
         return ""
-    return value if value in CREATED_BY_ALLOWED else CREATED_BY_UNKNOWN
+    return value if value in _CREATED_BY else CREATED_BY_UNKNOWN
 
 
 def is_object_name(text: str) -> bool:
@@ -195,13 +189,3 @@ def clipped_name(text: str) -> str:
         return text
     # Three dots at the end: no name that an object can have.
     return f"{text[:MAX_NAME_CHARACTERS]}..."
-
-
-def resolve_pod_name(name: str, annotations: Mapping[str, str] | None) -> str:
-    """Return the name under which the Pod of the Sandbox ``name`` is looked up.
-
-    The annotation is no longer written by anyone, but one left by an older controller still counts;
-    an empty value, or one that is no name of a Pod, means the Sandbox name.
-    """
-    named = (annotations or {}).get(POD_NAME_ANNOTATION, "")
-    return named if is_object_name(named) else name

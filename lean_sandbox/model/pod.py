@@ -107,22 +107,6 @@ def build_pod(sandbox: Sandbox) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _pod_spec(sandbox)}
 
 
-def extension_labels(sandbox_meta: ObjectMeta) -> dict[str, str]:
-    """Return the labels a Pod inherits because an extension kind controls its Sandbox.
-
-    The pool label goes to Pods of pool members only; the template label to those of every extension
-    owner. Empty values do not count. The version of the owner's API does not matter.
-    """
-    owner = sandbox_meta.controller
-    if owner is None or owner.group != names.EXTENSIONS_GROUP:
-        return {}
-    labels = sandbox_meta.labels or {}
-    keys = [names.TEMPLATE_REF_HASH_LABEL]
-    if owner.kind == names.SANDBOX_WARM_POOL_KIND:
-        keys.insert(0, names.WARM_POOL_LABEL)
-    return {key: labels[key] for key in keys if labels.get(key)}
-
-
 def metadata_patch(
     sandbox_meta: ObjectMeta, template_metadata: PodTemplateMetadata, pod_meta: ObjectMeta
 ) -> dict[str, dict[str, str | None]] | None:
@@ -197,12 +181,20 @@ def _key_lists(template: PodTemplateMetadata) -> dict[str, str]:
 
 
 def _system_labels(sandbox_meta: ObjectMeta) -> dict[str, str]:
-    labels = extension_labels(sandbox_meta)
-    if created_by := names.normalise_created_by(
-        (sandbox_meta.labels or {}).get(names.CREATED_BY_LABEL)
-    ):
-        labels[names.CREATED_BY_LABEL] = created_by
-    return labels
+    """Return the labels a Pod inherits from its Sandbox.
+
+    The pool label goes to Pods of pool members only; the template label to those of every extension
+    owner. Empty values do not count. The version of the owner's API does not matter.
+    """
+    owner, labels = sandbox_meta.controller, sandbox_meta.labels or {}
+    inherited = {}
+    if owner is not None and owner.group == names.EXTENSIONS_GROUP:
+        if owner.kind == names.SANDBOX_WARM_POOL_KIND:
+            inherited[names.WARM_POOL_LABEL] = labels.get(names.WARM_POOL_LABEL, "")
+        inherited[names.TEMPLATE_REF_HASH_LABEL] = labels.get(names.TEMPLATE_REF_HASH_LABEL, "")
+    created_by = labels.get(names.CREATED_BY_LABEL)
+    inherited[names.CREATED_BY_LABEL] = names.normalise_created_by(created_by)
+    return {key: value for key, value in inherited.items() if value}
 
 
 def _pod_spec(sandbox: Sandbox) -> Any:

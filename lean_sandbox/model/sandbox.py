@@ -11,7 +11,7 @@ from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.service import ServicePort, derive_ports, shared_ports
 from lean_sandbox.model.sharing import interned, shared_map
-from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.model.times import moment_s
 from lean_sandbox.model.wire import NOTHING, ODD, Lenient, OrNull, Value
 
 
@@ -164,7 +164,7 @@ def view_of(sandbox: Sandbox) -> SandboxView:
         generation=sandbox.metadata.generation,
         is_suspended=spec.is_suspended,
         service=spec.service,
-        shutdown_time=shutdown_time_s(spec),
+        shutdown_time=moment_s(spec.shutdownTime, "spec.shutdownTime"),
         shutdown_policy=interned(spec.shutdownPolicy),
         template_labels=shared_map(shown.labels),
         template_annotations=shared_map(shown.annotations),
@@ -181,16 +181,3 @@ def _check_size(annotations: dict[str, str] | None) -> None:
             f"spec.podTemplate.metadata.annotations: {size} characters;"
             f" all annotations of a Pod together are at most {_POD_ANNOTATIONS} bytes"
         )
-
-
-def shutdown_time_s(spec: SandboxSpec) -> float | None:
-    """Return ``spec.shutdownTime`` in seconds since the epoch, None when it is not set.
-
-    Raises ValueError: it is set but not a date-time.
-    """
-    if not spec.shutdownTime:
-        return None
-    try:
-        return parse_rfc3339(spec.shutdownTime).timestamp()
-    except ValueError as error:
-        raise ValueError(f"spec.shutdownTime: {error}") from None

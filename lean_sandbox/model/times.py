@@ -54,6 +54,19 @@ def parse_rfc3339(text: str) -> datetime:
         return _EARLIEST if text.startswith("0001") else _LATEST
 
 
+def moment_s(text: str | None, field: str) -> float | None:
+    """Return a written instant in seconds since the epoch, None where there is none.
+
+    Raises ValueError with the name of the field: ``text`` is not a date-time.
+    """
+    if not text:
+        return None
+    try:
+        return parse_rfc3339(text).timestamp()
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from None
+
+
 def format_rfc3339(instant: datetime) -> str:
     """Return ``instant`` in whole seconds and UTC, for example ``2026-01-02T03:04:05Z``."""
     return _formatted(instant, "seconds")

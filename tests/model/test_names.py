@@ -6,13 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.names import (
     is_reserved_annotation,
     is_reserved_label,
     name_hash,
     normalise_created_by,
-    resolve_pod_name,
 )
+from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.sandbox import sandbox_from_row
 
 
 @pytest.mark.case(11)
@@ -51,13 +53,15 @@ def test_name_hash_is_eight_lower_case_hex_digits(name: str) -> None:
         ({}, "sb-1"),
         ({"agents.x-k8s.io/pod-name": ""}, "sb-1"),
         ({"agents.x-k8s.io/pod-name": "warm-x"}, "warm-x"),
+        ({"agents.x-k8s.io/pod-name": "../x"}, "sb-1"),
     ],
 )
 def test_pod_name_comes_from_a_non_empty_annotation(
     annotations: dict[str, str] | None, expected: str
 ) -> None:
-    """Case 12: no or an empty pod-name annotation means the Sandbox name."""
-    assert resolve_pod_name("sb-1", annotations) == expected
+    """Case 12: no, an empty or an impossible pod-name annotation means the Sandbox name."""
+    entry = sandbox_from_row(ObjectMeta(name="sb-1", namespace="ns", annotations=annotations), None)
+    assert entry.pod_key == Key("ns", expected)
 
 
 @pytest.mark.case(13)
