@@ -40,7 +40,7 @@ from lean_sandbox.kube.client import JSON_ACCEPT, Client
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.kube.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS, Resource, path
 from lean_sandbox.kube.wire import Page, PartialObject
-from lean_sandbox.watch.lines import LineSplitter
+from lean_sandbox.watch.decode import LineSplitter
 
 MARK: Final = "bench.lean-sandbox/run"
 """Label of the namespaces that a run makes."""

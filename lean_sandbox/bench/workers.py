@@ -36,7 +36,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_rfc3339
-from lean_sandbox.watch.lines import LineSplitter
+from lean_sandbox.watch.decode import LineSplitter
 
 T = TypeVar("T")
 

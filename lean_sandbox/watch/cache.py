@@ -261,17 +261,14 @@ class Cache(Generic[E]):
 
     def row(self, event_type: EventType, row: ObjectMeta) -> None:
         """Take an event that carries metadata and perhaps columns."""
-        self._take_or_hold(event_type, row, None)
+        self._take(event_type, row, None)
 
     def full(self, event_type: EventType, item: Any, *, initial: bool) -> None:
         """Take an event, or a list's item, that carries the whole object."""
         row = self._row_of_full(item)
         if self._missing:
-            # What a list shows is never held: it is compared with what is known by the list's end.
             self.present(row.namespace, row.name)
-            self._take(event_type, row, item, initial=initial)
-        else:
-            self._take_or_hold(event_type, row, item)
+        self._take(event_type, row, item, initial=initial)
 
     @contextmanager
     def expect_own_write(self, key: Key, uid: str = "") -> Iterator[None]:
@@ -294,18 +291,11 @@ class Cache(Generic[E]):
                 if held is not None:
                     self._take(*held)
 
-    def _take_or_hold(self, event_type: EventType, row: ObjectMeta, item: Any) -> None:
-        if self._expected and event_type is not EventType.DELETED:
-            key = Key(row.namespace, row.name)
-            for own in ((key, row.uid), (key, "")):
-                if own in self._expected:
-                    self._held[own] = (event_type, row, item)
-                    return
-        self._take(event_type, row, item)
-
     def _take(
         self, event_type: EventType, row: ObjectMeta, item: Any, *, initial: bool = False
     ) -> None:
+        if self._expected and self._hold(event_type, row, item):
+            return
         self.statistics.seen += 1
         if self.admits_namespace is not None and not self.admits_namespace(row.namespace):
             self.statistics.dropped_elsewhere += 1
@@ -316,6 +306,20 @@ class Cache(Generic[E]):
             decision = self._judge(row, item, initial=initial)
         if self.observer is not None:
             self.observer(self.kind.resource.plural, event_type, row, decision)
+
+    def _hold(self, event_type: EventType, row: ObjectMeta, item: Any) -> bool:
+        """Keep an event that has to wait for the response to a request of our own.
+
+        What a list shows never waits: it is compared with what is known before the list ends.
+        """
+        if event_type is EventType.DELETED or (self._missing and item is not None):
+            return False
+        key = Key(row.namespace, row.name)
+        for own in ((key, row.uid), (key, "")):
+            if own in self._expected:
+                self._held[own] = (event_type, row, item)
+                return True
+        return False
 
     def _judge(self, row: ObjectMeta, item: Any, *, initial: bool) -> Decision:
         """Take in the newest state of an object unless it is known, and notify if it matters."""

@@ -10,7 +10,7 @@ lost: bytes that are no JSON, and errors that the server reports.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -26,6 +26,7 @@ from lean_sandbox.watch.kind import Entry, Kind, key_of
 from lean_sandbox.watch.wire import (
     CUT,
     ColumnDefinition,
+    FullLine,
     ListMeta,
     Page,
     PartialItem,
@@ -65,10 +66,61 @@ class WatchStatistics:
     received_bytes: int = 0
     fallbacks: int = 0
 
-    def add(self, other: WatchStatistics) -> None:
-        """Add the counters of another reflector."""
-        for counter in fields(self):
-            setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
+
+class LineTooLongError(Exception):
+    """A line grew past the limit; the stream cannot be trusted any more."""
+
+
+class LineSplitter:
+    r"""Collects the chunks of a watch and returns the complete lines among them.
+
+    Only the byte ``\n`` ends a line. Text splitting would also cut at U+0085 or U+2028, which Go's
+    encoder leaves unescaped inside strings: anybody who can annotate a watched object could then
+    break the watch.
+
+    ``limit_bytes`` bounds a line, finished or not; an object of the API server is at most about
+    3 MiB, so the default of 16 MiB is only ever reached by a broken peer.
+    """
+
+    __slots__ = ("_limit_bytes", "_pending", "_pending_bytes")
+
+    def __init__(self, limit_bytes: int = 16 * 1024 * 1024) -> None:
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._limit_bytes = limit_bytes
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take a chunk and return the lines it completes, without their ends, skipping empty ones.
+
+        Raises :class:`LineTooLongError` when a line exceeds the limit.
+        """
+        lines = chunk.split(b"\n")
+        tail = lines.pop()
+        if lines and self._pending:
+            self._keep(lines[0])
+            lines[0] = b"".join(self._pending)
+            self._pending.clear()
+            self._pending_bytes = 0
+        if tail:
+            self._keep(tail)
+        if len(chunk) > self._limit_bytes:
+            for line in lines:
+                self._check(len(line))
+        return [line for line in lines if line and not line.isspace()]
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of a line whose end has not been seen."""
+        return self._pending_bytes
+
+    def _keep(self, piece: bytes) -> None:
+        self._pending.append(piece)
+        self._pending_bytes += len(piece)
+        self._check(self._pending_bytes)
+
+    def _check(self, size_bytes: int) -> None:
+        if size_bytes > self._limit_bytes:
+            raise LineTooLongError(f"a line of the watch exceeds {self._limit_bytes} bytes")
 
 
 class EventDecoder(Generic[E]):
@@ -95,6 +147,7 @@ class EventDecoder(Generic[E]):
         self._log = logger or structlog.get_logger("watch")
         self._decode_item = msgspec.json.Decoder(kind.item_type).decode
         self._decode_page = msgspec.json.Decoder(Page[msgspec.Raw]).decode
+        self._decode_full = msgspec.json.Decoder(FullLine[kind.item_type]).decode  # type: ignore[name-defined]
         self._decode_raw_line = msgspec.json.Decoder(RawLine).decode
         self._decode_line = msgspec.json.Decoder(WatchLine).decode
         self._logged: dict[str, str] = {}
@@ -169,7 +222,8 @@ class EventDecoder(Generic[E]):
             self._skip(line, ValueError(f"an event of type {event.type!r}"))
         elif rows is None:
             # Partial metadata, or an object the server could not turn into a row.
-            self._watched_row(event_type, received.metadata)
+            self._row(event_type, received.metadata)
+            self._advance(received.metadata.resource_version)
         else:
             for row in rows:
                 if row.object is None:
@@ -177,10 +231,25 @@ class EventDecoder(Generic[E]):
                     continue
                 meta = row.object.metadata
                 force_setattr(meta, "columns", self._columns(row))
-                self._watched_row(event_type, meta)
+                self._row(event_type, meta)
+                self._advance(meta.resource_version)
 
     def full_line(self, line: bytes) -> None:
         """Apply one line of a watch of full objects; raises as :meth:`line` does."""
+        try:
+            event = self._decode_full(line)
+            event_type = _TYPES[event.type]
+        except ODD:
+            # A bookmark, an error, or an object that breaks its schema.
+            self._full_line(line)
+            return
+        try:
+            self._cache.full(event_type, event.object, initial=False)
+        except Exception as error:  # noqa: BLE001 -- any bug costs this object alone
+            self._as_metadata(event_type, bytes(self._decode_raw_line(line).object), error)
+        self._advance(event.object.metadata.resource_version)
+
+    def _full_line(self, line: bytes) -> None:
         event = self._raw_line(line)
         if event is None:
             return
@@ -233,10 +302,6 @@ class EventDecoder(Generic[E]):
             self._cache.row(event_type, meta)
         except Exception as error:  # noqa: BLE001 -- any bug costs this object alone
             self._skip(b"", error, meta)
-
-    def _watched_row(self, event_type: EventType, meta: ObjectMeta) -> None:
-        self._row(event_type, meta)
-        self._advance(meta.resource_version)
 
     def _raw_line(self, line: bytes) -> RawLine | None:
         """Decode a line of a full object; as :meth:`_envelope` does."""

@@ -48,10 +48,15 @@ from lean_sandbox.kube.resources import path
 from lean_sandbox.kube.telemetry import Label
 from lean_sandbox.watch.backoff import Backoff
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.decode import EventDecoder, WatchStatistics, WentBackError
+from lean_sandbox.watch.decode import (
+    EventDecoder,
+    LineSplitter,
+    LineTooLongError,
+    WatchStatistics,
+    WentBackError,
+)
 from lean_sandbox.watch.discovery import why_unserved
 from lean_sandbox.watch.kind import Entry, Kind, Representation
-from lean_sandbox.watch.lines import LineSplitter, LineTooLongError
 
 E = TypeVar("E", bound=Entry)
 

@@ -87,6 +87,13 @@ class RawLine(msgspec.Struct, gc=False):
     object: msgspec.Raw
 
 
+class FullLine(msgspec.Struct, Generic[T], gc=False):
+    """One line of a watch of full objects."""
+
+    type: str
+    object: T
+
+
 class WatchLine(msgspec.Struct, gc=False):
     """One line of a watch."""
 

@@ -43,8 +43,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.decode import EventDecoder, WatchStatistics
-from lean_sandbox.watch.lines import LineSplitter
+from lean_sandbox.watch.decode import EventDecoder, LineSplitter, WatchStatistics
 from lean_sandbox.watch.resources.pod import PodEntry, pod_columns, pod_kind
 from lean_sandbox.watch.wire import WatchLine
 
