@@ -39,7 +39,6 @@ from lean_sandbox.watch.wire import (
 
 E = TypeVar("E", bound=Entry)
 T = TypeVar("T")
-INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _TYPES = {str(event_type): event_type for event_type in EventType}
 _SHOWN_BYTES = 200
 # Objects of which it is remembered that they were logged.
@@ -177,23 +176,6 @@ class EventDecoder(Generic[E]):
         except ODD as error:
             raise self._garbage("a list page", error) from error
 
-    def listed_line(self, line: bytes, *, initial: bool) -> str | None:
-        """Apply a line of a streamed list; return the list's version at the line that ends it.
-
-        Raises ProtocolFault, and errors that the server reports.
-        """
-        event = self._raw_line(line)
-        if event is None:
-            return None
-        if event.type == "BOOKMARK":
-            meta = self._metadata(event.object)
-            annotations = meta.annotations if meta is not None else None
-            if meta is not None and (annotations or {}).get(INITIAL_EVENTS_END) == "true":
-                return meta.resource_version
-            return None
-        self._event(event, line, initial=initial)
-        return None
-
     # -- watches ---------------------------------------------------------------------------------
 
     def begin_watch(self) -> None:
@@ -257,15 +239,11 @@ class EventDecoder(Generic[E]):
             meta = self._metadata(event.object)
             self._bookmark(meta.resource_version if meta is not None else "")
             return
-        self._advance(self._event(event, line, initial=False))
-
-    def _event(self, event: RawLine, line: bytes, *, initial: bool) -> str:
-        """Apply an event of a full object; return its version, "" when that cannot be read."""
         event_type = _TYPES.get(event.type)
         if event_type is None:
             self._skip(line, ValueError(f"an event of type {event.type!r}"))
-            return ""
-        return self._whole(event_type, bytes(event.object), initial=initial)
+            return
+        self._advance(self._whole(event_type, bytes(event.object), initial=False))
 
     def _whole(self, event_type: EventType, raw: bytes, *, initial: bool) -> str:
         """Apply a full object; return its version, "" when that cannot be read."""

@@ -63,7 +63,7 @@ class Representation(Enum):
         """The Accept header of a watch in this form; there is no fallback inside the header.
 
         Without an alternative the server answers 406 when it cannot, which is what lets the
-        informer know what it got.
+        reflector know what it got.
         """
         if self is Representation.TABLE:
             return "application/json;as=Table;g=meta.k8s.io;v=v1"
@@ -83,19 +83,8 @@ class Representation(Enum):
             )
         return self.watch_accept
 
-    @property
-    def streamed_list_accept(self) -> str:
-        """The Accept header of a list that is asked for as a stream, with the same alternative."""
-        if self is Representation.METADATA:
-            return f"{self.watch_accept},application/json"
-        return self.watch_accept
 
-
-FALLBACK_ORDER = (
-    Representation.TABLE,
-    Representation.METADATA,
-    Representation.FULL,
-)
+FALLBACK_ORDER = tuple(Representation)
 
 
 def representations(leanest: Representation) -> tuple[Representation, ...]:

@@ -1,16 +1,17 @@
 """Lists and watches one kind, and keeps its cache up to date.
 
-Without a version a reflector lists: pages of full objects, or a streamed list where the server
-offers one. With a version it watches, in the leanest representation that the server gives, until
-the stream ends, and resumes from the last version it saw. When that version is too old, it lists
-again; objects that disappeared meanwhile are delivered as deleted.
+Without a version a reflector lists full objects, by pages. With a version it watches, in the
+leanest representation that the server gives, until the stream ends, and resumes from the last
+version it saw. When that version is too old, it lists again; objects that disappeared meanwhile are
+delivered as deleted.
 
 Versions go backwards when etcd is restored from a backup. A reflector notices that by an event or
 bookmark below the version it watched from, by the error "too large resource version", or, after a
 watch without any event, by asking the server for its version. In each case it lists again. A list
-names no version and so contains every write made before it was requested, even when an API server
-lags behind another. A list below the versions known before it began therefore comes from a restored
-store, and replaces the cache. A lagging server costs one list at most.
+names no version, but for the first if the options say so, and so contains every write made before
+it was requested, even when an API server lags behind another. A list below the versions known
+before it began therefore comes from a restored store, and replaces the cache. A lagging server
+costs one list at most.
 
 Requests: one LIST for each page, one WATCH for each connection. Only for a kind that the server
 does not know, discovery documents are read, so that the problem names the remedy.
@@ -33,10 +34,8 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import (
     AnswerTooLarge,
-    BadRequest,
     ControlPlaneError,
     Gone,
-    Invalid,
     NotAcceptable,
     NotFound,
     ProtocolFault,
@@ -81,7 +80,8 @@ class WatchOptions:
     """Options of every reflector.
 
     * ``page_size``: the most objects of a list page; pages of large objects have fewer.
-    * ``streams_initial_list``: request the initial list as a stream first.
+    * ``lists_any_version``: the first list may come from the API server's own cache, which costs
+      etcd nothing and may lag behind; the watch that follows it catches up.
     * ``server_timeout_s``: after how long the server ends a watch.
     * ``silence_s``: a watch that sent bookmarks (one about every minute) and then nothing for this
       long is cancelled, within a third more. A watch without bookmarks is cancelled when the server
@@ -94,7 +94,7 @@ class WatchOptions:
     """
 
     page_size: int = 250
-    streams_initial_list: bool = False
+    lists_any_version: bool = False
     server_timeout_s: int = 290
     silence_s: float = 90.0
     hasty_end_s: float = 5.0
@@ -132,11 +132,9 @@ class Reflector(Generic[E]):
         self._excluded = exclude_namespaces
         self._backoff = Backoff(uniform)
         self._representations = list(kind.watch_order)
-        self._is_watching = False
         self._is_reopening = False
         self._resyncs = False
         self._resync_at = math.inf
-        self._streams_initial_list = self._options.streams_initial_list
         self._scope: anyio.CancelScope | None = None
         self._group: TaskGroup | None = None
         self._heard_at = 0.0
@@ -161,7 +159,7 @@ class Reflector(Generic[E]):
 
     def _reopen(self) -> None:
         """End the open watch; the next attempt goes on from its version. Never ends a list."""
-        if self._scope is not None and self._is_watching:
+        if self._scope is not None:
             self._is_reopening = True
             self._scope.cancel()
 
@@ -280,14 +278,7 @@ class Reflector(Generic[E]):
         self._listed_at = self._clock.monotonic()
         initial = not self.synced.is_set()
         self._cache.begin_list(self._namespace, resync=self._resyncs)
-        version = ""
-        if self._streams_initial_list:
-            version = await self._list_by_stream(initial=initial)
-            if self._cache.went_back(self._namespace, version):
-                # The version comes last: the items were compared with versions of the old store.
-                version = ""
-        if not version:
-            version = await self._list_by_pages(initial=initial)
+        version = await self._list_by_pages(initial=initial)
         if not version:
             raise ProtocolFault(f"the list of {self._kind.resource.plural} has no version")
         self._cache.end_list(self._namespace, version)
@@ -306,14 +297,21 @@ class Reflector(Generic[E]):
         """
         continue_: str | None = None
         limit = min(_FIRST_PAGE, self._options.page_size)
+        # Later lists are compared with versions that are known, so they have to be consistent.
+        any_version = self._options.lists_any_version and self.statistics.lists == 1
         while True:
             try:
-                body = await self._page(limit, continue_)
+                body = await self._page(limit, continue_, version="0" if any_version else None)
             except AnswerTooLarge:
                 if limit == 1:
                     raise
+                if any_version:
+                    # Such a list is not cut into pages.
+                    any_version = False
+                    continue
                 limit = max(1, limit // 4)
                 continue
+            any_version = False
             self.statistics.pages += 1
             self.statistics.received_bytes += len(body)
             metadata = self._decoder.page(body, initial=initial)
@@ -323,13 +321,16 @@ class Reflector(Generic[E]):
             fitting = _PAGE_BYTES * limit // len(body)
             limit = min(max(1, fitting), self._options.page_size)
 
-    async def _page(self, limit: int, continue_: str | None) -> bytes:
+    async def _page(
+        self, limit: int, continue_: str | None, *, version: str | None = None
+    ) -> bytes:
         return await self._client.list_page(
             self._kind.resource,
             self._namespace,
             bytes,
             limit=limit,
             continue_=continue_,
+            resource_version=version,
             label_selector=self._kind.label_selector,
             field_selector=self._field_selector or None,
             accept=self._kind.list_as.list_accept,
@@ -338,45 +339,51 @@ class Reflector(Generic[E]):
             max_body_bytes=None if limit == 1 else _MOST_PAGE_BYTES,
         )
 
-    async def _list_by_stream(self, *, initial: bool) -> str:
-        """List by a stream; return the version of the list, "" when the server does not stream."""
-        query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        version = ""
-
-        def take(line: bytes) -> bool:
-            nonlocal version
-            version = self._decoder.listed_line(line, initial=initial) or ""
-            return not version
-
-        why = "it ended before its end was marked"
-        try:
-            await self._stream(query, self._kind.list_as.streamed_list_accept, take)
-        except (Invalid, BadRequest, NotAcceptable) as error:
-            why = str(error)
-        if not version:
-            # A server without the feature may also have begun an ordinary watch.
-            self._streams_initial_list = False
-            self._log.warning("streaming_list_refused", why=why)
-        return version
-
     # -- watching --------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        representation = self.representation
-        decoder = self._decoder
-        decoder.begin_watch()
-        on_line = decoder.full_line if representation is Representation.FULL else decoder.line
+        """Open a watch from the present version and apply its lines until it ends."""
+        self._decoder.begin_watch()
+        self.statistics.watches += 1
+        self._heard_at = self._clock.monotonic()
+        self._bookmarks_before = self.statistics.bookmarks
+        self._received_before = self.statistics.received_bytes
+        with anyio.CancelScope() as scope:
+            self._scope = scope
+            try:
+                await self._receive(scope)
+            except anyio.EndOfStream:
+                pass
+            except LineTooLongError as error:
+                raise ProtocolFault(str(error)) from error
+            finally:
+                self._scope = None
+        if scope.cancelled_caught and not self._is_reopening:
+            raise RequestTimeout(
+                f"the watch of {self._kind.resource.plural} was silent for"
+                f" {self._longest_silence_s:g} s"
+            )
 
-        def take(line: bytes) -> bool:
-            on_line(line)
-            return True
-
-        query = {"resourceVersion": decoder.version or ""}
-        self._is_watching = True
-        try:
-            await self._stream(query, representation.watch_accept, take)
-        finally:
-            self._is_watching = False
+    async def _receive(self, scope: anyio.CancelScope) -> None:
+        is_full = self.representation is Representation.FULL
+        apply = self._decoder.full_line if is_full else self._decoder.line
+        splitter = LineSplitter()
+        async with self._client.transport.stream(
+            self._target(),
+            headers={"Accept": self.representation.watch_accept},
+            connect_timeout_s=self._options.request_timeout_s,
+            label=self._label,
+        ) as response:
+            if response.status != 200:
+                raise await response.refusal(self._kind.resource.qualified, self._namespace or "")
+            if self.problem is not None and self._group is not None:
+                self._group.start_soon(self._confirm, scope)
+            while True:
+                chunk = await response.receive()
+                self._heard_at = self._clock.monotonic()
+                self.statistics.received_bytes += len(chunk)
+                for line in splitter.feed(chunk):
+                    apply(line)
 
     async def _check_version(self) -> None:
         """Raise WentBackError if the server has not reached the version that was watched from.
@@ -387,60 +394,6 @@ class Reflector(Generic[E]):
         body = await self._page(1, None)
         self.statistics.received_bytes += len(body)
         self._decoder.check_list(body)
-
-    async def _stream(
-        self, query: dict[str, str], accept: str, take: Callable[[bytes], bool]
-    ) -> None:
-        """Open a watch and hand each line to ``take`` until it returns False or the stream ends."""
-        target = self._target(query)
-        self.statistics.watches += 1
-        self._heard_at = self._clock.monotonic()
-        self._bookmarks_before = self.statistics.bookmarks
-        self._received_before = self.statistics.received_bytes
-        with anyio.CancelScope() as scope:
-            self._scope = scope
-            try:
-                await self._receive(target, accept, take, scope)
-            finally:
-                self._scope = None
-        if scope.cancelled_caught and not self._is_reopening:
-            raise RequestTimeout(
-                f"the watch of {self._kind.resource.plural} was silent for"
-                f" {self._longest_silence_s:g} s"
-            )
-
-    async def _receive(
-        self,
-        target: str,
-        accept: str,
-        take: Callable[[bytes], bool],
-        scope: anyio.CancelScope,
-    ) -> None:
-        splitter = LineSplitter()
-        try:
-            async with self._client.transport.stream(
-                target,
-                headers={"Accept": accept},
-                connect_timeout_s=self._options.request_timeout_s,
-                label=self._label,
-            ) as response:
-                if response.status != 200:
-                    raise await response.refusal(
-                        self._kind.resource.qualified, self._namespace or ""
-                    )
-                if self.problem is not None and self._group is not None:
-                    self._group.start_soon(self._confirm, scope)
-                while True:
-                    chunk = await response.receive()
-                    self._heard_at = self._clock.monotonic()
-                    self.statistics.received_bytes += len(chunk)
-                    for line in splitter.feed(chunk):
-                        if not take(line) or self._is_reopening:
-                            return
-        except anyio.EndOfStream:
-            return
-        except LineTooLongError as error:
-            raise ProtocolFault(str(error)) from error
 
     async def _confirm(self, scope: anyio.CancelScope) -> None:
         """Clear the problem once a watch has lasted for a while."""
@@ -458,13 +411,13 @@ class Reflector(Generic[E]):
         if self._scope is scope:
             self._recovered()
 
-    def _target(self, query: dict[str, str]) -> str:
+    def _target(self) -> str:
         timeout_s = int(self._options.server_timeout_s * (1.0 + _TIMEOUT_SPREAD * self._uniform()))
         parameters = {
             "watch": "1",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(timeout_s),
-            **query,
+            "resourceVersion": self._decoder.version or "",
         }
         if self._kind.label_selector:
             parameters["labelSelector"] = self._kind.label_selector

@@ -6,26 +6,19 @@ import msgspec
 from structlog.testing import capture_logs
 
 from filters import Change
-from lean_sandbox.watch.kind import Representation
 from lean_sandbox.watch.reflector import WatchOptions
 from lean_sandbox.watch.resources.pod import pod_kind
 from lean_sandbox.watch.resources.pvc import pvc_kind
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
 from tests.support.clock import settle
 from tests.watching.objects import (
-    bookmark,
-    event,
     page,
-    partial,
     pod,
     problem,
     sandbox,
     sandbox_row,
 )
 from tests.watching.rig import open_rig, open_sandboxes, until
-
-STREAMED = WatchOptions(streams_initial_list=True)
-END = {"k8s.io/initial-events-end": "true"}
 
 
 async def test_the_first_list_is_read_page_by_page() -> None:
@@ -151,86 +144,29 @@ async def test_metadata_lists_name_whole_objects_as_the_alternative() -> None:
         assert rig.names() == ["data-a"]
 
 
-async def test_the_initial_list_may_come_as_a_stream() -> None:
-    """Objects until the marked bookmark, then a watch in the lean form from its version."""
-    async with open_sandboxes(STREAMED) as rig:
-        stream = await rig.server.next(watch=True)
-        assert stream.query["sendInitialEvents"] == "true"
-        assert stream.query["resourceVersionMatch"] == "NotOlderThan"
-        assert "resourceVersion" not in stream.query
-        assert stream.accept == "application/json"
-        odd = sandbox("odd", 3)
-        odd["spec"]["service"] = "perhaps"
-        await stream.lines(
-            event("ADDED", sandbox("a", 1)),
-            bookmark(40),
-            event("ADDED", odd),
-            event("ADDED", sandbox("b", 2)),
-        )
-        await until(lambda: rig.names() == ["a", "b"])
-        assert not rig.informer.synced.is_set()
-        await stream.line(bookmark(50, annotations=END))
+async def test_the_first_list_may_come_from_the_servers_cache() -> None:
+    """Asked for at any version, whole; a list that follows is consistent again."""
+    async with open_sandboxes(WatchOptions(lists_any_version=True)) as rig:
+        listing = await rig.server.next(watch=False)
+        assert listing.query["resourceVersion"] == "0"
+        await listing.reply(200, page([sandbox("a", 1)], 50))
         watch = await rig.server.next(watch=True)
         assert watch.query["resourceVersion"] == "50"
-        assert "as=Table" in watch.accept
-        assert rig.informer.synced.is_set()
-        assert all(notice.initial for notice in rig.notices)
-        assert rig.informer.statistics.undecodable == 1
-        assert rig.informer.statistics.pages == 0
+        await rig.clock.advance(60)
+        await watch.lines(problem(410, "Expired"))
+        again = await rig.server.next(watch=False)
+        assert "resourceVersion" not in again.query
 
 
-async def test_a_server_that_refuses_to_stream_is_asked_for_pages() -> None:
-    """422, 400 and 406 lead to pages at once, and the stream is not tried again."""
-    for status, reason in ((422, "Invalid"), (400, "BadRequest"), (406, "NotAcceptable")):
-        async with open_sandboxes(STREAMED) as rig:
-            with capture_logs() as logs:
-                await (await rig.server.next(watch=True)).refuse(status, reason)
-                watch = await rig.listed(sandbox("a", 1))
-            assert "as=Table" in watch.accept
-            assert rig.informer.problem is None
-            await rig.clock.advance(60)
-            await watch.lines(problem(410, "Expired"))
-            await rig.listed(sandbox("a", 1), version=200)
-            refusals = [entry for entry in logs if entry["event"] == "streaming_list_refused"]
-            assert len(refusals) == 1
-
-
-async def test_a_server_that_never_heard_of_streamed_lists_is_found_out() -> None:
-    """It begins an ordinary watch, which ends without the mark: then pages."""
-    async with open_sandboxes(STREAMED) as rig:
-        stream = await rig.server.next(watch=True)
-        await stream.lines(event("ADDED", sandbox("a", 1)))
-        await stream.end()
-        await rig.listed(sandbox("a", 1), sandbox("b", 2))
-        assert sorted(name for name, _ in rig.news()) == ["a", "b"]
-
-
-async def test_a_stream_that_breaks_off_is_tried_again_as_a_stream() -> None:
-    """A lost connection says nothing about what the server can."""
-    async with open_sandboxes(STREAMED) as rig:
-        stream = await rig.server.next(watch=True)
-        await stream.lines(event("ADDED", sandbox("a", 1)))
-        stream.cut()
-        await rig.failing()
-        await rig.clock.advance(1)
-        stream = await rig.server.next(watch=True)
-        assert stream.query["sendInitialEvents"] == "true"
-        await stream.lines(bookmark(50, annotations=END))
-        await rig.server.next(watch=True)
-        assert rig.news() == [("a", Change.FIRST_SEEN), ("a", Change.GONE)]
-
-
-async def test_a_streamed_list_of_metadata_is_asked_for_as_metadata() -> None:
-    """The kind's own form of list is kept when it comes as a stream."""
-    async with open_rig(pvc_kind(), STREAMED) as rig:
-        stream = await rig.server.next(watch=True)
-        assert "PartialObjectMetadata;" in stream.accept
-        await stream.lines(
-            partial("ADDED", sandbox("data-a", 1)["metadata"]), bookmark(9, annotations=END)
-        )
-        watch = await rig.server.next(watch=True)
-        assert rig.names() == ["data-a"]
-        assert watch.accept == Representation.METADATA.watch_accept
+async def test_a_list_at_any_version_that_is_too_large_is_asked_for_by_pages() -> None:
+    """The server's cache does not cut it; one page of a consistent list is asked for instead."""
+    async with open_sandboxes(WatchOptions(lists_any_version=True)) as rig:
+        listing = await rig.server.next(watch=False)
+        assert listing.query["resourceVersion"] == "0"
+        await listing.head(64 * 1024 * 1024)
+        again = await rig.server.next(watch=False)
+        assert "resourceVersion" not in again.query
+        assert again.query["limit"] == listing.query["limit"]
 
 
 async def test_a_relist_tells_what_the_gap_hid_and_nothing_else() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from filters import Change
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.watch.reflector import WatchOptions
 from lean_sandbox.watch.resources.claim import claim_kind
 from lean_sandbox.watch.resources.policy import policy_kind
 from lean_sandbox.watch.resources.pool import pool_kind
@@ -20,8 +19,6 @@ from tests.support.odd import KINDS
 from tests.support.world import condition, open_world, sandbox
 from tests.watching.objects import (
     SANDBOX_COLUMNS,
-    bookmark,
-    event,
     page,
     problem,
     sandbox_row,
@@ -30,7 +27,6 @@ from tests.watching.objects import (
 from tests.watching.objects import sandbox as listed
 from tests.watching.rig import open_rig, open_sandboxes
 
-END = {"k8s.io/initial-events-end": "true"}
 TOO_LARGE = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large"}]}
 
 
@@ -116,24 +112,6 @@ async def test_a_lagging_server_costs_a_list_and_brings_nothing_back() -> None:
         assert rig.news() == []
         assert rig.names() == ["a", "ours"]
         assert rig.get("a").generation == 7
-
-
-async def test_a_streamed_list_of_a_restored_store_is_repeated_by_pages() -> None:
-    """Its version comes last, when its items have been taken for old ones."""
-    async with open_sandboxes(WatchOptions(streams_initial_list=True)) as rig:
-        stream = await rig.server.next(watch=True)
-        await stream.lines(
-            event("ADDED", listed("a", 700, generation=7)), bookmark(800, annotations=END)
-        )
-        watch = await rig.server.next(watch=True)
-        await rig.clock.advance(60)
-        await watch.lines(table_bookmark(150, SANDBOX_COLUMNS))
-        stream = await rig.server.next(watch=True)
-        await stream.lines(
-            event("ADDED", listed("a", 100, generation=1)), bookmark(150, annotations=END)
-        )
-        await rig.listed(listed("a", 100, generation=1), version=150)
-        assert rig.get("a").generation == 1
 
 
 @pytest.mark.parametrize("name", ["claims", "templates", "pools", "policies"])
