@@ -363,6 +363,8 @@ def read_file(path: Path) -> Iterator[Given]:
         line = f" line {mark.line + 1}" if mark is not None else ""
         problem = f"it is no YAML: {getattr(error, 'problem', '') or error}"
         raise ConfigError(problem, source=f"{path}{line}") from error
+    except RecursionError as error:
+        raise ConfigError("it is nested too deeply", source=str(path)) from error
     if root is not None and not isinstance(root, yaml.MappingNode):
         raise refused(root, "it is no `flag: value`")
     seen: set[str] = set()

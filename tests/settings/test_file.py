@@ -93,6 +93,15 @@ leader-election-lease: |-
     }
 
 
+def test_nesting_without_end_is_said_so(tmp_path: Path) -> None:
+    """Thousands of nested lists: an error that names the file."""
+    file = tmp_path / "config.yaml"
+    file.write_text("a: " + "[" * 5000)
+    with pytest.raises(ConfigError, match="nested too deeply") as refused:
+        list(read_file(file))
+    assert refused.value.source == str(file)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "problem"),
     [
