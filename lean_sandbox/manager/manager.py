@@ -27,7 +27,6 @@ from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.tracing import Tracing
-from lean_sandbox.runtime.workers import ReconcileResult
 from lean_sandbox.watch.cache import TOMBSTONE_S, Cache
 from lean_sandbox.watch.caches import build_caches
 from lean_sandbox.watch.group import ReflectorGroup
@@ -79,7 +78,6 @@ class Manager:
         uniform: Callable[[], float] = random.random,
         tracing: Tracing | None = None,
         watch_options: WatchOptions | None = None,
-        on_pass: Callable[[ReconcileResult[Key]], None] | None = None,
         elector: Elector | None = None,
     ) -> None:
         self._client = client
@@ -116,7 +114,6 @@ class Manager:
                 _REPORTING_CONTROLLER, is_off=options.disable_sandbox_events
             ),
             tracing=tracing,
-            on_pass=on_pass,
         )
         self.extensions = (
             self._build_extensions(options, uniform, tracing) if options.extensions else None

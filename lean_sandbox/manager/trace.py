@@ -220,7 +220,8 @@ class TraceBuffer:
                 )
             )
 
-        controller.workers.follow(begun, ended)
+        controller.workers.on_begin.append(begun)
+        controller.workers.on_end.append(ended)
 
     def observe(self, record: RequestRecord) -> None:
         """Keep a request, if a reconcile made it; an observer for a transport."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
 from lean_sandbox.runtime.safetynet import SafetyNet
-from lean_sandbox.runtime.workers import ReconcileResult, Result, Workers
+from lean_sandbox.runtime.workers import Result, Workers
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Entry, Key
 
@@ -22,15 +21,7 @@ class Controller(Generic[E]):
     ``cache`` holds the objects whose keys are reconciled.
     """
 
-    def __init__(
-        self,
-        name: str,
-        cache: Cache[E],
-        clock: Clock,
-        *,
-        workers: int,
-        on_result: Callable[[ReconcileResult[Key]], None] | None = None,
-    ) -> None:
+    def __init__(self, name: str, cache: Cache[E], clock: Clock, *, workers: int) -> None:
         """``name`` is that of the metrics and of the log."""
         self.name = name
         self.cache = cache
@@ -40,7 +31,6 @@ class Controller(Generic[E]):
             self.reconcile,
             count=workers,
             clock=clock,
-            on_result=on_result,
             retry_no_later_than_s=self.due_in_s,
             net=SafetyNet(self.queue, clock, is_final=self.is_final, doubt=self.doubt),
             name=name,

@@ -96,7 +96,6 @@ class Workers(Generic[K]):
         clock: Clock,
         deadline_s: float = DEADLINE_S,
         grace_s: float = GRACE_S,
-        on_result: Callable[[ReconcileResult[K]], None] | None = None,
         retry_no_later_than_s: Callable[[K], float | None] | None = None,
         net: SafetyNet[K] | None = None,
         name: str = "",
@@ -105,7 +104,6 @@ class Workers(Generic[K]):
 
         ``deadline_s``: a pass that takes longer is cancelled and retried.
         ``grace_s``: how long running passes may go on after the queue was closed.
-        ``on_result``: called after each pass; must not block.
         ``retry_no_later_than_s``: asked after a failed pass; the seconds until something falls due
         for the key (its expiry), which a long backoff must not delay. None: nothing does.
         ``net``: is told of the passes that went well, and runs as long as they do.
@@ -119,7 +117,9 @@ class Workers(Generic[K]):
         self._clock = clock
         self._deadline_s = deadline_s
         self._grace_s = grace_s
-        self._on_result = on_result
+        #: Called in the task of each pass when it begins, and after each pass; must not block.
+        self.on_begin: list[Callable[[Item[K]], None]] = []
+        self.on_end: list[Callable[[ReconcileResult[K]], None]] = []
         self._no_later_than_s = retry_no_later_than_s
         self.net = net
         self._log = _log.bind(controller=name) if name else _log
@@ -128,29 +128,9 @@ class Workers(Generic[K]):
         self._room = anyio.Event()
         self._begun = anyio.Event()
         self.outcomes = dict.fromkeys(Outcome, 0)
-        #: Calls of on_result, retry_no_later_than_s or the safety net that raised.
+        #: Calls of on_end, retry_no_later_than_s or the safety net that raised.
         self.callback_errors = 0
         self.pass_time = Histogram(RECONCILE_BUCKETS_S)
-
-    def follow(
-        self, begun: Callable[[Item[K]], None], ended: Callable[[ReconcileResult[K]], None]
-    ) -> None:
-        """Tell of each pass when it begins, in its own task, and when it has ended.
-
-        Comes before :meth:`run`; neither may block. Who never asks for it does not pay for it.
-        """
-        reconcile, on_result = self._reconcile, self._on_result
-
-        async def followed(item: Item[K]) -> Result:
-            begun(item)
-            return await reconcile(item)
-
-        def told(report: ReconcileResult[K]) -> None:
-            ended(report)
-            if on_result is not None:
-                on_result(report)
-
-        self._reconcile, self._on_result = followed, told
 
     async def run(self) -> None:
         """Run passes until the queue is closed and the last pass has ended.
@@ -254,6 +234,8 @@ class Workers(Generic[K]):
         try:
             try:
                 with running.scope:
+                    for tell in self.on_begin:
+                        tell(item)
                     result = await self._reconcile(item)
             except Exception as error:  # noqa: BLE001 -- one pass must never end the others
                 failure = classify(error)
@@ -337,12 +319,11 @@ class Workers(Generic[K]):
         del self._passes[item.key]
         self._queue.done(item.key)
         self._room.set()
-        if self._on_result is None:
-            return
-        try:
-            self._on_result(report)
-        except Exception as error:  # noqa: BLE001 -- an observer must never end the passes
-            self._callback_failed("on_result", item.key, error)
+        for tell in self.on_end:
+            try:
+                tell(report)
+            except Exception as error:  # noqa: BLE001 -- an observer must never end the passes
+                self._callback_failed("on_end", item.key, error)
 
     def _callback_failed(self, callback: str, key: K, error: Exception) -> None:
         self.callback_errors += 1

@@ -32,13 +32,14 @@ class Bench:
         self.clock = FakeClock()
         self.queue: WorkQueue[str] = WorkQueue(self.clock)
         self.reports: list[ReconcileResult[str]] = []
-        settings = {"count": 4, "on_result": self.reports.append, **options}
+        settings = {"count": 4, **options}
         self.dispatcher: Workers[str] = Workers(
             self.queue,
             reconcile,
             clock=self.clock,
             **settings,  # type: ignore[arg-type]
         )
+        self.dispatcher.on_end.append(self.reports.append)
 
     @property
     def outcomes(self) -> list[tuple[str, Outcome]]:
@@ -207,12 +208,14 @@ async def test_a_crash_of_one_pass_never_ends_the_others() -> None:
 async def test_a_failing_observer_never_ends_the_passes() -> None:
     """Errors of the callbacks are counted, the work goes on."""
 
-    def broken(_: object) -> float:
+    def hint(_: str) -> float:
         raise LookupError
 
-    bench = Bench(
-        failing(ExpectedError(retryable=True)), on_result=broken, retry_no_later_than_s=broken
-    )
+    def broken(_: ReconcileResult[str]) -> None:
+        raise LookupError
+
+    bench = Bench(failing(ExpectedError(retryable=True)), retry_no_later_than_s=hint)
+    bench.dispatcher.on_end.append(broken)
     with capture_logs():
         async with bench.running():
             bench.queue.add("a")

@@ -412,8 +412,8 @@ async def open_world(
             uniform=lambda: 0.5,
             tracing=tracing,
             watch_options=watch_options,
-            on_pass=reports.append,
         )
+        controller.sandboxes.workers.on_end.append(reports.append)
         world = World(plane, controller, clock, admin)
         world.reports = reports
         worlds.append(world)

@@ -28,7 +28,7 @@ from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Item, WorkQueue
 from lean_sandbox.runtime.tracing import Tracing
-from lean_sandbox.runtime.workers import ReconcileResult, Result
+from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Delta, Key
@@ -69,14 +69,12 @@ class SandboxController(Controller[SandboxEntry]):
         clock: Clock,
         recorder: Recorder | None = None,
         tracing: Tracing | None = None,
-        on_pass: Callable[[ReconcileResult[Key]], None] | None = None,
     ) -> None:
         super().__init__(
             "sandbox",
             caches.sandboxes,
             clock,
             workers=settings.sandbox_concurrent_workers,
-            on_result=on_pass,
         )
         self._client = client
         self._caches = caches
