@@ -129,7 +129,7 @@ class Manager:
         if elector is not None:
             client.transport.fence = elector.fence
             for queue in self.queues.values():
-                queue.hold()
+                queue.is_paused = True
 
     def _build_recorder(self, controller: str, *, is_off: bool) -> EventRecorder | None:
         if is_off:

@@ -58,7 +58,7 @@ class Controller(Generic[E]):
 
     def enqueue_all(self, reason: str) -> None:
         """Begin as after a start: of what happened before, only the cache knows."""
-        self.queue.resume()
+        self.queue.is_paused = False
         for entry in self.cache:
             self.queue.add(entry.key, priority=LOW, reason=reason)
 

@@ -144,10 +144,12 @@ class WorkQueue(Generic[K]):
         self._held: dict[K, _Slot[K]] = {}
         #: Called whenever nothing runs or may run any more.
         self.on_idle: list[Callable[[], None]] = []
-        self._wake = anyio.Event()
+        # Of the task that waits in get, while it waits.
+        self._wake: anyio.Event | None = None
         self._closed = anyio.Event()
-        #: Whether nothing is taken in for now, see :meth:`hold`.
-        self.is_held = False
+        #: Whether adds are ignored, so that the queue of a standby does not grow: the one that ends
+        #: this has to add whatever is to be reconciled.
+        self.is_paused = False
         #: Adds that took a new slot, and those merged into an existing one.
         self.adds = 0
         self.merged = 0
@@ -193,17 +195,6 @@ class WorkQueue(Generic[K]):
         """Return whether a key other than this one runs, or any may run now."""
         return len(self._running) > (key in self._running) or self.ready > 0
 
-    def hold(self) -> None:
-        """Take nothing in until :meth:`resume`, so that a standby's queue does not grow.
-
-        Whoever resumes has to add what is to be reconciled; for a queue that is empty.
-        """
-        self.is_held = True
-
-    def resume(self) -> None:
-        """Take in what is added from now on."""
-        self.is_held = False
-
     def gate(
         self, must_wait: Callable[[K], bool], *, behind: WorkQueue[Any], longest_s: float
     ) -> None:
@@ -229,7 +220,7 @@ class WorkQueue(Generic[K]):
     ) -> None:
         """Ask for a reconcile of ``key``, not before ``after_s`` seconds.
 
-        Ignored while the queue is held and once it is closed.
+        Ignored while the queue is paused and once it is closed.
         """
         self._admit(key, priority, (reason,) if reason else (), after_s)
 
@@ -276,10 +267,10 @@ class WorkQueue(Generic[K]):
         """
         await anyio.lowlevel.checkpoint()
         while (item := self.get_nowait()) is None:
-            self._wake = anyio.Event()
+            wake = self._wake = anyio.Event()
             delay = self._first_delay()
             timeout_s = None if delay is None else delay[0] - self._clock.monotonic()
-            await self._clock.wait(self._wake, timeout_s)
+            await self._clock.wait(wake, timeout_s)
         return item
 
     def get_nowait(self) -> Item[K] | None:
@@ -314,7 +305,7 @@ class WorkQueue(Generic[K]):
         slot = self._slots.get(key)
         if slot is not None and not self.is_closed:
             self._place(slot, now)
-        if not self.is_busy:
+        if self.on_idle and not self.is_busy:
             for tell in self.on_idle:
                 tell()
 
@@ -329,7 +320,7 @@ class WorkQueue(Generic[K]):
         Keys being worked on stay locked until :meth:`done`.
         """
         self._closed.set()
-        self._wake.set()
+        self._wake_getter()
 
     async def wait_closed(self) -> None:
         """Wait until the queue is closed."""
@@ -366,7 +357,7 @@ class WorkQueue(Generic[K]):
     # -- one slot --------------------------------------------------------------------------------
 
     def _admit(self, key: K, priority: int, reasons: tuple[str, ...], after_s: float) -> None:
-        if self.is_closed or self.is_held:
+        if self.is_closed or self.is_paused:
             return
         now = self._clock.monotonic()
         due = now + max(0.0, after_s)
@@ -414,6 +405,11 @@ class WorkQueue(Generic[K]):
         slot.state = _LOCKED
         slot.ticket = -1
 
+    def _wake_getter(self) -> None:
+        if self._wake is not None:
+            self._wake.set()
+            self._wake = None
+
     # -- keys whose time has not come ------------------------------------------------------------
 
     def _delay(self, slot: _Slot[K], until: float) -> None:
@@ -424,7 +420,7 @@ class WorkQueue(Generic[K]):
             self._delays = [entry for entry in self._delays if entry[2].ticket == entry[1]]
             heapq.heapify(self._delays)
         if self._delays[0][2] is slot:
-            self._wake.set()
+            self._wake_getter()
 
     def _first_delay(self) -> tuple[float, int, _Slot[K]] | None:
         heap = self._delays
@@ -452,7 +448,10 @@ class WorkQueue(Generic[K]):
     def _line_up(self, slot: _Slot[K]) -> None:
         """Give a slot the first turn that its group has not had, at the end of its line."""
         first = self._first_ready(slot.priority)
-        group = self._groups.setdefault(self._group_place(slot), _Group())
+        place = self._group_place(slot)
+        group = self._groups.get(place)
+        if group is None:
+            group = self._groups[place] = _Group()
         group.size += 1
         group.turn = max(group.turn + 1, first[0] if first is not None else 0)
         slot.state = _READY
@@ -463,7 +462,7 @@ class WorkQueue(Generic[K]):
         if len(heap) > 2 * depth + _LEFTOVERS_TOLERATED:
             heap[:] = [entry for entry in heap if entry[2].ticket == entry[1]]
             heapq.heapify(heap)
-        self._wake.set()
+        self._wake_getter()
 
     def _first_ready(self, priority: int) -> tuple[int, int, _Slot[K]] | None:
         heap = self._ready.get(priority, [])
@@ -473,15 +472,19 @@ class WorkQueue(Generic[K]):
 
     def _next(self, now: float) -> _Slot[K] | None:
         """Take out the slot whose turn it is."""
-        heads = [
-            head[2]
-            for priority, depth in self.depths.items()
-            if depth and (head := self._first_ready(priority)) is not None
-        ]
-        if not heads:
+        chosen: _Slot[K] | None = None
+        oldest: _Slot[K] | None = None
+        for priority, depth in self.depths.items():
+            head = self._first_ready(priority) if depth else None
+            if head is None:
+                continue
+            slot = head[2]
+            if chosen is None or priority > chosen.priority:
+                chosen = slot
+            if oldest is None or slot.due < oldest.due:
+                oldest = slot
+        if chosen is None or oldest is None:
             return None
-        chosen = max(heads, key=lambda slot: slot.priority)
-        oldest = min(heads, key=lambda slot: slot.due)
         self._regular_turns += 1
         is_starving = oldest.priority < chosen.priority and now - oldest.due > STARVED_AFTER_S
         if is_starving and self._regular_turns > _REGULAR_TURNS:

@@ -165,8 +165,8 @@ MUTANTS = (
     Mutant(
         "what comes while a key is worked on is lost",
         _QUEUE,
-        "        if self.is_closed or self.is_held:\n            return",
-        "        if self.is_closed or self.is_held or key in self._running:\n            return",
+        "        if self.is_closed or self.is_paused:\n            return",
+        "        if self.is_closed or self.is_paused or key in self._running:\n            return",
     ),
     Mutant(
         "a failed pass is not repeated",

@@ -144,7 +144,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
 
     def enqueue_all(self, reason: str) -> None:  # noqa: ARG002 -- the claims' controller finds it
         """Take annotations in from now on; what is missing is found with the claims."""
-        self.queue.resume()
+        self.queue.is_paused = False
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Write what has been collected for one claim."""

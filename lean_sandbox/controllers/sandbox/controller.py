@@ -264,7 +264,7 @@ class SandboxController(Controller[SandboxEntry]):
     def _enqueue(
         self, keys: list[Key], reason: str, *, may_wait: bool = False, is_news: bool = False
     ) -> None:
-        if self.queue.is_held:
+        if self.queue.is_paused:
             # Nor do windows begin: the next leader reconciles everything.
             return
         for key in keys:
