@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import PARTIAL, PARTIAL_LIST, TABLE, Room
+from filters.columns import pod_columns
+from tests.conformance.api import PARTIAL, PARTIAL_LIST, TABLE, Room, pod
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -69,6 +70,99 @@ async def test_a_table_of_pods_has_the_columns_of_kubectl(room: Room) -> None:
     cells = table["rows"][0]["cells"]
     assert cells[:4] == ["p", "0/1", "Pending", "0"]
     assert cells[5:] == ["<none>"] * 4
+
+
+def _container(name: str = "main", *, ready: bool = False, **state: Any) -> Json:
+    common = {"image": "i", "imageID": "", "restartCount": 0, "lastState": {}}
+    return {"name": name, "ready": ready, "state": state, **common}
+
+
+_RUNNING = _container(ready=True, running={})
+_COMPLETED = _container(terminated={"reason": "Completed", "exitCode": 0})
+_INIT = {"name": "init", "image": "i"}
+_SIDECAR = {"name": "side", "image": "i", "restartPolicy": "Always"}
+_SIDE_RUNNING = {**_container("side", ready=True, running={}), "started": True}
+_SIDE_STARTED = {**_container("side", ready=True, waiting={"reason": "Odd"}), "started": True}
+_PODS: dict[str, tuple[Json, Json]] = {
+    "placed": (
+        {"nodeName": "n"},
+        {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]},
+    ),
+    "running": ({}, {"phase": "Running", "containerStatuses": [_RUNNING]}),
+    "ready but not running": ({}, {"containerStatuses": [_container(ready=True, waiting={})]}),
+    "crash loop": (
+        {},
+        {
+            "phase": "Running",
+            "containerStatuses": [_container(waiting={"reason": "CrashLoopBackOff"})],
+        },
+    ),
+    "exit code": ({}, {"containerStatuses": [_container(terminated={"exitCode": 3})]}),
+    "signal": ({}, {"containerStatuses": [_container(terminated={"exitCode": 9, "signal": 9})]}),
+    "evicted": ({}, {"phase": "Failed", "reason": "Evicted"}),
+    "not ready": (
+        {"containers": [{"name": "main", "image": "i"}, {"name": "two", "image": "i"}]},
+        {
+            "phase": "Running",
+            "containerStatuses": [_COMPLETED, _container("two", ready=True, running={})],
+        },
+    ),
+    "init": (
+        {"initContainers": [_INIT, {**_INIT, "name": "more"}]},
+        {
+            "initContainerStatuses": [
+                _container("init", terminated={"exitCode": 0}),
+                _container("more", waiting={"reason": "PodInitializing"}),
+            ]
+        },
+    ),
+    "init failed": (
+        {"initContainers": [_INIT]},
+        {"initContainerStatuses": [_container("init", terminated={"exitCode": 1})]},
+    ),
+    "init again after it was done": (
+        {"initContainers": [_INIT]},
+        {
+            "conditions": [{"type": "Initialized", "status": "True"}],
+            "initContainerStatuses": [_container("init", running={})],
+            "containerStatuses": [_RUNNING],
+        },
+    ),
+    "sidecar": (
+        {"initContainers": [_SIDECAR]},
+        {
+            "phase": "Running",
+            "initContainerStatuses": [_SIDE_RUNNING],
+            "containerStatuses": [_RUNNING],
+        },
+    ),
+    "sidecar that is ready and does not run": (
+        {"initContainers": [_SIDECAR]},
+        {"initContainerStatuses": [_SIDE_STARTED], "containerStatuses": [_RUNNING]},
+    ),
+    "gates": (
+        {"readinessGates": [{"conditionType": "a.b/c"}, {"conditionType": "a.b/d"}]},
+        {"conditions": [{"type": "a.b/c", "status": "True"}]},
+    ),
+    "scheduling gate": ({"schedulingGates": [{"name": "a.b/c"}]}, {}),
+    "nominated": ({}, {"nominatedNodeName": "n"}),
+}
+
+
+@pytest.mark.parametrize("case", _PODS)
+async def test_derived_columns_of_a_pod_are_those_of_the_server(room: Room, case: str) -> None:
+    """What a full Pod is taken for is what the server prints for it."""
+    spec, status = _PODS[case]
+    body = pod("p")
+    body["spec"].update(spec)
+    (await room.api.post(room.pods, body)).ok()
+    path = f"{room.pods}/p"
+    full = (await room.api.patch(f"{path}/status", {"status": status})).ok()
+    table = (await room.api.get(path, accept=TABLE)).ok()
+    names = [column["name"] for column in table["columnDefinitions"]]
+    printed = dict(zip(names, table["rows"][0]["cells"], strict=True))
+    derived = pod_columns(full)
+    assert derived == {name: printed[name] for name in derived}
 
 
 @pytest.mark.parametrize(
