@@ -77,10 +77,8 @@ class TemplateController(Controller[TemplateEntry]):
                 self._policy_there(template)
         for entry in (notice.old, notice.new):
             owner = entry.owner if entry is not None else None
-            if (
-                owner is not None
-                and owner.kind == names.SANDBOX_TEMPLATE_KIND
-                and owner.group == names.EXTENSIONS_GROUP
+            if owner is not None and owner.is_a(
+                names.SANDBOX_TEMPLATE_KIND, names.EXTENSIONS_GROUP
             ):
                 self.queue.add(Key(notice.key.namespace, owner.name))
 

@@ -128,10 +128,7 @@ def candidate_refusal(
     for key in (names.WARM_POOL_LABEL, names.TEMPLATE_REF_HASH_LABEL):
         if key not in (labels or {}):
             return f"label {key} is missing"
-    if owner is None or (owner.group, owner.kind) != (
-        names.EXTENSIONS_GROUP,
-        names.SANDBOX_WARM_POOL_KIND,
-    ):
+    if owner is None or not owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP):
         return "it is not controlled by a warm pool"
     if owner.name != pool:
         return f'it belongs to the warm pool "{owner.name}"'

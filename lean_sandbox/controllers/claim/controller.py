@@ -346,8 +346,7 @@ def member_of(entry: SandboxEntry) -> Member | None:
     if (
         entry.is_deleting
         or owner is None
-        or owner.kind != names.SANDBOX_WARM_POOL_KIND
-        or owner.group != names.EXTENSIONS_GROUP
+        or not owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP)
         or names.WARM_POOL_LABEL not in labels
         or names.TEMPLATE_REF_HASH_LABEL not in labels
     ):

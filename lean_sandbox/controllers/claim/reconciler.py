@@ -132,10 +132,7 @@ class ClaimReconciler:
         held = self._policies.get(Key(entry.key.namespace, f"{entry.key.name}-network-policy"))
         if held is None or held.owner is None or held.owner.uid != entry.uid:
             return
-        if (held.owner.group, held.owner.kind) != (
-            names.EXTENSIONS_GROUP,
-            names.SANDBOX_CLAIM_KIND,
-        ):
+        if not held.owner.is_a(names.SANDBOX_CLAIM_KIND, names.EXTENSIONS_GROUP):
             return
         try:
             await self._act.delete_policy(held)
