@@ -137,6 +137,7 @@ def sandbox_from_row(row: ObjectMeta, old: SandboxEntry | None) -> SandboxEntry:
         writers=_digest(row.managed_fields, old),
         owner=shared_owner(row.controller, key, old.owner if old is not None else None),
         labels=shared_map(keep(row.labels, SANDBOX_LABELS)),
+        # One text instead of two equal ones: 63 bytes less.
         pod_name=key.name if pod_name == key.name else pod_name,
         notes=notes,
         created_at=interned(row.creation_timestamp or ""),
@@ -233,6 +234,7 @@ def sandbox_kind(
         predicate=any_of(
             generation(),
             deletion(),
+            # Digests instead of values are 200 bytes less a Sandbox.
             labels(*sorted(SANDBOX_LABELS), brief=True),
             annotation(*sorted(SANDBOX_ANNOTATIONS), brief=True),
             owners(),
