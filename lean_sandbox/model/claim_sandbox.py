@@ -41,7 +41,6 @@ _POOL_LABELS: Final = (
 class PoolMember(msgspec.Struct, frozen=True, gc=False):
     """What the adoption of a pool member has to know of it, from the cache or a live read."""
 
-    name: str
     pool_uid: str
     # Known labels and annotations of the Sandbox. There may be others: they are kept.
     labels: dict[str, str] | None = None

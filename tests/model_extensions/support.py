@@ -166,7 +166,6 @@ def known(stored: dict[str, Any], **fields: Any) -> PoolMember:
     metadata = stored["metadata"]
     inner = stored["spec"]["podTemplate"].get("metadata", {})
     defaults: dict[str, Any] = {
-        "name": metadata["name"],
         "pool_uid": POOL_UID,
         "labels": metadata.get("labels"),
         "annotations": metadata.get("annotations"),

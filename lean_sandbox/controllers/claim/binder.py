@@ -343,7 +343,6 @@ class Binder:
         desired = desired_pod_metadata(template, facts, ref_hash=ref_hash, current=current)
         touches = needs_template_touch(current, desired)
         member = PoolMember(
-            name=held.key.name,
             pool_uid=held.owner.uid,
             labels=held.labels,
             annotations=held.annotations,
