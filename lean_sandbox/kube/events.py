@@ -22,8 +22,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections import Counter, OrderedDict, deque
 from typing import Any, Literal
 
 import anyio
@@ -53,6 +52,8 @@ _LONGEST_REST_S = 1.0
 # What was quick becomes doubtful: by a half in 200 answers.
 _DOUBT = 1.002
 _OUTCOMES = ("posted", "folded", "patched", "dropped", "failed", "patch_failed", "terminating")
+_MOST_WAITING = 4000
+_MOST_SERIES = 1000
 _NOTE_LIMIT_BYTES = 1024
 _FIELD_LIMIT_CHARACTERS = 128
 #: 253 for a name, less the dot and 16 digits.
@@ -109,24 +110,11 @@ class EventRecorder:
         clock: Clock,
         reporting_controller: str,
         instance: str,
-        *,
-        capacity: int = 4000,
-        max_series: int = 1000,
-        timeout_s: float = 10.0,
-        random_hex: Callable[[], str] = lambda: os.urandom(8).hex(),
     ) -> None:
-        """``capacity`` bounds the queue, ``max_series`` the remembered events.
-
-        ``random_hex`` gives the 16 digits that end an event's name.
-        """
         self._client = client
         self._clock = clock
         self._controller = reporting_controller
         self._instance = instance[:_FIELD_LIMIT_CHARACTERS]
-        self._capacity = capacity
-        self._max_series = max_series
-        self._timeout_s = timeout_s
-        self._random_hex = random_hex
         self._queue: deque[tuple[_Key, _Waiting]] = deque()
         self._pace = Pace()
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
@@ -136,7 +124,7 @@ class EventRecorder:
         #: What became of the events; those that wait are in none. ``patched`` counts requests.
         self.counts = dict.fromkeys(_OUTCOMES, 0)
         #: Failed requests by the class of their error.
-        self.failures: dict[str, int] = {}
+        self.failures: Counter[str] = Counter()
 
     def emit(
         self,
@@ -209,7 +197,7 @@ class EventRecorder:
         now: float,
     ) -> None:
         namespace = regarding.namespace or "default"
-        name = f"{regarding.name[:_NAME_LIMIT_CHARACTERS]}.{self._random_hex()}"
+        name = f"{regarding.name[:_NAME_LIMIT_CHARACTERS]}.{os.urandom(8).hex()}"
         event = _Waiting(
             name=name,
             namespace=namespace,
@@ -218,13 +206,13 @@ class EventRecorder:
             regarding=regarding,
             related=related,
         )
-        if len(self._queue) >= self._capacity:
+        if len(self._queue) >= _MOST_WAITING:
             dropped, _ = self._queue.popleft()
             self._forget(dropped)
             self.counts["dropped"] += 1
         self._forget(key)
         self._series[key] = _Series(name, namespace, now)
-        if len(self._series) > self._max_series:
+        if len(self._series) > _MOST_SERIES:
             oldest = next(iter(self._series))
             self._forget(oldest)
         self._queue.append((key, event))
@@ -265,7 +253,6 @@ class EventRecorder:
                 self._body(key, event),
                 bytes,
                 lane=Lane.BACKGROUND,
-                timeout_s=self._timeout_s,
                 accept=METADATA_ACCEPT,
             )
         except ControlPlaneError as problem:
@@ -290,7 +277,6 @@ class EventRecorder:
                 body,
                 bytes,
                 lane=Lane.BACKGROUND,
-                timeout_s=self._timeout_s,
                 accept=METADATA_ACCEPT,
             )
         except ControlPlaneError as problem:
@@ -303,8 +289,7 @@ class EventRecorder:
         self.counts["patched"] += 1
 
     def _count(self, problem: ControlPlaneError) -> None:
-        name = type(problem).__name__
-        self.failures[name] = self.failures.get(name, 0) + 1
+        self.failures[type(problem).__name__] += 1
 
 
 def _identity(reference: ObjectReference) -> ObjectReference:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.kube import events
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.events import EventRecorder, Pace
@@ -36,10 +36,10 @@ def fine(request: Request) -> Answer:
 
 @asynccontextmanager
 async def recording(
-    script: Script = fine, **options: Any
+    script: Script = fine,
 ) -> AsyncIterator[tuple[Server, EventRecorder, FakeClock]]:
     """Run a server and a recorder; leaving closes the recorder and waits for its last request."""
-    clock, numbers = FakeClock(), itertools.count(1)
+    clock = FakeClock()
     async with serve(script) as server:
         transport = Transport(Connection(server.url))
         recorder = EventRecorder(
@@ -47,8 +47,6 @@ async def recording(
             clock,
             "controllers.x/lean",
             "lean-0",
-            random_hex=lambda: f"{next(numbers):016x}",
-            **options,
         )
         async with anyio.create_task_group() as group:
             group.start_soon(recorder.run)
@@ -65,10 +63,12 @@ async def test_an_event_is_posted_as_the_api_wants_it() -> None:
         await server.received(1)
     (request,) = server.requests
     assert request.target == "/apis/events.k8s.io/v1/namespaces/a/events?fieldManager=lean"
+    name = request.json["metadata"]["name"]
+    assert re.fullmatch(r"web\.[0-9a-f]{16}", name)
     assert request.json == {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": "web.0000000000000001", "namespace": "a"},
+        "metadata": {"name": name, "namespace": "a"},
         "eventTime": "2026-01-02T03:04:05.000000Z",
         "reportingController": "controllers.x/lean",
         "reportingInstance": "lean-0",
@@ -125,7 +125,7 @@ async def test_repeats_become_a_series_of_the_first() -> None:
         await server.received(3)
     first, second, third = server.requests
     assert (second.method, third.method) == ("PATCH", "PATCH")
-    assert "/events/web.0000000000000001?" in second.target
+    assert f"/events/{first.json['metadata']['name']}?" in second.target
     assert second.json == {
         "series": {"count": 2, "lastObservedTime": "2026-01-02T03:04:15.000000Z"}
     }
@@ -158,9 +158,12 @@ async def test_what_differs_in_type_reason_action_or_object_is_not_folded() -> N
     assert (recorder.counts["posted"], recorder.counts["folded"]) == (6, 0)
 
 
-async def test_a_full_queue_drops_the_oldest_and_counts_it() -> None:
+async def test_a_full_queue_drops_the_oldest_and_counts_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Emitting never blocks; what waited longest gives way."""
-    async with recording(capacity=2) as (server, recorder, _):
+    monkeypatch.setattr(events, "_MOST_WAITING", 2)
+    async with recording() as (server, recorder, _):
         for number in range(5):
             recorder.emit(POD, "Normal", f"R{number}", "X", "")
         assert len(recorder._queue) == 2
@@ -255,9 +258,12 @@ async def test_closing_posts_what_waits_and_takes_no_more() -> None:
     assert recorder.counts["dropped"] == 1
 
 
-async def test_the_memory_of_series_is_bounded() -> None:
+async def test_the_memory_of_series_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Forgetting one only means that its next repeat is a new event."""
-    async with recording(max_series=2) as (_, recorder, _):
+    monkeypatch.setattr(events, "_MOST_SERIES", 2)
+    async with recording() as (_, recorder, _):
         for number in (1, 2, 3, 1):
             recorder.emit(POD, "Normal", f"R{number}", "X", "")
         assert len(recorder._series) == 2
