@@ -3,12 +3,10 @@
 Almost everything that is exposed is counted anyway and read when somebody scrapes: that costs
 nothing in between. What is kept here are the few values that are known only as they happen.
 
-Why not the prometheus_client library (measured with CPython 3.11 beside a controller's imports):
-importing it costs 2.0 MiB of resident memory, for 54 modules with ``http.server``, ``wsgiref`` and
-``email`` among them; all modules for
-metrics and endpoints cost 0.5 MiB here, the first scrape another 0.1. Counting a value by two
-labels costs it 1,260 ns, here 160; observing one in a histogram of 15 buckets 1,870 ns, here 300.
-It reads back what is written here, in the tests.
+Why not the prometheus_client library: beside a controller it costs 3.9 MiB of resident memory, a
+count by labels 1,046 ns (here 135), and a scrape of 200 histograms holds up the event loop for
+46 ms, where 3 ms in blocks suffice (measured with version 0.26 and CPython 3.11). In the tests it
+reads back what is written here.
 """
 
 from __future__ import annotations
