@@ -1,4 +1,4 @@
-"""What a cache and its reflector need to know about one kind, and what they tell of its objects."""
+"""How one kind is listed, watched and cached, and the deltas that its cache hands out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def key_of(namespace: str, name: str) -> Key:
 
 
 class Entry(Protocol):
-    """What every cached value has; ``seen`` are the fingerprints of its last event."""
+    """The fields that every cache entry has; ``seen`` are the fingerprints of its last event."""
 
     key: Key
     uid: str
@@ -73,9 +73,9 @@ class Representation(Enum):
 
     @property
     def list_accept(self) -> str:
-        """The Accept header of a list in this form, with whole objects as the alternative.
+        """The Accept header of a list in this form, with full objects as the alternative.
 
-        Who reads the metadata of a list's items does not mind what else they hold.
+        Only the metadata of the items is read, which full objects have as well.
         """
         if self is Representation.METADATA:
             return (
@@ -88,19 +88,18 @@ FALLBACK_ORDER = tuple(Representation)
 
 
 def representations(leanest: Representation) -> tuple[Representation, ...]:
-    """Return the order of fall back that starts with ``leanest``."""
+    """Return the representations to try in turn, beginning with ``leanest``."""
     return FALLBACK_ORDER[FALLBACK_ORDER.index(leanest) :]
 
 
 class Delta(msgspec.Struct, Generic[E], frozen=True):
-    """A change that passed the predicates.
+    """A change of a cache entry that passed the predicate.
 
-    ``old`` is what was known before (``None`` at first sight), ``new`` what is known now (``None``
-    when the object is gone). ``initial`` marks the objects of the first list, and those that a
-    later one shows as they are known. ``token`` identifies the event so that it can be withdrawn
-    when it turns out to be the echo of our own write.
-    ``saw_deletion`` says that the last sight of an object that is gone showed its deletion: else
-    it may only have stopped matching the watch's selector.
+    ``old`` is the entry before (``None`` for a new object), ``new`` the entry now (``None`` for one
+    that is gone). ``initial`` marks the objects of the first list, and unchanged objects of a
+    resync. ``token`` identifies the event, so that the queue can withdraw it if it turns out to be
+    the event of our own write. ``saw_deletion`` says that an object that is gone was seen with a
+    deletion timestamp; otherwise it may only have stopped matching the selector of the watch.
     """
 
     key: Key
@@ -113,21 +112,22 @@ class Delta(msgspec.Struct, Generic[E], frozen=True):
 
     @property
     def is_new(self) -> bool:
-        """Whether somebody else has made the object since the first list."""
+        """Whether somebody else has created the object since the first list."""
         return self.old is None and self.new is not None and not self.initial
 
 
 class Kind(msgspec.Struct, Generic[E], frozen=True):
-    """How to list, watch and remember one kind.
+    """How to list, watch and cache one kind.
 
-    ``item_type`` is the Struct that a full object decodes into; it has ``metadata: ObjectMeta``.
-    ``from_row`` builds the entry from metadata (and columns) alone, keeping of the old entry what
-    still holds; ``from_full`` builds it from a whole object. ``columns_of`` gives the printer
-    columns of a full object, so that both forms have the same fingerprints. ``suspects`` says that
-    a row contradicts what is known, which passes the event whatever the predicate remembers.
-    ``columns`` are those without which a Table says nothing of an object. ``admits`` says of a
-    selector that users' labels decide whether an object with these is within. ``owner_of`` returns
-    the uid of the owner under which an entry is found; the owner is in the same namespace.
+    * ``item_type``: the Struct of a full object; it has ``metadata: ObjectMeta``.
+    * ``from_row``: builds an entry from metadata and columns, with what still holds of the old one.
+    * ``from_full``: builds an entry from a full object.
+    * ``columns_of``: the printer columns of a full object, so that all forms have the same
+      fingerprints.
+    * ``suspects``: whether a row contradicts the entry; the event then passes in any case.
+    * ``columns``: the columns that are read; a Table without one of them counts as metadata alone.
+    * ``admits``: whether an object with these labels matches the selector; ``None`` for all.
+    * ``owner_of``: the uid of the owner by which an entry is indexed, in the same namespace.
     """
 
     resource: Resource
@@ -154,10 +154,10 @@ def is_tracked(labels: Mapping[str, str] | None) -> bool:
 def shared_owner(
     owner: OwnerReference | None, key: Key, held: OwnerReference | None
 ) -> OwnerReference | None:
-    """Return an equal owner reference that costs as little as possible.
+    """Return an equal owner reference that shares its memory where it can.
 
-    ``held`` is the one remembered so far. An owner that bears the name of the object, as a Sandbox
-    does that owns a Pod, shares that text; one with another name is likely the owner of many.
+    ``held`` is that of the old entry. The name of an owner with the name of the object, such as the
+    Sandbox of a Pod, is the text of the key; an owner with another name is likely that of many.
     """
     if owner is None:
         return None

@@ -1,16 +1,15 @@
-"""What a list or a watch sends, decoded into as little as possible.
+"""The Structs into which list pages and watch lines are decoded.
 
-One decoder pass over the bytes of a line gives exactly the fields a decision may read;
-of ``managedFields``, which is most of what a metadata watch carries, only who wrote and when is
-allocated. Three forms of the same kind share :class:`ObjectMeta`:
+They name only the fields that a decision may read. Of ``managedFields``, which are most of a
+metadata watch, only writer and time are allocated. The metadata of all three forms of an object is
+an :class:`ObjectMeta`:
 
-* a Table with metadata rows (``as=Table``): the row's metadata plus the printer columns,
-* PartialObjectMetadata: the metadata alone,
-* the full object, of which the kind's own Struct keeps what it names.
+* a Table (``as=Table``): metadata and printer columns,
+* PartialObjectMetadata: metadata alone,
+* the full object, as the kind's own Struct.
 
-An error sent inside a stream is never transformed by the server, and an object whose transformation
-failed is sent as it is; so a line of a Table watch may hold either, and :class:`WatchObject`
-accepts both.
+A Table watch may also send errors, which the server never transforms, and objects that it could not
+transform; so :class:`WatchObject` accepts all of these.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from lean_sandbox.model.meta import ObjectMeta
 
 T = TypeVar("T")
 
-# Half of what the decoder can follow; objects of Kubernetes nest about thirty levels.
+# Half of the depth that msgspec decodes; objects of Kubernetes have about thirty levels.
 _DEEPEST = 500
-#: What stands in the place of what the decoder cannot follow.
+#: Replaces values that msgspec cannot decode.
 CUT: Final = b"\\u0000unreadable"
 _SURROGATES = re.compile(rb"\\u[dD](?:[89abAB]..\\u[dD][c-fC-F]..|[89a-fA-F]..)")
 _PAIR = 12
@@ -34,7 +33,7 @@ _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{\]}]', re.DOTALL)
 
 
 class PartialItem(msgspec.Struct, gc=False):
-    """An object of which only the metadata is kept."""
+    """An object of which only the metadata is decoded."""
 
     metadata: ObjectMeta
 
@@ -47,7 +46,7 @@ class TableRow(msgspec.Struct, gc=False):
 
 
 class ColumnDefinition(msgspec.Struct, gc=False):
-    """The head of one column; only its name is read."""
+    """The definition of one column; only its name is read."""
 
     name: str = ""
 
@@ -81,7 +80,7 @@ class Page(msgspec.Struct, Generic[T]):
 
 
 class RawLine(msgspec.Struct, gc=False):
-    """One line of a watch whose object stays the bytes the server sent."""
+    """One line of a watch whose object is not decoded."""
 
     type: str
     object: msgspec.Raw
@@ -95,7 +94,7 @@ class FullLine(msgspec.Struct, Generic[T], gc=False):
 
 
 class WatchLine(msgspec.Struct, gc=False):
-    """One line of a watch."""
+    """One line of a watch of Tables or metadata."""
 
     type: str
     object: WatchObject
@@ -107,11 +106,11 @@ def column_positions(definitions: list[ColumnDefinition]) -> dict[str, int]:
 
 
 def readable(text: bytes) -> bytes:
-    """Return JSON in which :data:`CUT` stands for what the decoder cannot follow.
+    """Return JSON with :data:`CUT` in place of values that msgspec cannot decode.
 
-    That are values that are nested too deeply and escaped halves of characters. The decoder gives
-    up on the whole text where there is one, be it in a part that is skipped. What is left after
-    this can be read, and tells which object it was.
+    These are values that are nested too deeply, and halves of surrogate pairs. One of them, even in
+    a field that is skipped, makes msgspec refuse the whole text; without them the metadata can be
+    read, and with it which object it is.
     """
     text = _SURROGATES.sub(lambda found: found[0] if len(found[0]) == _PAIR else CUT, text)
     kept: list[bytes] = []
