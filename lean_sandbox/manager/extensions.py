@@ -11,13 +11,11 @@ from lean_sandbox.controllers.blueprints import TemplateResolver
 from lean_sandbox.controllers.claim.binder import Wakes
 from lean_sandbox.controllers.claim.controller import (
     ClaimController,
-    ClaimOptions,
     member_of,
 )
 from lean_sandbox.controllers.sandbox.controller import SandboxController
 from lean_sandbox.controllers.template import TemplateController
 from lean_sandbox.controllers.warmpool.controller import PoolController
-from lean_sandbox.controllers.warmpool.reconcile import PoolOptions
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
@@ -50,9 +48,9 @@ class Extensions:
             client,
             caches,
             blueprints,
+            settings,
             Wakes(sandbox=sandboxes.look_after, launch=self.launch, pool=self._wake_pool),
             clock=clock,
-            options=_claim_options(settings),
             recorder=claim_recorder,
             tracing=tracing,
         )
@@ -62,9 +60,9 @@ class Extensions:
             client,
             caches,
             blueprints,
+            settings,
             clock=clock,
             uniform=uniform,
-            options=_pool_options(settings),
             claims=self.claims.queue,
             neighbours=self,
             recorder=pool_recorder,
@@ -112,27 +110,3 @@ class Extensions:
 
     def _wake_pool(self, pool: Key) -> None:
         self.pools.wake(pool)
-
-
-def _claim_options(settings: Settings) -> ClaimOptions:
-    return ClaimOptions(
-        workers=settings.sandbox_claim_concurrent_workers,
-        allowed_label_domains=settings.allowed_label_domains,
-        candidate_grace_s=settings.sandbox_claim_warm_candidate_grace_period,
-        observes=not settings.disable_claim_observability_annotations,
-        request_timeout_s=settings.request_timeout,
-    )
-
-
-def _pool_options(settings: Settings) -> PoolOptions:
-    return PoolOptions(
-        workers=settings.sandbox_warm_pool_concurrent_workers,
-        max_batch_size=settings.sandbox_warm_pool_max_batch_size,
-        replenish_delay_s=settings.sandbox_warm_pool_replenish_delay,
-        max_refill_rate=settings.sandbox_warm_pool_max_refill_rate,
-        readiness_grace_s=settings.sandbox_warm_pool_readiness_grace_period,
-        unschedulable_recheck_s=settings.sandbox_warm_pool_unschedulable_recheck_interval,
-        eviction=settings.enable_warm_pool_eviction,
-        status_window_s=settings.sandbox_status_window,
-        request_timeout_s=settings.request_timeout,
-    )

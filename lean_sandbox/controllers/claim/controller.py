@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from lean_sandbox.clock import Clock
+from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.blueprints import TemplateResolver
 from lean_sandbox.controllers.claim.annotator import AnnotationWriter
 from lean_sandbox.controllers.claim.binder import Binder, Wakes
@@ -52,16 +51,6 @@ _SETTLED = frozenset(
 )
 
 
-class ClaimOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controller is told from outside; the settings describe each field."""
-
-    workers: int = 50
-    allowed_label_domains: tuple[str, ...] = ("sandbox.users.io",)
-    candidate_grace_s: float = 2.0
-    observes: bool = True
-    request_timeout_s: float = 15.0
-
-
 class ClaimController(Controller[ClaimEntry]):
     """Serves claims and keeps the warm queue true to the cached Sandboxes."""
 
@@ -70,10 +59,10 @@ class ClaimController(Controller[ClaimEntry]):
         client: Client,
         caches: Caches,
         blueprints: TemplateResolver,
+        settings: Settings,
         wakes: Wakes,
         *,
         clock: Clock,
-        options: ClaimOptions,
         recorder: Recorder | None = None,
         tracing: Tracing | None = None,
     ) -> None:
@@ -81,13 +70,12 @@ class ClaimController(Controller[ClaimEntry]):
             "sandboxclaim",
             caches.claims,
             clock,
-            workers=options.workers,
+            workers=settings.sandbox_claim_concurrent_workers,
         )
         self._client = client
         self._caches = caches
         self._tracing = tracing
         self._blueprints = blueprints
-        self._pool_wake = wakes.pool
         #: Called when claims begin to wait for members of a pool.
         self.on_awaited: Callable[[], None] = lambda: None
         self._waiting = WaitingClaims(self._member_available, self._members_to_take)
@@ -95,14 +83,14 @@ class ClaimController(Controller[ClaimEntry]):
             on_available=self._waiting.available, on_released=self._waiting.given_back
         )
         caches.sandboxes.on_change = self._feed
-        self._act = ClaimRequests(client, caches, self.queue, timeout_s=options.request_timeout_s)
+        self._act = ClaimRequests(client, caches, self.queue, timeout_s=settings.request_timeout)
         self.metrics = ClaimMetrics(clock)
         events = ObjectEvents(recorder, names.EXTENSIONS_API_VERSION, names.SANDBOX_CLAIM_KIND)
         self.annotator = AnnotationWriter(
             caches.claims,
             self._act,
             clock=clock,
-            observes=options.observes,
+            observes=not settings.disable_claim_observability_annotations,
             claims=self.queue,
         )
         self._binder = Binder(
@@ -115,7 +103,7 @@ class ClaimController(Controller[ClaimEntry]):
             wakes,
             self.annotator.trace_of,
             clock=clock,
-            grace_s=options.candidate_grace_s,
+            grace_s=settings.sandbox_claim_warm_candidate_grace_period,
         )
         self._reconciler = ClaimReconciler(
             caches,
@@ -125,7 +113,7 @@ class ClaimController(Controller[ClaimEntry]):
             self.annotator,
             self.metrics,
             clock=clock,
-            allowed_label_domains=options.allowed_label_domains,
+            allowed_label_domains=settings.allowed_label_domains,
         )
         caches.sandboxes.subscribe(self.on_sandbox)
         caches.pools.subscribe(self.on_pool)

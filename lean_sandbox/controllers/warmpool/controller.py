@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.blueprints import TemplateResolver
 from lean_sandbox.controllers.recording import ObjectEvents, Recorder
 from lean_sandbox.controllers.warmpool.members import Orphans
 from lean_sandbox.controllers.warmpool.reconcile import (
     Neighbours,
     Parts,
-    PoolOptions,
     PoolReconcile,
     PoolState,
 )
@@ -43,15 +43,20 @@ class PoolController(Controller[PoolEntry]):
         client: Client,
         caches: Caches,
         blueprints: TemplateResolver,
+        settings: Settings,
         *,
         clock: Clock,
         uniform: Callable[[], float],
-        options: PoolOptions,
         claims: WorkQueue[Key],
         neighbours: Neighbours,
         recorder: Recorder | None = None,
     ) -> None:
-        super().__init__("sandboxwarmpool", caches.pools, clock, workers=options.workers)
+        super().__init__(
+            "sandboxwarmpool",
+            caches.pools,
+            clock,
+            workers=settings.sandbox_warm_pool_concurrent_workers,
+        )
         self.queue.gate(
             lambda _pool: claims.is_busy, behind=claims, longest_s=_LONGEST_STAND_BACK_S
         )
@@ -60,7 +65,7 @@ class PoolController(Controller[PoolEntry]):
         self._states: dict[Key, PoolState] = {}
         self._parts = Parts(
             caches=caches,
-            writer=ObjectWriter(client, lane=Lane.BACKGROUND, timeout_s=options.request_timeout_s),
+            writer=ObjectWriter(client, lane=Lane.BACKGROUND, timeout_s=settings.request_timeout),
             blueprints=blueprints,
             orphans=self._orphans,
             events=ObjectEvents(
@@ -70,7 +75,7 @@ class PoolController(Controller[PoolEntry]):
             claims=claims,
             clock=clock,
             uniform=uniform,
-            options=options,
+            settings=settings,
         )
         caches.sandboxes.subscribe(self.on_sandbox)
         caches.pools.subscribe(self.on_pool)
@@ -84,7 +89,7 @@ class PoolController(Controller[PoolEntry]):
             return Result()
         state = self._states.get(item.key)
         if state is None or state.uid != entry.uid:
-            state = self._states[item.key] = PoolState.of(entry.uid, self._parts.options)
+            state = self._states[item.key] = PoolState.of(entry.uid, self._parts.settings)
         return await PoolReconcile(self._parts, entry, entry.view, state).run()
 
     def is_final(self, key: Key) -> bool:

@@ -20,6 +20,7 @@ import anyio
 import msgspec
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.blueprints import TemplateResolver
 from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.warmpool.members import Orphans, PoolMembers, take_census
@@ -66,23 +67,10 @@ _NEXT_BATCH_S = 0.05
 _LOOK_AGAIN_S = 1.0
 # How long the NetworkPolicy of a new template may take before its pools say that they wait.
 _POLICY_UNDER_WAY_S = 5.0
+# The counts are written at most this often.
+_STATUS_INTERVAL_S = 1.0
 # Dates of objects are whole seconds, and a response takes a while.
 _CLOCKS_AGREE_S = 5.0
-
-
-class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controller is told from outside; the settings describe each field."""
-
-    workers: int = 1
-    max_batch_size: int = 300
-    replenish_delay_s: float = 0.0
-    max_refill_rate: float = 0.0
-    readiness_grace_s: float = 300.0
-    unschedulable_recheck_s: float = 60.0
-    eviction: bool = True
-    status_interval_s: float = 1.0
-    status_window_s: float = 2.0
-    request_timeout_s: float = 15.0
 
 
 class Neighbours(Protocol):
@@ -110,7 +98,7 @@ class Parts(msgspec.Struct, kw_only=True):
     claims: WorkQueue[Key]
     clock: Clock
     uniform: Callable[[], float]
-    options: PoolOptions
+    settings: Settings
     # How far our clock is ahead of the server's, which dates the members.
     ahead_s: float = 0.0
 
@@ -131,10 +119,12 @@ class PoolState(msgspec.Struct):
     staleness: Staleness | None = None
 
     @classmethod
-    def of(cls, uid: str, options: PoolOptions) -> PoolState:
+    def of(cls, uid: str, settings: Settings) -> PoolState:
         """Return the state of a pool that is new."""
         return cls(
-            uid, ReplenishHold(options.replenish_delay_s), TokenBucket(options.max_refill_rate)
+            uid,
+            ReplenishHold(settings.sandbox_warm_pool_replenish_delay),
+            TokenBucket(settings.sandbox_warm_pool_max_refill_rate),
         )
 
 
@@ -146,7 +136,7 @@ class PoolReconcile:
         self._sandboxes = parts.caches.sandboxes
         self._writer = parts.writer
         self._blueprints = parts.blueprints
-        self._options = parts.options
+        self._settings = parts.settings
         self._entry = entry
         self._view = view
         self._state = state
@@ -198,7 +188,7 @@ class PoolReconcile:
     def _grace_s(self) -> float:
         """How long a member may be unready: as the pool says, else as the settings do."""
         own_s = self._view.readiness_grace_s
-        return self._options.readiness_grace_s if own_s is None else own_s
+        return self._settings.sandbox_warm_pool_readiness_grace_period if own_s is None else own_s
 
     async def _put_in_order(self) -> PoolMembers:
         """Settle who belongs to the pool, delete what is stale or stuck, and count the rest."""
@@ -314,7 +304,8 @@ class PoolReconcile:
 
     async def _shrink(self, members: PoolMembers) -> None:
         """Delete the members that are too many, those of least use first."""
-        surplus = min(len(members.active) - self._view.replicas, self._options.max_batch_size)
+        most = self._settings.sandbox_warm_pool_max_batch_size
+        surplus = min(len(members.active) - self._view.replicas, most)
         if surplus <= 0:
             return
         by_name = {entry.key.name: entry for entry in members.active}
@@ -336,7 +327,8 @@ class PoolReconcile:
         view, state, template = self._view, self._state, self._template
         now = self._parts.clock.monotonic()
         hold_s = state.hold.observe(len(members.active), view.replicas, now)
-        wanted = creation_deficit(view.replicas, members.total, self._options.max_batch_size)
+        most = self._settings.sandbox_warm_pool_max_batch_size
+        wanted = creation_deficit(view.replicas, members.total, most)
         if template is None or self._blueprints.unprotected(template) is not None:
             return
         if hold_s > 0:
@@ -360,7 +352,7 @@ class PoolReconcile:
     async def _create_all(self, template: TemplateView, granted: int) -> int:
         """Create members in growing groups until one has an error; return how many were made."""
         body = msgspec.json.encode(
-            build_member(self._view, template, eviction=self._options.eviction)
+            build_member(self._view, template, eviction=self._settings.enable_warm_pool_eviction)
         )
         created = 0
         for size in slow_start_groups(granted):
@@ -410,7 +402,7 @@ class PoolReconcile:
             note = policy_note
         elif members.held:
             note = unschedulable_note(members.held, view.replicas, self._grace_s)
-            requeue_s = self._options.unschedulable_recheck_s
+            requeue_s = self._settings.sandbox_warm_pool_unschedulable_recheck_interval
         if note:
             self._requeues.append(requeue_s)
         emit = self._parts.events.emit
@@ -487,12 +479,12 @@ class PoolReconcile:
         again within the window, nothing has to be written at all. A new pool is written at once:
         its selector is read by those who scale it or wait for it.
         """
-        state, options = self._state, self._options
-        due = now if state.status_at is None else state.status_at + options.status_interval_s
+        state = self._state
+        due = now if state.status_at is None else state.status_at + _STATUS_INTERVAL_S
         if state.differs_since is None:
             state.differs_since = now
         if not is_settled:
-            due = max(due, state.differs_since + options.status_window_s)
+            due = max(due, state.differs_since + self._settings.sandbox_status_window)
         return due - now
 
 
