@@ -101,8 +101,8 @@ async def open_stream(connection: Connection) -> ByteStream:
     """Connect to the server over TCP, and TLS where the URL says so. Raises ConnectFailed."""
     address = connection.address
     try:
-        connected = await _connect(address.host, address.port)
-    except OSError as problem:
+        connected = await _connect(await _addresses(address.host, address.port))
+    except (OSError, UnicodeError) as problem:
         raise ConnectFailed(f"cannot connect to {address.authority}: {problem}") from problem
     try:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -147,8 +147,8 @@ async def _shake_hands(secured: ssl.SSLSocket) -> None:
 _Address = tuple[int, Any]
 
 
-async def _connect(host: str, port: int) -> socket.socket:
-    """Return a socket connected to one of the host's addresses, the first that answers."""
+async def _connect(addresses: list[_Address]) -> socket.socket:
+    """Return a socket connected to the first of the addresses that answers."""
     connected: list[socket.socket] = []
     problems: list[OSError] = []
 
@@ -163,7 +163,7 @@ async def _connect(host: str, port: int) -> socket.socket:
 
     try:
         async with anyio.create_task_group() as group:
-            for found in await _addresses(host, port):
+            for found in addresses:
                 ended = anyio.Event()
                 group.start_soon(attempt, found, ended)
                 with anyio.move_on_after(_HEAD_START_S):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from lean_sandbox.kube import sockets
 from lean_sandbox.kube.auth import basic, bearer
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ConfigError, ConnectFailed, ProtocolFault, RequestTimeout
@@ -217,6 +219,31 @@ async def test_a_refused_connection_says_where_to() -> None:
     with pytest.raises(ConnectFailed, match=url.removeprefix("http://")):
         await transport.request("GET", "/")
     assert [(record.code, record.error) for record in records] == [(0, "ConnectFailed")]
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "a" * 70 + ".test"])
+async def test_a_name_without_an_address_is_a_connect_failure(host: str) -> None:
+    """Unknown and impossible names fail alike, in the words of the resolver."""
+    with pytest.raises(ConnectFailed, match=f"cannot connect to {host}"):
+        await Transport(Connection(f"http://{host}")).request("GET", "/")
+
+
+async def test_an_address_that_does_not_answer_gives_way_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All addresses of a name are tried, one that refuses at once and one that is silent too."""
+    async with serve(in_turn(reply())) as server:
+        port = int(server.url.rpartition(":")[2])
+
+        async def found(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
+            # The last of them answers; nothing listens on the first, the second leads nowhere.
+            hosts = ("127.0.0.2", "192.0.2.1", "127.0.0.1")
+            return [(socket.AF_INET, (each, port)) for each in hosts]
+
+        monkeypatch.setattr(sockets, "_addresses", found)
+        transport = Transport(Connection(f"http://api.test:{port}"))
+        assert (await transport.request("GET", "/")).status == 200
+        await transport.aclose()
 
 
 class Turning:
