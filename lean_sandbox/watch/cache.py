@@ -1,4 +1,4 @@
-"""The cache of one kind: what is remembered of each object, fed by watches and by our own requests.
+"""The cache of one kind, fed by its watches and by the responses to our own requests.
 
 An event is judged in the order of cost: is its version known already (from the response to a
 request of our own, or from a GET that was newer), does a predicate see a relevant change, does the
@@ -33,7 +33,7 @@ E = TypeVar("E", bound=Entry)
 log = structlog.get_logger("watch")
 
 Observer = Callable[[str, EventType, ObjectMeta, Decision], None]
-"""Hears of an event: the plural of its kind, its type, what it showed, what was made of it."""
+"""Called with an event: the plural of its kind, its type, its metadata, and the decision."""
 
 TOMBSTONE_S: Final = 60.0
 _NOTHING = Change(0)
@@ -68,7 +68,7 @@ class Cache(Generic[E]):
         monotonic: Callable[[], float] = time.monotonic,
         tombstone_s: float = TOMBSTONE_S,
     ) -> None:
-        """A response may come up to ``tombstone_s`` after the end of its object."""
+        """Keep tombstones for ``tombstone_s``, which is longer than any request may take."""
         self.kind = kind
         self.statistics = CacheStatistics()
         #: Called in this order for every relevant change.
@@ -206,9 +206,9 @@ class Cache(Generic[E]):
     # -- lists -----------------------------------------------------------------------------------
 
     def begin_list(self, namespace: str | None, *, resync: bool = False) -> None:
-        """Note what is known, to find out what a list no longer holds.
+        """Note the cached keys, to find out which objects a list no longer has.
 
-        With ``resync`` every object is taken in anew, also at the version that is known.
+        With ``resync`` every object is applied again, also at the version that is cached.
         """
         known = set(self.keys(namespace))
         self._missing[namespace] = known
@@ -218,9 +218,10 @@ class Cache(Generic[E]):
         self._newest[namespace] = max((self._entries[key].version for key in known), default=0)
 
     def went_back(self, namespace: str | None, version: str) -> bool:
-        """Tell whether a list shows a restored store; then no version known so far counts.
+        """Tell whether a list comes from a restored store; then forget all cached versions.
 
-        The list was asked for after all that was known by then had been written.
+        Everything cached when the list was requested had been written by then, so that the list's
+        version cannot be below it otherwise.
         """
         if not 0 < as_version(version) < self._newest.get(namespace, 0):
             return False
@@ -231,7 +232,7 @@ class Cache(Generic[E]):
         return True
 
     def present(self, namespace: str, name: str) -> None:
-        """Note that a list holds an object, whatever else could be read of it."""
+        """Note that a list has an object, even if the object itself cannot be applied."""
         key = Key(namespace, name)
         for scope in (None, namespace):
             missing = self._missing.get(scope)
@@ -239,10 +240,10 @@ class Cache(Generic[E]):
                 missing.discard(key)
 
     def end_list(self, namespace: str | None, version: str = "") -> None:
-        """Deliver as deleted what was known and is not in the complete list of this version.
+        """Deliver as deleted the cached objects that are not in the complete list.
 
-        What a response to a request of our own has shown at a later version is left alone: the
-        list cannot know of it.
+        Entries of a version above that of the list stay: they come from responses to our own
+        requests, which the list cannot contain.
         """
         self._resyncing.discard(namespace)
         listed_at = as_version(version)
@@ -260,11 +261,11 @@ class Cache(Generic[E]):
     # -- events ----------------------------------------------------------------------------------
 
     def row(self, event_type: EventType, row: ObjectMeta) -> None:
-        """Take an event that carries metadata and perhaps columns."""
+        """Apply an event that has metadata and perhaps columns."""
         self._take(event_type, row, None)
 
     def full(self, event_type: EventType, item: Any, *, initial: bool) -> None:
-        """Take an event, or a list's item, that carries the whole object."""
+        """Apply an event, or an item of a list, that has the full object."""
         row = self._row_of_full(item)
         if self._missing:
             self.present(row.namespace, row.name)
@@ -310,7 +311,7 @@ class Cache(Generic[E]):
     def _hold(self, event_type: EventType, row: ObjectMeta, item: Any) -> bool:
         """Keep an event that has to wait for the response to a request of our own.
 
-        What a list shows never waits: it is compared with what is known before the list ends.
+        Items of a list never wait: they are compared with the cache when the list ends.
         """
         if event_type is EventType.DELETED or (self._missing and item is not None):
             return False
@@ -322,7 +323,7 @@ class Cache(Generic[E]):
         return False
 
     def _judge(self, row: ObjectMeta, item: Any, *, initial: bool) -> Decision:
-        """Take in the newest state of an object unless it is known, and notify if it matters."""
+        """Apply the state of an object unless its version is cached; decide whether it passes."""
         key = key_of(row.namespace, row.name)
         old = self._entries.get(key)
         version = as_version(row.resource_version)
@@ -363,7 +364,7 @@ class Cache(Generic[E]):
         return bool(self._resyncing) and not self._resyncing.isdisjoint((None, key.namespace))
 
     def _compare(self, row: ObjectMeta, item: Any, old: E) -> None:
-        """Remember a listed object anew, and tell of it whether or not it is as remembered."""
+        """Apply an object of a resync at the cached version; the delta says whether it differs."""
         new = self._build(row, item, old)
         new.seen = old.seen
         self.put(new)
@@ -398,7 +399,7 @@ class Cache(Generic[E]):
         return self.detector.deleted()
 
     def _notify(self, delta: Delta[E]) -> None:
-        """Call the handlers. The entry is in the cache by now, where every later look finds it."""
+        """Call the handlers; the cache has the new entry already."""
         for handler in self.handlers:
             try:
                 handler(delta)
@@ -425,7 +426,7 @@ class Cache(Generic[E]):
         return self._apply_fetched(self._row_of_full(item), item)
 
     def apply_fetched_metadata(self, row: ObjectMeta) -> E:
-        """Take in metadata that a GET has returned, as :meth:`apply_fetched` does."""
+        """Apply metadata that a GET returned, as :meth:`apply_fetched` does."""
         return self._apply_fetched(row, None)
 
     def _apply_fetched(self, row: ObjectMeta, item: Any) -> E:
@@ -438,18 +439,18 @@ class Cache(Generic[E]):
         return entry
 
     def apply_not_found(self, held: E | None) -> None:
-        """Forget what was ``held`` of an object when the GET was sent that has found none.
+        """Remove the entry that was ``held`` when a GET was sent that found no object.
 
-        What has been learned since then is newer than the response and stays.
+        An entry of another object, which came since then, stays.
         """
         if held is not None:
             self.forget(held.key, held.uid)
 
     def forget(self, key: Key, uid: str) -> None:
-        """Drop an object that a request has shown to be gone, unless another took its name.
+        """Remove an object that a request has shown to be gone, unless another took its name.
 
-        Its end is notified: no event may tell of it any more, for a list that follows a gap misses
-        only what is remembered.
+        Handlers are called, because no event may follow: a list after a gap reports only cached
+        objects as deleted.
         """
         entry = self._entries.get(key)
         if entry is not None and entry.uid == uid:
@@ -468,7 +469,7 @@ class Cache(Generic[E]):
         return self._apply(self._row_of_full(item), item)
 
     def apply_metadata_response(self, row: ObjectMeta) -> tuple[E, Change]:
-        """Remember metadata that the response to a write shows, as :meth:`apply_response` does."""
+        """Apply the metadata in the response to a write, as :meth:`apply_response` does."""
         return self._apply(row, None)
 
     def apply_create_response(self, row: ObjectMeta) -> E:
