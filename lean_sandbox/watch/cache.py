@@ -347,8 +347,7 @@ class Cache(Generic[E]):
         new.seen = seen
         self._replace(new, old)
         change = decision.change | Change.COLUMNS if suspect else decision.change
-        token = f"{row.uid}@{row.resource_version}"
-        self._notify(Delta(key, change, old, new, initial=initial, token=token))
+        self._notify(Delta(key, change, old, new, initial=initial))
         return decision if decision.passed else _CONTRADICTS
 
     def _detect(

@@ -19,6 +19,7 @@ from msgspec.structs import force_setattr
 
 from filters import EventType
 from lean_sandbox.kube.errors import ApiError, ProtocolFault, from_status
+from lean_sandbox.kube.wire import ListMeta, Page
 from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.cache import Cache
@@ -27,8 +28,6 @@ from lean_sandbox.watch.wire import (
     CUT,
     ColumnDefinition,
     FullLine,
-    ListMeta,
-    Page,
     PartialItem,
     RawLine,
     TableRow,
@@ -160,15 +159,15 @@ class EventDecoder(Generic[E]):
     def page(self, body: bytes, *, initial: bool) -> ListMeta:
         """Apply one page of a list and return its metadata. Raises ProtocolFault."""
         page = self._split(body)
-        if self._cache.went_back(self._namespace, page.metadata.resource_version):
-            self._log.warning("store_restored", version=page.metadata.resource_version)
-        for raw in page.items or ():
+        if self._cache.went_back(self._namespace, page.metadata.resourceVersion):
+            self._log.warning("store_restored", version=page.metadata.resourceVersion)
+        for raw in page.items:
             self._whole(EventType.ADDED, bytes(raw), initial=initial)
         return page.metadata
 
     def check_list(self, body: bytes) -> None:
         """Raise WentBackError if a list is older than what was applied; apply nothing."""
-        self._check_advance(self._split(body).metadata.resource_version)
+        self._check_advance(self._split(body).metadata.resourceVersion)
 
     def _split(self, body: bytes) -> Page[msgspec.Raw]:
         try:

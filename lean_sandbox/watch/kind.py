@@ -97,9 +97,8 @@ class Delta(msgspec.Struct, Generic[E], frozen=True):
 
     ``old`` is the entry before (``None`` for a new object), ``new`` the entry now (``None`` for one
     that is gone). ``initial`` marks the objects of the first list, and unchanged objects of a
-    resync. ``token`` identifies the event, so that the queue can withdraw it if it turns out to be
-    the event of our own write. ``saw_deletion`` says that an object that is gone was seen with a
-    deletion timestamp; otherwise it may only have stopped matching the selector of the watch.
+    resync. ``saw_deletion`` says that an object that is gone was seen with a deletion timestamp;
+    otherwise it may only have stopped matching the selector of the watch.
     """
 
     key: Key
@@ -107,7 +106,6 @@ class Delta(msgspec.Struct, Generic[E], frozen=True):
     old: E | None
     new: E | None
     initial: bool = False
-    token: str | None = None
     saw_deletion: bool = False
 
     @property

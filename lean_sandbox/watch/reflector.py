@@ -316,7 +316,7 @@ class Reflector(Generic[E]):
             self.statistics.received_bytes += len(body)
             metadata = self._decoder.page(body, initial=initial)
             if not metadata.continue_:
-                return metadata.resource_version
+                return metadata.resourceVersion
             continue_ = metadata.continue_
             fitting = _PAGE_BYTES * limit // len(body)
             limit = min(max(1, fitting), self._options.page_size)

@@ -51,14 +51,6 @@ class ColumnDefinition(msgspec.Struct, gc=False):
     name: str = ""
 
 
-class ListMeta(msgspec.Struct, rename="camel", gc=False):
-    """The metadata of a list: its version and the token of the next page."""
-
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int | None = None
-
-
 class WatchObject(msgspec.Struct, rename="camel", gc=False):
     """The object of a watch event: a Table, one object's metadata, or a Status."""
 
@@ -70,13 +62,6 @@ class WatchObject(msgspec.Struct, rename="camel", gc=False):
     reason: str = ""
     message: str = ""
     details: Any = None
-
-
-class Page(msgspec.Struct, Generic[T]):
-    """One page of a list."""
-
-    metadata: ListMeta
-    items: list[T] | None = None
 
 
 class RawLine(msgspec.Struct, gc=False):

@@ -81,7 +81,7 @@ def test_anything_in_a_list_costs_one_object(kind: str, changes: list[Odd]) -> N
     head = hand.feed.page(
         b'{"metadata":{"resourceVersion":"9"},"items":[%s]}' % items, initial=True
     )
-    hand.cache.end_list(None, head.resource_version)
+    hand.cache.end_list(None, head.resourceVersion)
     assert {Key(NS, "a"), Key(NS, "b")} <= set(hand.cache.keys())
     assert hand.cache.statistics.handler_failures == 0
 

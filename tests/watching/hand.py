@@ -35,7 +35,7 @@ class Hand(Generic[E]):
         body = {"metadata": {"resourceVersion": str(max(versions, default=1))}, "items": items}
         self.cache.begin_list(None)
         metadata = self.feed.page(msgspec.json.encode(body), initial=True)
-        self.cache.end_list(None, metadata.resource_version)
+        self.cache.end_list(None, metadata.resourceVersion)
         self.notices.clear()
 
     def saw(self, *events: Any) -> list[Change]:

@@ -242,7 +242,7 @@ def test_deleted_and_created_again_is_two_notices(boxes: Hand[SandboxEntry]) -> 
     assert (made.change, made.old) == (Change.FIRST_SEEN, None)
     assert made.new is not None
     assert made.new.needs_look
-    assert made.token == "reborn@31"
+    assert made.new.uid == "reborn"
 
 
 def test_a_successor_without_a_seen_end_is_a_re_creation(boxes: Hand[SandboxEntry]) -> None:
