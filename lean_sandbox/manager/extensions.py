@@ -7,12 +7,12 @@ from typing import Any
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.blueprints import TemplateResolver
-from lean_sandbox.controllers.claim.binder import Wakes
+from lean_sandbox.controllers.claim.bind import Wakes
 from lean_sandbox.controllers.claim.controller import (
     ClaimController,
     member_of,
 )
+from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.sandbox.controller import SandboxController
 from lean_sandbox.controllers.template import TemplateController
 from lean_sandbox.controllers.warmpool.controller import PoolController

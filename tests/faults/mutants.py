@@ -188,7 +188,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim is never reconciled",
-        "controllers/claim/reconciler.py",
+        "controllers/claim/reconcile.py",
         "        if entry is None:\n            return Result()\n        await self._drop_policy",
         "        if True:\n            return Result()\n        await self._drop_policy",
     ),

@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.blueprints import TemplateResolver
-from lean_sandbox.controllers.claim.annotator import AnnotationWriter
-from lean_sandbox.controllers.claim.binder import Binder, Wakes
+from lean_sandbox.controllers.claim.annotations import AnnotationWriter
+from lean_sandbox.controllers.claim.bind import Binder, Wakes
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
-from lean_sandbox.controllers.claim.reconciler import ClaimReconciler
+from lean_sandbox.controllers.claim.reconcile import ClaimReconciler
 from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.controllers.claim.waiting import WaitingClaims
 from lean_sandbox.controllers.claim.warm import Member, WarmQueue
 from lean_sandbox.controllers.recording import ObjectEvents, Recorder
+from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.kube.client import Client
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names

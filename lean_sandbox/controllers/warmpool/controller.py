@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.blueprints import TemplateResolver
 from lean_sandbox.controllers.recording import ObjectEvents, Recorder
+from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.warmpool.members import Orphans
 from lean_sandbox.controllers.warmpool.reconcile import (
     Neighbours,

@@ -21,8 +21,8 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.blueprints import TemplateResolver
 from lean_sandbox.controllers.recording import ObjectEvents
+from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.warmpool.members import Orphans, PoolMembers, take_census
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError, Forbidden
 from lean_sandbox.kube.terminating import ENDING_S

@@ -13,11 +13,11 @@ from functools import partial
 import msgspec
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.controllers.blueprints import TemplateResolver
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.controllers.claim.warm import Member, WarmQueue
 from lean_sandbox.controllers.recording import ObjectEvents
+from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.kube.errors import (
     AlreadyExists,
     ApiError,

@@ -10,9 +10,8 @@ from __future__ import annotations
 import structlog
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.controllers.blueprints import LookedForLatelyError
-from lean_sandbox.controllers.claim.annotator import AnnotationWriter
-from lean_sandbox.controllers.claim.binder import (
+from lean_sandbox.controllers.claim.annotations import AnnotationWriter
+from lean_sandbox.controllers.claim.bind import (
     Binder,
     StillWaitingError,
     is_controlled,
@@ -21,6 +20,7 @@ from lean_sandbox.controllers.claim.binder import (
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.controllers.recording import ObjectEvents
+from lean_sandbox.controllers.resolver import LookedForLatelyError
 from lean_sandbox.kube.errors import ControlPlaneError, Forbidden, said
 from lean_sandbox.kube.terminating import ENDING_S
 from lean_sandbox.model import names
