@@ -8,7 +8,7 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.target import Target
-from tests.support.pools import start
+from tests.support.extensions import start
 from tests.support.world import World, condition, open_world, sandbox
 
 Json = dict[str, Any]

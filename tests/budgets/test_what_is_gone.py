@@ -11,10 +11,10 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.model.sharing import MOST_BYTES, interned, is_small, shared_map
+from tests.support.names import EXTENSIONS
 from tests.support.world import NS, open_world, sandbox
 
 Json = dict[str, Any]
-EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
 TURNS = 4
 #: Bytes of the controller that may be left of four objects with 200 kB each.
 BOUND = 256 * 1024

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.claims import (
-    ANNOTATION,
+from tests.support.builders import claim
+from tests.support.extensions import (
     BIND,
     bound_name,
-    claim,
     get_claim,
     open_claims,
     ready_of,
     writes_in_order,
 )
+from tests.support.names import ANNOTATION
 from tests.support.spans import CONTEXT, Spans
 from tests.support.world import World
 

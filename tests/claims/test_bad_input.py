@@ -6,24 +6,20 @@ from typing import Any
 
 import pytest
 
-from tests.support.claims import (
-    CLAIMS,
-    POOLS,
-    TEMPLATES,
+from tests.support.builders import claim, template
+from tests.support.extensions import (
     bound_name,
-    claim,
     get_claim,
-    members,
+    member_names,
     open_claims,
     owner_of,
     ready_of,
     run_members,
-    template,
 )
+from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.world import NS, World, condition
 
 Json = dict[str, Any]
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 MEMBERS = tuple(f"m{number:02}" for number in range(20))
 NEWER: Json = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "newer"}]}}}
 
@@ -72,10 +68,10 @@ async def test_a_template_that_changes_under_a_burst_costs_no_claim_its_sandbox(
         each_has_its_own(world, [*names, *late])
         assert {image_of(world, bound_name(world, name)) for name in names[:8]} == {"busybox"}
         if strategy == "Recreate":
-            assert {image_of(world, name) for name in members(world)} == {"newer"}
-        made = set(members(world)) - set(MEMBERS)
+            assert {image_of(world, name) for name in member_names(world)} == {"newer"}
+        made = set(member_names(world)) - set(MEMBERS)
         assert {image_of(world, name) for name in made} == {"newer"}
-        assert len(members(world)) == len(MEMBERS)
+        assert len(member_names(world)) == len(MEMBERS)
 
 
 async def test_a_template_that_disappears_under_a_burst_is_told_to_those_it_leaves_without() -> (

@@ -6,20 +6,19 @@ from collections import Counter
 
 import pytest
 
-from tests.support.claims import (
+from tests.support.builders import claim, template
+from tests.support.extensions import (
     BIND,
     bound_name,
-    claim,
     failed,
     get_claim,
     get_object,
-    members,
+    member_names,
     open_claims,
     owner_of,
     passes,
     ready_of,
     run_members,
-    template,
     writes_in_order,
 )
 from tests.support.world import NS, World
@@ -28,7 +27,7 @@ from tests.support.world import NS, World
 async def replace(world: World) -> None:
     """Let the pool make a new member and take it to Ready, and all that follows."""
     await world.advance(0.5)
-    for name in members(world):
+    for name in member_names(world):
         if world.get(name).get("status", {}).get("nodeName") is None:
             await run_members(world, name)
     await world.advance(5.0)
@@ -104,7 +103,7 @@ async def test_sixty_claims_at_once_on_a_pool_of_eighty() -> None:
         await world.advance(5.0)
         counted = Counter(writes_in_order(world))
         assert counted["create sandboxes"] == 60
-        assert len(members(world)) == 80
+        assert len(member_names(world)) == 80
         assert counted["patch sandboxclaims"] == 60
         assert counted["patch sandboxes"] == 60
         assert not [one for one in failed(world) if not one.startswith("404 get")]

@@ -6,32 +6,32 @@ from typing import Any
 
 import pytest
 
-from tests.support.claims import (
-    ANNOTATION,
-    CLAIM_UID,
-    CLAIMS,
-    LAUNCH_TYPE,
-    POOLS,
-    REF_HASH,
-    TEMPLATES,
+from tests.support.builders import claim, pool, template
+from tests.support.extensions import (
     bound_name,
-    claim,
     events_of,
     get_claim,
     open_claims,
     owner_of,
     passes,
-    pool,
     ready_of,
     run_members,
-    template,
     writes_in_order,
+)
+from tests.support.names import (
+    ANNOTATION,
+    CLAIM_UID,
+    CLAIMS,
+    LAUNCH_TYPE,
+    POLICIES,
+    POOLS,
+    REF_HASH,
+    SANDBOXES,
+    TEMPLATES,
 )
 from tests.support.world import NS, condition, controlled_by, sandbox
 
 Json = dict[str, Any]
-SANDBOXES = "sandboxes.agents.x-k8s.io"
-POLICIES = "networkpolicies.networking.k8s.io"
 
 
 @pytest.mark.claim_case(1)

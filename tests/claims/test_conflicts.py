@@ -10,32 +10,26 @@ import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.target import Target
-from tests.support.claims import (
-    ANNOTATION,
+from tests.support.builders import claim, pool, template
+from tests.support.clock import FakeClock
+from tests.support.extensions import (
     BIND,
-    CLAIMS,
-    POOLS,
-    WARM_POOL,
     add_member,
     bound_name,
-    claim,
     get_claim,
-    members,
+    member_names,
     open_claims,
     owner_of,
     pass_errors,
     passes,
-    pool,
     ready_of,
     run_members,
-    template,
     writes_in_order,
 )
-from tests.support.clock import FakeClock
+from tests.support.names import ANNOTATION, CLAIMS, POOLS, SANDBOXES, WARM_POOL
 from tests.support.world import NS, World, condition, controlled_by
 
 Json = dict[str, Any]
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 
 
 def status_codes(world: World) -> list[int]:
@@ -109,7 +103,7 @@ async def test_a_conflict_on_the_claim_is_resolved_within_the_pass() -> None:
         assert (passes(world), pass_errors(world)) == (1, 0)
         assert world.asked()["get sandboxclaims"] == 1
         assert bind_writes(world) == [*BIND, BIND[1]]
-        assert members(world) == ["m2"]
+        assert member_names(world) == ["m2"]
 
 
 @pytest.mark.claim_case(79)
@@ -144,7 +138,7 @@ async def test_a_claim_that_somebody_else_has_bound_keeps_that_binding() -> None
         assert world.find("sandboxes", "m1") is None
         assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m2"
         assert bound_name(world) == "m2"
-        assert len(members(world)) == 3
+        assert len(member_names(world)) == 3
 
 
 @pytest.mark.claim_case(76)
@@ -259,7 +253,7 @@ async def test_a_reference_that_cannot_be_removed_is_told_without_inner_words(fa
             ),
         )
         assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m1"
-        assert "m2" in members(world)
+        assert "m2" in member_names(world)
         await world.advance(3.0)
         assert bound_name(world) == "m2"
         assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m2"
@@ -375,7 +369,7 @@ async def test_two_controllers_at_once_give_each_claim_one_sandbox() -> None:
     ):
         plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 30}})
         await one.advance(2.0)
-        await run_members(one, *reversed(members(one)))
+        await run_members(one, *reversed(member_names(one)))
         await one.advance(2.0)
         async with open_claims(plane=plane, clock=clock, ready=False) as other:
             told: dict[str, set[str]] = {name: set() for name in names}
@@ -404,4 +398,4 @@ async def test_two_controllers_at_once_give_each_claim_one_sandbox() -> None:
             assert all(len(seen) == 1 for seen in told.values()), told
             for name in names:
                 assert ready_of(one, name)[0] == "True"
-            assert len(members(one)) == 30
+            assert len(member_names(one)) == 30

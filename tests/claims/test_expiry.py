@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from lean_sandbox.model.times import format_rfc3339
-from tests.support.claims import (
-    CLAIMS,
+from tests.support.builders import claim
+from tests.support.clock import EPOCH
+from tests.support.extensions import (
     bound_name,
-    claim,
     events_of,
     get_claim,
     open_claims,
@@ -21,7 +21,7 @@ from tests.support.claims import (
     run_members,
     writes_in_order,
 )
-from tests.support.clock import EPOCH
+from tests.support.names import CLAIMS
 from tests.support.world import World, condition, pod_conditions
 
 Json = dict[str, Any]

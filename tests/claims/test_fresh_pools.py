@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.pools import (
-    CLAIMS,
-    LAUNCH_TYPE,
-    claim,
-    fill,
-    members,
-    names_of,
-    open_pools,
-    pool,
-    start,
-    template,
-)
+from tests.support.builders import claim, placed, pool
+from tests.support.extensions import fill, members, names_of, open_pools, start
+from tests.support.names import CLAIMS, LAUNCH_TYPE
 from tests.support.world import NS, World
 
 Json = dict[str, Any]
@@ -49,7 +40,7 @@ async def create_claims(world: World, names: list[str]) -> None:
 
 async def test_a_claim_waits_for_a_member_that_the_pool_has_just_made() -> None:
     """Nothing is written for a young claim until the new member has an address."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await world.create(pool(replicas=1))
         await create_claims(world, ["c"])
         await world.advance(1.0)
@@ -62,7 +53,7 @@ async def test_a_claim_waits_for_a_member_that_the_pool_has_just_made() -> None:
 async def test_claims_right_after_a_pool_take_its_members() -> None:
     """Of fifteen claims 0.3 s after a pool of fifteen none starts cold."""
     names = [f"c{number}" for number in range(15)]
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await world.create(pool(replicas=15))
         await world.advance(0.3)
         await create_claims(world, names)

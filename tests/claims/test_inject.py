@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.claims import bound_name, claim, open_claims, ready_of, template
+from tests.support.builders import claim, template
+from tests.support.extensions import bound_name, open_claims, ready_of
 from tests.support.world import World
 
 Json = dict[str, Any]

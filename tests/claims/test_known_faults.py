@@ -7,18 +7,17 @@ from typing import Any
 
 import anyio.lowlevel
 
-from tests.support.claims import (
+from tests.support.builders import claim
+from tests.support.extensions import (
     bound_name,
-    claim,
     failed,
-    members,
+    member_names,
     open_claims,
     ready_of,
     run_members,
 )
+from tests.support.names import SANDBOXES
 from tests.support.world import NS, World, pod_conditions
-
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 
 
 def container(*, ready: bool) -> dict[str, Any]:
@@ -56,7 +55,7 @@ async def test_a_burst_makes_no_replacement_too_many() -> None:
         await world.advance(30.0)
         assert world.writes()["create sandboxes"] == 50
         assert world.writes()["delete sandboxes"] == 0
-        assert len(members(world)) == 60
+        assert len(member_names(world)) == 60
 
 
 async def test_no_write_meets_a_conflict_with_another_of_our_own() -> None:
@@ -72,7 +71,7 @@ async def test_no_write_meets_a_conflict_with_another_of_our_own() -> None:
             if ready_of(world, name)[0] != "True":
                 await launch_step_by_step(world, bound_name(world, name))
         await world.advance(3.0)
-        await run_members(world, *members(world))
+        await run_members(world, *member_names(world))
         await world.advance(10.0)
         assert {ready_of(world, name)[0] for name in claims} == {"True"}
         assert not world.conflicts()

@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.claims import (
-    CLAIMS,
+from tests.support.builders import claim, template
+from tests.support.extensions import (
     bound_name,
-    claim,
     get_claim,
-    members,
+    member_names,
     open_claims,
     passes,
     ready_of,
-    template,
 )
+from tests.support.names import CLAIMS
 from tests.support.world import World
 
 Json = dict[str, Any]
@@ -59,7 +58,7 @@ async def test_a_label_outside_what_is_allowed_binds_nothing(key: str, value: st
         prefix = f'invalid additionalPodMetadata: failed to validate label "{key}": '
         assert message.startswith(prefix)
         assert bound_name(world) == ""
-        assert members(world) == ["m1"]
+        assert member_names(world) == ["m1"]
         before = passes(world)
         await world.advance(120.0)
         assert passes(world) == before
@@ -144,7 +143,7 @@ async def test_a_claim_cannot_overrule_its_template(ready_member: str) -> None:
             'Error seen: metadata override conflict: label "sandbox.users.io/x" is defined in'
             ' template with another value, but claim requests "mine"'
         )
-        assert members(world) == list(names)
+        assert member_names(world) == list(names)
         same = {"additionalPodMetadata": {"labels": {"sandbox.users.io/x": "theirs"}}}
         await world.patch(CLAIMS, "c", {"spec": same})
         assert bound_name(world) == (ready_member or "c")

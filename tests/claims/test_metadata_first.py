@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.claims import (
+from tests.support.builders import claim, template
+from tests.support.extensions import (
     BIND,
-    claim,
     get_claim,
     open_claims,
     ready_of,
     run_members,
-    template,
     writes_in_order,
 )
 

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from lean_sandbox.kube.resources import SANDBOXWARMPOOLS
-from tests.support.claims import (
-    CLAIMS,
-    bound_name,
-    claim,
-    get_claim,
-    open_claims,
-    pool,
-    ready_of,
-    template,
-)
+from tests.support.builders import claim, pool, template
+from tests.support.extensions import bound_name, get_claim, open_claims, ready_of
+from tests.support.names import CLAIMS
 from tests.support.world import CONTROLLER, NS, World, condition
 
 MISSING = ("False", "WarmPoolNotFound", 'SandboxWarmPool "nope" not found')

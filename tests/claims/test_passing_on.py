@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.claims import (
-    CLAIMS,
+from tests.support.builders import claim, template
+from tests.support.extensions import (
     bound_name,
-    claim,
     get_claim,
     open_claims,
     owner_of,
     pass_errors,
     ready_of,
     run_members,
-    template,
 )
+from tests.support.names import CLAIMS
 from tests.support.world import condition
 
 Json = dict[str, Any]

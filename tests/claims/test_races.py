@@ -7,30 +7,24 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.faults import Loss
-from tests.support.claims import (
-    ANNOTATION,
-    CLAIM_UID,
-    CLAIMS,
-    LAUNCH_TYPE,
-    WARM_POOL,
+from tests.support.builders import claim, pool
+from tests.support.extensions import (
     add_member,
     bound_name,
-    claim,
     events_of,
     failed,
     get_claim,
-    members,
+    member_names,
     open_claims,
     owner_of,
     passes,
-    pool,
     ready_of,
     run_members,
 )
+from tests.support.names import ANNOTATION, CLAIM_UID, CLAIMS, LAUNCH_TYPE, SANDBOXES, WARM_POOL
 from tests.support.world import NS, World, controlled_by
 
 Json = dict[str, Any]
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 
 
 def adoptions(world: World, name: str) -> int:
@@ -110,7 +104,7 @@ async def test_a_member_relabelled_meanwhile_is_still_taken() -> None:
         )
         await world.create(claim())
         assert bound_name(world) == "m1"
-        assert "m2" in members(world)
+        assert "m2" in member_names(world)
 
 
 @pytest.mark.claim_case(94)
@@ -175,7 +169,7 @@ async def test_a_restart_after_adoption_completes_the_binding() -> None:
         async with open_claims(plane=plane, clock=world.clock, ready=False) as second:
             assert bound_name(second) == "m1"
             assert ready_of(second)[0] == "True"
-            assert "m2" in members(second)
+            assert "m2" in member_names(second)
             await second.advance(3.0)
             held = get_claim(second)["metadata"]["annotations"]
             assert held[ANNOTATION] == "m1"
@@ -277,7 +271,7 @@ async def test_a_claim_deleted_while_it_is_bound_leaves_nothing_behind() -> None
         await world.advance(3.0)
         assert world.find(CLAIMS, "c") is None
         assert world.find("sandboxes", "m1") is None
-        assert len(members(world)) == 2
+        assert len(member_names(world)) == 2
         assert [one for one in failed(world) if not one.startswith("404")] == []
 
 
@@ -344,6 +338,6 @@ async def test_a_pool_scaled_to_nothing_in_a_burst_never_costs_a_claim_its_sandb
             assert owner_of(world, name) == f"SandboxClaim/c{number}"
             bound[name] = number
         assert len(bound) == 10
-        assert members(world) == []
+        assert member_names(world) == []
         for number in range(10, 15):
             assert ready_of(world, f"c{number}")[1] == "WarmPoolNotFound"

@@ -6,23 +6,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.claims import (
+from tests.support.builders import claim, template
+from tests.support.extensions import (
     BIND,
-    TEMPLATES,
     bound_name,
-    claim,
     get_claim,
-    members,
+    member_names,
     open_claims,
     owner_of,
     ready_of,
-    template,
     writes_in_order,
 )
+from tests.support.names import TEMPLATE_HASH, TEMPLATES
 from tests.support.world import World
 
 Json = dict[str, Any]
-STAMP = "agents.x-k8s.io/sandbox-template-hash"
 RECREATE: Json = {"updateStrategy": {"type": "Recreate"}}
 NEWER: Json = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "newer"}]}}}
 
@@ -30,7 +28,7 @@ NEWER: Json = {"podTemplate": {"spec": {"containers": [{"name": "main", "image":
 async def stamp(world: World, value: str | None, *names: str) -> None:
     """Give members the stamp of another implementation, or none."""
     for name in names:
-        await world.patch("sandboxes", name, {"metadata": {"labels": {STAMP: value}}})
+        await world.patch("sandboxes", name, {"metadata": {"labels": {TEMPLATE_HASH: value}}})
     await world.advance(2.0)
     world.forget_requests()
 
@@ -75,7 +73,7 @@ async def test_a_member_with_a_foreign_stamp_and_another_spec_is_not_taken(
         await world.patch(TEMPLATES, "tpl", {"spec": NEWER})
         await world.create(claim())
         assert bound_name(world) == "c"
-        assert members(world)[:2] == ["m1", "m2"]
+        assert member_names(world)[:2] == ["m1", "m2"]
         image = world.get("c")["spec"]["podTemplate"]["spec"]["containers"][0]["image"]
         assert image == "newer"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lean_sandbox.config.options import Settings
-from tests.support.claims import claim, get_claim, get_object, pool, template
+from tests.support.builders import claim, pool, template
+from tests.support.extensions import get_claim, get_object
 from tests.support.world import World, condition, open_world
 
 COUNT = 100

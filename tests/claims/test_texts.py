@@ -6,17 +6,10 @@ from datetime import timedelta
 
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.times import format_rfc3339
-from tests.support.claims import (
-    ANNOTATION,
-    CLAIMS,
-    POOLS,
-    bound_name,
-    claim,
-    get_claim,
-    open_claims,
-    ready_of,
-)
+from tests.support.builders import claim
 from tests.support.clock import EPOCH
+from tests.support.extensions import bound_name, get_claim, open_claims, ready_of
+from tests.support.names import ANNOTATION, CLAIMS, POOLS
 from tests.support.world import NS, sandbox
 
 

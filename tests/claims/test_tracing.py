@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.claims import bound_name, claim, open_claims
+from tests.support.builders import claim
+from tests.support.extensions import bound_name, open_claims
 from tests.support.spans import CONTEXT, Spans
 from tests.support.world import World
 

@@ -13,29 +13,22 @@ from lean_sandbox.controllers.claim.warm import Counts
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.watch.kind import Key
-from tests.support.claims import (
-    CLAIMS,
-    POOLS,
-    REF_HASH,
-    TEMPLATES,
-    WARM_POOL,
+from tests.support.builders import claim, pool, template
+from tests.support.clock import EPOCH
+from tests.support.extensions import (
     add_member,
     bound_name,
-    claim,
     get_claim,
     open_claims,
     owner_of,
     passes,
-    pool,
     ready_of,
     run_members,
-    template,
 )
-from tests.support.clock import EPOCH
+from tests.support.names import CLAIMS, POOLS, REF_HASH, SANDBOXES, TEMPLATES, WARM_POOL
 from tests.support.world import NS, World, condition, pod_conditions
 
 Json = dict[str, Any]
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 OBSERVED = "agents.x-k8s.io/controller-first-observed-at"
 HOLD: Json = {"finalizers": ["example.com/hold"]}
 Cause = Callable[[World], Awaitable[None]]

@@ -11,7 +11,22 @@ import pytest
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
-from tests.support.claims import (
+from tests.support.builders import claim, template
+from tests.support.clock import EPOCH
+from tests.support.extensions import (
+    add_member,
+    bound_name,
+    events_of,
+    get_claim,
+    member_names,
+    open_claims,
+    owner_of,
+    passes,
+    ready_of,
+    run_members,
+    writes_in_order,
+)
+from tests.support.names import (
     ANNOTATION,
     CLAIM_UID,
     CLAIMS,
@@ -20,21 +35,7 @@ from tests.support.claims import (
     REF_HASH,
     TEMPLATES,
     WARM_POOL,
-    add_member,
-    bound_name,
-    claim,
-    events_of,
-    get_claim,
-    members,
-    open_claims,
-    owner_of,
-    passes,
-    ready_of,
-    run_members,
-    template,
-    writes_in_order,
 )
-from tests.support.clock import EPOCH
 from tests.support.world import NS, condition
 
 Json = dict[str, Any]
@@ -177,7 +178,7 @@ async def test_the_wait_ends_after_two_seconds_with_a_cold_start() -> None:
         assert world.find("sandboxes", "c") is None
         await world.advance(0.2)
         assert bound_name(world) == "c"
-        assert members(world) == ["m1"]
+        assert member_names(world) == ["m1"]
 
 
 @pytest.mark.claim_case(58)
@@ -289,7 +290,7 @@ async def test_what_a_member_cannot_have_means_a_cold_start(wish: Json) -> None:
         await world.create(claim(**wish))
         assert bound_name(world) == "c"
         assert world.get("c")["metadata"]["labels"][LAUNCH_TYPE] == "cold"
-        assert members(world) == ["m1"]
+        assert member_names(world) == ["m1"]
         await world.create(claim("d"))
         assert bound_name(world, "d") == "m1"
 
@@ -366,7 +367,7 @@ async def test_a_bound_claim_takes_no_second_member() -> None:
         await world.patch(POOLS, "pool", {"spec": {"replicas": 3}})
         await world.advance(3.0)
         assert bound_name(world) == "m1"
-        assert "m2" in members(world)
+        assert "m2" in member_names(world)
 
 
 @pytest.mark.claim_case(71)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.support.claims import add_member, passes
-from tests.support.pools import CLAIMS, claim, members, names_of, open_pools, pool, template
-from tests.support.pools import start as run_pod
+from tests.support.builders import claim, placed, pool
+from tests.support.extensions import add_member, members, names_of, open_pools, passes
+from tests.support.extensions import start as run_pod
+from tests.support.names import CLAIMS
 from tests.support.world import NS, World
 
 PATIENCE_S = 3600.0
@@ -22,9 +23,7 @@ def bound(world: World, *names: str) -> list[str]:
 async def test_a_member_wakes_one_claim() -> None:
     """Twenty claims and as many members that come up one by one: no pass that finds nothing."""
     names = [f"c{number:02}" for number in range(20)]
-    async with open_pools(
-        template(), sandbox_claim_warm_candidate_grace_period=PATIENCE_S
-    ) as world:
+    async with open_pools(placed(), sandbox_claim_warm_candidate_grace_period=PATIENCE_S) as world:
         await world.create(pool(replicas=20))
         for name in names:
             world.plane.store.create(claim(name))
@@ -41,9 +40,7 @@ async def test_a_member_wakes_one_claim() -> None:
 
 async def test_the_oldest_claim_comes_first() -> None:
     """Not the one whose name comes first, nor the one that looked last."""
-    async with open_pools(
-        template(), sandbox_claim_warm_candidate_grace_period=PATIENCE_S
-    ) as world:
+    async with open_pools(placed(), sandbox_claim_warm_candidate_grace_period=PATIENCE_S) as world:
         await world.create(pool(replicas=3))
         for name in ("z", "m", "a"):
             await world.create(claim(name))
@@ -58,14 +55,14 @@ async def test_the_oldest_claim_comes_first() -> None:
 
 async def test_a_claim_that_failed_is_woken_by_a_member() -> None:
     """A claim in backoff takes the member that comes up at once, not when its time has come."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         world.plane.fail_next("create", "sandboxes", 500, times=1000)
         await world.create(pool(replicas=1))
         await world.create(claim("c"))
         # Twelve passes have failed by now, and the next is due in 20 s.
         await world.advance(21.0)
         assert bound(world, "c") == []
-        add_member(world.plane, "m", pool="p")
+        add_member(world.plane, "m", pool="pool")
         await world.advance(0.2)
         run_pod(world, "m")
         await world.settle()

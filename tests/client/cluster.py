@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.controlplane.scene import CONTROLLER
+from tests.support.names import CLAIMS, EXTENSIONS, POOLS, SANDBOXES
 
 __all__ = [
     "CLAIMS",
@@ -24,9 +25,6 @@ __all__ = [
 
 Json = dict[str, Any]
 
-CLAIMS = "sandboxclaims.extensions.agents.x-k8s.io"
-POOLS = "sandboxwarmpools.extensions.agents.x-k8s.io"
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 
 VOLUME: Json = {
     "metadata": {"name": "data"},
@@ -36,7 +34,6 @@ VOLUME: Json = {
 # A watch that the blocking client leaves by an error stays open until the collector finds it.
 LEFT_OPEN = "ignore:Exception ignored in. <(socket|ssl):pytest.PytestUnraisableExceptionWarning"
 
-_EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
 _PATIENCE_S = 30.0
 
 
@@ -118,7 +115,7 @@ class Room:
         """Create a template of one container; ``spec`` is added to it."""
         self.cluster.create(
             {
-                "apiVersion": _EXTENSIONS,
+                "apiVersion": EXTENSIONS,
                 "kind": "SandboxTemplate",
                 "metadata": {"name": name, "namespace": self.name},
                 "spec": {
@@ -132,7 +129,7 @@ class Room:
         """Create a pool and wait until all its members are ready, which its status tells later."""
         self.cluster.create(
             {
-                "apiVersion": _EXTENSIONS,
+                "apiVersion": EXTENSIONS,
                 "kind": "SandboxWarmPool",
                 "metadata": {"name": name, "namespace": self.name},
                 "spec": {"replicas": replicas, "sandboxTemplateRef": {"name": template}},

@@ -36,13 +36,13 @@ from tests.controlplane.binaries import provide
 from tests.controlplane.plugin import REAL
 from tests.controlplane.server import RealServer, _start_server, started
 from tests.support.clients import connected
+from tests.support.names import SANDBOXES
 from tests.support.process import controller_process
 
 pytestmark = REAL
 
 Json = dict[str, Any]
 BY_NAME: dict[str, Json] = {one["metadata"]["name"]: one for one in definitions().values()}
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 HOME = "agent-sandbox-system"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -10,14 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
+from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 
 __all__ = ["CLAIMS", "POOLS", "SANDBOXES", "TEMPLATES", "violations"]
 
 Json = dict[str, Any]
-SANDBOXES = "sandboxes.agents.x-k8s.io"
-CLAIMS = "sandboxclaims.extensions.agents.x-k8s.io"
-POOLS = "sandboxwarmpools.extensions.agents.x-k8s.io"
-TEMPLATES = "sandboxtemplates.extensions.agents.x-k8s.io"
 _CANNOT_START = ("WarmPoolNotFound", "TemplateNotFound")
 
 

@@ -12,8 +12,9 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.faults import HeldEvents, HeldRequests, Loss
 from tests.faults.oracle import CLAIMS, POOLS, TEMPLATES, violations
-from tests.support.claims import settings
 from tests.support.clock import FakeClock
+from tests.support.extensions import settings
+from tests.support.names import EXTENSIONS
 from tests.support.world import CONTROLLER, NS, World, open_world, running_status
 
 __all__ = ["NAMESPACES", "Story"]
@@ -23,7 +24,6 @@ NAMESPACES = (NS, "other")
 # The names of the Sandboxes that users make in stories, and so of their Pods.
 _OF_USERS = ("a", "b")
 _FINISHED = ("Succeeded", "Failed")
-_EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
 # Every window, pause and backoff that a story leads to is over by then.
 _LONG_S = 130.0
 _REST_S = 65.0
@@ -158,7 +158,7 @@ class Story:
 
     def create(self, kind: str, namespace: str, name: str, spec: Json) -> None:
         """Create an object as a user."""
-        group = "agents.x-k8s.io/v1beta1" if kind == "Sandbox" else _EXTENSIONS
+        group = "agents.x-k8s.io/v1beta1" if kind == "Sandbox" else EXTENSIONS
         metadata = {"name": name, "namespace": namespace, "annotations": {"user": "made this"}}
         body = {"apiVersion": group, "kind": kind, "metadata": metadata, "spec": spec}
         self.act(f"create {kind} {namespace}/{name}", lambda: self.plane.store.create(body))

@@ -22,7 +22,7 @@ from lean_sandbox.watch.resources.pvc import pvc_kind
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
 from lean_sandbox.watch.resources.service import service_kind
 from lean_sandbox.watch.resources.template import template_kind
-from tests.support.claims import settings as with_extensions
+from tests.support.extensions import settings as with_extensions
 from tests.support.odd import KINDS, Odd, change, odd_bytes, odd_objects
 from tests.support.world import NS, World, condition, open_world, sandbox
 from tests.watching.hand import Hand

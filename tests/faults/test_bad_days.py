@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from tests.support.builders import placed, pool
 from tests.support.clock import EPOCH, FakeClock
-from tests.support.pools import pool, template
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox
 
 Json = dict[str, Any]
@@ -125,7 +125,7 @@ async def test_sandboxes_are_served_without_the_right_to_list_a_kind_of_the_exte
     settings = Settings(extensions=True, sandbox_status_window=1.0)
     async with open_world(settings, prepare=narrow(("list", kind)), is_served=False) as world:
         await world.pass_time(10.0)
-        for body in (template(), pool(replicas=1), sandbox()):
+        for body in (placed(), pool(replicas=1), sandbox()):
             world.plane.store.create(body)
         await world.pass_time(5.0)
         assert world.find("pods") is not None
@@ -229,7 +229,7 @@ async def test_a_pool_that_may_not_make_members_holds_up_no_sandbox() -> None:
     """The right to create Sandboxes is only the extensions'; the others are served without it."""
     settings = Settings(extensions=True, sandbox_status_window=1.0)
     async with open_world(settings, prepare=narrow(("create", "sandboxes"))) as world:
-        await world.create(template())
+        await world.create(placed())
         await world.create(pool(replicas=2))
         await world.ready_sandbox()
         await world.advance(60.0)
@@ -250,7 +250,7 @@ async def test_with_a_clock_apart_from_the_servers_no_young_member_is_replaced(
     clock = FakeClock(EPOCH + timedelta(seconds=ahead_s))
     settings = Settings(extensions=True, sandbox_status_window=1.0)
     async with open_world(settings, clock=clock) as world:
-        await world.create(template())
+        await world.create(placed())
         await world.create(pool(replicas=2))
         await world.advance(299.0)
         assert world.asked()["create sandboxes"] == 2

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
-from tests.support.pools import claim, open_pools, pool, template
+from tests.support.builders import claim, placed, pool
+from tests.support.extensions import open_pools
 from tests.support.world import NS, World, condition, open_world, sandbox
 
 Json = dict[str, Any]
@@ -56,7 +57,7 @@ async def test_pods_that_go_one_by_one_cost_one_create_in_half_a_minute() -> Non
 
 async def test_sandboxes_pools_and_claims_share_what_one_of_them_was_told() -> None:
     """A refused Pod holds up the pool's members and the claim's Sandbox as well."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await world.ready_sandbox()
         end(world)
         world.forget_requests()
@@ -74,7 +75,7 @@ async def test_sandboxes_pools_and_claims_share_what_one_of_them_was_told() -> N
 @pytest.mark.parametrize("first", ["pool", "claim"])
 async def test_whoever_is_refused_first_asks_for_all(first: str) -> None:
     """The pool and its claims wake each other; together they ask once in half a minute."""
-    async with open_pools(template(), sandbox_claim_warm_candidate_grace_period=0.0) as world:
+    async with open_pools(placed(), sandbox_claim_warm_candidate_grace_period=0.0) as world:
         end(world)
         world.forget_requests()
         bodies = [pool(replicas=5), *(claim(f"c{number}") for number in range(5))]

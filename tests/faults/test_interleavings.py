@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.errors import StatusError
 from tests.support.clock import FakeClock
+from tests.support.names import SANDBOXES
 from tests.support.world import (
     CONTROLLER,
     HASH_LABEL,
@@ -28,7 +29,6 @@ from tests.support.world import (
 )
 
 Json = dict[str, Any]
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 # Longer than any status is held back.
 LONG_S = 310.0
 

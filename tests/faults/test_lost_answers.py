@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.faults import Loss
-from tests.support.claims import claim as claim_body
-from tests.support.claims import get_claim, members, open_claims, run_members
+from tests.support.builders import claim as claim_body
+from tests.support.extensions import get_claim, member_names, open_claims, run_members
+from tests.support.names import POOLS
 from tests.support.world import NS, World, condition, open_world, running_status
 
 Json = dict[str, Any]
-POOLS = "sandboxwarmpools.extensions.agents.x-k8s.io"
 # A request without an answer is given up within this time, and everything repeated.
 _LONG_S = 60.0
 LOSSES = pytest.mark.parametrize("loss", [Loss.SILENCE, Loss.RESET, 500, 504])
@@ -64,7 +64,7 @@ async def test_a_claim_tells_what_its_sandbox_is(loss: int | Loss, ip: str) -> N
     async with open_claims("m1") as world:
         await world.create(claim_body())
         await world.advance(3.0)
-        await run_members(world, *members(world))
+        await run_members(world, *member_names(world))
         await world.advance(3.0)
         await turn_back(world, "sandboxclaims", loss, "m1", ip)
         assert condition(get_claim(world), "Ready")["status"] == "True"

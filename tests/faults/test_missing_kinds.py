@@ -10,14 +10,14 @@ import pytest
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.crds.definitions import definitions
+from tests.support.builders import placed, pool
 from tests.support.clock import FakeClock
-from tests.support.pools import pool, template
+from tests.support.names import SANDBOXES
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox
 
 Json = dict[str, Any]
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 BY_NAME: dict[str, Json] = {one["metadata"]["name"]: one for one in definitions().values()}
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 ALL = sorted(BY_NAME)
 CURE = "lean-sandbox crds | kubectl apply --server-side -f -"
 # The longest pause between two looks for a kind, with the time that their answers take.
@@ -144,7 +144,7 @@ async def test_a_definition_deleted_and_recreated_under_the_controller_is_taken_
     """The rest goes on meanwhile; what was made of the kind is gone, and new ones are served."""
     async with open_world(settings()) as world:
         await world.ready_sandbox()
-        await world.create(template())
+        await world.create(placed())
         await world.create(pool(replicas=1))
         world.plane.store.delete(CRDS, "", SANDBOXES)
         await world.plane.settled()

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.claims import ANNOTATION, claim, open_claims, pool, ready_of
+from tests.support.builders import claim, pool
+from tests.support.extensions import open_claims, ready_of
+from tests.support.names import ANNOTATION
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox
 
 Json = dict[str, Any]

@@ -10,8 +10,10 @@ from structlog.testing import capture_logs
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.local.controlplane import ControlPlane
-from tests.support.claims import TEMPLATES, claim, get_claim, open_claims, pool, settings, template
+from tests.support.builders import claim, pool, template
 from tests.support.clock import FakeClock
+from tests.support.extensions import get_claim, open_claims, settings
+from tests.support.names import TEMPLATES
 from tests.support.world import NS, World, condition, open_world, sandbox
 
 Json = dict[str, Any]

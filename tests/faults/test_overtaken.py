@@ -15,16 +15,9 @@ import pytest
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.faults import HeldRequests
 from tests.sandboxes.test_claims_for_volumes import ADOPTABLE, claim_body, claim_template
-from tests.support.claims import (
-    CLAIMS,
-    POOLS,
-    TEMPLATES,
-    bound_name,
-    claim,
-    open_claims,
-    pool,
-    template,
-)
+from tests.support.builders import claim, pool, template
+from tests.support.extensions import bound_name, open_claims
+from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.world import (
     NS,
     World,
@@ -40,7 +33,6 @@ from tests.support.world import (
 
 Json = dict[str, Any]
 Act = Callable[[World], object]
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 # Longer than any window or pause, shorter than the safety net's first look.
 SOON_S = 8.0
 

@@ -7,9 +7,8 @@ import pytest
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
+from tests.support.names import SANDBOXES
 from tests.support.world import NS, World, condition, open_world, sandbox
-
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 
 
 def is_ready(world: World, name: str = "sb-1") -> bool:

@@ -20,13 +20,13 @@ from lean_sandbox.manager.manager import Manager
 from lean_sandbox.manager.sharding import LEASE_NAME, lease_of, scope_of
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import EPOCH, FakeClock
+from tests.support.names import LEASES
 from tests.support.world import NS, World
 
 __all__ = ["ELECTION_NS", "LEASES", "Replica", "Replicas", "open_replicas"]
 
 Json = dict[str, Any]
 ELECTION_NS = "agent-sandbox-system"
-LEASES = "leases.coordination.k8s.io"
 _READS = ("get", "list", "watch")
 _BOOKMARK_S = 60.0
 

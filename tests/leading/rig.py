@@ -19,13 +19,13 @@ from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.sharding import LEASE_NAME
 from tests.support.clients import cluster_admin, connection_to
 from tests.support.clock import EPOCH, FakeClock
+from tests.support.names import LEASES
 from tests.support.patience import patient, requests_under_way
 
 __all__ = ["LEASES", "NS", "Contender", "Rig", "allow", "open_rig"]
 
 Json = dict[str, Any]
 NS = "election"
-LEASES = "leases.coordination.k8s.io"
 # How long the server, by its own clock, keeps a request that is held.
 _HELD_S = 1.0
 

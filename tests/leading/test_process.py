@@ -25,13 +25,13 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.leaderelection import AwakeClock, open_elector
 from lean_sandbox.manager.server import _open_elector
 from lean_sandbox.manager.sharding import LEASE_NAME
+from tests.support.names import LEASES
 from tests.support.patience import patient
 from tests.support.process import controller_process
 from tests.support.world import sandbox
 
 Json = dict[str, Any]
 NS = "default"
-LEASES = "leases.coordination.k8s.io"
 # Only for what never happens: a busy machine takes its time to start a process.
 _PATIENCE_S = 60.0
 pytestmark = pytest.mark.timeout(2 * _PATIENCE_S)

@@ -10,10 +10,9 @@ from lean_sandbox.manager.sharding import LEASE_NAME
 from lean_sandbox.runtime.workers import Outcome
 from tests.leading.replicas import ELECTION_NS, LEASES, open_replicas
 from tests.metrics.scrape import serving
-from tests.support.claims import CLAIMS, claim, pool, template
+from tests.support.builders import claim, pool, template
+from tests.support.names import CLAIMS, SANDBOXES
 from tests.support.world import NS, sandbox
-
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 
 
 @pytest.mark.case(143)

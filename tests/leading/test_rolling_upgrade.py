@@ -14,12 +14,12 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.commands import EXIT_OK
 from lean_sandbox.manager.sharding import LEASE_NAME
 from tests.support.clients import cluster_admin
+from tests.support.names import LEASES
 from tests.support.process import controller_process
 from tests.support.world import sandbox
 
 Json = dict[str, Any]
 NS = "default"
-LEASES = "leases.coordination.k8s.io"
 OLD, NEW = f"system:serviceaccount:{NS}:old", f"system:serviceaccount:{NS}:new"
 _PATIENCE_S = 25.0
 _READS = ("get", "list", "watch")

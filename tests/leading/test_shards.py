@@ -19,11 +19,11 @@ from lean_sandbox.local.target import Target
 from lean_sandbox.manager.sharding import LEASE_NAME, admits, lease_of, scope_of
 from tests.leading.replicas import ELECTION_NS, LEASES, Replica, Replicas, open_replicas
 from tests.metrics.scrape import serving
-from tests.support.claims import CLAIMS, claim, pool, template
+from tests.support.builders import claim, pool, template
+from tests.support.names import CLAIMS, SANDBOXES
 from tests.support.world import running_status, sandbox
 
 Json = dict[str, Any]
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 # By CRC-32 two of them are even, two odd.
 TEAMS = ("team-a", "team-b", "team-d", "team-f")
 EVEN = tuple(team for team in TEAMS if admits("0/2")(team))

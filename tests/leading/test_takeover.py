@@ -9,10 +9,10 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from tests.leading.replicas import Replica, Replicas, open_replicas
-from tests.support.claims import CLAIMS, POOLS, claim, pool, template
+from tests.support.builders import claim, pool, template
+from tests.support.names import CLAIMS, POOLS, SANDBOXES
 from tests.support.world import NS, condition
 
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 SETTINGS = Settings(
     extensions=True,
     sandbox_status_window=1.0,

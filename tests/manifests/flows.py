@@ -7,7 +7,7 @@ from typing import Any
 from lean_sandbox.model.times import format_rfc3339
 from tests.support import claims
 from tests.support.clock import EPOCH
-from tests.support.pools import POLICIES
+from tests.support.names import POLICIES
 from tests.support.world import NS, World, condition, pod_body, sandbox
 
 __all__ = ["live_of_claims", "live_of_sandboxes"]

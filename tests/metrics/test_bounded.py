@@ -10,16 +10,15 @@ from lean_sandbox.manager.server import Listeners
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from tests.metrics.scrape import scraping, serving
+from tests.support.names import TEMPLATE_REF
 from tests.support.world import NS, open_world, sandbox
-
-TEMPLATE = "agents.x-k8s.io/sandbox-template-ref"
 
 
 @pytest.mark.parametrize("odd", ["x" * 250_000, "a\nb", "Upper", "a/b", '"', "a" * 254])
 async def test_a_template_that_cannot_be_is_unknown(odd: str) -> None:
     """Gauges and counters alike say unknown, and the page stays small."""
     async with open_world() as world:
-        annotations = {"annotations": {TEMPLATE: odd}}
+        annotations = {"annotations": {TEMPLATE_REF: odd}}
         await world.create(sandbox(spec={"operatingMode": "Suspended"}, metadata=annotations))
         async with serving(world) as served:
             assert len((await served.get("/metrics")).content) < 200_000
@@ -32,7 +31,7 @@ async def test_a_template_that_cannot_be_is_unknown(odd: str) -> None:
 async def test_a_name_of_a_template_is_a_label() -> None:
     """What an object can be called is shown, whether there is such a template or not."""
     async with open_world() as world:
-        await world.create(sandbox(metadata={"annotations": {TEMPLATE: "py.3-11"}}))
+        await world.create(sandbox(metadata={"annotations": {TEMPLATE_REF: "py.3-11"}}))
         found = await scraping(world)
     assert [value for _, value in found.find("agent_sandboxes", sandbox_template="py.3-11")] == [1]
 

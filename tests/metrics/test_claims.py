@@ -6,19 +6,10 @@ import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.metrics.scrape import Scraped, scraping
-from tests.support.claims import (
-    CLAIMS,
-    add_member,
-    claim,
-    failed,
-    get_claim,
-    open_claims,
-    pool,
-    ready_of,
-    settings,
-    template,
-)
+from tests.support.builders import claim, pool, template
 from tests.support.clock import FakeClock
+from tests.support.extensions import add_member, failed, get_claim, open_claims, ready_of, settings
+from tests.support.names import CLAIMS
 from tests.support.world import NS, World, open_world
 
 CREATIONS = "agent_sandbox_claim_creation_total"

@@ -13,7 +13,8 @@ from lean_sandbox.cli import EXIT_OK, main
 from lean_sandbox.metrics.families import FAMILIES
 from lean_sandbox.metrics.registry import Family, Kind
 from tests.metrics.scrape import Scraped, scraping, serving
-from tests.support.claims import claim, open_claims
+from tests.support.builders import claim
+from tests.support.extensions import open_claims
 from tests.support.world import open_world, sandbox
 
 # What users of the reference controller have dashboards for: labels and the bounds of buckets.

@@ -16,7 +16,6 @@ EXPIRED = "agent_sandbox_expired_total"
 SUSPEND_MS = "agent_sandbox_suspend_latency_ms"
 RESUME_MS = "agent_sandbox_resume_latency_ms"
 LABELS = {"namespace": NS, "sandbox_template": "unknown", "owned_by": "None"}
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 
 
 def results(found: Scraped, name: str) -> dict[str, float]:

@@ -14,8 +14,10 @@ from lean_sandbox.watch.caches import Caches, build_caches
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from tests.metrics.scrape import Scraped, scraping
-from tests.support.claims import POOLS, claim, open_claims, pool, template
+from tests.support.builders import claim, pool, template
 from tests.support.clock import FakeClock
+from tests.support.extensions import open_claims
+from tests.support.names import POOLS
 from tests.support.world import NS, controlled_by, open_world, sandbox
 
 SANDBOXES = "agent_sandboxes"

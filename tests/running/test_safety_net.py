@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
-from tests.support.claims import claim, open_claims
+from tests.support.builders import claim
+from tests.support.extensions import open_claims
 from tests.support.world import NS, World, condition, open_world, running_status, sandbox
 
 AT_ONCE = Settings(sandbox_status_window=0.0, sandbox_status_step_window=0.0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.names import SANDBOXES
 from tests.support.world import NS, condition, controlled_by, open_world, sandbox
 
 HELD = {"finalizers": ["example.com/hold"]}
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 # Two names whose 32-bit FNV-1a hashes are equal.
 COLLIDING = ("sandbox-ujtra", "sandbox-oikxw")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.names import EXTENSIONS, REF_HASH, WARM_POOL
 from tests.support.world import HASH_LABEL, World, condition, open_world, sandbox
 
 Json = dict[str, Any]
@@ -15,9 +16,6 @@ ANNOTATIONS = "agents.x-k8s.io/propagated-annotations"
 POD_NAME = "agents.x-k8s.io/pod-name"
 TRACE = "opentelemetry.io/trace-context"
 CREATED_BY = "agents.x-k8s.io/created-by"
-WARM_POOL = "agents.x-k8s.io/warm-pool-sandbox"
-TEMPLATE_REF = "agents.x-k8s.io/sandbox-template-ref-hash"
-EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
 
 
 def templated(
@@ -252,7 +250,7 @@ async def test_extension_labels_count_only_under_an_extension_owner(group: str |
         owners = (
             [extension(world, "SandboxWarmPool", "pool", group=group)] if group is not None else []
         )
-        labels = {WARM_POOL: "034dafb4", TEMPLATE_REF: "11111111"}
+        labels = {WARM_POOL: "034dafb4", REF_HASH: "11111111"}
         body = templated(labels=None, annotations=None)
         body["metadata"].update(labels=labels, ownerReferences=owners)
         await world.ready_sandbox(body)
@@ -276,12 +274,12 @@ async def test_extension_labels_follow_the_owner() -> None:
             annotations=None,
             ownerReferences=[pool],
         )
-        body["metadata"]["labels"] = {WARM_POOL: "034dafb4", TEMPLATE_REF: "11111111"}
+        body["metadata"]["labels"] = {WARM_POOL: "034dafb4", REF_HASH: "11111111"}
         await world.ready_sandbox(body)
-        assert labels_of(world) == {WARM_POOL: "034dafb4", TEMPLATE_REF: "11111111"}
+        assert labels_of(world) == {WARM_POOL: "034dafb4", REF_HASH: "11111111"}
         world.forget_requests()
         await world.patch("sandboxes", "sb-1", {"metadata": {"ownerReferences": [claim]}})
-        assert labels_of(world) == {TEMPLATE_REF: "11111111"}
+        assert labels_of(world) == {REF_HASH: "11111111"}
         assert world.asked() == {"patch pods": 1}
         await world.patch("sandboxes", "sb-1", {"metadata": {"ownerReferences": None}})
         assert labels_of(world) == {}

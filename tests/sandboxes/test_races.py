@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.names import SANDBOXES
 from tests.support.world import (
     HASH_LABEL,
     NS,
@@ -17,7 +18,6 @@ from tests.support.world import (
     tracking,
 )
 
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 SUSPEND = {"spec": {"operatingMode": "Suspended"}}
 GOING = {"metadata": {"finalizers": ["example.com/wait"]}}
 

@@ -6,6 +6,7 @@ import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
+from tests.support.names import SANDBOXES
 from tests.support.world import (
     World,
     condition,
@@ -87,9 +88,6 @@ async def test_a_restart_reads_the_lists_and_asks_for_nothing_more(server: Local
             # And what happens from now on is seen.
             await world.run_pod("ready", ready=False)
             assert condition(world.get("ready"), "Ready")["status"] == "False"
-
-
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 
 
 @pytest.mark.case(14, 63)

@@ -12,11 +12,11 @@ import pytest
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
+from tests.support.names import SANDBOXES
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox
 
 Json = dict[str, Any]
 OTHER = "elsewhere"
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 
 
 def settings(**changes: Any) -> Settings:

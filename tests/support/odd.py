@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from tests.support.claims import claim, pool, template
+from tests.support.builders import claim, pool, template
 from tests.support.world import NS, controlled_by, pod_body, running_status, sandbox, tracking
 
 __all__ = ["JSON_VALUES", "KINDS", "Odd", "change", "odd_bytes", "odd_objects"]

@@ -9,29 +9,15 @@ import pytest
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.model.names import name_hash
+from tests.support.builders import claim, orphan, placed, pool
 from tests.support.clock import FakeClock
-from tests.support.pools import (
-    CLAIMS,
-    POLICIES,
-    REF_HASH,
-    SANDBOXES,
-    TEMPLATES,
-    change_template,
-    claim,
-    fill,
-    members,
-    open_pools,
-    orphan,
-    pool,
-    pool_events,
-    rest,
-    template,
-)
+from tests.support.extensions import change_template, fill, members, open_pools, pool_events, rest
+from tests.support.names import CLAIMS, POLICIES, REF_HASH, SANDBOXES, TEMPLATES
 from tests.support.world import CONTROLLER, NS, World, condition, controlled_by, sandbox
 
 Json = dict[str, Any]
-NAME = "t-network-policy"
-UNMANAGED = {"networkPolicyManagement": "Unmanaged"}
+NAME = "tpl-network-policy"
+UNMANAGED: Json = {"networkPolicyManagement": "Unmanaged"}
 RULES: Json = {
     "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "web"}}}]}],
     "egress": [{"to": [{"ipBlock": {"cidr": "1.2.3.0/24"}}], "ports": [{"port": 443}]}],
@@ -74,17 +60,17 @@ def errors(world: World) -> int:
 async def test_a_new_template_costs_a_label_and_a_policy() -> None:
     """Template case 1, 2, 7, 9, 10, 11, 12: two writes, the default rules word for word, rest."""
     async with open_pools() as world:
-        body = template()
+        body = placed()
         body["metadata"]["labels"] = {"team": "blue"}
         made = await world.create(body)
         await rest(world)
-        stored = world.plane.store.get(TEMPLATES, NS, "t")
-        assert stored["metadata"]["labels"] == {"team": "blue", REF_HASH: name_hash("t")}
+        stored = world.plane.store.get(TEMPLATES, NS, "tpl")
+        assert stored["metadata"]["labels"] == {"team": "blue", REF_HASH: name_hash("tpl")}
         found = policy(world)
         assert found is not None
         assert found["metadata"]["ownerReferences"] == [controlled_by(made)]
         assert found["spec"] == {
-            "podSelector": {"matchLabels": {REF_HASH: name_hash("t")}},
+            "podSelector": {"matchLabels": {REF_HASH: name_hash("tpl")}},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"from": [ROUTER]}],
             "egress": [
@@ -117,7 +103,7 @@ async def test_a_new_template_costs_a_label_and_a_policy() -> None:
 @pytest.mark.template_case(2)
 async def test_a_restart_over_settled_templates_writes_nothing() -> None:
     """Template case 2: label and policy are as they should be; lists are all that is asked."""
-    async with open_pools(template(), template("u", spec={"networkPolicy": RULES})) as first:
+    async with open_pools(placed(), placed("u", networkPolicy=RULES)) as first:
         await rest(first)
         async with open_pools(plane=first.plane, clock=first.clock) as second:
             second.forget_requests()
@@ -130,13 +116,13 @@ async def test_a_restart_over_settled_templates_writes_nothing() -> None:
 @pytest.mark.parametrize("value", ["wrong", None])
 async def test_a_label_that_was_changed_is_restored(value: str | None) -> None:
     """Template case 3: wrong or removed, one patch puts it right."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await rest(world)
         world.forget_requests()
-        await world.patch(TEMPLATES, "t", {"metadata": {"labels": {REF_HASH: value}}})
+        await world.patch(TEMPLATES, "tpl", {"metadata": {"labels": {REF_HASH: value}}})
         await rest(world)
-        stored = world.plane.store.get(TEMPLATES, NS, "t")
-        assert stored["metadata"]["labels"][REF_HASH] == name_hash("t")
+        stored = world.plane.store.get(TEMPLATES, NS, "tpl")
+        assert stored["metadata"]["labels"][REF_HASH] == name_hash("tpl")
         assert world.writes() == {"patch sandboxtemplates": 1}
 
 
@@ -144,7 +130,7 @@ async def test_a_label_that_was_changed_is_restored(value: str | None) -> None:
 async def test_an_unmanaged_template_gets_its_label_only() -> None:
     """Template case 4, 19: no policy, although it brings rules, and no error."""
     async with open_pools() as world:
-        await world.create(template(spec={**UNMANAGED, "networkPolicy": RULES}))
+        await world.create(placed(**{**UNMANAGED, "networkPolicy": RULES}))
         await rest(world)
         assert world.writes() == {"patch sandboxtemplates": 1}
         assert policy(world) is None
@@ -154,17 +140,17 @@ async def test_an_unmanaged_template_gets_its_label_only() -> None:
 @pytest.mark.template_case(5, 25)
 async def test_a_template_that_goes_costs_no_request() -> None:
     """Template case 5, 25: held by a finalizer it is not labelled anew; then its policy goes."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await rest(world)
         hold = {"metadata": {"finalizers": ["example.com/hold"]}}
-        world.plane.store.patch(TEMPLATES, NS, "t", hold)
+        world.plane.store.patch(TEMPLATES, NS, "tpl", hold)
         await rest(world)
         world.forget_requests()
-        world.plane.store.delete(TEMPLATES, NS, "t")
-        await world.patch(TEMPLATES, "t", {"metadata": {"labels": {REF_HASH: None}}})
+        world.plane.store.delete(TEMPLATES, NS, "tpl")
+        await world.patch(TEMPLATES, "tpl", {"metadata": {"labels": {REF_HASH: None}}})
         await rest(world)
         assert policy(world) is not None
-        await world.patch(TEMPLATES, "t", {"metadata": {"finalizers": None}})
+        await world.patch(TEMPLATES, "tpl", {"metadata": {"finalizers": None}})
         await rest(world)
         assert policy(world) is None
         assert not world.asked()
@@ -175,7 +161,7 @@ async def test_without_the_label_there_is_no_policy_yet() -> None:
     """Template case 6: 500 on the label ends the pass; the next one does both."""
     async with open_pools() as world:
         world.plane.fail_next("patch", "sandboxtemplates", 500)
-        await world.create(template())
+        await world.create(placed())
         assert errors(world) == 1
         assert not world.requests("create", "networkpolicies")
         await rest(world)
@@ -187,7 +173,7 @@ async def test_without_the_label_there_is_no_policy_yet() -> None:
 async def test_rules_of_a_template_are_taken_word_for_word() -> None:
     """Template case 13, 15: nothing is added, and what is not given is denied."""
     async with open_pools() as world:
-        await world.create(template(spec={"networkPolicy": {"egress": RULES["egress"]}}))
+        await world.create(placed(networkPolicy={"egress": RULES["egress"]}))
         await rest(world)
         spec = spec_of(world)
         assert "ingress" not in spec
@@ -196,14 +182,14 @@ async def test_rules_of_a_template_are_taken_word_for_word() -> None:
         await rest(world)
         assert spec_of(world)["ingress"] == RULES["ingress"]
         assert spec_of(world)["egress"][0]["to"] == RULES["egress"][0]["to"]
-        assert spec_of(world)["podSelector"] == {"matchLabels": {REF_HASH: name_hash("t")}}
+        assert spec_of(world)["podSelector"] == {"matchLabels": {REF_HASH: name_hash("tpl")}}
 
 
 @pytest.mark.template_case(14)
 async def test_no_rules_at_all_deny_everything() -> None:
     """Template case 14: an empty object is a policy without rules."""
     async with open_pools() as world:
-        await world.create(template(spec={"networkPolicy": {}}))
+        await world.create(placed(networkPolicy={}))
         await rest(world)
         assert set(spec_of(world)) == {"podSelector", "policyTypes"}
 
@@ -212,7 +198,7 @@ async def test_no_rules_at_all_deny_everything() -> None:
 async def test_a_rule_without_a_protocol_settles() -> None:
     """Template case 16: the server writes TCP into it; that is no drift."""
     async with open_pools() as world:
-        await world.create(template(spec={"networkPolicy": RULES}))
+        await world.create(placed(networkPolicy=RULES))
         await rest(world)
         world.forget_requests()
         stored = world.plane.store.get(POLICIES, NS, NAME)
@@ -244,7 +230,7 @@ async def test_new_rules_cost_one_put_and_touch_no_sandbox() -> None:
 @pytest.mark.template_case(18, 20)
 async def test_opting_out_deletes_the_policy_and_opting_in_makes_it_again() -> None:
     """Template case 18, 20: one DELETE, whatever rules there are; one POST."""
-    async with open_pools(template(spec={"networkPolicy": RULES})) as world:
+    async with open_pools(placed(networkPolicy=RULES)) as world:
         await rest(world)
         world.forget_requests()
         await change_template(world, UNMANAGED)
@@ -260,7 +246,7 @@ async def test_opting_out_deletes_the_policy_and_opting_in_makes_it_again() -> N
 @pytest.mark.template_case(22, 23)
 async def test_an_edit_by_hand_is_undone_and_metadata_is_kept() -> None:
     """Template case 22, 23: the whole spec is put back, with one look and one PUT."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await rest(world)
         before = spec_of(world)
         world.forget_requests()
@@ -284,7 +270,7 @@ async def test_an_edit_by_hand_is_undone_and_metadata_is_kept() -> None:
 @pytest.mark.template_case(24)
 async def test_a_policy_deleted_by_hand_comes_back() -> None:
     """Template case 24: one POST."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await rest(world)
         world.forget_requests()
         await world.delete(POLICIES, NAME)
@@ -296,13 +282,13 @@ async def test_a_policy_deleted_by_hand_comes_back() -> None:
 @pytest.mark.template_case(26, 29)
 async def test_a_template_made_again_waits_for_the_old_policy_to_go() -> None:
     """Template case 26, 29: the old uid is not ours; once it is gone the POST follows at once."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await rest(world)
         hold = {"metadata": {"finalizers": ["example.com/hold"]}}
         world.plane.store.patch(POLICIES, NS, NAME, hold)
         old = world.plane.store.get(POLICIES, NS, NAME)["metadata"]["uid"]
-        world.plane.store.delete(TEMPLATES, NS, "t")
-        made = await world.create(template())
+        world.plane.store.delete(TEMPLATES, NS, "tpl")
+        made = await world.create(placed())
         await world.advance(120.0)
         found = policy(world)
         assert found is not None
@@ -318,7 +304,7 @@ async def test_a_template_made_again_waits_for_the_old_policy_to_go() -> None:
 async def test_unmanaged_a_foreign_policy_is_left_alone() -> None:
     """Template case 27: no request, no error."""
     async with open_pools(theirs()) as world:
-        await world.create(template(spec=UNMANAGED))
+        await world.create(placed(**UNMANAGED))
         await rest(world)
         assert world.writes() == {"patch sandboxtemplates": 1}
         assert policy(world) is not None
@@ -330,7 +316,7 @@ async def test_unmanaged_a_foreign_policy_is_left_alone() -> None:
 async def test_managed_a_foreign_policy_is_refused_until_it_goes(kind: str) -> None:
     """Template case 28, 30: untouched and no POST; when its owner removes it, ours comes."""
     async with open_pools() as world:
-        made = world.plane.store.create(template(spec=UNMANAGED))
+        made = world.plane.store.create(placed(**UNMANAGED))
         owner = {
             "nobody's": [],
             "a stranger's": [world.stranger()],
@@ -352,13 +338,13 @@ async def test_managed_a_foreign_policy_is_refused_until_it_goes(kind: str) -> N
 async def test_the_old_policy_of_a_claim_of_the_same_name_makes_way() -> None:
     """Template case 31: refused while it is there; the claim controller deletes it, ours comes."""
     async with open_pools() as world:
-        held = world.plane.store.create(claim("t", pool_name="missing"))
+        held = world.plane.store.create(claim("tpl", pool="missing"))
         world.plane.fail_next("delete", "networkpolicies", 500, times=1)
         world.plane.store.create(theirs(ownerReferences=[controlled_by(held)]))
-        made = await world.create(template())
+        made = await world.create(placed())
         assert errors(world) >= 1
         assert not world.requests("create", "networkpolicies")
-        await world.patch(CLAIMS, "t", {"spec": {"lifecycle": {"shutdownPolicy": "Delete"}}})
+        await world.patch(CLAIMS, "tpl", {"spec": {"lifecycle": {"shutdownPolicy": "Delete"}}})
         await rest(world)
         found = policy(world)
         assert found is not None
@@ -369,20 +355,20 @@ async def test_the_old_policy_of_a_claim_of_the_same_name_makes_way() -> None:
 @pytest.mark.template_case(32)
 async def test_a_forged_hash_in_the_template_changes_nothing() -> None:
     """Template case 32: Sandbox and Pod carry the hash of the template's name."""
-    async with open_pools(template(metadata={"labels": {REF_HASH: "other"}})) as world:
+    async with open_pools(placed(metadata={"labels": {REF_HASH: "other"}})) as world:
         await world.create(pool(replicas=1))
         (one,) = members(world)
-        assert one["metadata"]["labels"][REF_HASH] == name_hash("t")
-        assert one["spec"]["podTemplate"]["metadata"]["labels"][REF_HASH] == name_hash("t")
+        assert one["metadata"]["labels"][REF_HASH] == name_hash("tpl")
+        assert one["spec"]["podTemplate"]["metadata"]["labels"][REF_HASH] == name_hash("tpl")
         pod = world.pod(one["metadata"]["name"])
-        assert pod["metadata"]["labels"][REF_HASH] == name_hash("t")
+        assert pod["metadata"]["labels"][REF_HASH] == name_hash("tpl")
 
 
 @pytest.mark.template_case(33)
 async def test_a_bare_sandbox_cannot_join_a_policy() -> None:
     """Template case 33: neither its Pod template nor its own labels put the hash on a Pod."""
-    async with open_pools(template()) as world:
-        forged = {"metadata": {"labels": {REF_HASH: name_hash("t")}}}
+    async with open_pools(placed()) as world:
+        forged = {"metadata": {"labels": {REF_HASH: name_hash("tpl")}}}
         await world.create(sandbox(template=forged, metadata=forged["metadata"]))
         await world.create(orphan("bare", pool_name="none"))
         await rest(world)
@@ -393,10 +379,10 @@ async def test_a_bare_sandbox_cannot_join_a_policy() -> None:
 @pytest.mark.template_case(34)
 async def test_two_namespaces_have_two_policies() -> None:
     """Template case 34: the same name and hash, each in its own namespace."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
         world.plane.store.create(home)
-        body = template()
+        body = placed()
         body["metadata"]["namespace"] = "other"
         await world.create(body)
         await rest(world)
@@ -411,7 +397,7 @@ async def test_a_policy_that_is_there_already_is_found_by_the_next_pass() -> Non
     """Template case 35: 409 on the POST; no duplicate, the one in the way is judged."""
     async with open_pools() as world:
         world.meanwhile("create", "networkpolicies", lambda: world.plane.store.create(theirs()))
-        await world.create(template())
+        await world.create(placed())
         await rest(world)
         assert [one.code for one in world.requests("create", "networkpolicies")] == [409]
         assert errors(world) >= 2
@@ -421,7 +407,7 @@ async def test_a_policy_that_is_there_already_is_found_by_the_next_pass() -> Non
 @pytest.mark.template_case(36)
 async def test_a_lost_race_is_run_again_on_what_is_there() -> None:
     """Template case 36: 409 on the PUT; the next one has the newer version, labels and all."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await rest(world)
         world.forget_requests()
 
@@ -442,7 +428,7 @@ async def test_a_lost_race_is_run_again_on_what_is_there() -> None:
 @pytest.mark.template_case(37)
 async def test_a_policy_that_is_gone_already_need_not_be_deleted() -> None:
     """Template case 37: 404 is what was wanted."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await rest(world)
         world.forget_requests()
         world.meanwhile(
@@ -459,7 +445,7 @@ async def test_a_policy_that_is_gone_already_need_not_be_deleted() -> None:
 @pytest.mark.template_case(38)
 async def test_a_policy_that_cannot_be_read_is_not_written() -> None:
     """Template case 38: 500 on the look at an edited policy; the next pass puts it right."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await rest(world)
         before = spec_of(world)
         world.forget_requests()
@@ -476,8 +462,8 @@ async def test_a_name_too_long_for_a_policy_starts_no_pods() -> None:
     """Template case 39: the label is set; no request is wasted; pool and claim say what helps."""
     name = "t" * 239
     async with open_pools() as world:
-        await world.create(template(name))
-        await world.create(pool(replicas=2, template_name=name))
+        await world.create(placed(name))
+        await world.create(pool(replicas=2, template=name))
         await world.create(claim())
         await world.advance(60.0)
         stored = world.plane.store.get(TEMPLATES, NS, name)
@@ -502,8 +488,8 @@ async def test_the_longest_name_that_a_policy_can_follow_is_served() -> None:
     """238 characters are enough for a policy, and so for Pods."""
     name = "t" * 238
     async with open_pools() as world:
-        await world.create(template(name))
-        await world.create(pool(replicas=1, template_name=name))
+        await world.create(placed(name))
+        await world.create(pool(replicas=1, template=name))
         await rest(world)
         assert len(members(world)) == 1
 
@@ -517,7 +503,7 @@ async def test_pods_wait_for_the_policy_of_their_template(code: int) -> None:
     """
     async with open_pools() as world:
         world.plane.fail_next("create", "networkpolicies", code, times=1000)
-        await world.create(template())
+        await world.create(placed())
         await world.create(pool(replicas=2))
         await world.create(claim())
         await world.advance(60.0)
@@ -525,11 +511,11 @@ async def test_pods_wait_for_the_policy_of_their_template(code: int) -> None:
         assert not world.plane.store.list("pods", NS)
         told = condition(world.plane.store.get(CLAIMS, NS, "c"), "Ready")
         assert (told["status"], told["reason"]) == ("False", "SandboxNotReady")
-        assert told["message"] == f'waiting for NetworkPolicy "{NAME}" of SandboxTemplate "t"'
+        assert told["message"] == f'waiting for NetworkPolicy "{NAME}" of SandboxTemplate "tpl"'
         waiting = ("Warning", "WarmPoolNotProgressing", told["message"])
         assert pool_events(world) == [waiting]
-        stored = world.plane.store.get(TEMPLATES, NS, "t")
-        assert stored["metadata"]["labels"][REF_HASH] == name_hash("t")
+        stored = world.plane.store.get(TEMPLATES, NS, "tpl")
+        assert stored["metadata"]["labels"][REF_HASH] == name_hash("tpl")
         assert len(world.requests("create", "networkpolicies")) <= 16
         await world.create(theirs(ownerReferences=[controlled_by(stored)]))
         assert world.plane.store.get(CLAIMS, NS, "c")["status"]["sandbox"]["name"]
@@ -542,7 +528,7 @@ async def test_pods_start_once_the_server_takes_the_policy() -> None:
     """The policy that our own retry creates wakes pools and claims; policy before Pods, always."""
     async with open_pools() as world:
         world.plane.fail_next("create", "networkpolicies", 500, times=3)
-        await world.create(template())
+        await world.create(placed())
         await world.create(pool(replicas=2))
         await world.create(claim())
         await world.advance(10.0)
@@ -574,7 +560,7 @@ async def test_a_warm_claim_does_not_wait_for_a_policy() -> None:
 async def test_pods_run_under_a_policy_of_somebody_else() -> None:
     """A foreign object of the policy's name is not touched, and holds nobody up."""
     async with open_pools(theirs()) as world:
-        await world.create(template())
+        await world.create(placed())
         await world.create(pool(replicas=2))
         await rest(world)
         assert len(members(world)) == 2
@@ -603,7 +589,7 @@ async def test_a_restart_makes_members_without_waiting_for_what_is_there() -> No
 async def test_what_is_not_said_is_stored_as_its_default() -> None:
     """Template case 50: Managed, and no injection of any kind."""
     async with open_pools() as world:
-        made = world.plane.store.create(template())
+        made = world.plane.store.create(placed())
         assert made["spec"]["networkPolicyManagement"] == "Managed"
         assert made["spec"]["envVarsInjectionPolicy"] == "Disallowed"
         assert made["spec"]["volumeClaimTemplatesPolicy"] == "Disallowed"
@@ -623,7 +609,7 @@ async def test_what_is_not_said_is_stored_as_its_default() -> None:
 async def test_a_template_that_makes_no_sense_is_rejected(spec: Json) -> None:
     """Template case 51: 422 for unknown words and missing parts."""
     async with open_pools() as world:
-        body = template()
+        body = placed()
         body["spec"].update(spec)
         with pytest.raises(StatusError) as refused:
             world.plane.store.create(body)
@@ -634,13 +620,13 @@ async def test_a_template_that_makes_no_sense_is_rejected(spec: Json) -> None:
 async def test_a_status_is_pruned() -> None:
     """Template case 52: the kind has none."""
     async with open_pools() as world:
-        made = world.plane.store.create({**template(), "status": {"phase": "Good"}})
+        made = world.plane.store.create({**placed(), "status": {"phase": "Good"}})
         assert "status" not in made
 
 
 async def test_the_owner_of_a_policy_may_be_stripped_and_given_back() -> None:
     """A policy that lost its owner is refused, not overwritten; with it back all is well."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await rest(world)
         found = policy(world)
         assert found is not None

@@ -9,19 +9,21 @@ from __future__ import annotations
 from typing import Any
 
 from lean_sandbox.model.names import name_hash
-from tests.support.claims import (
-    WARM_POOL,
+from tests.support.builders import claim, pool, template
+from tests.support.builders import pool as small_pool
+from tests.support.extensions import (
     bound_name,
-    claim,
+    fill,
     get_claim,
     get_object,
+    ids,
+    members,
     open_claims,
-    pool,
+    open_pools,
     ready_of,
-    template,
+    rest,
 )
-from tests.support.pools import fill, ids, members, open_pools, rest
-from tests.support.pools import pool as small_pool
+from tests.support.names import SANDBOXES, WARM_POOL
 from tests.support.world import (
     CONTROLLER,
     NS,
@@ -37,7 +39,6 @@ from tests.support.world import (
 
 Json = dict[str, Any]
 THEIRS = "aaa"
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 _LONG_AGO = "2020-01-01T00:00:00Z"
 
 
@@ -163,9 +164,9 @@ async def test_a_pool_counts_no_members_of_another_namespace() -> None:
     """It stays as large as its spec says, and what it reports is its own."""
     async with open_pools() as world:
         await fill(world, small_pool(replicas=3))
-        held = world.plane.store.get("sandboxwarmpools.extensions.agents.x-k8s.io", NS, "p")
+        held = world.plane.store.get("sandboxwarmpools.extensions.agents.x-k8s.io", NS, "pool")
         for number in range(12):
-            forge(world, held, f"trap-{number}", labels={WARM_POOL: name_hash("p")})
+            forge(world, held, f"trap-{number}", labels={WARM_POOL: name_hash("pool")})
         await rest(world)
         before = members(world)
         assert len(before) == 3
@@ -226,8 +227,8 @@ async def test_a_pool_counts_no_member_of_an_owner_of_another_kind() -> None:
     """The uid of the pool under another kind is not the pool."""
     async with open_pools() as world:
         await fill(world, small_pool(replicas=1))
-        held = world.plane.store.get("sandboxwarmpools.extensions.agents.x-k8s.io", NS, "p")
-        labels = {WARM_POOL: name_hash("p")}
+        held = world.plane.store.get("sandboxwarmpools.extensions.agents.x-k8s.io", NS, "pool")
+        labels = {WARM_POOL: name_hash("pool")}
         forge(world, held, "trap", namespace=NS, labels=labels, kind="SandboxClaim")
         await rest(world)
         (mine,) = (one for one in members(world) if one["metadata"]["name"] != "trap")

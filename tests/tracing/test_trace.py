@@ -31,7 +31,9 @@ from lean_sandbox.manager.trace import (
 from lean_sandbox.watch.kind import Key
 from tests.api import certificates
 from tests.metrics.scrape import serving
-from tests.support.claims import CLAIMS, bound_name, claim, open_claims
+from tests.support.builders import claim
+from tests.support.extensions import bound_name, open_claims
+from tests.support.names import CLAIMS
 from tests.support.world import NS, World, open_world, sandbox
 
 Json = dict[str, Any]

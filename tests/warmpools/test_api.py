@@ -9,20 +9,18 @@ import pytest
 from lean_sandbox.kube.resources import SANDBOXWARMPOOLS
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.model.names import name_hash
-from tests.support.pools import (
-    POOLS,
-    WARM_POOL,
+from tests.support.builders import placed, pool
+from tests.support.extensions import (
     change_pool,
     fill,
     members,
     open_pools,
-    pool,
     pool_status,
     rest,
     run_all,
     start,
-    template,
 )
+from tests.support.names import POOLS, WARM_POOL
 from tests.support.world import NS
 
 Json = dict[str, Any]
@@ -32,21 +30,21 @@ Json = dict[str, Any]
 @pytest.mark.parametrize(
     "spec",
     [
-        {"replicas": -1, "sandboxTemplateRef": {"name": "t"}},
+        {"replicas": -1, "sandboxTemplateRef": {"name": "tpl"}},
         {"replicas": 1},
         {"sandboxTemplateRef": {}},
-        {"sandboxTemplateRef": {"name": "t"}, "updateStrategy": {"type": "Rolling"}},
-        {"sandboxTemplateRef": {"name": "t"}, "readinessGracePeriodSeconds": 29},
-        {"sandboxTemplateRef": {"name": "t"}, "readinessGracePeriodSeconds": "1m"},
+        {"sandboxTemplateRef": {"name": "tpl"}, "updateStrategy": {"type": "Rolling"}},
+        {"sandboxTemplateRef": {"name": "tpl"}, "readinessGracePeriodSeconds": 29},
+        {"sandboxTemplateRef": {"name": "tpl"}, "readinessGracePeriodSeconds": "1m"},
     ],
 )
 async def test_a_pool_that_makes_no_sense_is_rejected(spec: Json) -> None:
     """Pool case 3, 4, 6: the server answers 422 and nothing is stored."""
     async with open_pools() as world:
         with pytest.raises(StatusError) as refused:
-            world.plane.store.create({**pool(), "spec": spec})
+            world.plane.store.create({**pool(replicas=2), "spec": spec})
         assert refused.value.code == 422
-        assert world.find(POOLS, "p") is None
+        assert world.find(POOLS, "pool") is None
 
 
 @pytest.mark.pool_case(6)
@@ -63,7 +61,7 @@ async def test_an_empty_strategy_reads_on_replenish() -> None:
 async def test_a_template_without_a_name_is_one_that_is_missing() -> None:
     """Pool case 5: accepted, no member, no failing pass."""
     async with open_pools() as world:
-        await world.create(pool(template_name=""))
+        await world.create(pool(template="", replicas=2))
         await world.advance(300.0)
         assert not members(world)
         assert world.controller.activity().errors["sandboxwarmpool"] == 0
@@ -79,7 +77,7 @@ async def test_the_columns_of_a_pool() -> None:
         )
         shown = [one["name"] for one in table["columnDefinitions"] if one["priority"] == 0]
         assert [name.upper() for name in shown] == ["NAME", "READY", "DESIRED", "AGE"]
-        assert table["rows"][0]["cells"][:3] == ["p", 2, 2]
+        assert table["rows"][0]["cells"][:3] == ["pool", 2, 2]
 
 
 @pytest.mark.pool_case(8)
@@ -88,16 +86,16 @@ async def test_a_pool_is_scaled_by_its_subresource() -> None:
     async with open_pools() as world:
         await fill(world, pool(replicas=1))
         await world.admin.merge_patch(
-            SANDBOXWARMPOOLS, NS, "p", {"spec": {"replicas": 3}}, bytes, subresource="scale"
+            SANDBOXWARMPOOLS, NS, "pool", {"spec": {"replicas": 3}}, bytes, subresource="scale"
         )
         await run_all(world)
-        stored = world.plane.store.get(POOLS, NS, "p")
+        stored = world.plane.store.get(POOLS, NS, "pool")
         assert stored["metadata"]["generation"] == 2
         assert len(members(world)) == 3
-        scale = await world.admin.get(SANDBOXWARMPOOLS, NS, "p", dict, subresource="scale")
+        scale = await world.admin.get(SANDBOXWARMPOOLS, NS, "pool", dict, subresource="scale")
         assert scale["status"] == {
             "replicas": 3,
-            "selector": f"{WARM_POOL}={name_hash('p')}",
+            "selector": f"{WARM_POOL}={name_hash('pool')}",
         }
         assert stored["status"]["selector"] == scale["status"]["selector"]
 
@@ -105,10 +103,10 @@ async def test_a_pool_is_scaled_by_its_subresource() -> None:
 @pytest.mark.pool_case(22, 25)
 async def test_the_status_tells_counts_selector_and_generation() -> None:
     """Pool case 22, 25: three members, one Ready; a change of replicas is told with the counts."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await world.create(pool(replicas=3))
         await rest(world)
-        selector = f"{WARM_POOL}={name_hash('p')}"
+        selector = f"{WARM_POOL}={name_hash('pool')}"
         assert pool_status(world) == {
             "replicas": 3,
             "selector": selector,
@@ -136,8 +134,8 @@ async def test_what_changes_nothing_is_not_written() -> None:
     """Pool case 24: metadata of the pool, a status written to a member: no patch."""
     async with open_pools() as world:
         await fill(world, pool(replicas=2))
-        await world.patch(POOLS, "p", {"metadata": {"labels": {"a": "b"}}})
-        await world.patch(POOLS, "p", {"spec": {"replicas": 2}})
+        await world.patch(POOLS, "pool", {"metadata": {"labels": {"a": "b"}}})
+        await world.patch(POOLS, "pool", {"spec": {"replicas": 2}})
         await rest(world)
         assert not world.asked()
 
@@ -145,7 +143,7 @@ async def test_what_changes_nothing_is_not_written() -> None:
 @pytest.mark.pool_case(22)
 async def test_counts_are_written_at_most_once_a_second() -> None:
     """Budget: members that become Ready one by one for ten seconds cost eleven patches at most."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await world.create(pool(replicas=40))
         await rest(world)
         world.forget_requests()

@@ -8,8 +8,19 @@ import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.model.names import name_hash
+from tests.support.builders import claim, placed, pool
 from tests.support.clock import FakeClock
-from tests.support.pools import (
+from tests.support.extensions import (
+    change_pool,
+    fill,
+    members,
+    names_of,
+    open_pools,
+    pool_status,
+    rest,
+    run_all,
+)
+from tests.support.names import (
     LAUNCH_TYPE,
     POD_TEMPLATE_HASH,
     POOLS,
@@ -17,17 +28,6 @@ from tests.support.pools import (
     TEMPLATE_HASH,
     TEMPLATE_REF,
     WARM_POOL,
-    change_pool,
-    claim,
-    fill,
-    members,
-    names_of,
-    open_pools,
-    pool,
-    pool_status,
-    rest,
-    run_all,
-    template,
 )
 from tests.support.world import NS, controlled_by, open_world
 
@@ -43,16 +43,16 @@ POLICY: Json = {"networkPolicy": {}}
 @pytest.mark.pool_case(1, 10)
 async def test_an_empty_pool_is_filled_with_members_of_its_own() -> None:
     """Pool case 10: prefix, owner, six labels and one annotation are as agreed."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         made = await world.create(pool(replicas=3))
         found = members(world)
         assert len(found) == 3
         for one in found:
             metadata = one["metadata"]
-            assert metadata["name"].startswith("p-")
+            assert metadata["name"].startswith("pool-")
             assert metadata["ownerReferences"] == [controlled_by(made)]
-            assert metadata["labels"][WARM_POOL] == name_hash("p")
-            assert metadata["labels"][REF_HASH] == name_hash("t")
+            assert metadata["labels"][WARM_POOL] == name_hash("pool")
+            assert metadata["labels"][REF_HASH] == name_hash("tpl")
             assert metadata["labels"][LAUNCH_TYPE] == "warm"
             assert metadata["labels"]["agents.x-k8s.io/created-by"] == "controller"
             assert set(metadata["labels"]) == {
@@ -63,14 +63,14 @@ async def test_an_empty_pool_is_filled_with_members_of_its_own() -> None:
                 TEMPLATE_HASH,
                 "agents.x-k8s.io/created-by",
             }
-            assert metadata["annotations"] == {TEMPLATE_REF: "t"}
+            assert metadata["annotations"] == {TEMPLATE_REF: "tpl"}
             assert one["spec"]["operatingMode"] == "Running"
 
 
 @pytest.mark.pool_case(1)
 async def test_a_pool_that_does_not_say_how_many_wants_one() -> None:
     """Pool case 1: replicas reads 1 and one member is created."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         made = await world.create(pool(replicas=None))
         assert made["spec"]["replicas"] == 1
         assert len(members(world)) == 1
@@ -80,7 +80,7 @@ async def test_a_pool_that_does_not_say_how_many_wants_one() -> None:
 async def test_metadata_of_the_template_comes_along_and_reaches_the_pod() -> None:
     """Pool case 11: own keys are kept, the four system labels added; the Pod shows the pool."""
     own = {"labels": {"team": "blue"}, "annotations": {"note": "x"}}
-    async with open_pools(template(metadata=own)) as world:
+    async with open_pools(placed(metadata=own)) as world:
         await world.create(pool(replicas=1))
         (one,) = members(world)
         metadata = one["spec"]["podTemplate"]["metadata"]
@@ -89,15 +89,15 @@ async def test_metadata_of_the_template_comes_along_and_reaches_the_pod() -> Non
         assert metadata["annotations"] == {"note": "x", SAFE: "true"}
         labels = world.pod(one["metadata"]["name"])["metadata"]["labels"]
         assert labels["team"] == "blue"
-        assert labels[WARM_POOL] == name_hash("p")
-        assert labels[REF_HASH] == name_hash("t")
+        assert labels[WARM_POOL] == name_hash("pool")
+        assert labels[REF_HASH] == name_hash("tpl")
         assert TEMPLATE_HASH not in labels
 
 
 @pytest.mark.pool_case(12)
 async def test_volumes_and_service_are_copied_and_made() -> None:
     """Pool case 12: the Sandbox has both, and so has the cluster."""
-    body = template(spec={"volumeClaimTemplates": [DISK], "service": True})
+    body = placed(volumeClaimTemplates=[DISK], service=True)
     async with open_pools(body) as world:
         await world.create(pool(replicas=1))
         (one,) = members(world)
@@ -126,7 +126,7 @@ async def test_secure_defaults_reach_the_members(
     spec: Json, pod_spec: Json, dns: str | None, token: object
 ) -> None:
     """Pool case 13, 14, 15, 16, Template case 14, 42: token and resolvers by the rules."""
-    async with open_pools(template(spec=spec, pod_spec=pod_spec)) as world:
+    async with open_pools(placed(**(spec or {}), pod_spec=pod_spec)) as world:
         await world.create(pool(replicas=1))
         (one,) = members(world)
         made = one["spec"]["podTemplate"]["spec"]
@@ -148,7 +148,7 @@ async def test_the_eviction_mark_follows_flag_and_template(
 ) -> None:
     """Pool case 17: the flag adds it, the template decides."""
     metadata = {"annotations": {SAFE: own}} if own else None
-    async with open_pools(template(metadata=metadata), enable_warm_pool_eviction=flag) as world:
+    async with open_pools(placed(metadata=metadata), enable_warm_pool_eviction=flag) as world:
         await world.create(pool(replicas=1))
         (one,) = members(world)
         found = one["spec"]["podTemplate"]["metadata"].get("annotations") or {}
@@ -169,7 +169,7 @@ async def test_only_what_is_missing_is_created() -> None:
 @pytest.mark.pool_case(20, 27)
 async def test_a_failed_create_ends_the_groups_of_a_pass() -> None:
     """Pool case 20, 27: groups of 1, 2 and 4 are sent, no more; the status is written; a retry."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         failing = {"left": 5}
 
         def sixth(_: object) -> bool:
@@ -190,7 +190,7 @@ async def test_a_failed_create_ends_the_groups_of_a_pass() -> None:
 @pytest.mark.pool_case(9, 21)
 async def test_one_pass_creates_no_more_than_a_batch() -> None:
     """Pool case 9, 21: a huge pool grows batch by batch, and can be stopped in between."""
-    async with open_pools(template(), sandbox_warm_pool_max_batch_size=30) as world:
+    async with open_pools(placed(), sandbox_warm_pool_max_batch_size=30) as world:
         await world.create(pool(replicas=2147483647))
         assert len(members(world)) == 30
         await world.advance(0.05)
@@ -203,7 +203,7 @@ async def test_one_pass_creates_no_more_than_a_batch() -> None:
 async def test_filling_costs_three_writes_a_member() -> None:
     """Budget: Sandbox, Pod and one status for each; the pool's own status a few times."""
     count = 40
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await rest(world)
         world.forget_requests()
         await world.create(pool(replicas=count))
@@ -261,10 +261,10 @@ async def test_a_claimed_member_is_replaced_by_one_create() -> None:
 
 async def test_an_edit_that_meets_a_status_write_is_not_lost() -> None:
     """The status patch answers with a newer version; what the user wrote before it still counts."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
 
         def grow() -> None:
-            world.plane.store.patch(POOLS, NS, "p", {"spec": {"replicas": 4}})
+            world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 4}})
 
         world.meanwhile("patch", "sandboxwarmpools/status", grow)
         await world.create(pool(replicas=1))
@@ -276,8 +276,8 @@ async def test_an_edit_that_meets_a_status_write_is_not_lost() -> None:
 async def test_without_the_extensions_nothing_of_pools_happens() -> None:
     """The pool controller runs only when it is asked for."""
     async with open_world() as world:
-        await world.create(template())
-        await world.create(pool())
+        await world.create(placed())
+        await world.create(pool(replicas=2))
         await rest(world)
         assert not members(world)
         assert not world.requests("list", "sandboxwarmpools")

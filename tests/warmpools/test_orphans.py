@@ -6,26 +6,19 @@ from typing import Any
 
 import pytest
 
-from tests.support.pools import (
-    LAUNCH_TYPE,
-    POOLS,
-    REF_HASH,
-    SANDBOXES,
-    WARM_POOL,
+from tests.support.builders import claim, orphan, placed, pool
+from tests.support.extensions import (
     change_pool,
-    claim,
     fill,
     ids,
     members,
     names_of,
     open_pools,
-    orphan,
-    pool,
     pool_status,
     rest,
     run_all,
-    template,
 )
+from tests.support.names import LAUNCH_TYPE, POOLS, REF_HASH, SANDBOXES, WARM_POOL
 from tests.support.world import NS, World, controlled_by
 
 Json = dict[str, Any]
@@ -42,7 +35,7 @@ async def test_orphans_that_fit_are_adopted_and_spare_creates() -> None:
     """Pool case 28: owner and launch type come in one patch each; claims may take them."""
     first, second = orphan("a"), orphan("b")
     del first["metadata"]["labels"][LAUNCH_TYPE]
-    async with open_pools(template(), first, second) as world:
+    async with open_pools(placed(), first, second) as world:
         made = await world.create(pool(replicas=2))
         await run_all(world)
         assert names_of(members(world)) == ["a", "b"]
@@ -62,7 +55,7 @@ async def test_orphans_that_fit_are_adopted_and_spare_creates() -> None:
 @pytest.mark.pool_case(28)
 async def test_an_orphan_keeps_the_references_of_others() -> None:
     """Pool case 28: who does not control it stays its owner."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         friend = {**world.stranger(), "controller": False, "blockOwnerDeletion": False}
         await world.create(orphan("a", owner=friend))
         made = await world.create(pool(replicas=1))
@@ -90,10 +83,10 @@ async def test_an_orphan_that_appears_beside_a_running_pool_is_noticed() -> None
 @pytest.mark.parametrize("strategy", ["Recreate", "OnReplenish"])
 async def test_an_orphan_of_another_image_is_deleted(strategy: str) -> None:
     """Pool case 29: the labels of an orphan are not trusted, under either strategy."""
-    stale = orphan("a", template_body=template(image="old"))
+    stale = orphan("a", template_body=placed(image="old"))
     right = orphan("b")["metadata"]["labels"]
     stale["metadata"]["labels"] = right
-    async with open_pools(template(), stale) as world:
+    async with open_pools(placed(), stale) as world:
         await world.create(pool(replicas=1, strategy=strategy))
         await rest(world)
         assert "a" not in names_of(members(world))
@@ -106,7 +99,7 @@ async def test_an_orphan_without_the_hash_of_the_template_is_deleted_unread() ->
     """Pool case 30: labels prove it foreign, so nothing is read."""
     stale = orphan("a")
     del stale["metadata"]["labels"][REF_HASH]
-    async with open_pools(template(), stale) as world:
+    async with open_pools(placed(), stale) as world:
         await rest(world)
         world.forget_requests()
         await world.create(pool(replicas=0))
@@ -119,7 +112,7 @@ async def test_an_orphan_without_the_hash_of_the_template_is_deleted_unread() ->
 @pytest.mark.pool_case(31)
 async def test_without_a_template_orphans_are_adopted_unchecked() -> None:
     """Pool case 31: there is nothing to compare with."""
-    async with open_pools(orphan("a", template_body=template(image="old"))) as world:
+    async with open_pools(orphan("a", template_body=placed(image="old"))) as world:
         made = await world.create(pool(replicas=1))
         await rest(world)
         assert owner_uid(world, "a") == made["metadata"]["uid"]
@@ -128,13 +121,13 @@ async def test_without_a_template_orphans_are_adopted_unchecked() -> None:
 @pytest.mark.pool_case(32, 33, 34)
 async def test_whom_others_control_is_neither_counted_nor_touched() -> None:
     """Pool case 32, 33, 34: a ReplicaSet's, one of another pool, an orphan and a member."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         made = await world.create(pool(replicas=0))
         mine = controlled_by(made)
         other = controlled_by(world.plane.store.create(pool("q", replicas=0)))
         world.plane.store.create(orphan("foreign", owner=world.stranger("ReplicaSet")))
         world.plane.store.create(orphan("other", owner=other))
-        world.plane.store.patch(POOLS, NS, "p", {"spec": {"replicas": 2}})
+        world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 2}})
         world.plane.store.create(orphan("own", owner=mine))
         world.plane.store.create(orphan("orphan"))
         await rest(world)
@@ -175,7 +168,7 @@ async def test_a_refused_label_is_tried_again_and_costs_no_member() -> None:
 @pytest.mark.pool_case(28)
 async def test_an_orphan_that_somebody_takes_in_the_last_moment_stays_theirs() -> None:
     """Pool case 28: the adopting patch is guarded by the version that was judged."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         theirs = world.stranger()
         await world.create(orphan("a"))
 
@@ -193,7 +186,7 @@ async def test_an_orphan_that_somebody_takes_in_the_last_moment_stays_theirs() -
 @pytest.mark.pool_case(37)
 async def test_orphans_of_other_namespaces_are_no_concern() -> None:
     """Pool case 37: pools look no further than their own namespace."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
         world.plane.store.create(home)
         await world.create(orphan("a", namespace="other"))
@@ -222,7 +215,7 @@ async def test_members_that_outlive_their_pool_are_adopted_by_the_next_of_that_n
     async with open_pools() as world:
         await fill(world, pool(replicas=2))
         before = ids(members(world))
-        world.plane.store.delete(POOLS, NS, "p", policy="Orphan")
+        world.plane.store.delete(POOLS, NS, "pool", policy="Orphan")
         await rest(world)
         assert ids(members(world)) == before
         made = await world.create(pool(replicas=2))

@@ -8,26 +8,21 @@ import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.target import Target
+from tests.support.builders import claim, orphan, placed, pool
 from tests.support.clock import FakeClock
-from tests.support.pools import (
-    CLAIMS,
-    POOLS,
-    SANDBOXES,
+from tests.support.extensions import (
     change_pool,
-    claim,
     fill,
     ids,
     members,
     names_of,
     open_pools,
-    orphan,
-    pool,
     pool_status,
     rest,
     run_all,
     start,
-    template,
 )
+from tests.support.names import CLAIMS, POOLS, SANDBOXES
 from tests.support.world import NS
 
 HOLD: dict[str, Any] = {"metadata": {"finalizers": ["example.com/hold"]}}
@@ -37,12 +32,12 @@ RELEASE: dict[str, Any] = {"metadata": {"finalizers": None}}
 @pytest.mark.pool_case(46, 47)
 async def test_own_creations_count_before_the_watch_shows_them() -> None:
     """Pool case 46, 47: while the watch is down passes go on, and not one creates too much."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await rest(world)
         world.plane.store.create(pool(replicas=5))
         await world.until(lambda: world.requests("create", "sandboxes"))
         world.plane.drop_watches()
-        world.plane.store.patch(POOLS, NS, "p", {"spec": {"replicas": 6}})
+        world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 6}})
         await world.recover()
         await rest(world)
         assert len(world.requests("create", "sandboxes")) == 6
@@ -52,7 +47,7 @@ async def test_own_creations_count_before_the_watch_shows_them() -> None:
 @pytest.mark.pool_case(48)
 async def test_foreign_sandboxes_have_no_influence() -> None:
     """Pool case 48: one without an owner and label, one of a stranger: five are made for five."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         stranger = orphan("foreign", owner=world.stranger())
         bare = orphan("bare")
         del bare["metadata"]["labels"]
@@ -67,7 +62,7 @@ async def test_foreign_sandboxes_have_no_influence() -> None:
 @pytest.mark.pool_case(55)
 async def test_a_member_that_is_claimed_while_the_watch_is_down_blocks_nothing() -> None:
     """Pool case 55: adopted before any event showed it; its place is filled again."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await world.create(pool(replicas=1))
         world.plane.drop_watches()
         (one,) = members(world)
@@ -100,7 +95,7 @@ async def test_a_crash_in_the_middle_of_a_fill_costs_no_member_too_many() -> Non
     """Pool case 56: the next process creates exactly what is missing."""
     clock = FakeClock()
     async with ControlPlane(LocalSettings(), clock=clock) as plane:
-        async with open_pools(template(), plane=plane, clock=clock) as world:
+        async with open_pools(placed(), plane=plane, clock=clock) as world:
 
             def crash(_: Target) -> bool:
                 if plane.store.count(SANDBOXES, NS) >= 9:
@@ -126,7 +121,7 @@ async def test_two_controllers_at_once_settle_on_what_is_wanted() -> None:
     clock = FakeClock()
     async with (
         ControlPlane(LocalSettings(), clock=clock) as plane,
-        open_pools(template(), plane=plane, clock=clock) as one,
+        open_pools(placed(), plane=plane, clock=clock) as one,
         open_pools(plane=plane, clock=clock) as other,
     ):
         plane.store.create(pool(replicas=10))
@@ -151,7 +146,7 @@ async def test_a_pool_made_again_while_the_old_members_go_begins_anew() -> None:
         for name in names_of(members(world)):
             patch = HOLD
             world.plane.store.patch(SANDBOXES, NS, name, patch)
-        world.plane.store.delete(POOLS, NS, "p")
+        world.plane.store.delete(POOLS, NS, "pool")
         world.plane.store.create(pool(replicas=3))
         await rest(world)
         assert len(members(world)) == 5
@@ -168,7 +163,7 @@ async def test_a_pool_made_again_while_the_old_members_go_begins_anew() -> None:
 @pytest.mark.pool_case(59)
 async def test_in_a_namespace_that_ends_creates_are_rare() -> None:
     """Pool case 59: one try in half a minute, not a storm of them."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         cause = {"reason": "NamespaceTerminating", "message": "", "field": "metadata.namespace"}
         body = {
             "kind": "Status",
@@ -192,7 +187,7 @@ async def test_in_a_namespace_that_ends_creates_are_rare() -> None:
 @pytest.mark.pool_case(60)
 async def test_a_busy_server_is_given_the_time_it_asks_for() -> None:
     """Pool case 60: 429 with Retry-After; then exactly what is missing is created."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         world.plane.fail_next("create", "sandboxes", 429, retry_after=7)
         await world.create(pool(replicas=3))
         await world.advance(6.5)
@@ -212,7 +207,7 @@ async def test_a_deleted_pool_leaves_its_members_to_garbage_collection() -> None
         await run_all(world)
         bound = world.plane.store.get(CLAIMS, NS, "c")["status"]["sandbox"]["name"]
         world.forget_requests()
-        world.plane.store.delete(POOLS, NS, "p")
+        world.plane.store.delete(POOLS, NS, "pool")
         await rest(world)
         assert not members(world)
         assert world.find("sandboxes", bound) is not None
@@ -230,15 +225,15 @@ async def test_a_pool_that_is_being_deleted_creates_nothing() -> None:
         for name in names:
             patch = HOLD
             world.plane.store.patch(SANDBOXES, NS, name, patch)
-        world.plane.store.delete(POOLS, NS, "p", policy="Foreground")
+        world.plane.store.delete(POOLS, NS, "pool", policy="Foreground")
         await rest(world)
-        assert world.find(POOLS, "p") is not None
+        assert world.find(POOLS, "pool") is not None
         world.forget_requests()
         for name in names:
             patch = RELEASE
             world.plane.store.patch(SANDBOXES, NS, name, patch)
             await rest(world)
-        assert world.find(POOLS, "p") is None
+        assert world.find(POOLS, "pool") is None
         assert not world.requests("create", "sandboxes")
         assert not world.requests("patch", "sandboxwarmpools")
 
@@ -263,7 +258,7 @@ async def test_what_a_claim_has_to_look_up_is_still_news_to_everybody_else() -> 
     async with open_pools() as world:
         await rest(world)
         await world.cut_watches()
-        world.plane.store.create(template())
+        world.plane.store.create(placed())
         world.plane.store.create(pool(replicas=2))
         for resource in ("sandboxtemplates", "sandboxwarmpools"):
             world.plane.fail_next("watch", resource, 503, times=4)
@@ -273,7 +268,7 @@ async def test_what_a_claim_has_to_look_up_is_still_news_to_everybody_else() -> 
         await rest(world, 5.0)
         assert world.plane.store.get(CLAIMS, NS, "c")["status"]["sandbox"]["name"]
         assert len(members(world)) == 2
-        assert world.find("networkpolicies.networking.k8s.io", "t-network-policy") is not None
+        assert world.find("networkpolicies.networking.k8s.io", "tpl-network-policy") is not None
 
 
 async def test_members_that_go_with_their_namespace_are_not_replaced_one_by_one() -> None:
@@ -287,7 +282,7 @@ async def test_members_that_go_with_their_namespace_are_not_replaced_one_by_one(
         "message": "namespace ns is being terminated",
         "details": {"causes": [{"reason": "NamespaceTerminating"}]},
     }
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await fill(world, pool(replicas=12))
         world.plane.fail_next("create", "sandboxes", 403, times=1000, body=refusal)
         for name in names_of(members(world)):

@@ -6,16 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.pools import (
-    change_pool,
-    fill,
-    members,
-    names_of,
-    open_pools,
-    pool,
-    rest,
-    template,
-)
+from tests.support.builders import placed, pool
+from tests.support.extensions import change_pool, fill, members, names_of, open_pools, rest
 from tests.support.world import World
 
 DELAY: dict[str, Any] = {"sandbox_warm_pool_replenish_delay": 10.0}
@@ -63,7 +55,7 @@ async def test_another_drop_begins_the_wait_anew() -> None:
 async def test_a_stuck_member_goes_during_the_wait_but_is_not_replaced() -> None:
     """Pool case 96: deletes know no delay."""
     async with open_pools(**DELAY) as world:
-        await world.create(template())
+        await world.create(placed())
         await world.create(pool(replicas=1))
         await rest(world)
         assert len(members(world)) == 1
@@ -79,7 +71,7 @@ async def test_a_stuck_member_goes_during_the_wait_but_is_not_replaced() -> None
 @pytest.mark.pool_case(97)
 async def test_a_first_fill_and_a_larger_pool_wait_for_nothing() -> None:
     """Pool case 97: only a loss is a drop."""
-    async with open_pools(template(), **DELAY) as world:
+    async with open_pools(placed(), **DELAY) as world:
         await world.create(pool(replicas=2))
         assert len(members(world)) == 2
         await change_pool(world, {"replicas": 4})
@@ -89,7 +81,7 @@ async def test_a_first_fill_and_a_larger_pool_wait_for_nothing() -> None:
 @pytest.mark.pool_case(98)
 async def test_creates_keep_to_the_rate() -> None:
     """Pool case 98: two at once, then two a second, and no more than the bucket holds."""
-    async with open_pools(template(), sandbox_warm_pool_max_refill_rate=2.0) as world:
+    async with open_pools(placed(), sandbox_warm_pool_max_refill_rate=2.0) as world:
         await world.create(pool(replicas=5))
         assert created(world) == 2
         await world.advance(0.4)
@@ -106,14 +98,14 @@ async def test_creates_keep_to_the_rate() -> None:
 @pytest.mark.pool_case(99)
 async def test_a_slow_and_a_boundless_rate() -> None:
     """Pool case 99: one every two seconds; all at once."""
-    async with open_pools(template(), sandbox_warm_pool_max_refill_rate=0.5) as world:
+    async with open_pools(placed(), sandbox_warm_pool_max_refill_rate=0.5) as world:
         await world.create(pool(replicas=3))
         assert created(world) == 1
         await world.advance(1.9)
         assert created(world) == 1
         await world.advance(2.2)
         assert created(world) == 3
-    async with open_pools(template(), sandbox_warm_pool_max_refill_rate=1e12) as world:
+    async with open_pools(placed(), sandbox_warm_pool_max_refill_rate=1e12) as world:
         await world.create(pool(replicas=20))
         assert created(world) == 20
 
@@ -122,7 +114,7 @@ async def test_a_slow_and_a_boundless_rate() -> None:
 async def test_the_delay_comes_before_the_rate() -> None:
     """Pool case 101: the bucket is untouched while the pool is held."""
     async with open_pools(**DELAY, sandbox_warm_pool_max_refill_rate=1.0) as world:
-        await world.create(template())
+        await world.create(placed())
         await world.create(pool(replicas=3))
         await world.advance(10.0)
         assert len(members(world)) == 3

@@ -8,24 +8,19 @@ import anyio.lowlevel
 import pytest
 
 from lean_sandbox.local.target import Target
-from tests.support.pools import (
-    CLAIMS,
-    POOLS,
-    SANDBOXES,
-    TEMPLATES,
+from tests.support.builders import claim, placed, pool
+from tests.support.extensions import (
     change_pool,
-    claim,
     fill,
     members,
     names_of,
     open_pools,
-    pool,
     pool_status,
     rest,
     run_all,
     start,
-    template,
 )
+from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.world import NS, World, controlled_by
 
 Json = dict[str, Any]
@@ -154,7 +149,7 @@ async def test_a_surplus_goes_without_a_template_too() -> None:
     """Pool case 45: a template is needed to create, not to delete."""
     async with open_pools() as world:
         await fill(world, pool(replicas=3))
-        await world.delete(TEMPLATES, "t")
+        await world.delete(TEMPLATES, "tpl")
         await change_pool(world, {"replicas": 1})
         await rest(world)
         assert len(members(world)) == 1
@@ -168,7 +163,7 @@ async def test_a_member_that_a_claim_took_a_moment_ago_survives() -> None:
         (one,) = members(world)
         name = one["metadata"]["name"]
         world.plane.store.create(pool("q", replicas=0))
-        theirs = world.plane.store.create(claim("theirs", pool_name="q"))
+        theirs = world.plane.store.create(claim("theirs", pool="q"))
         await rest(world)
         world.forget_requests()
 
@@ -218,7 +213,7 @@ async def test_claims_and_a_scale_down_at_once_never_cost_a_claimed_sandbox() ->
         for number in range(8):
             world.plane.store.create(claim(f"c-{number}"))
             if number == 3:
-                world.plane.store.patch(POOLS, NS, "p", {"spec": {"replicas": 0}})
+                world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 0}})
         await rest(world, 5.0)
         await run_all(world)
         bound = []
@@ -283,13 +278,13 @@ async def under_way(world: World) -> None:
 @pytest.mark.pool_case(44)
 async def test_while_creates_are_under_way_nothing_is_too_much() -> None:
     """Pool case 44: the pool shrinks before the server has answered: then all that came goes."""
-    async with open_pools(template()) as world:
+    async with open_pools(placed()) as world:
         await rest(world)
         world.forget_requests()
         world.plane.delay("create", "sandboxes", 5.0)
         world.plane.store.create(pool(replicas=4))
         await under_way(world)
-        world.plane.store.patch(POOLS, NS, "p", {"spec": {"replicas": 0}})
+        world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 0}})
         await under_way(world)
         assert not world.requests("delete", "sandboxes")
         world.plane.delay("create", "sandboxes", 0.0)
@@ -308,10 +303,10 @@ async def test_a_delete_whose_event_comes_before_its_answer_is_done() -> None:
         await fill(world, pool(replicas=1))
         (name,) = names_of(members(world))
         world.plane.delay("delete", "sandboxes", 5.0)
-        world.plane.store.patch(POOLS, NS, "p", {"spec": {"replicas": 0}})
+        world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 0}})
         await under_way(world)
         world.plane.store.delete(SANDBOXES, NS, name, grace_s=0)
-        world.plane.store.patch(POOLS, NS, "p", {"spec": {"replicas": 1}})
+        world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 1}})
         await under_way(world)
         world.plane.delay("delete", "sandboxes", 0.0)
         await world.clock.advance(5.0)

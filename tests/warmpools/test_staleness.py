@@ -7,12 +7,8 @@ from typing import Any
 import pytest
 
 from lean_sandbox.model.names import name_hash
-from tests.support.pools import (
-    POOLS,
-    REF_HASH,
-    TEMPLATE_HASH,
-    TEMPLATE_REF,
-    TEMPLATES,
+from tests.support.builders import placed, pool
+from tests.support.extensions import (
     change_pool,
     change_template,
     fill,
@@ -20,12 +16,11 @@ from tests.support.pools import (
     members,
     names_of,
     open_pools,
-    pool,
     pool_status,
     rest,
     run_all,
-    template,
 )
+from tests.support.names import POOLS, REF_HASH, TEMPLATE_HASH, TEMPLATE_REF, TEMPLATES
 from tests.support.world import NS, World
 
 Json = dict[str, Any]
@@ -101,7 +96,7 @@ async def test_on_replenish_an_edit_writes_nothing(strategy: str | None) -> None
 async def test_metadata_alone_makes_nobody_stale() -> None:
     """Pool case 78, 86, Template case 48: the hash changes, the comparison decides; no write."""
     async with open_pools() as world:
-        body = template(spec={"volumeClaimTemplates": [disk()]})
+        body = placed(volumeClaimTemplates=[disk()])
         await fill(world, pool(replicas=2, strategy="Recreate"), template_body=body)
         before = ids(members(world))
         await change_template(
@@ -141,7 +136,7 @@ async def test_metadata_alone_makes_nobody_stale() -> None:
 async def test_what_reaches_the_sandbox_makes_members_stale(first: Json, change: Json) -> None:
     """Pool case 79, 80, 84: volumes in any respect but metadata, the service, the resolvers."""
     async with open_pools() as world:
-        await fill(world, pool(replicas=1, strategy="Recreate"), template_body=template(spec=first))
+        await fill(world, pool(replicas=1, strategy="Recreate"), template_body=placed(**first))
         before = ids(members(world))
         await change_template(world, change)
         assert await survivors(world, before) == 0
@@ -151,7 +146,7 @@ async def test_what_reaches_the_sandbox_makes_members_stale(first: Json, change:
 async def test_the_same_quantity_in_other_words_is_no_change() -> None:
     """Pool case 81: 1Gi and 1024Mi are one amount."""
     async with open_pools() as world:
-        body = template()
+        body = placed()
         body["spec"].update(pod(memory="1Gi", nodeName="node-1"))
         await fill(world, pool(replicas=1, strategy="Recreate"), template_body=body)
         before = ids(members(world))
@@ -163,7 +158,7 @@ async def test_the_same_quantity_in_other_words_is_no_change() -> None:
 @pytest.mark.pool_case(82)
 async def test_another_template_of_the_same_content_replaces_all() -> None:
     """Pool case 82: members carry the name of their template."""
-    async with open_pools(template("u")) as world:
+    async with open_pools(placed("u")) as world:
         await fill(world, pool(replicas=2, strategy="Recreate"))
         before = ids(members(world))
         await change_pool(world, {"sandboxTemplateRef": {"name": "u"}})
@@ -180,8 +175,8 @@ async def test_a_template_concerns_its_own_pools_only() -> None:
         await fill(world, pool(replicas=1, strategy="Recreate"))
         await fill(
             world,
-            pool("q", replicas=1, template_name="u", strategy="Recreate"),
-            template_body=template("u"),
+            pool("q", replicas=1, template="u", strategy="Recreate"),
+            template_body=placed("u"),
         )
         here, there = ids(members(world)), ids(members(world, "q"))
         await change_template(world, pod("new"))
@@ -254,10 +249,10 @@ async def test_an_edit_that_meets_the_labelling_of_the_template_is_not_lost() ->
     async with open_pools() as world:
 
         def edit() -> None:
-            world.plane.store.patch(TEMPLATES, NS, "t", {"spec": pod("new")})
+            world.plane.store.patch(TEMPLATES, NS, "tpl", {"spec": pod("new")})
 
         world.meanwhile("patch", "sandboxtemplates", edit)
-        await world.create(template())
+        await world.create(placed())
         await world.create(pool(replicas=1))
         await rest(world)
         (one,) = members(world)
@@ -267,10 +262,10 @@ async def test_an_edit_that_meets_the_labelling_of_the_template_is_not_lost() ->
 @pytest.mark.pool_case(82)
 async def test_under_on_replenish_another_template_comes_in_by_and_by() -> None:
     """Pool case 82: without Recreate the switch is no reason to write."""
-    async with open_pools(template("u")) as world:
+    async with open_pools(placed("u")) as world:
         await fill(world, pool(replicas=1))
         before = ids(members(world))
-        world.plane.store.patch(POOLS, NS, "p", {"spec": {"sandboxTemplateRef": {"name": "u"}}})
+        world.plane.store.patch(POOLS, NS, "pool", {"spec": {"sandboxTemplateRef": {"name": "u"}}})
         await rest(world)
         assert ids(members(world)) == before
         assert world.writes() == {"patch sandboxwarmpools/status": 1}

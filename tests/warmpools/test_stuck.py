@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.pools import (
+from tests.support.builders import placed, pool, template
+from tests.support.extensions import (
     change_pool,
     fill,
     members,
     names_of,
     open_pools,
-    pool,
     pool_events,
     pool_status,
     rest,
     start,
-    template,
 )
 from tests.support.world import NS, World
 
@@ -27,7 +26,7 @@ GRACE_S = 300.0
 
 async def unready(world: World, replicas: int = 1) -> list[str]:
     """Create a pool whose members have Pods that do not become Ready; return the names."""
-    await world.create(template())
+    await world.create(placed())
     await world.create(pool(replicas=replicas))
     await rest(world)
     world.forget_requests()
@@ -44,16 +43,9 @@ async def scheduling(world: World, name: str, reason: str | None) -> None:
     await rest(world)
 
 
-def unplaced() -> Json:
-    """Return a template whose Pods have to be placed."""
-    body = template()
-    del body["spec"]["podTemplate"]["spec"]["nodeName"]
-    return body
-
-
 async def waiting(world: World, reason: str = "Unschedulable", replicas: int = 1) -> list[str]:
     """Create a pool whose members find no place; return the names."""
-    await world.create(unplaced())
+    await world.create(template())
     await world.create(pool(replicas=replicas))
     await rest(world)
     names = names_of(members(world))

@@ -5,22 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lean_sandbox.model.names import name_hash
-from tests.support.pools import (
-    CLAIMS,
-    POOLS,
-    TEMPLATES,
-    WARM_POOL,
-    claim,
-    fill,
-    ids,
-    members,
-    open_pools,
-    pool,
-    pool_events,
-    pool_status,
-    rest,
-    template,
-)
+from tests.support.builders import claim, placed, pool
+from tests.support.extensions import fill, ids, members, open_pools, pool_events, pool_status, rest
+from tests.support.names import CLAIMS, POOLS, TEMPLATES, WARM_POOL
 from tests.support.world import NS
 
 
@@ -32,13 +19,13 @@ async def test_a_pool_waits_for_its_template_and_starts_at_once() -> None:
         await world.advance(400.0)
         assert not members(world)
         assert pool_status(world) == {
-            "selector": f"{WARM_POOL}={name_hash('p')}",
+            "selector": f"{WARM_POOL}={name_hash('pool')}",
             "observedGeneration": 1,
         }
         (event,) = pool_events(world)
         assert event[:2] == ("Warning", "WarmPoolNotProgressing")
         assert "SandboxTemplate not found" in event[2]
-        await world.create(template())
+        await world.create(placed())
         assert len(members(world)) == 2
         await rest(world)
         assert [one[1] for one in pool_events(world)] == [
@@ -67,7 +54,7 @@ async def test_members_outlive_their_template_and_are_not_replaced() -> None:
     async with open_pools() as world:
         await fill(world, pool(replicas=2))
         before = ids(members(world))
-        await world.delete(TEMPLATES, "t")
+        await world.delete(TEMPLATES, "tpl")
         await rest(world)
         assert ids(members(world)) == before
         await world.create(claim())
@@ -84,11 +71,11 @@ async def test_members_outlive_their_template_and_are_not_replaced() -> None:
 async def test_the_template_may_come_first_or_last_or_with_the_pool() -> None:
     """Pool case 89: applied together in any order, the pool is full in the end."""
     async with open_pools() as world:
-        world.plane.store.create(pool("p", replicas=1))
-        world.plane.store.create(template())
+        world.plane.store.create(pool("pool", replicas=1))
+        world.plane.store.create(placed())
         world.plane.store.create(pool("q", replicas=1))
         await rest(world)
-        assert len(members(world, "p")) == 1
+        assert len(members(world, "pool")) == 1
         assert len(members(world, "q")) == 1
 
 
@@ -100,8 +87,8 @@ async def test_templates_that_cannot_be_read_cost_no_member() -> None:
         before, told = ids(members(world)), pool_status(world)
         await world.cut_watches()
         world.plane.fail_next("list", "sandboxtemplates", 500, times=4)
-        world.plane.store.patch(TEMPLATES, NS, "t", {"metadata": {"labels": {"a": "b"}}})
-        world.plane.store.patch(POOLS, NS, "p", {"metadata": {"labels": {"a": "b"}}})
+        world.plane.store.patch(TEMPLATES, NS, "tpl", {"metadata": {"labels": {"a": "b"}}})
+        world.plane.store.patch(POOLS, NS, "pool", {"metadata": {"labels": {"a": "b"}}})
         world.plane.compact()
         world.forget_requests()
         await world.recover()
@@ -112,7 +99,7 @@ async def test_templates_that_cannot_be_read_cost_no_member() -> None:
         assert not pool_events(world)
         assert not world.writes()
         newer = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "newer"}]}}}
-        await world.patch(TEMPLATES, "t", {"spec": newer})
+        await world.patch(TEMPLATES, "tpl", {"spec": newer})
         await rest(world)
         assert len(members(world)) == 2
         assert not ids(members(world)) & before

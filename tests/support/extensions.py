@@ -1,4 +1,4 @@
-"""Templates, pools with their members, and claims, for tests over the wire."""
+"""Worlds with the controllers of templates, pools and claims, and what tests do and see there."""
 
 from __future__ import annotations
 
@@ -6,113 +6,34 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
-
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.audit import AuditEntry
-from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.model.template import SandboxTemplate, view_of_template
-from lean_sandbox.model.warmpool import SandboxWarmPool, build_member, view_of_pool
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.model.names import name_hash
 from lean_sandbox.runtime.tracing import Tracing
+from tests.support.builders import member, placed, pool, template
 from tests.support.clock import FakeClock
-from tests.support.world import CONTROLLER, NS, World, condition, open_world
-
-__all__ = [
-    "ANNOTATION",
-    "BIND",
-    "CLAIMS",
-    "CLAIM_UID",
-    "LAUNCH_TYPE",
-    "POOLS",
-    "REF_HASH",
-    "TEMPLATES",
-    "WARM_POOL",
-    "add_member",
-    "bound_name",
-    "claim",
-    "events_of",
-    "failed",
-    "get_claim",
-    "get_object",
-    "members",
-    "open_claims",
-    "owner_of",
-    "pass_errors",
-    "passes",
-    "pool",
-    "ready_of",
-    "run_members",
-    "settings",
-    "template",
-    "writes_in_order",
-]
+from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES, WARM_POOL
+from tests.support.world import CONTROLLER, NS, World, condition, open_world, running_status
 
 Json = dict[str, Any]
 
-EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
-ANNOTATION = "agents.x-k8s.io/sandbox-name"
-CLAIM_UID = "agents.x-k8s.io/claim-uid"
-LAUNCH_TYPE = "agents.x-k8s.io/launch-type"
-REF_HASH = "agents.x-k8s.io/sandbox-template-ref-hash"
-WARM_POOL = "agents.x-k8s.io/warm-pool-sandbox"
-# What stands between a claim and its client on the warm path.
 BIND = ["patch sandboxes", "patch sandboxclaims/status"]
-CLAIMS = "sandboxclaims.extensions.agents.x-k8s.io"
-TEMPLATES = "sandboxtemplates.extensions.agents.x-k8s.io"
-POOLS = "sandboxwarmpools.extensions.agents.x-k8s.io"
-_GROUPS = {
+"""What stands between a claim and its client on the warm path."""
+_KINDS = {
     "sandboxclaims": CLAIMS,
     "sandboxtemplates": TEMPLATES,
     "sandboxwarmpools": POOLS,
-    "sandboxes": "sandboxes.agents.x-k8s.io",
+    "sandboxes": SANDBOXES,
 }
+# Every write that follows from others has been made by then.
+_REST_S = 3.0
 
 
 def settings(**more: Any) -> Settings:
     """Return settings with extensions, and windows that no test waits for."""
     given = {"sandbox_status_window": 1.0, "sandbox_status_step_window": 0.0, **more}
     return Settings(extensions=True, **given)
-
-
-def template(
-    name: str = "tpl",
-    *,
-    metadata: Json | None = None,
-    pod_spec: Json | None = None,
-    **spec: Any,
-) -> Json:
-    """Return a template: one container, changed as asked."""
-    pod: Json = {"spec": {"containers": [{"name": "main", "image": "busybox"}], **(pod_spec or {})}}
-    if metadata:
-        pod["metadata"] = metadata
-    return {
-        "apiVersion": EXTENSIONS,
-        "kind": "SandboxTemplate",
-        "metadata": {"name": name, "namespace": NS},
-        "spec": {"podTemplate": pod, **spec},
-    }
-
-
-def pool(name: str = "pool", replicas: int = 0, *, template: str = "tpl", **spec: Any) -> Json:
-    """Return a pool."""
-    return {
-        "apiVersion": EXTENSIONS,
-        "kind": "SandboxWarmPool",
-        "metadata": {"name": name, "namespace": NS},
-        "spec": {"replicas": replicas, "sandboxTemplateRef": {"name": template}, **spec},
-    }
-
-
-def claim(
-    name: str = "c", *, metadata: Json | None = None, pool: str = "pool", **spec: Any
-) -> Json:
-    """Return a claim, created at the epoch of the tests."""
-    return {
-        "apiVersion": EXTENSIONS,
-        "kind": "SandboxClaim",
-        "metadata": {"name": name, "namespace": NS, **(metadata or {})},
-        "spec": {"warmPoolRef": {"name": pool}, **spec},
-    }
 
 
 def add_member(
@@ -123,15 +44,9 @@ def add_member(
     change: Callable[[Json], None] | None = None,
 ) -> Json:
     """Create a member as the pool controller does, but with a name of the test's choice."""
-    held = plane.store.get(_GROUPS["sandboxwarmpools"], NS, pool)
-    view = view_of_pool(msgspec.convert(held, SandboxWarmPool))
-    made = plane.store.get(_GROUPS["sandboxtemplates"], NS, view.template)
-    spec = msgspec.json.decode(msgspec.json.encode(made), type=SandboxTemplate)
-    body: Json = msgspec.json.decode(
-        msgspec.json.encode(build_member(view, view_of_template(spec), eviction=True))
-    )
-    del body["metadata"]["generateName"]
-    body["metadata"]["name"] = name
+    owner = plane.store.get(POOLS, NS, pool)
+    source = plane.store.get(TEMPLATES, NS, owner["spec"]["sandboxTemplateRef"]["name"])
+    body = member(owner, source, name)
     if change is not None:
         change(body)
     return plane.store.create(body)
@@ -186,12 +101,120 @@ async def run_members(world: World, *names: str, nodes: Json | None = None) -> N
         await world.run_pod(name, ips=ips, node=(nodes or {}).get(name, "node-1"))
 
 
+@asynccontextmanager
+async def open_pools(
+    *before: Json,
+    clock: FakeClock | None = None,
+    plane: ControlPlane | None = None,
+    prepare: Callable[[ControlPlane], None] | None = None,
+    **more: Any,
+) -> AsyncIterator[World]:
+    """Open a world with the extension controllers; server and controller go by one clock.
+
+    ``before`` are objects that exist before the controller starts; ``more`` are settings.
+    """
+    given = settings(**more)
+    clock = clock or FakeClock()
+    if plane is not None:
+        async with open_world(
+            given, plane=plane, clock=clock, before=before, prepare=prepare
+        ) as world:
+            yield world
+        return
+    async with (
+        ControlPlane(LocalSettings(), clock=clock) as fresh,
+        open_world(given, plane=fresh, clock=clock, before=before, prepare=prepare) as world,
+    ):
+        yield world
+
+
+# -- pools ---------------------------------------------------------------------------------------
+
+
+async def rest(world: World, seconds: float = _REST_S) -> None:
+    """Let time pass until the controllers have nothing more to write."""
+    await world.advance(seconds)
+
+
+def members(world: World, pool_name: str = "pool") -> list[Json]:
+    """Return the Sandboxes with the label of a pool, by name."""
+    label = name_hash(pool_name)
+    return [
+        one
+        for one in world.plane.store.list(SANDBOXES, NS)
+        if (one["metadata"].get("labels") or {}).get(WARM_POOL) == label
+    ]
+
+
+def names_of(objects: list[Json]) -> list[str]:
+    """Return the names of objects."""
+    return [one["metadata"]["name"] for one in objects]
+
+
+def ids(objects: list[Json]) -> set[str]:
+    """Return the uids of objects."""
+    return {one["metadata"]["uid"] for one in objects}
+
+
+def pool_status(world: World, name: str = "pool") -> Json:
+    """Return the stored status of a pool."""
+    found: Json = world.plane.store.get(POOLS, NS, name).get("status", {})
+    return found
+
+
+def pool_events(world: World) -> list[tuple[str, str, str]]:
+    """Return type, reason and note of the Events about pools, in the order of time."""
+    return [
+        (one["type"], one["reason"], one.get("note", ""))
+        for one in sorted(world.events(), key=lambda one: str(one["eventTime"]))
+        if one["regarding"]["kind"] == "SandboxWarmPool"
+    ]
+
+
+def start(world: World, name: str, *, ready: bool = True) -> None:
+    """Let a Pod run, as a kubelet does, without waiting for anybody."""
+    status = running_status(ready=ready)
+    world.plane.store.patch("pods", NS, name, {"status": status}, subresource="status")
+
+
+async def run_all(world: World, pool_name: str = "pool") -> None:
+    """Take the Pods of all members of a pool to Ready and let the writes follow."""
+    for name in names_of(members(world, pool_name)):
+        if world.find("pods", name) is not None:
+            start(world, name)
+    await rest(world)
+
+
+async def fill(
+    world: World, body: Json | None = None, *, template_body: Json | None = None
+) -> None:
+    """Create a template and a pool, let it fill with Ready members, and count requests anew."""
+    made = template_body or placed()
+    if world.find(TEMPLATES, made["metadata"]["name"]) is None:
+        await world.create(made)
+    wanted = body or pool(replicas=2)
+    await world.create(wanted)
+    await rest(world)
+    await run_all(world, wanted["metadata"]["name"])
+    world.forget_requests()
+
+
+async def change_pool(world: World, spec: Json, name: str = "pool") -> None:
+    """Change the spec of a pool as a user."""
+    await world.patch(POOLS, name, {"spec": spec})
+
+
+async def change_template(world: World, spec: Json, name: str = "tpl") -> None:
+    """Change the spec of a template as a user."""
+    await world.patch(TEMPLATES, name, {"spec": spec})
+
+
 # -- what clients see ------------------------------------------------------------------------------
 
 
 def get_object(world: World, resource: str, name: str) -> Json:
     """Return an object of the extensions, or a Sandbox."""
-    return world.plane.store.get(_GROUPS.get(resource, resource), NS, name)
+    return world.plane.store.get(_KINDS.get(resource, resource), NS, name)
 
 
 def get_claim(world: World, name: str = "c") -> Json:
@@ -211,11 +234,11 @@ def ready_of(world: World, name: str = "c") -> tuple[str, str, str]:
     return ready["status"], ready["reason"], ready["message"]
 
 
-def members(world: World, pool: str = "pool") -> list[str]:
+def member_names(world: World, pool: str = "pool") -> list[str]:
     """Return the Sandboxes that a pool owns."""
     return sorted(
         one["metadata"]["name"]
-        for one in world.plane.store.list(_GROUPS["sandboxes"], NS)
+        for one in world.plane.store.list(_KINDS["sandboxes"], NS)
         if any(
             ref["kind"] == "SandboxWarmPool" and ref["name"] == pool
             for ref in one["metadata"].get("ownerReferences", ())
