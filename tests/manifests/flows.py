@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from lean_sandbox.model.times import format_rfc3339
-from tests.support import claims
+from tests.support.builders import claim, pool, template
 from tests.support.clock import EPOCH
-from tests.support.names import POLICIES
+from tests.support.extensions import member_names, ready_of, run_members
+from tests.support.names import CLAIMS, POLICIES, POOLS, TEMPLATES
 from tests.support.world import NS, World, condition, pod_body, sandbox
 
 __all__ = ["live_of_claims", "live_of_sandboxes"]
@@ -80,10 +81,10 @@ async def _collide(world: World) -> None:
 
 async def live_of_claims(world: World) -> None:
     """Pool, warm and cold claim, policies of templates, missing pool and template, expiry."""
-    await world.create(claims.template())
-    await world.create(claims.pool(replicas=2))
+    await world.create(template())
+    await world.create(pool(replicas=2))
     await world.advance(3.0)
-    await claims.run_members(world, *claims.members(world))
+    await run_members(world, *member_names(world))
     seen = {
         "type": "Seen",
         "status": "True",
@@ -95,35 +96,35 @@ async def live_of_claims(world: World) -> None:
         "patch",
         "sandboxclaims/status",
         lambda: world.plane.store.patch(
-            claims.CLAIMS, NS, "warm", {"status": {"conditions": [seen]}}, subresource="status"
+            CLAIMS, NS, "warm", {"status": {"conditions": [seen]}}, subresource="status"
         ),
     )
-    await world.create(claims.claim("warm"))
+    await world.create(claim("warm"))
     await world.advance(3.0)
-    assert claims.ready_of(world, "warm")[0] == "True"
+    assert ready_of(world, "warm")[0] == "True"
     await _change_policy(world)
-    await world.create(claims.pool("empty", 0))
-    await world.create(claims.claim("cold", pool="empty"))
+    await world.create(pool("empty", 0))
+    await world.create(claim("cold", pool="empty"))
     await world.advance(3.0)
     await world.run_pod("cold")
-    assert claims.ready_of(world, "cold")[0] == "True"
-    await world.create(claims.pool("astray", 1, template="missing"))
-    await world.create(claims.claim("astray", pool="astray"))
-    await world.create(claims.claim("lost", pool="missing"))
+    assert ready_of(world, "cold")[0] == "True"
+    await world.create(pool("astray", 1, template="missing"))
+    await world.create(claim("astray", pool="astray"))
+    await world.create(claim("lost", pool="missing"))
     await world.advance(3.0)
-    assert claims.ready_of(world, "astray")[1] == "TemplateNotFound"
-    assert claims.ready_of(world, "lost")[1] == "WarmPoolNotFound"
+    assert ready_of(world, "astray")[1] == "TemplateNotFound"
+    assert ready_of(world, "lost")[1] == "WarmPoolNotFound"
     expired = {"shutdownTime": _PAST, "shutdownPolicy": "Delete"}
-    await world.patch(claims.CLAIMS, "warm", {"spec": {"lifecycle": expired}})
-    await world.patch(claims.POOLS, "pool", {"spec": {"replicas": 0}})
+    await world.patch(CLAIMS, "warm", {"spec": {"lifecycle": expired}})
+    await world.patch(POOLS, "pool", {"spec": {"replicas": 0}})
     await world.advance(60.0)
-    assert world.find(claims.CLAIMS, "warm") is None
+    assert world.find(CLAIMS, "warm") is None
 
 
 async def _change_policy(world: World) -> None:
     name = "tpl-network-policy"
     assert world.find(POLICIES, name) is not None
     await world.patch(POLICIES, name, {"spec": {"ingress": None}})
-    await world.patch(claims.TEMPLATES, "tpl", {"spec": {"networkPolicyManagement": "Unmanaged"}})
+    await world.patch(TEMPLATES, "tpl", {"spec": {"networkPolicyManagement": "Unmanaged"}})
     await world.advance(3.0)
     assert world.find(POLICIES, name) is None
