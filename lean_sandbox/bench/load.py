@@ -12,11 +12,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Final
-from urllib.parse import urlencode
 
 import anyio
 import msgspec
-from anyio.abc import TaskStatus
 from lightkube.models.core_v1 import Container, PodSpec
 from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 from lightkube.resources.core_v1 import Namespace, Pod
@@ -36,19 +34,16 @@ from lean_sandbox.client import (
     SandboxWarmPoolSpec,
 )
 from lean_sandbox.clock import Clock
-from lean_sandbox.kube.client import JSON_ACCEPT, Client
-from lean_sandbox.kube.errors import ControlPlaneError
-from lean_sandbox.kube.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS, Resource, path
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS, Resource
 from lean_sandbox.kube.wire import Page, PartialObject
-from lean_sandbox.watch.decode import LineSplitter
+from lean_sandbox.local.follow import Follower
 
 MARK: Final = "bench.lean-sandbox/run"
 """Label of the namespaces that a run makes."""
+_LIST_S: Final = 60.0
 _TEMPLATE: Final = "t"
 _POOL: Final = "p"
-_CONNECT_S: Final = 10.0
-_TIMEOUT_S: Final = 3600
-_AGAIN_S: Final = 0.2
 
 
 # -- what is made ----------------------------------------------------------------------------------
@@ -88,14 +83,6 @@ def _pod_spec() -> PodSpec:
     return PodSpec(containers=[main], terminationGracePeriodSeconds=1)
 
 
-class _Meta(msgspec.Struct, frozen=True):
-    uid: str = ""
-
-
-class _Made(msgspec.Struct, frozen=True):
-    metadata: _Meta = _Meta()
-
-
 async def make_pool(client: Client, where: str, replicas: int) -> str:
     """Create the pool and its template; return the pool's uid."""
     await make_template(client, where)
@@ -115,15 +102,17 @@ async def make_pool_alone(client: Client, where: str, replicas: int) -> str:
     """Create the pool of a template that is there; return its uid."""
     spec = SandboxWarmPoolSpec(sandboxTemplateRef=Reference(name=_TEMPLATE), replicas=replicas)
     pool = SandboxWarmPool(metadata=ObjectMeta(name=_POOL), spec=spec)
-    made = await client.create(SANDBOXWARMPOOLS, where, pool, _Made)
+    made = await client.create(SANDBOXWARMPOOLS, where, pool, _Object)
     return made.metadata.uid
 
 
 # -- what a watching client sees -------------------------------------------------------------------
 
 
-class _Name(msgspec.Struct, frozen=True, gc=False):
+class _Meta(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
+    uid: str = ""
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
 
 
 class _Condition(msgspec.Struct, frozen=True, gc=False):
@@ -133,54 +122,54 @@ class _Condition(msgspec.Struct, frozen=True, gc=False):
 
 class _Status(msgspec.Struct, frozen=True, gc=False):
     conditions: list[_Condition] | None = None
-    sandbox: _Name | None = None
+    sandbox: _Meta | None = None
 
 
 class _Object(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Name = _Name()
+    metadata: _Meta = _Meta()
     status: _Status | None = None
-
-
-class _Event(msgspec.Struct, frozen=True, gc=False):
-    type: str = ""
-    object: _Object = _Object()
-
-
-_decode = msgspec.json.Decoder(_Event).decode
 
 
 class Readiness:
     """Follows one kind in one namespace with a single watch of full objects.
 
     ``ready_at`` has the moment, on the clock's monotonic time, at which the watch first showed an
-    object Ready; ``bound`` the Sandbox that a claim was given. Watches that end are opened again,
-    from a list: nothing is missed, only seen later.
+    object Ready; ``bound`` the Sandbox that a claim was given.
     """
 
     def __init__(self, client: Client, clock: Clock, resource: Resource, where: str) -> None:
         self.ready_at: dict[str, float] = {}
         self.bound: dict[str, str] = {}
         self.on_ready: Callable[[str], None] | None = None
-        self._client = client
         self._clock = clock
-        self._resource = resource
-        self._where = where
+        self._kind = resource.qualified
         self._changed = anyio.Event()
+        self._synced = anyio.Event()
+        self._follower = Follower(
+            client,
+            clock,
+            resource,
+            _Object,
+            on_change=self._take,
+            on_gone=lambda _uid: None,
+            on_synced=self._synced.set,
+            namespace=where,
+        )
 
-    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Follow until cancelled; started once everything from then on will be seen.
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Follow as long as the block lasts; what happens from its beginning on is seen.
 
-        Raises ControlPlaneError when the first list fails.
+        Raises BenchError (in a group) when the kind cannot be listed.
         """
-        version = await self._list()
-        task_status.started()
-        while True:
-            try:
-                await self._watch(version)
-            except ControlPlaneError:
-                # The list that follows shows what this watch did not.
-                await self._clock.sleep(_AGAIN_S)
-            version = await self._list()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._follower.run)
+            with anyio.move_on_after(_LIST_S):
+                await self._synced.wait()
+            if not self._synced.is_set():
+                raise BenchError(f"{self._kind} could not be listed within {_LIST_S:g} s")
+            yield
+            group.cancel_scope.cancel()
 
     async def until(self, count: int, limit_s: float, what: str, advice: str = "") -> None:
         """Wait until ``count`` objects were seen Ready. Raises BenchError after ``limit_s``."""
@@ -197,41 +186,6 @@ class Readiness:
     def doubly_bound(self) -> int:
         """Return how many Sandboxes were given to more than one claim."""
         return sum(number > 1 for number in Counter(self.bound.values()).values())
-
-    async def _list(self) -> str:
-        token = ""
-        while True:
-            page = await self._client.list_page(
-                self._resource, self._where, Page[_Object], continue_=token or None
-            )
-            for item in page.items:
-                self._take(item)
-            token = page.metadata.continue_
-            if not token:
-                return page.metadata.resourceVersion
-
-    async def _watch(self, version: str) -> None:
-        query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(_TIMEOUT_S)}
-        target = f"{path(self._resource, self._where)}?{urlencode(query)}"
-        splitter = LineSplitter()
-        async with self._client.transport.stream(
-            target, headers={"Accept": JSON_ACCEPT}, connect_timeout_s=_CONNECT_S
-        ) as stream:
-            if stream.status != 200:
-                with anyio.fail_after(_CONNECT_S):
-                    raise await stream.refusal(self._resource.qualified)
-            while True:
-                try:
-                    # Who waits for what is seen has the deadline; a watch may well be silent.
-                    chunk = await stream.receive()
-                except anyio.EndOfStream:
-                    return
-                for line in splitter.feed(chunk):
-                    event = _decode(line)
-                    if event.type == "ERROR":
-                        return
-                    if event.type != "DELETED":
-                        self._take(event.object)
 
     def _take(self, seen: _Object) -> None:
         name, status = seen.metadata.name, seen.status
@@ -288,10 +242,8 @@ class Load:
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[Load]:
         """Follow the kind as long as the block lasts."""
-        async with anyio.create_task_group() as group:
-            await group.start(self.seen.run)
+        async with self.seen.following():
             yield self
-            group.cancel_scope.cancel()
 
     async def send(self, listed: list[str]) -> None:
         """Create objects as fast as the connections allow.

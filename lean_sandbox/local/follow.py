@@ -76,7 +76,7 @@ class FollowStatistics(msgspec.Struct):
 
 
 class Follower(Generic[O]):
-    """Follows one kind across all namespaces.
+    """Follows one kind, across all namespaces unless one is named.
 
     ``on_change`` is called with each object seen, ``on_gone`` with the uid of each one that is no
     more; both must not block. ``on_synced`` is called after each complete list.
@@ -92,6 +92,7 @@ class Follower(Generic[O]):
         on_change: Callable[[O], None],
         on_gone: Callable[[str], None],
         on_synced: Callable[[], None],
+        namespace: str | None = None,
         label_selector: str | None = None,
         page_size: int = 500,
     ) -> None:
@@ -103,6 +104,7 @@ class Follower(Generic[O]):
         self._on_change = on_change
         self._on_gone = on_gone
         self._on_synced = on_synced
+        self._namespace = namespace
         self._label_selector = label_selector
         self._page_size = page_size
         self._known: set[str] = set()
@@ -135,7 +137,7 @@ class Follower(Generic[O]):
         while True:
             page = await self._client.list_page(
                 self._resource,
-                None,
+                self._namespace,
                 _List,
                 limit=self._page_size,
                 continue_=token or None,
@@ -164,7 +166,7 @@ class Follower(Generic[O]):
         }
         if self._label_selector:
             query["labelSelector"] = self._label_selector
-        target = f"{path(self._resource)}?{urlencode(query)}"
+        target = f"{path(self._resource, self._namespace)}?{urlencode(query)}"
         async with self._client.transport.stream(
             target, headers={"Accept": JSON_ACCEPT}, connect_timeout_s=_CONNECT_TIMEOUT_S
         ) as stream:
