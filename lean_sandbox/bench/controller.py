@@ -40,7 +40,8 @@ _REST_LIMIT_S: Final = 180.0
 # A process that is never at rest for so long is judged by its requests.
 _CPU_LIMIT_S: Final = 60.0
 _LOOKS: Final = 4
-_LOOK_S: Final = 0.25
+# A controller answers with the same page of metrics for a second.
+_FRESH_S: Final = 1.1
 # What timers of an idle process come to between two looks: one tick.
 _IDLE_CPU_S: Final = 1.5 * TICK_S
 
@@ -272,6 +273,7 @@ class MeasuredController:
 
     async def begin(self) -> Snapshot:
         """Begin a stretch: from here on requests count."""
+        await self._clock.sleep(_FRESH_S)
         if self._api_server is not None:
             await self._api_server.ask(Asked)
         return await self.snapshot()
@@ -298,7 +300,7 @@ class MeasuredController:
             differs = sum(abs(audited[kind] - counted.get(kind, 0)) for kind in kinds)
             if not differs:
                 break
-            await self._clock.sleep(_LOOK_S)
+            await self._clock.sleep(_FRESH_S)
         return differs
 
     async def until_idle(self, quiet_s: float, after: str) -> None:
