@@ -132,16 +132,10 @@ class SandboxView(msgspec.Struct, frozen=True, gc=False):
     shutdown_time: float | None = None
     shutdown_policy: str = names.SHUTDOWN_POLICY_RETAIN
     # Without reserved keys, which never reach the Pod; None when nothing is left.
-    template_labels: dict[str, str] | None = None
-    template_annotations: dict[str, str] | None = None
+    template_metadata: PodTemplateMetadata = PodTemplateMetadata()
     ports: tuple[ServicePort, ...] = ()
     # Names of the volumeClaimTemplates.
     claim_templates: tuple[str, ...] = ()
-
-    @property
-    def template_metadata(self) -> PodTemplateMetadata:
-        """What of the template is propagated to the Pod."""
-        return PodTemplateMetadata(self.template_labels, self.template_annotations)
 
     @property
     def is_deleted_at_expiry(self) -> bool:
@@ -166,8 +160,9 @@ def view_of(sandbox: Sandbox) -> SandboxView:
         service=spec.service,
         shutdown_time=moment_s(spec.shutdownTime, "spec.shutdownTime"),
         shutdown_policy=interned(spec.shutdownPolicy),
-        template_labels=shared_map(shown.labels),
-        template_annotations=shared_map(shown.annotations),
+        template_metadata=PodTemplateMetadata(
+            shared_map(shown.labels), shared_map(shown.annotations)
+        ),
         ports=shared_ports(derive_ports(spec.podTemplate.spec)),
         claim_templates=tuple(interned(t.name) for t in spec.volumeClaimTemplates or ()),
     )

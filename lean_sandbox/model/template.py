@@ -76,8 +76,7 @@ class TemplateView(msgspec.Struct, frozen=True, gc=False):
     blueprint_hash: str = ""
     pod_template_hash: str = ""
     # podTemplate.metadata, reserved keys included.
-    pod_labels: dict[str, str] | None = None
-    pod_annotations: dict[str, str] | None = None
+    pod_metadata: PodTemplateMetadata = PodTemplateMetadata()
     is_managed: bool = True
     env_policy: str = names.INJECTION_DISALLOWED
     claim_templates_policy: str = names.INJECTION_DISALLOWED
@@ -85,11 +84,6 @@ class TemplateView(msgspec.Struct, frozen=True, gc=False):
     sandbox_spec_json: bytes = b"{}"
     # spec.networkPolicy as JSON; None: the secure default rules apply.
     network_policy_json: bytes | None = None
-
-    @property
-    def pod_metadata(self) -> PodTemplateMetadata:
-        """``podTemplate.metadata`` of the template."""
-        return PodTemplateMetadata(self.pod_labels, self.pod_annotations)
 
 
 def view_of_template(template: SandboxTemplate) -> TemplateView:
@@ -106,7 +100,6 @@ def view_of_template(template: SandboxTemplate) -> TemplateView:
             msgspec.json.decode(rules, type=dict[str, Any])
         except ODD as error:
             raise ValueError(f"spec.networkPolicy: {error}") from None
-    pod_metadata = spec.podTemplate.metadata
     return TemplateView(
         name=meta.name,
         namespace=interned(meta.namespace),
@@ -115,8 +108,7 @@ def view_of_template(template: SandboxTemplate) -> TemplateView:
         ref_hash=names.name_hash(meta.name),
         blueprint_hash=json_hash(blueprint),
         pod_template_hash=json_hash(blueprint["podTemplate"]),
-        pod_labels=pod_metadata.labels or None,
-        pod_annotations=pod_metadata.annotations or None,
+        pod_metadata=spec.podTemplate.metadata,
         is_managed=spec.is_managed,
         env_policy=interned(spec.envVarsInjectionPolicy),
         claim_templates_policy=interned(spec.volumeClaimTemplatesPolicy),

@@ -149,10 +149,10 @@ def build_member(pool: PoolView, template: TemplateView, *, eviction: bool) -> d
         names.POD_TEMPLATE_HASH_LABEL: template.pod_template_hash,
         names.TEMPLATE_HASH_LABEL: template.blueprint_hash,
     }
-    annotations = dict(template.pod_annotations or {})
+    annotations = dict(template.pod_metadata.annotations or {})
     if eviction:
         annotations.setdefault(names.SAFE_TO_EVICT_ANNOTATION, "true")
-    pod_labels = {**(template.pod_labels or {}), **stamps}
+    pod_labels = {**(template.pod_metadata.labels or {}), **stamps}
     return {
         "apiVersion": names.CORE_API_VERSION,
         "kind": names.SANDBOX_KIND,

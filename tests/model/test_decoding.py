@@ -16,7 +16,7 @@ from lean_sandbox.model.meta import (
     with_controller_reference,
 )
 from lean_sandbox.model.pod import Pod
-from lean_sandbox.model.sandbox import Sandbox, SandboxStatus, view_of
+from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, SandboxStatus, view_of
 from lean_sandbox.model.service import Service, ServicePort
 from tests.model.support import UID, owner, sandbox, template
 
@@ -194,8 +194,8 @@ def test_the_view_keeps_what_decisions_need() -> None:
     assert view.service is False
     assert view.shutdown_time == 1.5
     assert view.is_deleted_at_expiry
-    assert view.template_labels == {"a": "b"}
-    assert view.template_annotations is None
+    assert view.template_metadata.labels == {"a": "b"}
+    assert view.template_metadata.annotations is None
     assert view.ports == (ServicePort("p-8080-tcp", "TCP", 8080, 8080),)
     assert view.claim_templates == ("data",)
     assert view.template_metadata.labels == {"a": "b"}
@@ -211,8 +211,8 @@ def test_sandboxes_of_one_template_share_their_views() -> None:
 
     one, two = view_of(sandbox(spec)), view_of(sandbox(spec))
 
-    assert one.template_labels is two.template_labels
-    assert one.template_annotations is two.template_annotations
+    assert one.template_metadata.labels is two.template_metadata.labels
+    assert one.template_metadata.annotations is two.template_metadata.annotations
     assert one.ports is two.ports
 
 
@@ -220,7 +220,7 @@ def test_an_empty_spec_makes_an_empty_view() -> None:
     """Nothing in the template means nothing in the view."""
     view = view_of(sandbox())
 
-    assert view.template_labels is view.template_annotations is None
+    assert view.template_metadata == PodTemplateMetadata()
     assert view.ports == ()
     assert view.claim_templates == ()
     assert view.shutdown_time is view.service is None

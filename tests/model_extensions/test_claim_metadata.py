@@ -186,7 +186,7 @@ def test_template_then_identity_then_claim() -> None:
     )
     without = desired_pod_metadata(view, facts(), ref_hash=H)
     assert without == pod_metadata({"t": "1", **IDENTITY}, {"ta": "1"})
-    assert view.pod_labels == {"t": "1", CREATED_BY: "x"}
+    assert view.pod_metadata.labels == {"t": "1", CREATED_BY: "x"}
 
 
 @pytest.mark.claim_case(31)

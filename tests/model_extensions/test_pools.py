@@ -146,7 +146,7 @@ def test_template_metadata_is_kept_under_the_stamps() -> None:
     assert metadata["labels"][REF_HASH] == name_hash("tpl")
     assert len(metadata["labels"]) == 5
     assert metadata["annotations"] == {"c": "d", SAFE: "true"}
-    assert view.pod_labels == {"a": "b", REF_HASH: "other"}
+    assert view.pod_metadata.labels == {"a": "b", REF_HASH: "other"}
 
 
 @pytest.mark.pool_case(12)

@@ -206,8 +206,7 @@ class ClaimRequests:
         entry.view = msgspec.structs.replace(
             view,
             generation=entry.generation,
-            template_labels=visible.labels,
-            template_annotations=visible.annotations,
+            template_metadata=visible,
         )
 
     async def create_sandbox(
