@@ -28,6 +28,7 @@ from typing import Any, Final, Generic, TypeVar
 import anyio
 import anyio.lowlevel
 import msgspec
+import structlog
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.metrics import families
@@ -60,6 +61,8 @@ _MAX_DOUBLINGS: Final = 63
 
 # Entries that have left a heap are skipped later; a heap with more of them than this is rebuilt.
 _LEFTOVERS_TOLERATED: Final = 64
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
@@ -142,6 +145,8 @@ class WorkQueue(Generic[K]):
         self._must_wait: Callable[[K], bool] | None = None
         self._longest_s = 0.0
         self._held: dict[K, _Slot[K]] = {}
+        #: Judgements of the gate that raised; the key is let through.
+        self.gate_errors = 0
         #: Called whenever nothing runs or may run any more.
         self.on_idle: list[Callable[[], None]] = []
         # Of the task that waits in get, while it waits.
@@ -430,7 +435,15 @@ class WorkQueue(Generic[K]):
 
     def _holds_back(self, slot: _Slot[K], now: float) -> bool:
         """Judge a slot whose turn has come, and delay it where the gate is closed to it."""
-        if self._must_wait is None or not self._must_wait(slot.key):
+        if self._must_wait is None:
+            return False
+        try:
+            must_wait = self._must_wait(slot.key)
+        except Exception as error:
+            self.gate_errors += 1
+            log.exception("gate_failed", key=str(slot.key), error=type(error).__name__)
+            return False
+        if not must_wait:
             return False
         if slot.held_until is None:
             slot.held_until = now + self._longest_s

@@ -185,7 +185,8 @@ class Workers(Generic[K]):
         into.one(families.MAX_RECONCILES, self._count, controller)
         into.one(families.ACTIVE_WORKERS, self.active, controller)
         into.one(families.CANCELLED, outcomes[Outcome.CANCELLED], controller)
-        into.one(families.CALLBACK_ERRORS, self.callback_errors, controller)
+        errors = self.callback_errors + self._queue.gate_errors
+        into.one(families.CALLBACK_ERRORS, errors, controller)
         into.one(families.SAFETY_NET, self.caught, controller)
 
     async def _dispatch(self, passes: TaskGroup) -> None:

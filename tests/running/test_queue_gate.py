@@ -6,6 +6,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from lean_sandbox.runtime.queue import WorkQueue
 from tests.running.hand_clock import HandClock
@@ -127,6 +128,24 @@ def test_keys_that_are_held_back_are_not_looked_at_again_and_again(gated: Gated)
         assert gated.next() is None
         gated.move(0.1)
     assert gated.looks == 600
+
+
+def test_a_gate_that_fails_lets_the_key_through_and_is_counted() -> None:
+    """A bug in a judgement costs neither the key nor the others their turn."""
+    claims: WorkQueue[str] = WorkQueue(HandClock())
+    behind: WorkQueue[str] = WorkQueue(HandClock())
+
+    def broken(key: str) -> bool:
+        raise LookupError(key)
+
+    behind.gate(broken, behind=claims, longest_s=LONGEST_S)
+    behind.add("a")
+    with capture_logs() as logs:
+        item = behind.get_nowait()
+    assert item is not None
+    assert item.key == "a"
+    assert behind.gate_errors == 1
+    assert [line["event"] for line in logs] == ["gate_failed"]
 
 
 async def test_the_task_that_waits_is_woken_when_the_claims_are_served() -> None:
