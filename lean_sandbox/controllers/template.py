@@ -158,14 +158,10 @@ class TemplateController(Controller[TemplateEntry]):
 
     async def _look(self, key: Key) -> PolicyEntry | None:
         try:
-            item = await self._writer.peek(self._policies, key)
+            item = await self._writer.get(self._policies, key)
         except ControlPlaneError as error:
             raise _unread(error) from error
-        if item is None:
-            self._policies.apply_not_found(self._policies.get(key))
-            return None
-        entry, _ = self._policies.apply_response(item)
-        return entry
+        return None if item is None else self._policies.get(key)
 
     async def _replace(self, key: Key, view: TemplateView) -> None:
         try:
