@@ -32,17 +32,13 @@ from lean_sandbox.watch.resources.template import TemplateEntry
 
 
 class TemplateController(Controller[TemplateEntry]):
-    """Keeps the label and the NetworkPolicy of templates.
-
-    ``policy_there`` is told of templates whose policy has come into being.
-    """
+    """Keeps the label and the NetworkPolicy of templates."""
 
     def __init__(
         self,
         client: Client,
         caches: Caches,
         *,
-        policy_there: Callable[[Key], None],
         clock: Clock,
         workers: int = 1,
         timeout_s: float = 15.0,
@@ -50,7 +46,8 @@ class TemplateController(Controller[TemplateEntry]):
         super().__init__("sandboxtemplate", caches.templates, clock, workers=workers)
         self._writer = ObjectWriter(client, lane=Lane.BACKGROUND, timeout_s=timeout_s)
         self._policies = caches.policies
-        self._policy_there = policy_there
+        #: Called with each template whose policy has come into being.
+        self.on_policy_there: list[Callable[[Key], None]] = []
         caches.templates.subscribe(self.on_template)
         caches.policies.subscribe(self.on_policy)
 
@@ -90,6 +87,10 @@ class TemplateController(Controller[TemplateEntry]):
         policy = Key(key.namespace, networkpolicy.policy_name(key.name))
         is_settled = policy in self._policies or not entry.view.is_managed
         return is_settled and ref_hash_patch(key.name, entry.labels) is None
+
+    def _policy_there(self, template: Key) -> None:
+        for tell in self.on_policy_there:
+            tell(template)
 
     # -- a pass ----------------------------------------------------------------------------------
 

@@ -50,8 +50,8 @@ class Scraper:
     async def scrape(self) -> Exposition:
         """Read everything; lets other tasks run while it counts what the caches hold."""
         found = Exposition()
-        pools = list(self._manager.caches.pools) if self._manager.extensions is not None else []
-        if not await survey(found, self._manager.caches.sandboxes, pools, self._clock):
+        caches = self._manager.caches
+        if not await survey(found, caches.sandboxes, list(caches.pools), self._clock):
             self._incomplete += 1
             log.error("scrape_incomplete", missing=families.SANDBOXES.name)
         for cache in self._manager.all_caches:

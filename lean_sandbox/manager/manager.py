@@ -14,7 +14,12 @@ from anyio.abc import TaskStatus
 
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.options import Settings
+from lean_sandbox.controllers.claim.bind import Wakes
+from lean_sandbox.controllers.claim.controller import ClaimController
+from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.sandbox.controller import SandboxController
+from lean_sandbox.controllers.template import TemplateController
+from lean_sandbox.controllers.warmpool.controller import PoolController
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load
 from lean_sandbox.kube.connection import Connection
@@ -22,7 +27,6 @@ from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.telemetry import Observer, RequestCounters
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.manager.extensions import Extensions
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import WorkQueue
@@ -86,7 +90,8 @@ class Manager:
         options = settings or Settings()
         self.synced = anyio.Event()
         self._begun = anyio.Event()
-        self._stopped = anyio.Event()
+        # Set once all kinds are known, or when there is nothing more to wait for.
+        self._may_extend = anyio.Event()
         self.caches = build_caches(
             order=representations(Representation(options.watch_representation)),
             sandbox_selector=options.sandbox_label_selector,
@@ -115,11 +120,17 @@ class Manager:
             ),
             tracing=tracing,
         )
-        self.extensions = (
-            self._build_extensions(options, uniform, tracing) if options.extensions else None
-        )
-        if self.extensions is not None:
-            self.sandboxes.on_status = self.extensions.on_status
+        self.claims: ClaimController | None = None
+        #: Everything that reconciles, the Sandboxes first.
+        self.controllers: list[Controller[Any]] = [self.sandboxes]
+        caches = self.caches
+        #: The cache of each kind that is or may be watched.
+        self.all_caches: list[Cache[Any]] = [
+            *(caches.sandboxes, caches.pods, caches.services, caches.pvcs)
+        ]
+        if options.extensions:
+            self.all_caches += caches.templates, caches.pools, caches.claims, caches.policies
+            self._add_extensions(options, uniform, tracing)
         self.trace = self._record_trace(options.trace_entries) if options.trace_entries else None
         if options.shard:
             from lean_sandbox.manager.sharding import admits  # noqa: PLC0415 -- rarely used
@@ -128,8 +139,8 @@ class Manager:
                 cache.admits_namespace = admits(options.shard)
         if elector is not None:
             client.transport.fence = elector.fence
-            for queue in self.queues.values():
-                queue.is_paused = True
+            for controller in self.controllers:
+                controller.queue.is_paused = True
 
     def _build_recorder(self, controller: str, *, is_off: bool) -> EventRecorder | None:
         if is_off:
@@ -140,22 +151,55 @@ class Manager:
         self.recorders[controller] = recorder
         return recorder
 
-    def _build_extensions(
+    def _add_extensions(
         self, options: Settings, uniform: Callable[[], float], tracing: Tracing | None
-    ) -> Extensions:
-        return Extensions(
-            self._client,
-            self.caches,
-            self.sandboxes,
+    ) -> None:
+        """Build the controllers of claims, pools and templates, and join them to each other."""
+        client, caches, clock, sandboxes = self._client, self.caches, self._clock, self.sandboxes
+        resolver = TemplateResolver(client, caches, clock, timeout_s=options.request_timeout)
+        claims = self.claims = ClaimController(
+            client,
+            caches,
+            resolver,
             options,
-            clock=self._clock,
-            uniform=uniform,
-            claim_recorder=self._build_recorder(
+            Wakes(
+                sandbox=sandboxes.look_after,
+                launch=sandboxes.launch,
+                pool=lambda pool: pools.wake(pool),  # noqa: PLW0108 -- built below
+            ),
+            clock=clock,
+            recorder=self._build_recorder(
                 "sandboxclaim-controller", is_off=options.disable_claim_events
             ),
-            pool_recorder=self._build_recorder("sandboxwarmpool-controller", is_off=False),
             tracing=tracing,
         )
+        pools = PoolController(
+            client,
+            caches,
+            resolver,
+            options,
+            clock=clock,
+            uniform=uniform,
+            claims=claims,
+            launch=sandboxes.launch,
+            recorder=self._build_recorder("sandboxwarmpool-controller", is_off=False),
+        )
+        templates = TemplateController(
+            client,
+            caches,
+            clock=clock,
+            # The reference takes none for one here, and refuses it everywhere else.
+            workers=max(1, options.sandbox_template_concurrent_workers),
+            timeout_s=options.request_timeout,
+        )
+        sandboxes.stand_back(claims.queue, claims.waits_for)
+        claims.on_awaited = sandboxes.queue.judge_held
+        sandboxes.on_status += (
+            claims.on_status,
+            lambda entry, _old, _new: pools.wake_pool_of(entry),
+        )
+        templates.on_policy_there += claims.on_policy_there, pools.on_policy_there
+        self.controllers += claims, pools, templates, claims.annotator
 
     def _record_trace(self, most: int) -> TraceBuffer:
         from lean_sandbox.manager.trace import TraceBuffer  # noqa: PLC0415 -- rarely used
@@ -168,26 +212,6 @@ class Manager:
     def queue(self) -> WorkQueue[Key]:
         """The work queue of the Sandboxes."""
         return self.sandboxes.queue
-
-    @property
-    def queues(self) -> dict[str, WorkQueue[Key]]:
-        """The work queues by the name of their controller."""
-        return {one.name: one.queue for one in self.controllers}
-
-    @property
-    def controllers(self) -> tuple[Controller[Any], ...]:
-        """Everything that reconciles."""
-        extensions = self.extensions.controllers if self.extensions is not None else ()
-        return self.sandboxes, *extensions
-
-    @property
-    def all_caches(self) -> tuple[Cache[Any], ...]:
-        """The cache of each kind that is or may be watched."""
-        caches = self.caches
-        own = (caches.sandboxes, caches.pods, caches.services, caches.pvcs)
-        if self.extensions is None:
-            return own
-        return *own, caches.templates, caches.pools, caches.claims, caches.policies
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Watch, wait until the caches are in sync, then reconcile until stopped.
@@ -215,6 +239,7 @@ class Manager:
         """Wait until everything that is watched is known."""
         await self._reflectors.synced()
         self.synced.set()
+        self._may_extend.set()
         log.info("caches_synced", sandboxes=len(self.caches.sandboxes))
         task_status.started()
 
@@ -240,28 +265,13 @@ class Manager:
                     recording.start_soon(recorder.run)
                 async with anyio.create_task_group() as passes:
                     passes.start_soon(self.sandboxes.workers.run)
-                    if self.extensions is not None:
-                        passes.start_soon(self._extend, self.extensions)
+                    await self._may_extend.wait()
+                    for controller in self.controllers[1:]:
+                        passes.start_soon(controller.workers.run)
                 for recorder in self.recorders.values():
                     recorder.close()
                 guard.start_soon(self._end_recording, recording.cancel_scope)
             guard.cancel_scope.cancel()
-
-    async def _extend(self, extensions: Extensions) -> None:
-        """Run the passes of the extensions once their kinds are known, or none if it ends first."""
-        async with anyio.create_task_group() as either:
-
-            async def wait_for(event: anyio.Event) -> None:
-                await event.wait()
-                either.cancel_scope.cancel()
-
-            either.start_soon(wait_for, self.synced)
-            either.start_soon(wait_for, self._stopped)
-        if not self.synced.is_set():
-            return
-        async with anyio.create_task_group() as passes:
-            for controller in extensions.controllers:
-                passes.start_soon(controller.workers.run)
 
     async def _end_recording(self, recording: anyio.CancelScope) -> None:
         await self._clock.sleep(_EVENT_DRAIN_S)
@@ -280,9 +290,9 @@ class Manager:
 
     def stop(self) -> None:
         """Begin no more passes; running ones may finish within the grace."""
-        self._stopped.set()
-        for queue in self.queues.values():
-            queue.close()
+        for controller in self.controllers:
+            controller.queue.close()
+        self._may_extend.set()
 
     def seen_versions(self) -> dict[str, list[str | None]]:
         """Return up to which resource version each watch has taken everything in, by resource."""

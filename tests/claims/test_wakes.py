@@ -37,8 +37,8 @@ ENV: Json = {"env": [{"name": "A", "value": "1"}]}
 
 def controller_of(world: World) -> ClaimController:
     """Return the claim controller."""
-    assert world.whole.extensions is not None
-    return world.whole.extensions.claims
+    assert world.whole.claims is not None
+    return world.whole.claims
 
 
 def counts(world: World, name: str = "pool") -> Counts:

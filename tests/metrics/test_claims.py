@@ -183,9 +183,9 @@ async def test_a_claim_that_was_ready_before_is_stamped_and_not_measured() -> No
 async def test_nothing_is_remembered_of_claims_that_are_ready_or_gone() -> None:
     """Case 118: first sights are forgotten once they were used, and with their claim."""
     async with open_claims("m1") as world:
-        extensions = world.whole.extensions
-        assert extensions is not None
-        first_seen = extensions.claims.annotator._first_seen
+        claims = world.whole.claims
+        assert claims is not None
+        first_seen = claims.annotator._first_seen
         await world.create(claim())
         await world.create(claim("waits", pool="nowhere"))
         await world.advance(5.0)
@@ -253,9 +253,9 @@ async def test_members_without_a_template_have_the_claims_word_for_it() -> None:
 async def test_a_crowd_that_nobody_scrapes_is_bounded() -> None:
     """What was noted for a later count never grows beyond a few hundred claims."""
     async with open_claims("m1") as world:
-        extensions = world.whole.extensions
-        assert extensions is not None
-        metrics = extensions.claims.metrics
+        claims = world.whole.claims
+        assert claims is not None
+        metrics = claims.metrics
         await world.create(claim())
         entry = next(iter(world.whole.caches.claims))
         member = next(iter(world.whole.caches.sandboxes))

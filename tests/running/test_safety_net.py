@@ -75,13 +75,11 @@ async def test_a_claim_that_missed_its_sandbox_is_found() -> None:
     async with open_claims("m1", ready=False) as world:
         await world.create(claim())
         await world.advance(3.0)
-        controller = world.whole.extensions
-        assert controller is not None
         name = world.plane.store.get("sandboxclaims.extensions.agents.x-k8s.io", NS, "c")["status"][
             "sandbox"
         ]["name"]
         # A bug: whatever becomes of the Sandbox, nobody tells the claim.
-        world.whole.sandboxes.on_status = None
+        world.whole.sandboxes.on_status.clear()
         world.net_may_catch = True
         await world.run_pod(name)
         await world.advance(15.0)

@@ -30,7 +30,7 @@ def printed(program: str) -> set[str]:
 def test_a_start_imports_nothing_that_it_does_not_need() -> None:
     """Neither other commands and their libraries nor what only some settings ask for."""
     loaded = printed("print(*sys.modules)")
-    assert "lean_sandbox.manager.extensions" in loaded
+    assert "lean_sandbox.controllers.claim.controller" in loaded
     rooms = {name for name in loaded if name.startswith("lean_sandbox.")}
     others = {"bench", "client", "demo", "local"}
     assert {name for name in rooms if name.split(".")[1] in others} == set()

@@ -126,11 +126,6 @@ class ClaimController(Controller[ClaimEntry]):
         self.metrics.collect(into)
         self.warm.collect(into)
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether claims are due or being served: refilling then stands back."""
-        return self.queue.is_busy
-
     def waits_for(self, pool: Key) -> bool:
         """Tell whether claims wait for members of a pool."""
         return self._waiting.waits_for(pool)
@@ -238,7 +233,7 @@ class ClaimController(Controller[ClaimEntry]):
 
     def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
         """Follow a status that our own Sandbox controller wrote, which comes as no event."""
-        self._feed(None, entry)
+        self.offer(entry)
         claim = self._owner_of(entry)
         if claim is not None and (_concerns_claims(old, new) or _waits_for_metadata(claim)):
             self.queue.add(claim.key, priority=CLIENT, reason="sandbox")
@@ -251,14 +246,21 @@ class ClaimController(Controller[ClaimEntry]):
 
     def _feed(self, old: SandboxEntry | None, new: SandboxEntry | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
-            self.warm.forget(old.key, old.uid)
-        if new is None:
-            return
-        member = member_of(new)
+            self.withhold(old)
+        if new is not None:
+            self.offer(new)
+
+    def offer(self, entry: SandboxEntry) -> None:
+        """Let claims take a Sandbox, if it is a member of a pool that can be taken."""
+        member = _member_of(entry)
         if member is None:
-            self.warm.forget(new.key, new.uid)
+            self.withhold(entry)
         else:
             self.warm.add(member)
+
+    def withhold(self, entry: SandboxEntry) -> None:
+        """Let no claim take a Sandbox any more."""
+        self.warm.forget(entry.key, entry.uid)
 
     def on_pool(self, notice: Delta[PoolEntry]) -> None:
         """Forget the members of a pool that is gone; wake the claims that wait for it."""
@@ -327,7 +329,7 @@ def _is_managed(entry: TemplateEntry) -> bool:
     return entry.view is not None and entry.view.is_managed
 
 
-def member_of(entry: SandboxEntry) -> Member | None:
+def _member_of(entry: SandboxEntry) -> Member | None:
     """Return a Sandbox as a member of its pool, ``None`` when it cannot be adopted (3.7.4)."""
     owner = entry.owner
     labels = entry.labels or {}

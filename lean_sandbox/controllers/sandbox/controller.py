@@ -81,7 +81,7 @@ class SandboxController(Controller[SandboxEntry]):
         self._reflectors = reflectors
         self._clock = clock
         #: Called with each status that was published, which comes as no event.
-        self.on_status: OnStatus | None = None
+        self.on_status: list[OnStatus] = []
         self._claims: WorkQueue[Key] | None = None
         self._is_awaited: Callable[[Key], bool] = lambda _pool: False
         self.metrics = SandboxMetrics(clock)
@@ -123,8 +123,8 @@ class SandboxController(Controller[SandboxEntry]):
         self.hidden.collect(into)
 
     def _status_written(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
-        if self.on_status is not None:
-            self.on_status(entry, old, new)
+        for tell in self.on_status:
+            tell(entry, old, new)
 
     def stand_back(self, claims: WorkQueue[Key], is_awaited: Callable[[Key], bool]) -> None:
         """Let claims go first; ``is_awaited`` tells whether claims wait for members of a pool."""

@@ -10,7 +10,8 @@ from lean_sandbox.controllers.recording import ObjectEvents, Recorder
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.warmpool.members import Orphans
 from lean_sandbox.controllers.warmpool.reconcile import (
-    Neighbours,
+    Claims,
+    Launch,
     Parts,
     PoolReconcile,
     PoolState,
@@ -20,7 +21,7 @@ from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
 from lean_sandbox.model.warmpool import PoolView
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import REFILL, Item, WorkQueue
+from lean_sandbox.runtime.queue import REFILL, Item
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.caches import Caches
@@ -47,8 +48,8 @@ class PoolController(Controller[PoolEntry]):
         *,
         clock: Clock,
         uniform: Callable[[], float],
-        claims: WorkQueue[Key],
-        neighbours: Neighbours,
+        claims: Claims,
+        launch: Launch,
         recorder: Recorder | None = None,
     ) -> None:
         super().__init__(
@@ -58,7 +59,9 @@ class PoolController(Controller[PoolEntry]):
             workers=settings.sandbox_warm_pool_concurrent_workers,
         )
         self.queue.gate(
-            lambda _pool: claims.is_busy, behind=claims, longest_s=_LONGEST_STAND_BACK_S
+            lambda _pool: claims.queue.is_busy,
+            behind=claims.queue,
+            longest_s=_LONGEST_STAND_BACK_S,
         )
         self._terminating = client.ending
         self._orphans = Orphans(caches.sandboxes)
@@ -71,8 +74,8 @@ class PoolController(Controller[PoolEntry]):
             events=ObjectEvents(
                 recorder, names.EXTENSIONS_API_VERSION, names.SANDBOX_WARM_POOL_KIND
             ),
-            neighbours=neighbours,
             claims=claims,
+            launch=launch,
             clock=clock,
             uniform=uniform,
             settings=settings,
@@ -132,7 +135,7 @@ class PoolController(Controller[PoolEntry]):
         if not notice.initial:
             for entry in (notice.old, notice.new):
                 if entry is not None:
-                    self.on_status(entry)
+                    self.wake_pool_of(entry)
         if notice.old is not None:
             self._orphans.forget(notice.old)
         label = self._orphans.saw(notice.new) if notice.new is not None else None
@@ -140,8 +143,8 @@ class PoolController(Controller[PoolEntry]):
             for pool in self._pools_where(notice.key.namespace, lambda v: v.pool_hash == label):
                 self.wake(pool)
 
-    def on_status(self, entry: SandboxEntry) -> None:
-        """Wake the pool of a Sandbox, of which our own status writes come as no event."""
+    def wake_pool_of(self, entry: SandboxEntry) -> None:
+        """Reconcile the pool of a Sandbox, if it belongs to one, soon."""
         owner = entry.owner
         if owner is not None and owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP):
             self.wake(Key(entry.key.namespace, owner.name))

@@ -14,7 +14,7 @@ delete is refused and the claim keeps it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import anyio
 import msgspec
@@ -73,13 +73,16 @@ _STATUS_INTERVAL_S = 1.0
 _CLOCKS_AGREE_S = 5.0
 
 
-class Neighbours(Protocol):
-    """The controllers that a pool tells of its members."""
+Launch: TypeAlias = Callable[[Key, Sandbox | None], None]
+"""Has the Sandbox controller reconcile a Sandbox, shown whole where it is known whole."""
 
-    def launch(self, sandbox: Key, whole: Sandbox | None = None) -> None:
-        """Have the Sandbox controller look at a Sandbox, shown whole where it is known whole."""
 
-    def withhold(self, key: Key, uid: str) -> None:
+class Claims(Protocol):
+    """The claim controller, as the pools see it."""
+
+    queue: WorkQueue[Key]
+
+    def withhold(self, entry: SandboxEntry) -> None:
         """Let no claim take a member any more: it is about to go."""
 
     def offer(self, entry: SandboxEntry) -> None:
@@ -94,8 +97,8 @@ class Parts(msgspec.Struct, kw_only=True):
     blueprints: TemplateResolver
     orphans: Orphans
     events: ObjectEvents
-    neighbours: Neighbours
-    claims: WorkQueue[Key]
+    claims: Claims
+    launch: Launch
     clock: Clock
     uniform: Callable[[], float]
     settings: Settings
@@ -242,7 +245,7 @@ class PoolReconcile:
             "labels": {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM},
         }
         await self._patch(orphan, patch)
-        self._parts.neighbours.launch(orphan.key)
+        self._parts.launch(orphan.key, None)
 
     async def _drop_if_stale(self, member: SandboxEntry) -> None:
         """Delete a member that no longer fits the template (strategy Recreate).
@@ -286,8 +289,8 @@ class PoolReconcile:
     async def _delete(self, member: SandboxEntry) -> None:
         """Delete a Sandbox unless it changed meanwhile; until it goes, claims cannot take it."""
         self._has_acted = True
-        deleted, neighbours = self._state.deleted, self._parts.neighbours
-        neighbours.withhold(member.key, member.uid)
+        deleted, claims = self._state.deleted, self._parts.claims
+        claims.withhold(member)
         deleted[member.uid] = member.key
         try:
             await self._writer.delete(self._sandboxes, member, version=member.version)
@@ -300,7 +303,7 @@ class PoolReconcile:
         deleted.pop(member.uid, None)
         held = self._sandboxes.get(member.key)
         if held is not None and held.uid == member.uid:
-            neighbours.offer(held)
+            claims.offer(held)
 
     async def _shrink(self, members: PoolMembers) -> None:
         """Delete the members that are too many, those of least use first."""
@@ -363,7 +366,7 @@ class PoolReconcile:
             created += size - (len(self._errors) - failed)
             if len(self._errors) > failed:
                 break
-            if self._parts.claims.is_busy and created < granted:
+            if self._parts.claims.queue.is_busy and created < granted:
                 # The rest of the batch waits for its turn like any other refill.
                 self._state.bucket.give_back(granted - created)
                 break
@@ -374,7 +377,7 @@ class PoolReconcile:
         written = await self._writer.create(self._sandboxes, self._view.namespace, body)
         meta = written.item.metadata
         self._compare_clocks(meta.creation_timestamp)
-        self._parts.neighbours.launch(key_of(meta.namespace, meta.name), written.item)
+        self._parts.launch(key_of(meta.namespace, meta.name), written.item)
 
     def _compare_clocks(self, created_at: str | None) -> None:
         """Take a member that was made just now for as young as it is, whatever our clock says.
