@@ -159,7 +159,8 @@ async def test_a_binding_whose_events_are_overwritten_is_known_from_the_caches()
 async def test_a_deletion_that_only_a_relist_showed_is_told() -> None:
     """What the gap has swallowed is an event like any other."""
     async with open_world(Settings(**ON)) as world:
-        await world.ready_sandbox(sandbox())
+        # Without a Pod, whose end would lead to a request that finds the Sandbox gone.
+        await world.create(sandbox(spec={"operatingMode": "Suspended"}))
         await world.cut_watches()
         world.plane.store.delete("sandboxes.agents.x-k8s.io", NS, "sb-1", grace_s=0)
         world.plane.compact()
