@@ -46,11 +46,8 @@ SANDBOXES: Final = "sandboxes"
 PODS: Final = "pods"
 NOUNS: Final = {CLAIMS: "claim", SANDBOXES: "sandbox", PODS: "pod"}
 _ASKED_FOR: Final = {"sandbox": SANDBOXES, "claim": CLAIMS}
-_CHILDREN: Final = {CLAIMS: SANDBOXES, SANDBOXES: PODS}
-# What the owner reference of a child says of its owner.
-_OWNERS: Final = {CLAIMS: "SandboxClaim", SANDBOXES: "Sandbox"}
-# Which objects a controller reconciles, by its name.
-_RECONCILED: Final = {"sandbox": SANDBOXES, "sandboxclaim": CLAIMS, "claim-annotations": CLAIMS}
+# What the owner reference of a child says of its owner, and the children.
+_CHILDREN: Final = {CLAIMS: ("SandboxClaim", SANDBOXES), SANDBOXES: ("Sandbox", PODS)}
 # Reasons and errors may quote what users wrote.
 _LONGEST_TEXT: Final = 200
 _TIMEOUT_S: Final = 10.0
@@ -65,12 +62,15 @@ Subject: TypeAlias = tuple[str, Key]
 """An object: the plural of its kind, its key."""
 
 
-class EventEntry(msgspec.Struct, frozen=True, gc=False, tag="event", tag_field="what"):
-    """An event of a watch, and what the predicates made of it. ``at`` is monotonic, in seconds."""
-
+class _Entry(msgspec.Struct, frozen=True, gc=False, tag_field="what"):
     at: float
     plural: str
     key: Key
+
+
+class EventEntry(_Entry, frozen=True, gc=False, tag="event"):
+    """An event of a watch, and what the predicates made of it. ``at`` is monotonic, in seconds."""
+
     type: str
     passed: bool
     reason: str
@@ -79,12 +79,9 @@ class EventEntry(msgspec.Struct, frozen=True, gc=False, tag="event", tag_field="
     owner: str
 
 
-class ReconcileEntry(msgspec.Struct, frozen=True, gc=False, tag="pass", tag_field="what"):
+class ReconcileEntry(_Entry, frozen=True, gc=False, tag="pass"):
     """A reconcile: when it began, how long the object had waited for it, how it ended."""
 
-    at: float
-    plural: str
-    key: Key
     controller: str
     reasons: tuple[str, ...]
     waited_s: float
@@ -95,12 +92,9 @@ class ReconcileEntry(msgspec.Struct, frozen=True, gc=False, tag="pass", tag_fiel
     error: str
 
 
-class RequestEntry(msgspec.Struct, frozen=True, gc=False, tag="request", tag_field="what"):
+class RequestEntry(_Entry, frozen=True, gc=False, tag="request"):
     """A request of a reconcile; ``code`` is 0 when no response came, for ``error``."""
 
-    at: float
-    plural: str
-    key: Key
     verb: str
     resource: str
     code: int
@@ -134,17 +128,11 @@ class TraceBuffer:
     def __init__(self, most: int, clock: Clock) -> None:
         """Keep ``most`` entries; at least one."""
         self._clock = clock
-        self._entries: deque[Entry] = deque(maxlen=most)
         self._caches: dict[str, Cache[Any]] = {}
         self.most = most
+        self.entries: deque[Entry] = deque(maxlen=most)
         #: Entries since the start, those overwritten included.
         self.recorded = 0
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries)
 
     def follow(
         self,
@@ -158,8 +146,8 @@ class TraceBuffer:
                 self._caches[cache.kind.resource.plural] = cache
                 cache.observer = self._event
         for controller in controllers:
-            if controller.name in _RECONCILED:
-                self._follow_reconciles(controller.name, controller)
+            if controller.cache.kind.resource.plural in NOUNS:
+                self._follow_reconciles(controller, controller.cache.kind.resource.plural)
         before = transport.observer
 
         def observe(record: RequestRecord) -> None:
@@ -172,7 +160,7 @@ class TraceBuffer:
     def keep(self, entry: Entry) -> None:
         """Keep an entry; the oldest goes where there is no room."""
         self.recorded += 1
-        self._entries.append(entry)
+        self.entries.append(entry)
 
     def _event(
         self, plural: str, event_type: EventType, row: ObjectMeta, decision: Decision
@@ -194,9 +182,7 @@ class TraceBuffer:
             )
         )
 
-    def _follow_reconciles(self, name: str, controller: Controller[Any]) -> None:
-        plural = _RECONCILED[name]
-
+    def _follow_reconciles(self, controller: Controller[Any], plural: str) -> None:
         def begun(item: Item[Key]) -> None:
             # Each reconcile is a task with a context of its own: what is set here ends with it.
             _subject.set((plural, item.key))
@@ -209,7 +195,7 @@ class TraceBuffer:
                     began,
                     plural,
                     item.key,
-                    name,
+                    controller.name,
                     item.reasons,
                     max(0.0, began - item.enqueued_at),
                     report.took_s,
@@ -232,52 +218,44 @@ class TraceBuffer:
         began = self._clock.monotonic() - record.latency_s
         self.keep(
             RequestEntry(
-                began,
-                *subject,
-                record.verb,
-                record.resource,
-                record.code,
-                record.latency_s,
-                record.error,
+                *(began, *subject, record.verb, record.resource),
+                *(record.code, record.latency_s, record.error),
             )
         )
 
     def about(self, subject: Subject) -> list[Entry]:
         """Return what is kept of an object and of those it controls, in the order of time."""
-        family, parents = {subject}, {subject}
-        plural = subject[0]
+        plural, keys = subject[0], {subject[1]}
+        family = {plural: keys}
         while plural in _CHILDREN:
-            parents = {child for parent in parents for child in self._bound(parent)} | set(
-                self._owned(plural, {key for _, key in parents})
-            )
-            family |= parents
-            plural = _CHILDREN[plural]
-        found = [one for one in self._entries if (one.plural, one.key) in family]
+            keys = self._owned_by(plural, keys)
+            _, plural = _CHILDREN[plural]
+            family[plural] = keys
+        found = [one for one in self.entries if one.key in family.get(one.plural, ())]
         # A reconcile is kept at its end and stands before what happened in it.
         return sorted(found, key=lambda one: (one.at, type(one) is not ReconcileEntry))
 
-    def _bound(self, subject: Subject) -> Iterator[Subject]:
-        """Yield the children that the caches know, also where their events are overwritten."""
-        plural, key = subject
-        entry = self._caches[plural].get(key) if plural in self._caches else None
-        if entry is None:
-            return
-        if plural == SANDBOXES:
-            for pod in self._caches[PODS].owned_by(key.namespace, entry.uid):
-                yield PODS, pod.key
-        elif entry.status is not None and entry.status.bound.name:
-            yield SANDBOXES, Key(key.namespace, entry.status.bound.name)
+    def _owned_by(self, plural: str, keys: set[Key]) -> set[Key]:
+        """Return the children of some objects.
 
-    def _owned(self, plural: str, keys: set[Key]) -> Iterator[Subject]:
-        """Yield the children that have ended too, by the owners that their events showed."""
-        owners = {(key.namespace, f"{_OWNERS[plural]}/{key.name}") for key in keys}
-        for one in self._entries:
-            if (
-                type(one) is EventEntry
-                and one.plural == _CHILDREN[plural]
-                and (one.key.namespace, one.owner) in owners
-            ):
-                yield one.plural, one.key
+        Events show those that have ended too, the caches those whose events are overwritten.
+        """
+        kind, child = _CHILDREN[plural]
+        owners = {(key.namespace, f"{kind}/{key.name}") for key in keys}
+        found = {
+            one.key
+            for one in self.entries
+            if type(one) is EventEntry
+            and one.plural == child
+            and (one.key.namespace, one.owner) in owners
+        }
+        cache = self._caches.get(plural)
+        for key in keys:
+            held = cache.get(key) if cache is not None else None
+            if held is not None:
+                owned = self._caches[child].owned_by(key.namespace, held.uid)
+                found |= {one.key for one in owned}
+        return found
 
     async def handle(self, request: Request) -> Answer:
         """Answer for ``kind`` (sandbox or claim), ``namespace`` and ``name`` of the query."""
@@ -297,7 +275,7 @@ class TraceBuffer:
             now_s=self._clock.monotonic(),
             most=self.most,
             recorded=self.recorded,
-            oldest_s=self._entries[0].at if self._entries else None,
+            oldest_s=self.entries[0].at if self.entries else None,
             entries=self.about((plural, key)),
         )
         return Answer(200, msgspec.json.encode(life), "application/json")
@@ -320,12 +298,15 @@ def ask(url: str, kind: str, key: Key, *, ca_file: Path | None = None) -> Life:
     if address.scheme not in ("http", "https") or not address.hostname:
         raise ConfigError(f"--url: {url!r} is no http or https address")
     query = urlencode({"kind": kind, "namespace": key.namespace, "name": key.name})
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
-    if address.scheme == "https":
-        handlers.append(urllib.request.HTTPSHandler(context=_context(ca_file)))
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}),
+        urllib.request.HTTPSHandler(
+            context=_context(ca_file) if address.scheme == "https" else None
+        ),
+    )
     target = f"{address.scheme}://{address.netloc}{PATH}?{query}"
     try:
-        with urllib.request.build_opener(*handlers).open(target, timeout=_TIMEOUT_S) as answer:
+        with opener.open(target, timeout=_TIMEOUT_S) as answer:
             body = answer.read()
     except urllib.error.HTTPError as error:
         error.close()

@@ -150,7 +150,7 @@ async def test_a_binding_whose_events_are_overwritten_is_known_from_the_caches()
     async with open_claims("m1", **ON) as world:
         await world.create(claim())
         assert world.whole.trace is not None
-        world.whole.trace._entries.clear()
+        world.whole.trace.entries.clear()
         await world.patch("pods", "m1", {"metadata": {"annotations": {"a": "b"}}})
         life = await life_of(world, "claim", "c")
     assert told(life.entries) == ["pods MODIFIED dropped"]
@@ -328,7 +328,7 @@ async def test_what_is_of_another_shard_takes_no_room() -> None:
         await world.create(sandbox())
         assert world.whole.caches.sandboxes.statistics.dropped_elsewhere == 1
         assert world.whole.trace is not None
-        assert len(world.whole.trace) == 0
+        assert not world.whole.trace.entries
 
 
 async def test_tracing_costs_no_request() -> None:
