@@ -228,7 +228,7 @@ class Elector:
             "acquireTime": now,
             "renewTime": now,
         }
-        if await self._within(self._times.attempt_s, lambda: self._replace(lease, spec)):
+        if await self._within(self._times.attempt_s, lambda: self._write(lease, spec)):
             self.holder = ""
             _log.info("released", lease=self.lease)
 
@@ -328,7 +328,9 @@ class Elector:
                 LEASES, self.namespace, self.lease, dict, lane=Lane.CLIENT, timeout_s=timeout_s
             )
         except NotFound:
-            await self._create()
+            metadata = {"name": self.lease, "namespace": self.namespace}
+            lease = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
+            await self._hold(lease)
             return
         spec: Json = lease.get("spec") or {}
         self._observe(spec)
@@ -369,28 +371,12 @@ class Elector:
                 way_out="give each shard a Lease of its own with --leader-election-lease",
             )
 
-    async def _create(self) -> None:
-        metadata = {"name": self.lease, "namespace": self.namespace}
-        lease = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
-        now = self._stamp()
-        spec = {
-            "holderIdentity": self.identity,
-            "leaseDurationSeconds": self._times.duration_s,
-            "acquireTime": now,
-            "renewTime": now,
-            "leaseTransitions": 0,
-        }
-        sent_at = self._clock.monotonic()
-        response = await self.client.create(
-            LEASES, self.namespace, _with_spec(lease, spec), PartialObject, **self._options()
-        )
-        self._succeeded(lease, spec, response, sent_at)
-
     async def _hold(self, lease: Json) -> None:
         """Write that this process holds the Lease, from now on or still."""
         old: Json = lease.get("spec") or {}
         now = self._stamp()
         spec = {
+            "leaseTransitions": 0,
             **old,
             "holderIdentity": self.identity,
             "leaseDurationSeconds": self._times.duration_s,
@@ -398,15 +384,31 @@ class Elector:
         }
         if old.get("holderIdentity") != self.identity:
             spec["acquireTime"] = now
-            spec["leaseTransitions"] = (old.get("leaseTransitions") or 0) + 1
+            if not _is_new(lease):
+                spec["leaseTransitions"] = (old.get("leaseTransitions") or 0) + 1
         sent_at = self._clock.monotonic()
-        response = await self._replace(lease, spec)
-        self._succeeded(lease, spec, response, sent_at)
+        response = await self._write(lease, spec)
+        self._own = _with_spec(lease, spec, response.metadata.resource_version)
+        self._observe(spec)
+        now_s = self._clock.monotonic()
+        until = sent_at + self._times.renew_deadline_s
+        # A response that came too late to begin with it, or after leadership has ended, gives none.
+        if now_s < until and (not self._leads or now_s < self._leads_until):
+            self._leads_until = until
+            self._leads = True
 
-    async def _replace(self, lease: Json, spec: Json) -> PartialObject:
+    async def _write(self, lease: Json, spec: Json) -> PartialObject:
+        """Create a Lease that has no version yet, replace one at the version that it has."""
         body = _with_spec(lease, spec)
+        options: Any = {
+            "lane": Lane.CLIENT,
+            "timeout_s": self._times.attempt_s,
+            "accept": METADATA_ACCEPT,
+        }
+        if _is_new(lease):
+            return await self.client.create(LEASES, self.namespace, body, PartialObject, **options)
         return await self.client.replace(
-            LEASES, self.namespace, self.lease, body, PartialObject, **self._options()
+            LEASES, self.namespace, self.lease, body, PartialObject, **options
         )
 
     def _stamp(self) -> str:
@@ -419,23 +421,6 @@ class Elector:
             now = self._stamped + timedelta(microseconds=1)
         self._stamped = now
         return format_micro_time(now)
-
-    def _options(self) -> Any:
-        return {
-            "lane": Lane.CLIENT,
-            "timeout_s": self._times.attempt_s,
-            "accept": METADATA_ACCEPT,
-        }
-
-    def _succeeded(self, lease: Json, spec: Json, response: PartialObject, sent_at: float) -> None:
-        self._own = _with_spec(lease, spec, response.metadata.resource_version)
-        self._observe(spec)
-        now = self._clock.monotonic()
-        until = sent_at + self._times.renew_deadline_s
-        # A response that came too late to begin with it, or after leadership has ended, gives none.
-        if now < until and (not self._leads or now < self._leads_until):
-            self._leads_until = until
-            self._leads = True
 
     # -- telling ---------------------------------------------------------------------------------
 
@@ -459,6 +444,10 @@ class Elector:
         if self.recorder is not None:
             await self.recorder.run()
         self._told.set()
+
+
+def _is_new(lease: Json) -> bool:
+    return "resourceVersion" not in lease["metadata"]
 
 
 def _with_spec(lease: Json, spec: Json, version: str = "") -> Json:
