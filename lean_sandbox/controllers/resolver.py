@@ -51,11 +51,11 @@ _MOST_NAMES = 4096
 _ABSENT_S = 600.0
 
 
-class LookedForLatelyError(Exception):
-    """A name was looked for a moment ago, before this claim was there: ask after ``after_s``."""
+class NotYetError(Exception):
+    """Nothing can be said of a claim yet: reconcile it again after ``after_s``, write nothing."""
 
     def __init__(self, after_s: float) -> None:
-        super().__init__(f"looked for a moment ago; asking again in {after_s:g} s")
+        super().__init__(f"not known before {after_s:g} s")
         self.after_s = after_s
 
 
@@ -131,7 +131,7 @@ class TemplateResolver:
     async def pool(self, key: Key) -> PoolView:
         """Return the pool. At most one GET.
 
-        Raises ClaimError (WarmPoolNotFound) when the server has none, LookedForLatelyError when it
+        Raises ClaimError (WarmPoolNotFound) when the server has none, NotYetError when it
         is not to be asked yet.
         """
         view = self.known_pool(key)
@@ -149,7 +149,7 @@ class TemplateResolver:
         """Return the template. At most one GET.
 
         Raises ClaimError when the server has none (TemplateNotFound) or an odd one,
-        LookedForLatelyError when it is not to be asked yet.
+        NotYetError when it is not to be asked yet.
         """
         view = self.known_template(key)
         if view is not None:
@@ -169,7 +169,7 @@ class TemplateResolver:
         now = self._clock.monotonic()
         looked_at = self._looked.get(name)
         if looked_at is not None:
-            raise LookedForLatelyError(looked_at + _LOOK_AGAIN_S - now)
+            raise NotYetError(looked_at + _LOOK_AGAIN_S - now)
         self._looked[name] = now
         look = self._looking[name] = object()
         try:

@@ -24,7 +24,7 @@ from lean_sandbox.model.claim_additions import (
     inject_env,
     merge_claim_templates,
 )
-from lean_sandbox.model.meta import NO_RECORD, OwnerReference, owner_references_body
+from lean_sandbox.model.meta import NO_RECORD, owner_references_body
 from lean_sandbox.model.pod import merge_patch_of
 from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate, visible
 from lean_sandbox.model.template import TemplateView, blueprint_spec
@@ -108,30 +108,6 @@ def launch_type_patch(
 
 
 # --- warm ----------------------------------------------------------------------------------------
-
-
-def candidate_refusal(
-    *,
-    is_deleting: bool,
-    labels: Mapping[str, str] | None,
-    owner: OwnerReference | None,
-    pool: str,
-) -> str | None:
-    """Return why a Sandbox cannot be taken from ``pool``, None when it can.
-
-    Values of labels, the uid of the pool and the version of its API do not matter. The namespace is
-    the caller's to compare.
-    """
-    if is_deleting:
-        return "it is being deleted"
-    for key in (names.WARM_POOL_LABEL, names.TEMPLATE_REF_HASH_LABEL):
-        if key not in (labels or {}):
-            return f"label {key} is missing"
-    if owner is None or not owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP):
-        return "it is not controlled by a warm pool"
-    if owner.name != pool:
-        return f'it belongs to the warm pool "{owner.name}"'
-    return None
 
 
 def needs_template_touch(current: PodTemplateMetadata | None, desired: PodTemplateMetadata) -> bool:

@@ -188,9 +188,9 @@ MUTANTS = (
     ),
     Mutant(
         "a claim is never reconciled",
-        "controllers/claim/reconcile.py",
-        "        if entry is None:\n            return Result()\n        await self._drop_policy",
-        "        if True:\n            return Result()\n        await self._drop_policy",
+        _CLAIM,
+        "        if entry is None:\n            return Result()\n        if self._tracing",
+        "        if True:\n            return Result()\n        if self._tracing",
     ),
     Mutant(
         "a pool is never reconciled",

@@ -15,10 +15,8 @@ from lean_sandbox.model.claim_additions import bound_sync_patch, desired_pod_met
 from lean_sandbox.model.claim_sandbox import (
     adoption_merge_patch,
     adoption_patch,
-    candidate_refusal,
     needs_template_touch,
 )
-from lean_sandbox.model.meta import OwnerReference, controller_reference
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec, view_of
 from lean_sandbox.model.template import TemplateView
@@ -239,41 +237,6 @@ def test_a_template_never_seen_is_touched() -> None:
     """Not knowing the member's metadata is no reason to leave it."""
     assert needs_template_touch(None, pod_metadata())
     assert not needs_template_touch(pod_metadata(), pod_metadata({CLAIM_UID: "u1"}))
-
-
-# --- who can be taken ----------------------------------------------------------------------------
-
-
-def refusal(**fields: Any) -> str | None:
-    """Return why a member cannot be taken."""
-    defaults: dict[str, Any] = {
-        "is_deleting": False,
-        "labels": {WARM_POOL: "", REF_HASH: ""},
-        "owner": controller_reference(
-            "extensions.agents.x-k8s.io/v1", "SandboxWarmPool", "pool", "x"
-        ),
-        "pool": "pool",
-    }
-    return candidate_refusal(**{**defaults, **fields})
-
-
-@pytest.mark.claim_case(61, 62, 91)
-def test_only_healthy_members_of_the_pool_can_be_taken() -> None:
-    """Claim cases 61, 62, 91: version, uid and label values do not matter; the rest does."""
-    group = "extensions.agents.x-k8s.io"
-    old = OwnerReference(f"{group}/v1alpha1", "SandboxWarmPool", "pool", "other", controller=True)
-
-    assert refusal() is None
-    assert refusal(owner=old) is None
-    assert refusal(is_deleting=True)
-    assert refusal(owner=None)
-    for api_version, kind in (("apps/v1", "ReplicaSet"), ("apps/v1", "SandboxWarmPool")):
-        assert refusal(owner=controller_reference(api_version, kind, "pool", "x"))
-    assert refusal(owner=controller_reference(f"{group}/v1beta1", "SandboxClaim", "pool", "x"))
-    assert refusal(labels={WARM_POOL: "x"})
-    assert refusal(labels={REF_HASH: "x"})
-    assert refusal(labels=None)
-    assert refusal(pool="other") == 'it belongs to the warm pool "pool"'
 
 
 # --- laws ----------------------------------------------------------------------------------------

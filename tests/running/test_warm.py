@@ -5,12 +5,16 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from lean_sandbox.controllers.claim import warm
-from lean_sandbox.controllers.claim.warm import Acquired, Counts, Member, WarmQueue
+from lean_sandbox.controllers.claim.warm import Acquired, Counts, Member, WarmQueue, member_of
+from lean_sandbox.model.meta import OwnerReference, controller_reference
 from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+from tests.support.names import REF_HASH, WARM_POOL
 
 POOL = Key("default", "pool")
 
@@ -43,6 +47,42 @@ def drain(queue: WarmQueue, pool: Key = POOL) -> Iterator[str]:
     """Take all there is; yield the names."""
     while (taken := queue.acquire(pool).member) is not None:
         yield taken.key.name
+
+
+# -- who can be taken --------------------------------------------------------------------------
+
+GROUP = "extensions.agents.x-k8s.io"
+
+
+def pool_of(**fields: Any) -> str | None:
+    """Return the pool that a Sandbox can be taken from."""
+    defaults: dict[str, Any] = {
+        "key": Key("default", "m1"),
+        "uid": "u",
+        "version": 1,
+        "generation": 1,
+        "is_deleting": False,
+        "labels": {WARM_POOL: "", REF_HASH: ""},
+        "owner": controller_reference(f"{GROUP}/v1", "SandboxWarmPool", "pool", "x"),
+    }
+    found = member_of(SandboxEntry(**{**defaults, **fields}))
+    return found.pool.name if found is not None else None
+
+
+@pytest.mark.claim_case(61, 62, 91)
+def test_only_healthy_members_of_a_pool_can_be_taken() -> None:
+    """Claim cases 61, 62, 91: version, uid and label values do not matter; the rest does."""
+    old = OwnerReference(f"{GROUP}/v1alpha1", "SandboxWarmPool", "pool", "other", controller=True)
+    assert pool_of() == pool_of(owner=old) == "pool"
+    assert pool_of(is_deleting=True) is None
+    assert pool_of(owner=None) is None
+    for api_version, kind in (("apps/v1", "ReplicaSet"), ("apps/v1", "SandboxWarmPool")):
+        assert pool_of(owner=controller_reference(api_version, kind, "pool", "x")) is None
+    claim = controller_reference(f"{GROUP}/v1beta1", "SandboxClaim", "pool", "x")
+    assert pool_of(owner=claim) is None
+    assert pool_of(labels={WARM_POOL: "x"}) is None
+    assert pool_of(labels={REF_HASH: "x"}) is None
+    assert pool_of(labels=None) is None
 
 
 # -- which one ---------------------------------------------------------------------------------

@@ -8,34 +8,35 @@ second adopter always loses and takes another member at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import msgspec
+from cachetools import FIFOCache
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.config.options import Settings
+from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.claim.requests import ClaimRequests
-from lean_sandbox.controllers.claim.warm import Member, WarmQueue
+from lean_sandbox.controllers.claim.warm import Member, WarmQueue, member_of
 from lean_sandbox.controllers.recording import ObjectEvents
-from lean_sandbox.controllers.resolver import TemplateResolver
+from lean_sandbox.controllers.resolver import NotYetError, TemplateResolver
 from lean_sandbox.kube.errors import (
     AlreadyExists,
-    ApiError,
     Conflict,
     ControlPlaneError,
+    Forbidden,
     Invalid,
     NotFound,
     said,
 )
 from lean_sandbox.model import names
-from lean_sandbox.model.claim import ClaimFacts, SandboxClaimSpec
+from lean_sandbox.model.claim import ClaimFacts, ClaimView, SandboxClaimSpec
 from lean_sandbox.model.claim_additions import bound_sync_patch, desired_pod_metadata
 from lean_sandbox.model.claim_sandbox import (
     PoolMember,
     adoption_merge_patch,
     adoption_patch,
     build_cold_sandbox,
-    candidate_refusal,
     launch_type_patch,
     needs_template_touch,
 )
@@ -66,14 +67,6 @@ _MOST_PATCHES = 5
 _MOST_POOLS = 1024
 
 
-class StillWaitingError(Exception):
-    """Members of the pool are on their way up: look again after ``after_s``, and write nothing."""
-
-    def __init__(self, after_s: float) -> None:
-        super().__init__(f"waiting {after_s:g} s for members of the pool")
-        self.after_s = after_s
-
-
 class Wakes(msgspec.Struct, frozen=True):
     """Whom a binding concerns besides the claim."""
 
@@ -82,265 +75,243 @@ class Wakes(msgspec.Struct, frozen=True):
     pool: Callable[[Key], None]
 
 
-class Binder:
-    """Finds, takes or makes the Sandbox of a claim.
+class Parts(msgspec.Struct, kw_only=True):
+    """What the reconciles of all claims share."""
 
-    A new claim waits up to ``grace_s`` for members of its pool that have no address yet.
+    caches: Caches
+    requests: ClaimRequests
+    warm: WarmQueue
+    blueprints: TemplateResolver
+    events: ObjectEvents
+    annotator: AnnotationWriter
+    metrics: ClaimMetrics
+    wakes: Wakes
+    clock: Clock
+    settings: Settings
+    # What was compared of the members of a pool, as long as its template stays the same.
+    staleness: FIFOCache[Key, Staleness] = msgspec.field(
+        default_factory=lambda: FIFOCache(_MOST_POOLS)
+    )
+    # By uid of the claim: the member whose adoption ended without a clear answer.
+    doubtful: dict[str, Key] = {}
+    # By uid of the claim: how many creates in a row met a Sandbox that could not be read.
+    collisions: dict[str, int] = {}
+    # By uid of a claim that becomes ready, until its status says so: when it was first seen.
+    unmeasured: dict[str, str] = {}
+
+    def forget(self, uid: str) -> None:
+        """Drop what is remembered between the reconciles of a claim."""
+        self.doubtful.pop(uid, None)
+        self.collisions.pop(uid, None)
+        self.unmeasured.pop(uid, None)
+        self.annotator.forget(uid)
+
+
+class Binding:
+    """One claim on its way to a Sandbox, in one reconcile.
+
+    Every method may raise ClaimError for what the claim asks and cannot have, NotYetError where
+    nothing is to be written yet, and the errors of requests.
     """
 
-    def __init__(
-        self,
-        caches: Caches,
-        warm: WarmQueue,
-        blueprints: TemplateResolver,
-        act: ClaimRequests,
-        events: ObjectEvents,
-        metrics: ClaimMetrics,
-        wakes: Wakes,
-        trace_of: Callable[[ClaimEntry], str],
-        *,
-        clock: Clock,
-        grace_s: float,
-    ) -> None:
-        self._caches = caches
-        self._warm = warm
-        self._blueprints = blueprints
-        self._act = act
-        self._events = events
-        self._metrics = metrics
-        self._wakes = wakes
-        self._trace_of = trace_of
-        self._clock = clock
-        self._grace_s = grace_s
-        # What was compared of the members of a pool, as long as its template stays the same.
-        self._staleness: dict[Key, Staleness] = {}
-        # By uid of the claim: the member whose adoption ended without a clear answer.
-        self._doubtful: dict[str, Key] = {}
-        # By uid of the claim: the pool, and what was taken from it, that nobody has been told of.
-        self._untold: dict[str, tuple[Key, SandboxEntry]] = {}
+    def __init__(self, parts: Parts, entry: ClaimEntry, view: ClaimView) -> None:
+        self._parts = parts
+        self._sandboxes = parts.caches.sandboxes
+        self._blueprints = parts.blueprints
+        self._requests = parts.requests
+        self._entry = entry
+        self._view = view
+        self._pool = Key(entry.key.namespace, view.pool)
+        self._taken: SandboxEntry | None = None
+        # What of the claim goes into its Sandbox.
+        self._facts = ClaimFacts(
+            name=entry.key.name,
+            namespace=entry.key.namespace,
+            uid=entry.uid,
+            created_by=(entry.labels or {}).get(names.CREATED_BY_LABEL, ""),
+            trace_context=parts.annotator.trace_of(entry),
+            additional_labels=view.additional_labels,
+            additional_annotations=view.additional_annotations,
+        )
 
-    async def find(self, entry: ClaimEntry) -> SandboxEntry | None:
+    async def find(self) -> SandboxEntry | None:
         """Return the Sandbox that the claim has already. No request in the ordinary case.
 
         Raises ClaimError when the claim's own name is held by somebody else's Sandbox.
         """
-        owned = own_sandbox(self._caches.sandboxes, entry)
-        if owned is not None:
-            return owned
-        if entry.uid in self._doubtful:
-            taken = await self._clear_up(entry)
-            if taken is not None:
-                return taken
-        assigned = assigned_name(entry)
-        if assigned:
-            taken = await self._assigned(entry, assigned)
-            if taken is not None:
-                return taken
-        namesake = self._caches.sandboxes.get(entry.key)
-        if namesake is not None:
-            raise not_controlled(namesake.key.name, entry.key.name)
-        return None
+        entry = self._entry
+        found = own_sandbox(self._sandboxes, entry)
+        if found is None and entry.uid in self._parts.doubtful:
+            found = await self._clear_up()
+        if found is None and (assigned := assigned_name(entry)):
+            found = await self._assigned(assigned)
+        if found is None and entry.key in self._sandboxes:
+            raise not_controlled(entry.key.name, entry.key.name)
+        return found
 
-    async def _assigned(self, entry: ClaimEntry, name: str) -> SandboxEntry | None:
+    async def _clear_up(self) -> SandboxEntry | None:
+        """Look whether an adoption that ended without an answer took place. One GET."""
+        doubtful = self._parts.doubtful
+        fresh = await self._requests.get_sandbox(doubtful[self._entry.uid])
+        doubtful.pop(self._entry.uid, None)
+        if fresh is None or not is_controlled(fresh, self._entry):
+            return None
+        self._parts.wakes.sandbox(fresh.key)
+        return fresh
+
+    async def _assigned(self, name: str) -> SandboxEntry | None:
         """Complete an adoption that another process began, or drop what names no member of ours."""
-        held = self._caches.sandboxes.get(Key(entry.key.namespace, name))
-        assert entry.view is not None
+        held = self._sandboxes.get(Key(self._pool.namespace, name))
         if held is not None and (held.owner is None or held.owner.group != names.EXTENSIONS_GROUP):
             # Nobody's, or of a kind that is none of our business: who did that may undo it.
             return None
         loss: ClaimError | None = None
-        if held is not None and self._refusal(held, entry.view.pool) is None:
-            member = self._member_of(held, entry.view.pool)
-            taken = await self._adopt(entry, held)
+        member = self._member(held)
+        if held is not None and member is not None:
+            taken = await self._adopt(held)
             if taken is not None:
-                self._warm.commit(member)
-                self._wakes.sandbox(taken.key)
+                self._parts.warm.commit(member)
+                self._parts.wakes.sandbox(taken.key)
                 return taken
-            self._warm.forget(member.key, member.uid)
-            fresh = self._caches.sandboxes.get(held.key)
-            is_lost = fresh is not None and self._refusal(fresh, entry.view.pool) is not None
+            self._parts.warm.forget(member.key, member.uid)
+            fresh = self._sandboxes.get(held.key)
+            is_lost = fresh is not None and self._member(fresh) is None
             loss = reference_stuck(name, is_lost=is_lost)
         try:
-            await self._act.forget_assignment(entry)
+            await self._requests.annotate(self._entry, {names.SANDBOX_NAME_ANNOTATION: None})
         except ControlPlaneError as error:
             kind = held.owner.kind if held is not None and held.owner is not None else ""
             raise (loss or stale_reference(kind, said(error))) from error
         return None
 
-    async def _clear_up(self, entry: ClaimEntry) -> SandboxEntry | None:
-        """Look whether an adoption that ended without an answer took place. One GET."""
-        fresh = await self._act.get_sandbox(self._doubtful[entry.uid])
-        self._doubtful.pop(entry.uid, None)
-        if fresh is None or not is_controlled(fresh, entry):
-            return None
-        self._wakes.sandbox(fresh.key)
-        return fresh
-
-    def forget(self, uid: str) -> None:
-        """Forget a claim that is gone."""
-        self._doubtful.pop(uid, None)
+    def _member(self, held: SandboxEntry | None) -> Member | None:
+        """Return a Sandbox as a member that can be taken from the claim's pool."""
+        member = member_of(held) if held is not None else None
+        return member if member is not None and member.pool == self._pool else None
 
     # -- warm ------------------------------------------------------------------------------------
 
-    async def take(self, entry: ClaimEntry) -> SandboxEntry | None:
+    async def take(self) -> SandboxEntry | None:
         """Take a member of the claim's pool; ``None`` when there is none to wait for.
 
-        Raises :class:`StillWaitingError` while members come up and the claim is young.
+        Raises NotYetError while members come up and the claim is young.
         """
-        assert entry.view is not None
-        pool = Key(entry.key.namespace, entry.view.pool)
-        view = self._blueprints.known_pool(pool)
-        judge: Staleness | None = None
-        if view is not None and view.is_recreate:
-            template = self._blueprints.known_template_of(pool)
+        warm, judge = self._parts.warm, None
+        pool = self._blueprints.known_pool(self._pool)
+        if pool is not None and pool.is_recreate:
+            template = self._blueprints.known_template_of(self._pool)
             if template is None:
                 # Nobody can tell who is stale: the members stay, and the cold path says why.
                 return None
-            judge = self._staleness_of(pool, template)
-        accept = partial(_may_be_fresh, judge) if judge is not None else None
+            judge = self._staleness_of(template)
         for _ in range(_MOST_TRIES):
-            taken = self._warm.acquire(pool, accept=accept)
-            member = taken.member
+            acquired = warm.acquire(self._pool, accept=_may_be_fresh(judge))
+            member = acquired.member
             if member is None:
-                if taken.waiting:
-                    self._wait(entry)
+                if acquired.waiting:
+                    self._wait_while_young()
                 return None
-            held = self._caches.sandboxes.get(member.key)
-            if held is None or held.uid != member.uid or self._refusal(held, pool.name) is not None:
-                self._warm.forget(member.key, member.uid)
-                continue
             try:
-                if judge is not None and not await self._is_fresh(judge, member):
-                    self._warm.forget(member.key, member.uid)
-                    continue
-                adopted = await self._adopt(entry, held)
+                taken = await self._take(member, judge)
             except BaseException:
-                self._warm.release(member)
+                warm.release(member)
                 raise
-            if adopted is None:
-                self._warm.forget(member.key, member.uid)
-                continue
-            self._warm.commit(member)
-            self._untold[entry.uid] = (pool, adopted)
-            return adopted
+            if taken is not None:
+                warm.commit(member)
+                self._taken = taken
+                return taken
+            warm.forget(member.key, member.uid)
         return None
 
-    def _staleness_of(self, pool: Key, template: TemplateView) -> Staleness:
-        held = self._staleness.get(pool)
+    async def _take(self, member: Member, judge: Staleness | None) -> SandboxEntry | None:
+        """Adopt a member in hand; ``None`` when it cannot be had, or does not fit any more.
+
+        At most one GET for each unknown stamp, before the patch.
+        """
+        held = self._sandboxes.get(member.key)
+        if held is None or held.uid != member.uid or self._member(held) is None:
+            return None
+        if judge is not None:
+            verdict = judge.by_stamp(member.mark)
+            if verdict is Verdict.UNDECIDED:
+                whole = await self._requests.peek_sandbox(member.key)
+                if whole is None or whole.metadata.uid != member.uid:
+                    return None
+                verdict = judge.by_spec(member.mark, whole.spec)
+            if verdict is not Verdict.FRESH:
+                return None
+        return await self._adopt(held)
+
+    def _staleness_of(self, template: TemplateView) -> Staleness:
+        held = self._parts.staleness.get(self._pool)
         if held is None or held.template is not template:
-            self._staleness.pop(pool, None)
-            if len(self._staleness) >= _MOST_POOLS:
-                # The one that was made first: it costs comparisons again, not more.
-                del self._staleness[next(iter(self._staleness))]
-            held = self._staleness[pool] = Staleness(template)
+            held = self._parts.staleness[self._pool] = Staleness(template)
         return held
 
-    async def _is_fresh(self, staleness: Staleness, member: Member) -> bool:
-        """Tell whether a member in hand still fits. At most one GET for each unknown stamp."""
-        verdict = staleness.by_stamp(member.mark)
-        if verdict is Verdict.UNDECIDED:
-            whole = await self._act.peek_sandbox(member.key)
-            if whole is None or whole.metadata.uid != member.uid:
-                return False
-            verdict = staleness.by_spec(member.mark, whole.spec)
-        return verdict is Verdict.FRESH
+    def _wait_while_young(self) -> None:
+        if not self._entry.created_at:
+            return
+        created_s = parse_rfc3339(self._entry.created_at).timestamp()
+        grace_s = self._parts.settings.sandbox_claim_warm_candidate_grace_period
+        left_s = grace_s - (self._parts.clock.now().timestamp() - created_s)
+        if left_s > 0:
+            raise NotYetError(min(_LOOK_AGAIN_S, left_s))
 
-    def announce(self, entry: ClaimEntry) -> None:
+    def announce(self) -> None:
         """Tell of the member that was taken, by an Event and to its pool and its own controller.
 
         All of that can wait for the claim's status, which somebody waits for: what it starts would
         come in between on the same processor.
         """
-        pool, adopted = self._untold.pop(entry.uid, (None, None))
-        if pool is None or adopted is None:
+        if self._taken is None:
             return
-        self._wakes.sandbox(adopted.key)
-        self._metrics.adopted(entry, adopted)
-        note = f'Adopted warm pool Sandbox "{adopted.key.name}"'
-        self._events.emit(entry, "Normal", "SandboxAdopted", "Adoption", note)
-        self._wakes.pool(pool)
+        self._parts.wakes.sandbox(self._taken.key)
+        self._parts.metrics.adopted(self._entry, self._taken)
+        note = f'Adopted warm pool Sandbox "{self._taken.key.name}"'
+        self._parts.events.emit(self._entry, "Normal", "SandboxAdopted", "Adoption", note)
+        self._parts.wakes.pool(self._pool)
 
-    def hurry(self, sandbox: SandboxEntry) -> None:
-        """Have the Pod of a Sandbox follow at once, for the claim waits for that."""
-        self._wakes.launch(sandbox.key, None)
-
-    def _wait(self, entry: ClaimEntry) -> None:
-        if not entry.created_at:
-            return
-        age_s = self._clock.now().timestamp() - parse_rfc3339(entry.created_at).timestamp()
-        if age_s < self._grace_s:
-            raise StillWaitingError(min(_LOOK_AGAIN_S, self._grace_s - age_s))
-
-    @staticmethod
-    def _refusal(held: SandboxEntry, pool: str) -> str | None:
-        return candidate_refusal(
-            is_deleting=held.is_deleting,
-            labels=held.labels,
-            owner=held.owner,
-            pool=pool,
-        )
-
-    @staticmethod
-    def _member_of(held: SandboxEntry, pool: str) -> Member:
-        return Member(pool=Key(held.key.namespace, pool), key=held.key, uid=held.uid)
-
-    async def _adopt(self, entry: ClaimEntry, held: SandboxEntry) -> SandboxEntry | None:
+    async def _adopt(self, held: SandboxEntry) -> SandboxEntry | None:
         """Take one member over; ``None`` when it is not to be had any more.
 
         One PATCH; after a refused one a GET tells whether the member has gone to somebody else or
         has only changed, and then it is patched anew, so that it is not lost to its pool.
         Raises ClaimError (AdoptionConflict) when others keep writing to it.
         """
-        assert entry.view is not None
         refused: Invalid | Conflict | None = None
         for _ in range(_MOST_PATCHES):
             try:
-                return await self._patch_over(entry, held)
+                return await self._patch_over(held)
             except NotFound:
                 return None
             except (Invalid, Conflict) as error:
                 refused = error
             except BaseException:
-                self._doubtful[entry.uid] = held.key
+                self._parts.doubtful[self._entry.uid] = held.key
                 raise
-            fresh = await self._act.get_sandbox(held.key)
+            fresh = await self._requests.get_sandbox(held.key)
             if fresh is None or fresh.uid != held.uid:
                 return None
-            if is_controlled(fresh, entry):
+            if is_controlled(fresh, self._entry):
                 # An earlier patch of ours arrived, only its answer did not.
                 return fresh
-            if self._refusal(fresh, entry.view.pool) is not None:
+            if self._member(fresh) is None:
                 return None
-            if isinstance(refused, Invalid) and _is_same_base(fresh, held):
+            before, after = ((one.owner, one.labels, one.annotations) for one in (held, fresh))
+            if isinstance(refused, Invalid) and before == after:
                 # The patch was refused for what it says, not for whom it meets.
                 raise refused
             held = fresh
-        assert refused is not None
         raise adoption_conflict(
-            f"completing adoption of {held.key.name} for claim {entry.key.name}", str(refused)
+            f"completing adoption of {held.key.name} for claim {self._entry.key.name}", str(refused)
         ) from refused
 
-    def _facts_of(self, entry: ClaimEntry) -> ClaimFacts:
-        """Return what of a claim goes into its Sandbox."""
-        view = entry.view
-        return ClaimFacts(
-            name=entry.key.name,
-            namespace=entry.key.namespace,
-            uid=entry.uid,
-            created_by=(entry.labels or {}).get(names.CREATED_BY_LABEL, ""),
-            trace_context=self._trace_of(entry),
-            additional_labels=view.additional_labels if view is not None else None,
-            additional_annotations=view.additional_annotations if view is not None else None,
-        )
-
-    async def _patch_over(self, entry: ClaimEntry, held: SandboxEntry) -> SandboxEntry:
+    async def _patch_over(self, held: SandboxEntry) -> SandboxEntry:
         assert held.owner is not None
-        assert entry.view is not None
-        facts = self._facts_of(entry)
-        template = self._blueprints.known_template_of(Key(entry.key.namespace, entry.view.pool))
+        template = self._blueprints.known_template_of(self._pool)
         ref_hash = (held.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL, "")
         current = held.view.template_metadata if held.view is not None else None
-        desired = desired_pod_metadata(template, facts, ref_hash=ref_hash, current=current)
+        desired = desired_pod_metadata(template, self._facts, ref_hash=ref_hash, current=current)
         touches = needs_template_touch(current, desired)
         member = PoolMember(
             pool_uid=held.owner.uid,
@@ -350,148 +321,124 @@ class Binder:
             is_applied=held.is_applied,
         )
         patch = adoption_patch(
-            member, facts, desired, ref_hash=ref_hash, touches_template=touches
+            member, self._facts, desired, ref_hash=ref_hash, touches_template=touches
         ) or adoption_merge_patch(
             member,
-            facts,
+            self._facts,
             desired,
             ref_hash=ref_hash,
             resource_version=str(held.version),
             touches_template=touches,
         )
-        return await self._act.adopt(held, patch, visible(desired) if touches else None)
+        return await self._requests.adopt(held, patch, visible(desired) if touches else None)
 
     # -- cold ------------------------------------------------------------------------------------
 
-    async def make(self, entry: ClaimEntry, spec: SandboxClaimSpec | None) -> SandboxEntry:
-        """Create the claim's own Sandbox from the template of its pool. One POST.
-
-        Raises ClaimError for what the claim asks and cannot have.
-        """
-        assert entry.view is not None
-        template = await self._template(entry)
-        body = build_cold_sandbox(self._facts_of(entry), spec, template)
+    async def make(self, spec: SandboxClaimSpec | None) -> SandboxEntry:
+        """Create the claim's own Sandbox from the template of its pool. One POST."""
+        template = await self._template()
+        body = build_cold_sandbox(self._facts, spec, template)
         lack = self._blueprints.unprotected(template)
         if lack is not None:
             fault = ClaimFault.POLICY_IMPOSSIBLE if lack.is_final else ClaimFault.POLICY_PENDING
             raise ClaimError(fault, lack.text)
         try:
-            made, whole = await self._act.create_sandbox(entry.key.namespace, body)
+            made, whole = await self._requests.create_sandbox(self._pool.namespace, body)
         except AlreadyExists:
-            return await self._collided(entry)
+            return await self._collided()
         except ControlPlaneError as error:
-            if isinstance(error, ApiError) and getattr(error, "namespace_terminating", False):
+            if isinstance(error, Forbidden) and error.namespace_terminating:
                 raise
-            raise ClaimError(
-                ClaimFault.OTHER,
-                f"sandbox create error: {said(error)}",
-            ) from error
-        self._metrics.created(entry, made)
+            raise ClaimError(ClaimFault.OTHER, f"sandbox create error: {said(error)}") from error
+        self._parts.metrics.created(self._entry, made)
         note = f'Created Sandbox "{made.key.name}"'
-        self._events.emit(entry, "Normal", "SandboxProvisioned", "Provisioning", note)
-        self._wakes.launch(made.key, whole)
+        self._parts.events.emit(self._entry, "Normal", "SandboxProvisioned", "Provisioning", note)
+        self._parts.wakes.launch(made.key, whole)
         return made
 
-    async def _template(self, entry: ClaimEntry) -> TemplateView:
+    async def _template(self) -> TemplateView:
         """Return the template of the claim's pool. Raises ClaimError when either is missing."""
-        assert entry.view is not None
-        pool = await self._blueprints.pool(Key(entry.key.namespace, entry.view.pool))
-        return await self._blueprints.template(Key(entry.key.namespace, pool.template))
+        pool = await self._blueprints.pool(self._pool)
+        return await self._blueprints.template(Key(self._pool.namespace, pool.template))
 
-    async def _collided(self, entry: ClaimEntry) -> SandboxEntry:
+    async def _collided(self) -> SandboxEntry:
+        key = self._entry.key
         try:
-            found = await self._act.get_sandbox(entry.key)
+            found = await self._requests.get_sandbox(key)
         except ControlPlaneError as error:
-            raise sandbox_create_pending(entry.key.name) from error
+            raise sandbox_create_pending(key.name) from error
         if found is None:
-            raise sandbox_create_pending(entry.key.name)
-        if not is_controlled(found, entry):
-            raise not_controlled(entry.key.name, entry.key.name)
+            raise sandbox_create_pending(key.name)
+        if not is_controlled(found, self._entry):
+            raise not_controlled(key.name, key.name)
         return found
 
     # -- bound -----------------------------------------------------------------------------------
 
-    async def sync(self, entry: ClaimEntry, sandbox: SandboxEntry) -> SandboxEntry:
+    async def sync(self, sandbox: SandboxEntry) -> SandboxEntry:
         """Bring what the claim and its template say to a bound Sandbox (3.3, 3.6).
 
         No request when nothing that reaches the Pod differs; else one GET and one PATCH.
         """
-        assert entry.view is not None
         backfill = launch_type_patch(
             sandbox.labels,
             sandbox.key.name,
-            assigned=assigned_name(entry),
-            claim=entry.key.name,
+            assigned=assigned_name(self._entry),
+            claim=self._entry.key.name,
         )
         if backfill is not None:
-            sandbox = await self._act.patch_sandbox(sandbox, backfill)
-        template = self._blueprints.known_template_of(Key(entry.key.namespace, entry.view.pool))
-        if template is None and not entry.view.has_additional_metadata:
-            return sandbox
+            sandbox = await self._requests.patch_sandbox(sandbox, backfill)
+        template = self._blueprints.known_template_of(self._pool)
         if template is None:
+            if not self._view.has_additional_metadata:
+                return sandbox
             try:
-                template = await self._template(entry)
+                template = await self._template()
             except ClaimError as error:
                 if error.fault is ClaimFault.WARM_POOL_NOT_FOUND:
                     raise
                 raise error.prefixed("failed to get template for metadata propagation") from error
-        facts = self._facts_of(entry)
-        desired = desired_pod_metadata(template, facts, ref_hash=template.ref_hash)
-        view = sandbox.view
-        labels = sandbox.labels or {}
-        same_marks = (
-            labels.get(names.TEMPLATE_REF_HASH_LABEL) == template.ref_hash
-            and labels.get(names.CREATED_BY_LABEL, "") == facts.created_by
-        )
+        desired = desired_pod_metadata(template, self._facts, ref_hash=template.ref_hash)
+        view, labels = sandbox.view, sandbox.labels or {}
         if (
-            same_marks
+            labels.get(names.TEMPLATE_REF_HASH_LABEL) == template.ref_hash
+            and labels.get(names.CREATED_BY_LABEL, "") == self._facts.created_by
             and view is not None
             and view.generation == sandbox.generation
             and not needs_template_touch(view.template_metadata, desired)
         ):
             return sandbox
-        return await self._rewrite(entry, sandbox, desired, facts, template.ref_hash)
-
-    async def _rewrite(
-        self,
-        entry: ClaimEntry,
-        sandbox: SandboxEntry,
-        desired: PodTemplateMetadata,
-        facts: ClaimFacts,
-        ref_hash: str,
-    ) -> SandboxEntry:
         try:
-            current = await self._act.get_pod_metadata(sandbox.key)
-            patch = bound_sync_patch(
-                desired,
-                current or PodTemplateMetadata(),
-                claim=facts,
-                labels=sandbox.labels,
-                ref_hash=ref_hash,
-            )
-            if patch is None:
-                return sandbox
-            synced = await self._act.patch_sandbox(sandbox, patch)
+            return await self._rewrite(sandbox, desired, template.ref_hash)
         except ControlPlaneError as error:
             raise ClaimError(
                 ClaimFault.OTHER,
-                f'failed to patch sandbox metadata for claim "{entry.key.name}": {said(error)}',
+                f'failed to patch sandbox metadata for claim "{self._facts.name}": {said(error)}',
             ) from error
-        self._wakes.sandbox(synced.key)
+
+    async def _rewrite(
+        self, sandbox: SandboxEntry, desired: PodTemplateMetadata, ref_hash: str
+    ) -> SandboxEntry:
+        current = await self._requests.get_pod_metadata(sandbox.key)
+        patch = bound_sync_patch(
+            desired,
+            current or PodTemplateMetadata(),
+            claim=self._facts,
+            labels=sandbox.labels,
+            ref_hash=ref_hash,
+        )
+        if patch is None:
+            return sandbox
+        synced = await self._requests.patch_sandbox(sandbox, patch)
+        self._parts.wakes.sandbox(synced.key)
         return synced
 
 
-def _may_be_fresh(judge: Staleness, member: Member) -> bool:
-    return judge.by_stamp(member.mark) is not Verdict.STALE
-
-
-def _is_same_base(fresh: SandboxEntry, held: SandboxEntry) -> bool:
-    """Tell whether an adoption patch made from either would be the same."""
-    return (fresh.owner, fresh.labels, fresh.annotations) == (
-        held.owner,
-        held.labels,
-        held.annotations,
-    )
+def _may_be_fresh(judge: Staleness | None) -> Callable[[Member], bool] | None:
+    """Return what tells, without a request, whether a member may fit."""
+    if judge is None:
+        return None
+    return lambda member: judge.by_stamp(member.mark) is not Verdict.STALE
 
 
 def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEntry | None:

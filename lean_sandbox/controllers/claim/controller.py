@@ -7,12 +7,12 @@ from collections.abc import Callable
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
-from lean_sandbox.controllers.claim.bind import Binder, Wakes
+from lean_sandbox.controllers.claim.bind import Parts, Wakes
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
-from lean_sandbox.controllers.claim.reconcile import ClaimReconciler
+from lean_sandbox.controllers.claim.reconcile import expiry_of, reconcile
 from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.controllers.claim.waiting import WaitingClaims
-from lean_sandbox.controllers.claim.warm import Member, WarmQueue
+from lean_sandbox.controllers.claim.warm import WarmQueue, member_of
 from lean_sandbox.controllers.recording import ObjectEvents, Recorder
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.kube.client import Client
@@ -20,6 +20,7 @@ from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition, find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
+from lean_sandbox.model.times import time_left_s
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import CLIENT, LOW, Item
 from lean_sandbox.runtime.tracing import Tracing
@@ -32,8 +33,6 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from lean_sandbox.watch.resources.template import TemplateEntry
 
 _WANT_NO_MEMBER = frozenset({names.REASON_INVALID_METADATA, names.REASON_CLAIM_EXPIRED})
-
-
 # Reasons of a claim that is not ready and stays so until somebody changes something.
 _SETTLED = frozenset(
     {
@@ -73,6 +72,7 @@ class ClaimController(Controller[ClaimEntry]):
             workers=settings.sandbox_claim_concurrent_workers,
         )
         self._client = client
+        self._clock = clock
         self._caches = caches
         self._tracing = tracing
         self._blueprints = blueprints
@@ -83,37 +83,26 @@ class ClaimController(Controller[ClaimEntry]):
             on_available=self._waiting.available, on_released=self._waiting.given_back
         )
         caches.sandboxes.on_change = self._feed
-        self._act = ClaimRequests(client, caches, self.queue, timeout_s=settings.request_timeout)
+        requests = ClaimRequests(client, caches, self.queue, timeout_s=settings.request_timeout)
         self.metrics = ClaimMetrics(clock)
-        events = ObjectEvents(recorder, names.EXTENSIONS_API_VERSION, names.SANDBOX_CLAIM_KIND)
         self.annotator = AnnotationWriter(
             caches.claims,
-            self._act,
+            requests,
             clock=clock,
             observes=not settings.disable_claim_observability_annotations,
             claims=self.queue,
         )
-        self._binder = Binder(
-            caches,
-            self.warm,
-            blueprints,
-            self._act,
-            events,
-            self.metrics,
-            wakes,
-            self.annotator.trace_of,
+        self._parts = Parts(
+            caches=caches,
+            requests=requests,
+            warm=self.warm,
+            blueprints=blueprints,
+            events=ObjectEvents(recorder, names.EXTENSIONS_API_VERSION, names.SANDBOX_CLAIM_KIND),
+            annotator=self.annotator,
+            metrics=self.metrics,
+            wakes=wakes,
             clock=clock,
-            grace_s=settings.sandbox_claim_warm_candidate_grace_period,
-        )
-        self._reconciler = ClaimReconciler(
-            caches,
-            self._act,
-            self._binder,
-            events,
-            self.annotator,
-            self.metrics,
-            clock=clock,
-            allowed_label_domains=settings.allowed_label_domains,
+            settings=settings,
         )
         caches.sandboxes.subscribe(self.on_sandbox)
         caches.pools.subscribe(self.on_pool)
@@ -139,19 +128,21 @@ class ClaimController(Controller[ClaimEntry]):
             self._note_waiting(item.key, arrivals)
 
     async def _reconcile(self, key: Key) -> Result:
-        entry = self._caches.claims.get(key)
-        if self._tracing is None or entry is None:
-            return await self._reconciler.reconcile(key)
+        entry = self.cache.get(key)
+        if entry is None:
+            return Result()
+        if self._tracing is None:
+            return await reconcile(self._parts, entry)
         parent = self.annotator.trace_of(entry)
         with self._tracing.span("ReconcileSandboxClaim", _attributes(entry), parent or None):
             carrier = None if parent else self._tracing.carrier()
             if carrier is not None:
                 self.annotator.begin_trace(entry, carrier)
-            return await self._reconciler.reconcile(key)
+            return await reconcile(self._parts, entry)
 
     def _note_waiting(self, key: Key, arrivals: int) -> None:
         """Take note, after a pass, whether a claim has yet to get a member of its pool."""
-        entry = self._caches.claims.get(key)
+        entry = self.cache.get(key)
         if entry is None or entry.view is None or not _can_take(entry):
             self._waiting.forget(key)
         else:
@@ -168,12 +159,15 @@ class ClaimController(Controller[ClaimEntry]):
         self.queue.add(claim, priority=CLIENT, reason="member available")
 
     def due_in_s(self, key: Key) -> float | None:
-        """Return after how long a claim expires."""
-        return self._reconciler.due_in_s(key)
+        """Return when a claim expires, in seconds: a backoff must not sleep through it."""
+        entry = self.cache.get(key)
+        if entry is None or entry.view is None or entry.status is None:
+            return None
+        return time_left_s(expiry_of(entry.view, entry.status), self._clock.now())
 
     def is_final(self, key: Key) -> bool:
         """Tell whether nothing is to be expected of a claim until something else changes."""
-        entry = self._caches.claims.get(key)
+        entry = self.cache.get(key)
         if entry is None or entry.is_deleting:
             return True
         if entry.needs_look:
@@ -217,9 +211,7 @@ class ClaimController(Controller[ClaimEntry]):
         )
 
     def _forget(self, gone: ClaimEntry) -> None:
-        self.annotator.forget(gone.uid)
-        self._binder.forget(gone.uid)
-        self._reconciler.forget(gone.uid)
+        self._parts.forget(gone.uid)
         self._waiting.forget(gone.key)
 
     def on_sandbox(self, notice: Delta[SandboxEntry]) -> None:
@@ -242,7 +234,7 @@ class ClaimController(Controller[ClaimEntry]):
         owner = entry.owner
         if owner is None or not owner.is_a(names.SANDBOX_CLAIM_KIND, names.EXTENSIONS_GROUP):
             return None
-        return self._caches.claims.get(Key(entry.key.namespace, owner.name))
+        return self.cache.get(Key(entry.key.namespace, owner.name))
 
     def _feed(self, old: SandboxEntry | None, new: SandboxEntry | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
@@ -252,7 +244,7 @@ class ClaimController(Controller[ClaimEntry]):
 
     def offer(self, entry: SandboxEntry) -> None:
         """Let claims take a Sandbox, if it is a member of a pool that can be taken."""
-        member = _member_of(entry)
+        member = member_of(entry)
         if member is None:
             self.withhold(entry)
         else:
@@ -268,7 +260,7 @@ class ClaimController(Controller[ClaimEntry]):
             self.warm.forget_pool(notice.key)
         if notice.initial:
             return
-        for claim in self._caches.claims:
+        for claim in self.cache:
             if (
                 claim.key.namespace == notice.key.namespace
                 and claim.view is not None
@@ -304,7 +296,7 @@ class ClaimController(Controller[ClaimEntry]):
         }
         if not pools:
             return
-        for claim in self._caches.claims:
+        for claim in self.cache:
             if claim.view is None or claim.is_deleting:
                 continue
             if unbound_only and claim.status is not None and claim.status.bound.name:
@@ -327,33 +319,6 @@ def _can_take(entry: ClaimEntry) -> bool:
 
 def _is_managed(entry: TemplateEntry) -> bool:
     return entry.view is not None and entry.view.is_managed
-
-
-def _member_of(entry: SandboxEntry) -> Member | None:
-    """Return a Sandbox as a member of its pool, ``None`` when it cannot be adopted (3.7.4)."""
-    owner = entry.owner
-    labels = entry.labels or {}
-    if (
-        entry.is_deleting
-        or owner is None
-        or not owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP)
-        or names.WARM_POOL_LABEL not in labels
-        or names.TEMPLATE_REF_HASH_LABEL not in labels
-    ):
-        return None
-    status = entry.status
-    ready = find(status.conditions, names.READY) if status is not None else None
-    # The addresses stay in the status until the Pod is gone, and are of no use from now on.
-    is_losing_pod = ready is not None and ready.reason == names.REASON_POD_TERMINATING
-    return Member(
-        pool=Key(entry.key.namespace, owner.name),
-        key=entry.key,
-        uid=entry.uid,
-        node=status.nodeName if status is not None else "",
-        has_address=status is not None and bool(status.podIPs) and not is_losing_pod,
-        is_ready=ready is not None and ready.status == names.TRUE,
-        mark=labels.get(names.TEMPLATE_HASH_LABEL, ""),
-    )
 
 
 def _concerns_claims(old: SandboxStatus, new: SandboxStatus) -> bool:

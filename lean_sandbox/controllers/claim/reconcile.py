@@ -1,7 +1,7 @@
-"""One pass over one claim (claims, section 3).
+"""One reconcile of one claim (claims, section 3).
 
 What a waiting client needs comes first: the patch that takes a member over and the status that
-names it, with the annotations beside it. Events follow behind. A pass over a bound claim whose
+names it, with the annotations beside it. Events follow behind. The reconcile of a bound claim whose
 Sandbox says nothing new makes no request.
 """
 
@@ -9,27 +9,12 @@ from __future__ import annotations
 
 import structlog
 
-from lean_sandbox.clock import Clock
-from lean_sandbox.controllers.claim.annotations import AnnotationWriter
-from lean_sandbox.controllers.claim.bind import (
-    Binder,
-    StillWaitingError,
-    is_controlled,
-    own_sandbox,
-)
-from lean_sandbox.controllers.claim.metrics import ClaimMetrics
-from lean_sandbox.controllers.claim.requests import ClaimRequests
-from lean_sandbox.controllers.recording import ObjectEvents
-from lean_sandbox.controllers.resolver import LookedForLatelyError
+from lean_sandbox.controllers.claim.bind import Binding, Parts, is_controlled, own_sandbox
+from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.errors import ControlPlaneError, Forbidden, said
 from lean_sandbox.kube.terminating import ENDING_S
 from lean_sandbox.model import names
-from lean_sandbox.model.claim import (
-    SandboxClaim,
-    SandboxClaimSpec,
-    SandboxClaimStatus,
-    expire_at,
-)
+from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, expire_at
 from lean_sandbox.model.claim_additions import validate_additional_metadata
 from lean_sandbox.model.claim_status import (
     ClaimError,
@@ -48,7 +33,6 @@ from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.workers import Result
-from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.claim import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -60,311 +44,269 @@ _EXPIRED_REQUEUE_S = 0.001
 _LOOK_AGAIN_S = 1.0
 
 
-class ClaimReconciler:
-    """Serves claims."""
+async def reconcile(parts: Parts, entry: ClaimEntry) -> Result:
+    """Serve a claim; raises ReconcileError or an error of the API tree when it must be repeated."""
+    await _drop_policy(parts, entry)
+    if entry.is_deleting:
+        return Result()
+    whole: SandboxClaim | None = None
+    if entry.needs_look:
+        whole = await parts.requests.get_claim(entry.key)
+        found = parts.caches.claims.get(entry.key)
+        if whole is None or found is None or found.is_deleting:
+            return Result()
+        entry = found
+    assert entry.view is not None
+    assert entry.status is not None
+    return await ClaimReconcile(parts, entry, entry.view, entry.status, whole).run()
+
+
+async def _drop_policy(parts: Parts, entry: ClaimEntry) -> None:
+    """Delete the NetworkPolicy that releases of older days made for each claim (3.12)."""
+    key = Key(entry.key.namespace, f"{entry.key.name}-network-policy")
+    held = parts.caches.policies.get(key)
+    if held is None or held.owner is None or held.owner.uid != entry.uid:
+        return
+    if not held.owner.is_a(names.SANDBOX_CLAIM_KIND, names.EXTENSIONS_GROUP):
+        return
+    try:
+        await parts.requests.delete_policy(held)
+    except ControlPlaneError as error:
+        # The claim is served all the same, and the next reconcile tries again.
+        log.warning("policy_not_deleted", policy=str(held.key), error=str(error))
+
+
+def expiry_of(view: ClaimView, status: SandboxClaimStatus) -> float | None:
+    """Return when a claim of this status expires, in seconds since the epoch; None for never."""
+    return expire_at(view, find(status.conditions, names.FINISHED))
+
+
+class ClaimReconcile:
+    """A claim and its status as they were, and what came of the reconcile so far.
+
+    ``whole`` is the whole claim, if it was fetched already.
+    """
 
     def __init__(
         self,
-        caches: Caches,
-        act: ClaimRequests,
-        binder: Binder,
-        events: ObjectEvents,
-        annotator: AnnotationWriter,
-        metrics: ClaimMetrics,
-        *,
-        clock: Clock,
-        allowed_label_domains: tuple[str, ...],
+        parts: Parts,
+        entry: ClaimEntry,
+        view: ClaimView,
+        status: SandboxClaimStatus,
+        whole: SandboxClaim | None,
     ) -> None:
-        self._claims = caches.claims
-        self._policies = caches.policies
-        self._caches = caches
-        self._act = act
-        self._binder = binder
-        self._events = events
-        self._annotator = annotator
-        self._metrics = metrics
-        self._clock = clock
-        self._allowed_label_domains = allowed_label_domains
-        # By uid of the claim: how many creates in a row met a Sandbox that could not be read.
-        self._collisions: dict[str, int] = {}
-        # By uid of a claim that becomes ready, until its status says so: when it was first seen.
-        self._unmeasured: dict[str, str] = {}
+        self._parts = parts
+        self._requests = parts.requests
+        self._entry = entry
+        self._view = view
+        self._old = status
+        self._whole = whole
+        self._binding = Binding(parts, entry, view)
+        # Both when a Sandbox that is bound has a fault.
+        self._sandbox: SandboxEntry | None = None
+        self._error: ClaimError | None = None
 
-    async def reconcile(self, key: Key) -> Result:
-        """Make one pass; raises :class:`ReconcileError` when it has to be repeated."""
-        entry = self._claims.get(key)
-        if entry is None:
-            return Result()
-        await self._drop_policy(entry)
-        if entry.is_deleting:
-            return Result()
-        whole: SandboxClaim | None = None
-        if entry.needs_look:
-            whole = await self._act.get_claim(key)
-            entry = self._claims.get(key)
-            if whole is None or entry is None or entry.is_deleting:
-                return Result()
-        assert entry.view is not None
-        assert entry.status is not None
-        old = entry.status
-        if self._has_expired(entry, old):
-            return await self._expire(entry, old)
+    async def run(self) -> Result:
+        """Serve the claim, or end it."""
+        if self._has_expired(self._old):
+            return await self._expire()
         try:
-            return await self._serve_and_tell(entry, old, whole)
+            await self._serve()
+            return await self._conclude()
+        except NotYetError as wait:
+            return Result(requeue_after_s=wait.after_s)
         finally:
-            self._binder.announce(entry)
+            self._binding.announce()
 
-    async def _serve_and_tell(
-        self, entry: ClaimEntry, old: SandboxClaimStatus, whole: SandboxClaim | None
-    ) -> Result:
-        try:
-            sandbox, error = await self._serve(entry, whole)
-        except (StillWaitingError, LookedForLatelyError) as waiting:
-            return Result(requeue_after_s=waiting.after_s)
-        except Forbidden as forbidden:
-            if forbidden.namespace_terminating:
-                return Result(requeue_after_s=ENDING_S)
-            raise
-        return await self._conclude(entry, old, sandbox, error)
-
-    async def _drop_policy(self, entry: ClaimEntry) -> None:
-        """Delete the NetworkPolicy that releases of older days made for each claim (3.12)."""
-        held = self._policies.get(Key(entry.key.namespace, f"{entry.key.name}-network-policy"))
-        if held is None or held.owner is None or held.owner.uid != entry.uid:
-            return
-        if not held.owner.is_a(names.SANDBOX_CLAIM_KIND, names.EXTENSIONS_GROUP):
-            return
-        try:
-            await self._act.delete_policy(held)
-        except ControlPlaneError as error:
-            # The claim is served all the same, and the next pass tries again.
-            log.warning("policy_not_deleted", policy=str(held.key), error=str(error))
-
-    def due_in_s(self, key: Key) -> float | None:
-        """Return when a claim expires, in seconds: a backoff must not sleep through it."""
-        entry = self._claims.get(key)
-        if entry is None or entry.view is None or entry.status is None:
-            return None
-        finished = find(entry.status.conditions, names.FINISHED)
-        return time_left_s(expire_at(entry.view, finished), self._clock.now())
-
-    def _has_expired(self, entry: ClaimEntry, status: SandboxClaimStatus) -> bool:
-        assert entry.view is not None
-        finished = find(status.conditions, names.FINISHED)
-        return has_come(expire_at(entry.view, finished), self._clock.now())
+    def _has_expired(self, status: SandboxClaimStatus) -> bool:
+        return has_come(expiry_of(self._view, status), self._parts.clock.now())
 
     # -- serving ---------------------------------------------------------------------------------
 
-    async def _serve(
-        self, entry: ClaimEntry, whole: SandboxClaim | None
-    ) -> tuple[SandboxEntry | None, ClaimError | None]:
-        """Return the claim's Sandbox, or why there is none; both when a bound one has a fault."""
-        sandbox: SandboxEntry | None = None
-        if entry.fault:
-            return None, ClaimError(ClaimFault.OTHER, entry.fault)
+    async def _serve(self) -> None:
+        """Find, take or make the claim's Sandbox, or note why there is none."""
         try:
-            assert entry.view is not None
-            view = entry.view
-            validate_additional_metadata(
-                view.additional_labels, view.additional_annotations, self._allowed_label_domains
-            )
-            sandbox = await self._binder.find(entry)
-            if sandbox is not None:
-                return await self._binder.sync(entry, sandbox), None
-            if not view.needs_cold_start:
-                sandbox = await self._binder.take(entry)
-                if sandbox is not None:
-                    # No request, unless the pool has another template by now than its member.
-                    return await self._binder.sync(entry, sandbox), None
-            spec = await self._spec(entry, whole) if view.needs_cold_start else None
-            sandbox = await self._binder.make(entry, spec)
+            await self._bind()
         except ClaimError as error:
-            return sandbox, error
-        except Forbidden as error:
-            if error.namespace_terminating:
-                raise
-            return sandbox, _other(error)
+            self._error = error
         except ControlPlaneError as error:
-            return sandbox, _other(error)
-        return sandbox, None
+            if isinstance(error, Forbidden) and error.namespace_terminating:
+                raise NotYetError(ENDING_S) from error
+            self._error = ClaimError(ClaimFault.OTHER, said(error))
+            self._error.__cause__ = error
 
-    async def _spec(self, entry: ClaimEntry, whole: SandboxClaim | None) -> SandboxClaimSpec | None:
-        """Return the whole spec, which env and claim templates need. At most one GET."""
-        if whole is None:
-            whole = await self._act.get_claim(entry.key)
-        return whole.spec if whole is not None else None
-
-    async def _conclude(
-        self,
-        entry: ClaimEntry,
-        old: SandboxClaimStatus,
-        sandbox: SandboxEntry | None,
-        error: ClaimError | None,
-    ) -> Result:
-        assert entry.view is not None
-        if error is None and sandbox is not None and _has_yet_to_be_looked_at(sandbox, old):
-            return Result(requeue_after_s=_LOOK_AGAIN_S)
-        now = self._clock.now()
-        seen = ClaimObservation(
-            generation=entry.generation,
-            sandbox_name=sandbox.key.name if sandbox is not None else "",
-            sandbox_status=sandbox.status if sandbox is not None else None,
-            error=error,
+    async def _bind(self) -> None:
+        view, binding = self._view, self._binding
+        if self._entry.fault:
+            raise ClaimError(ClaimFault.OTHER, self._entry.fault)
+        validate_additional_metadata(
+            view.additional_labels,
+            view.additional_annotations,
+            self._parts.settings.allowed_label_domains,
         )
-        new = next_claim_status(old, seen, now)
-        if error is None and sandbox is not None and _awaits_pod(entry, old, new, sandbox):
-            self._binder.hurry(sandbox)
-            return Result(requeue_after_s=_LOOK_AGAIN_S)
-        expires_now = error is None and self._has_expired(entry, new)
+        self._sandbox = await binding.find()
+        if self._sandbox is None and not view.needs_cold_start:
+            self._sandbox = await binding.take()
+        if self._sandbox is not None:
+            # A member just taken needs no request, unless its pool has another template by now.
+            self._sandbox = await binding.sync(self._sandbox)
+            return
+        if view.needs_cold_start and self._whole is None:
+            # Variables and volume claims are not in the cache.
+            self._whole = await self._requests.get_claim(self._entry.key)
+        whole = self._whole if view.needs_cold_start else None
+        self._sandbox = await binding.make(whole.spec if whole is not None else None)
+
+    # -- reporting -------------------------------------------------------------------------------
+
+    async def _conclude(self) -> Result:
+        entry, error = self._entry, self._error
+        if self._is_unseen():
+            raise NotYetError(_LOOK_AGAIN_S)
+        now = self._parts.clock.now()
+        new = next_claim_status(self._old, self._observed(), now)
+        self._await_pod(new)
+        expires_now = error is None and self._has_expired(new)
         if expires_now:
             new = expired_claim_status(new, entry.generation, now)
-        if not expires_now:
+        else:
             # Before the status, so that the annotations go out beside it.
-            self._annotate(entry, old, new, sandbox, is_refused=error is not None)
-        written = await self._act.write_status(entry, old, new)
+            self._annotate(new)
+        written = await self._requests.write_status(entry, self._old, new)
         if expires_now:
-            self._emit(entry, "Claim Expired", "Claim expired")
-            return Result(requeue_after_s=_EXPIRED_REQUEUE_S)
-        if written and sandbox is not None and entry.uid in self._unmeasured:
-            self._metrics.first_ready(entry, sandbox, self._unmeasured.pop(entry.uid))
-        finished = find(new.conditions, names.FINISHED)
-        left_s = time_left_s(expire_at(entry.view, finished), now)
-        collisions = self._count(entry, error)
+            return self._expired()
+        unmeasured = self._parts.unmeasured
+        if written and self._sandbox is not None and entry.uid in unmeasured:
+            self._parts.metrics.first_ready(entry, self._sandbox, unmeasured.pop(entry.uid))
+        left_s = time_left_s(expiry_of(self._view, new), now)
+        collisions = self._count_collisions()
         if error is not None and error.fault.retry is Retry.BACKOFF:
             raise ReconcileError(str(error), error.__cause__)
         return Result(requeue_after_s=requeue_after_s(error, left_s, collisions))
 
-    def _count(self, entry: ClaimEntry, error: ClaimError | None) -> int:
-        """Count passes in a row that ended in a create that waits to be seen; return how many."""
-        if error is None or error.fault is not ClaimFault.CREATE_PENDING:
-            self._collisions.pop(entry.uid, None)
+    def _observed(self, *, is_expired: bool = False) -> ClaimObservation:
+        sandbox = self._sandbox
+        return ClaimObservation(
+            generation=self._entry.generation,
+            sandbox_name=sandbox.key.name if sandbox is not None else "",
+            sandbox_status=sandbox.status if sandbox is not None else None,
+            error=self._error,
+            is_expired=is_expired,
+        )
+
+    def _is_unseen(self) -> bool:
+        """Tell whether somebody else wrote the status of the bound Sandbox, not known yet.
+
+        The look that follows wakes the claim; until then what it says holds. A Sandbox on its way
+        out is not looked at.
+        """
+        sandbox = self._sandbox
+        return (
+            self._error is None
+            and sandbox is not None
+            and sandbox.key.name == self._old.bound.name
+            and sandbox.status is None
+            and not sandbox.is_deleting
+        )
+
+    def _await_pod(self, new: SandboxClaimStatus) -> None:
+        """Raise NotYetError if the claim would be ready before its Pod has the labels it asks for.
+
+        Labels decide which policies select the Pod, so a client must not use it without them. A
+        status of the Sandbox that is of its present generation was written after the Pod had
+        followed. Claims that ask for nothing do not wait: of what their adoption changes nothing is
+        for their clients.
+        """
+        sandbox = self._sandbox
+        if self._error is not None or sandbox is None or not self._view.has_additional_metadata:
+            return
+        if is_true(self._old.conditions, names.READY) or not is_true(new.conditions, names.READY):
+            return
+        ready = find(sandbox.status.conditions, names.READY) if sandbox.status is not None else None
+        if ready is None or (ready.observedGeneration or 0) < sandbox.generation:
+            # The claim waits for that: the Pod is to follow at once.
+            self._parts.wakes.launch(sandbox.key, None)
+            raise NotYetError(_LOOK_AGAIN_S)
+
+    def _count_collisions(self) -> int:
+        """Return how many reconciles in a row ended in a create that waits to be seen."""
+        collisions, uid = self._parts.collisions, self._entry.uid
+        if self._error is None or self._error.fault is not ClaimFault.CREATE_PENDING:
+            collisions.pop(uid, None)
             return 0
-        count = self._collisions[entry.uid] = self._collisions.get(entry.uid, 0) + 1
+        count = collisions[uid] = collisions.get(uid, 0) + 1
         return count
 
-    def forget(self, uid: str) -> None:
-        """Forget a claim that is gone."""
-        self._collisions.pop(uid, None)
-        self._unmeasured.pop(uid, None)
-
-    def _annotate(
-        self,
-        entry: ClaimEntry,
-        old: SandboxClaimStatus,
-        new: SandboxClaimStatus,
-        sandbox: SandboxEntry | None,
-        *,
-        is_refused: bool,
-    ) -> None:
+    def _annotate(self, new: SandboxClaimStatus) -> None:
         """Have the annotations written that tell of what a status says."""
+        entry, annotator, sandbox = self._entry, self._parts.annotator, self._sandbox
         is_ready = is_true(new.conditions, names.READY)
         if not is_ready:
-            self._annotator.unready(entry, is_refused=is_refused)
+            annotator.unready(entry, is_refused=self._error is not None)
         if sandbox is None:
             return
-        # As they are now: this pass may have removed a reference to somebody else's Sandbox.
-        held = self._claims.get(entry.key)
+        # As they are now: this reconcile may have removed a reference to another's Sandbox.
+        held = self._parts.caches.claims.get(entry.key)
         entry = held if held is not None and held.uid == entry.uid else entry
         annotations, key = entry.annotations or {}, names.SANDBOX_NAME_ANNOTATION
         # The annotation marks a Sandbox that came from a pool; one of the claim's own has its name.
         is_noted = sandbox.key.name in (entry.key.name, annotations.get(key))
         if key in (entry.labels or {}) or not is_noted:
-            self._annotator.bound(entry, sandbox.key.name, is_ready=is_ready)
+            annotator.bound(entry, sandbox.key.name, is_ready=is_ready)
         is_stamped = bool(annotations.get(names.CLAIM_FIRST_READY_AT_ANNOTATION))
-        match first_ready_recording(old, new, is_stamped=is_stamped):
+        match first_ready_recording(self._old, new, is_stamped=is_stamped):
             case Recording.OBSERVE:
-                first_seen = self._annotator.ready(entry, is_known=True)
+                first_seen = annotator.ready(entry, is_known=True)
                 if first_seen is not None:
-                    self._unmeasured[entry.uid] = first_seen
+                    self._parts.unmeasured[entry.uid] = first_seen
             case Recording.BACKFILL:
-                self._annotator.ready(entry, is_known=False)
+                annotator.ready(entry, is_known=False)
             case Recording.DRAIN:
-                self._annotator.forget(entry.uid)
+                annotator.forget(entry.uid)
             case _:
                 pass
 
-    def _emit(self, entry: ClaimEntry, action: str, note: str) -> None:
-        self._events.emit(entry, "Normal", "ClaimExpired", action, note)
-
     # -- expiry ----------------------------------------------------------------------------------
 
-    async def _expire(self, entry: ClaimEntry, old: SandboxClaimStatus) -> Result:
-        assert entry.view is not None
-        now = self._clock.now()
-        if not is_marked_expired(old):
-            await self._act.write_status(
-                entry, old, expired_claim_status(old, entry.generation, now)
-            )
-            self._emit(entry, "Claim Expired", "Claim expired")
-            return Result(requeue_after_s=_EXPIRED_REQUEUE_S)
-        policy = entry.view.policy
-        if entry.view.is_deleted_at_expiry:
-            self._emit(entry, "Deleting", f"Deleting Claim (ShutdownPolicy={policy})")
-            foreground = policy == names.SHUTDOWN_POLICY_DELETE_FOREGROUND
-            await self._act.delete_claim(entry, foreground=foreground)
-            return Result()
-        return await self._retire(entry, old)
-
-    async def _retire(self, entry: ClaimEntry, old: SandboxClaimStatus) -> Result:
-        """Delete the Sandbox of an expired claim that is retained, and report it while it lasts."""
-        named = old.bound.name or entry.key.name
-        held = own_sandbox(self._caches.sandboxes, entry)
-        if held is None:
-            held = self._caches.sandboxes.get(Key(entry.key.namespace, named))
-        error: ClaimError | None = None
-        if held is not None and not is_controlled(held, entry):
-            error = sandbox_not_owned(held.key.name, entry.key.name)
-            held = None
-        if held is not None and not held.is_deleting:
-            try:
-                await self._act.delete_sandbox(held)
-            except ControlPlaneError as problem:
-                raise ReconcileError(
-                    f"failed to delete expired sandbox: {problem}", problem
-                ) from problem
-        seen = ClaimObservation(
-            generation=entry.generation,
-            sandbox_name=held.key.name if held is not None else "",
-            sandbox_status=held.status if held is not None else None,
-            error=error,
-            is_expired=True,
-        )
-        now = self._clock.now()
-        new = next_claim_status(old, seen, now)
-        if error is None:
-            new = expired_claim_status(new, entry.generation, now)
-        await self._act.write_status(entry, old, new)
+    async def _expire(self) -> Result:
+        """Say that the claim has expired, or, where that was said, delete what it asks for."""
+        entry, view = self._entry, self._view
+        if not is_marked_expired(self._old):
+            now = self._parts.clock.now()
+            marked = expired_claim_status(self._old, entry.generation, now)
+            await self._requests.write_status(entry, self._old, marked)
+            return self._expired()
+        if not view.is_deleted_at_expiry:
+            return await self._retire()
+        self._emit("Deleting", f"Deleting Claim (ShutdownPolicy={view.policy})")
+        foreground = view.policy == names.SHUTDOWN_POLICY_DELETE_FOREGROUND
+        await self._requests.delete_claim(entry, foreground=foreground)
         return Result()
 
+    def _expired(self) -> Result:
+        self._emit("Claim Expired", "Claim expired")
+        return Result(requeue_after_s=_EXPIRED_REQUEUE_S)
 
-def _has_yet_to_be_looked_at(sandbox: SandboxEntry, old: SandboxClaimStatus) -> bool:
-    """Tell whether somebody else wrote the status of a bound Sandbox, and what is not known yet.
+    def _emit(self, action: str, note: str) -> None:
+        self._parts.events.emit(self._entry, "Normal", "ClaimExpired", action, note)
 
-    The look that follows wakes the claim; until then what it says holds. A Sandbox on its way out
-    is not looked at.
-    """
-    is_bound = sandbox.key.name == old.bound.name
-    return is_bound and sandbox.status is None and not sandbox.is_deleting
-
-
-def _awaits_pod(
-    entry: ClaimEntry, old: SandboxClaimStatus, new: SandboxClaimStatus, sandbox: SandboxEntry
-) -> bool:
-    """Tell whether a claim would be ready before its Pod has the labels that it asks for.
-
-    Labels decide which policies select the Pod, so a client must not use it without them. A status
-    of the Sandbox that is of its present generation was written after the Pod had followed. Claims
-    that ask for nothing do not wait: of what their adoption changes nothing is for their clients.
-    """
-    if entry.view is None or not entry.view.has_additional_metadata:
-        return False
-    if is_true(old.conditions, names.READY) or not is_true(new.conditions, names.READY):
-        return False
-    ready = find(sandbox.status.conditions, names.READY) if sandbox.status is not None else None
-    return ready is None or (ready.observedGeneration or 0) < sandbox.generation
-
-
-def _other(error: ControlPlaneError) -> ClaimError:
-    fault = ClaimError(ClaimFault.OTHER, said(error))
-    fault.__cause__ = error
-    return fault
+    async def _retire(self) -> Result:
+        """Delete the Sandbox of an expired claim that is retained, and report it while it lasts."""
+        entry, sandboxes = self._entry, self._parts.caches.sandboxes
+        named = self._old.bound.name or entry.key.name
+        held = own_sandbox(sandboxes, entry) or sandboxes.get(Key(entry.key.namespace, named))
+        if held is not None and is_controlled(held, entry):
+            self._sandbox = held
+        elif held is not None:
+            self._error = sandbox_not_owned(held.key.name, entry.key.name)
+        if self._sandbox is not None and not self._sandbox.is_deleting:
+            try:
+                await self._requests.delete_sandbox(self._sandbox)
+            except ControlPlaneError as error:
+                raise ReconcileError(f"failed to delete expired sandbox: {error}", error) from error
+        now = self._parts.clock.now()
+        new = next_claim_status(self._old, self._observed(is_expired=True), now)
+        if self._error is None:
+            new = expired_claim_status(new, entry.generation, now)
+        await self._requests.write_status(entry, self._old, new)
+        return Result()

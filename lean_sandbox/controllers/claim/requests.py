@@ -158,10 +158,6 @@ class ClaimRequests:
                 self._claims, entry, {"metadata": metadata}, generation=entry.generation
             )
 
-    async def forget_assignment(self, entry: ClaimEntry) -> None:
-        """Remove the name of a Sandbox that is not the claim's."""
-        await self.annotate(entry, {names.SANDBOX_NAME_ANNOTATION: None})
-
     async def delete_claim(self, entry: ClaimEntry, *, foreground: bool) -> None:
         """Delete this very claim; one that is gone is no error."""
         await self._writer.delete(

@@ -28,7 +28,10 @@ import msgspec
 
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.model import names
+from lean_sandbox.model.conditions import find
 from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # Adopted members that are remembered until the watch shows the adoption; forgetting one early can
 # cost a refused write, not more.
@@ -62,6 +65,33 @@ class Member(msgspec.Struct, frozen=True, gc=False):
         if not self.has_address:
             return _WAITING
         return _READY if self.is_ready else _NETWORKED
+
+
+def member_of(entry: SandboxEntry) -> Member | None:
+    """Return a Sandbox as a member of its pool, ``None`` when it cannot be adopted (3.7.4)."""
+    owner = entry.owner
+    labels = entry.labels or {}
+    if (
+        entry.is_deleting
+        or owner is None
+        or not owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP)
+        or names.WARM_POOL_LABEL not in labels
+        or names.TEMPLATE_REF_HASH_LABEL not in labels
+    ):
+        return None
+    status = entry.status
+    ready = find(status.conditions, names.READY) if status is not None else None
+    # The addresses stay in the status until the Pod is gone, and are of no use from now on.
+    is_losing_pod = ready is not None and ready.reason == names.REASON_POD_TERMINATING
+    return Member(
+        pool=Key(entry.key.namespace, owner.name),
+        key=entry.key,
+        uid=entry.uid,
+        node=status.nodeName if status is not None else "",
+        has_address=status is not None and bool(status.podIPs) and not is_losing_pod,
+        is_ready=ready is not None and ready.status == names.TRUE,
+        mark=labels.get(names.TEMPLATE_HASH_LABEL, ""),
+    )
 
 
 class Acquired(msgspec.Struct, frozen=True, gc=False):
