@@ -1,4 +1,4 @@
-"""The command line: a table of commands, and what each one runs.
+"""The command line: the commands with their arguments, and what each one runs.
 
 A command imports what it needs when it runs: the controller must not pay for the demo's libraries,
 nor for argparse.
@@ -10,7 +10,7 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,7 +26,7 @@ from lean_sandbox.manager.commands import (
 from lean_sandbox.version import __version__, about
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import ArgumentParser, Namespace, _SubParsersAction
 
 __all__ = ["EXIT_CONFIG", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_OK", "EXIT_USAGE", "main"]
 
@@ -39,27 +39,7 @@ exit codes:
 
 Start with `lean-sandbox demo`: it needs no cluster.
 """
-
-
-class Argument(msgspec.Struct, frozen=True):
-    """An argument of a command: its names, and what argparse takes besides."""
-
-    names: tuple[str, ...]
-    options: dict[str, Any]
-
-
-class Command(msgspec.Struct, frozen=True):
-    """A command of the table. Without ``run`` it reads its own flags, see :func:`main`."""
-
-    name: str
-    summary: str
-    run: Callable[[Namespace], int] | None = None
-    text: str = ""
-    arguments: tuple[Argument, ...] = ()
-
-
-def _argument(*names: str, **options: Any) -> Argument:
-    return Argument(names, options)
+_SHOWN = " (default: %(default)s)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,22 +77,151 @@ def _parser() -> ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=about())
-    groups = {"": parser.add_subparsers(title="commands", metavar="COMMAND")}
-    for command in _COMMANDS:
-        group, _, name = command.name.rpartition(" ")
-        made = groups[group].add_parser(
-            name,
-            help=command.summary,
-            description=f"{command.summary[0].upper()}{command.summary[1:]}.\n\n{command.text}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        for argument in command.arguments:
-            made.add_argument(*argument.names, **argument.options)
-        if command.run is not None:
-            made.set_defaults(run=command.run)
-        if command.name == "local":
-            groups["local"] = made.add_subparsers(title="actions", metavar="ACTION", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    demo = _add(
+        commands,
+        "demo",
+        "show the main job on an embedded control plane, and what it costs",
+        _run_demo,
+        "Starts an API server and a simulated kubelet in this process, runs the controller\n"
+        "against them over HTTP, takes Sandboxes from a manifest to Ready, through suspend,\n"
+        "resume, loss of the Pod and expiry, binds a burst of claims from a warm pool, and\n"
+        "prints the requests that took. Needs no cluster and leaves nothing behind.",
+    )
+    count = functools.partial(demo.add_argument, type=int, metavar="N")
+    count("--sandboxes", default=50, help="Sandboxes of the launch whose cost is counted" + _SHOWN)
+    count("--pool", default=20, help="members of the warm pool of the second act" + _SHOWN)
+    count("--claims", default=10, help="claims bound at once; 0 leaves the second act out" + _SHOWN)
+    demo.add_argument(
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help="tables for people, or one JSON object" + _SHOWN,
+    )
+    demo.add_argument(
+        "--log-level", default="warning", metavar="LEVEL", help="of the controller's own log"
+    )
+    _add(commands, "run", "run the controller against a cluster")
+    _add(commands, "config", "print the effective settings and where each came from")
+    local = _add(commands, "local", "an embedded control plane to work against")
+    _add_up(local.add_subparsers(title="actions", metavar="ACTION", required=True))
+    crds = _add(
+        commands, "crds", "print the CustomResourceDefinitions of the four kinds", _run_crds
+    )
+    crds.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="write one file for each kind there instead of printing them",
+    )
+    explain = _add(
+        commands,
+        "explain",
+        "say for each event of a recorded watch why it passes or is dropped",
+        _run_explain,
+        "The log has one event a line, as `kubectl get sandboxes --watch --output-watch-events -o\n"
+        "json` or a watch request prints them; full objects, partial metadata and Tables all do.\n"
+        "Every event goes through the cache and the predicates of `lean-sandbox run`.",
+    )
+    explain.add_argument("file", metavar="FILE", help="the recorded log; - reads standard input")
+    explain.add_argument(
+        "--kind", metavar="KIND", default="Sandbox", help="a watched kind" + _SHOWN
+    )
+    explain.add_argument("--output", choices=("text", "json"), default="text", help=_SHOWN.strip())
+    _add_trace(commands)
+    _add(
+        commands,
+        "metrics",
+        "print every metric that `lean-sandbox run` exposes: name, type, labels, meaning",
+        _run_metrics,
+        "What begins with lean_sandbox is of this controller; the other names, labels and buckets\n"
+        "are those of the reference controller and its framework.",
+    )
+    _add(commands, "bench", "measure the controller under load, and its memory")
+    _add(commands, "version", "print the version", _run_version)
     return parser
+
+
+def _add(
+    commands: _SubParsersAction[ArgumentParser],
+    name: str,
+    summary: str,
+    run: Callable[[Namespace], int] | None = None,
+    text: str = "",
+) -> ArgumentParser:
+    """Add a command. Without ``run`` it has commands of its own, or reads its flags itself."""
+    import argparse  # noqa: PLC0415 -- not for the controller
+
+    made = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.\n\n{text}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if run is not None:
+        made.set_defaults(run=run)
+    return made
+
+
+def _add_up(actions: _SubParsersAction[ArgumentParser]) -> None:
+    up = _add(
+        actions,
+        "up",
+        "run an API server, simulated nodes and the controller until Ctrl-C",
+        _run_local_up,
+        "Writes a kubeconfig that kubectl and every other client can use.",
+    )
+    up.add_argument("--port", type=int, default=0, metavar="PORT", help="0 picks a free one")
+    up.add_argument("--tls", action="store_true", help="serve HTTPS")
+    up.add_argument("--state", type=Path, metavar="FILE", help="keep the state over a restart")
+    up.add_argument(
+        "--kubeconfig",
+        type=Path,
+        default=Path("lean-sandbox.kubeconfig"),
+        metavar="FILE",
+        help="where to write the kubeconfig" + _SHOWN,
+    )
+    up.add_argument("--nodes", type=int, default=2, metavar="N", help="simulated nodes" + _SHOWN)
+    up.add_argument(
+        "--no-controller", action="store_true", help="leave the controller to be run by hand"
+    )
+    up.add_argument(
+        "--extensions",
+        action="store_true",
+        default=True,
+        help="let the controller serve claims, templates and pools as well (the default)",
+    )
+    up.add_argument(
+        "--no-extensions", dest="extensions", action="store_false", help="or let it not"
+    )
+    up.add_argument("--log-level", default="info", metavar="LEVEL", help="of the controller's log")
+
+
+def _add_trace(commands: _SubParsersAction[ArgumentParser]) -> None:
+    trace = _add(
+        commands,
+        "trace",
+        "show what a running controller remembers of one object",
+        _run_trace,
+        "Events with the verdict of the predicates, passes and requests; of a claim with those of\n"
+        "its Sandbox and Pod. The controller has to run with --trace-entries.",
+    )
+    trace.add_argument("kind", choices=("sandbox", "claim"))
+    trace.add_argument("name", metavar="NAME")
+    trace.add_argument("-n", "--namespace", default="default", metavar="NS", help="(default)")
+    trace.add_argument(
+        "--url",
+        default="http://127.0.0.1:8080",
+        help="where the controller serves /metrics" + _SHOWN,
+    )
+    trace.add_argument("--ca-file", type=Path, metavar="FILE", help="authority of an https URL")
+    trace.add_argument(
+        "--output",
+        choices=("table", "json", "chrome"),
+        default="table",
+        help="chrome is the Trace Event Format, for Perfetto and chrome://tracing" + _SHOWN,
+    )
+    trace.add_argument("--chrome", type=Path, metavar="FILE", help="write the Chrome trace as well")
 
 
 def _run_bench(arguments: Sequence[str]) -> int:
@@ -229,161 +338,6 @@ def _run_metrics(_given: Namespace) -> int:
 def _run_version(_given: Namespace) -> int:
     print(f"lean-sandbox {__version__}")  # noqa: T201
     return EXIT_OK
-
-
-_COMMANDS = (
-    Command(
-        "demo",
-        "show the main job on an embedded control plane, and what it costs",
-        _run_demo,
-        "Starts an API server and a simulated kubelet in this process, runs the controller\n"
-        "against them over HTTP, takes Sandboxes from a manifest to Ready, through suspend,\n"
-        "resume, loss of the Pod and expiry, binds a burst of claims from a warm pool, and\n"
-        "prints the requests that took. Needs no cluster and leaves nothing behind.",
-        (
-            _argument(
-                "--sandboxes",
-                type=int,
-                default=50,
-                metavar="N",
-                help="Sandboxes of the launch whose cost is counted (default: 50)",
-            ),
-            _argument(
-                "--pool",
-                type=int,
-                default=20,
-                metavar="N",
-                help="members of the warm pool of the second act (default: 20)",
-            ),
-            _argument(
-                "--claims",
-                type=int,
-                default=10,
-                metavar="N",
-                help="claims bound at once; 0 leaves the second act out (default: 10)",
-            ),
-            _argument(
-                "--output",
-                choices=("table", "json"),
-                default="table",
-                help="tables for people, or one JSON object (default: table)",
-            ),
-            _argument(
-                "--log-level",
-                default="warning",
-                metavar="LEVEL",
-                help="of the controller's own log",
-            ),
-        ),
-    ),
-    Command("run", "run the controller against a cluster"),
-    Command("config", "print the effective settings and where each came from"),
-    Command("local", "an embedded control plane to work against"),
-    Command(
-        "local up",
-        "run an API server, simulated nodes and the controller until Ctrl-C",
-        _run_local_up,
-        "Writes a kubeconfig that kubectl and every other client can use.",
-        (
-            _argument("--port", type=int, default=0, metavar="PORT", help="0 picks a free one"),
-            _argument("--tls", action="store_true", help="serve HTTPS"),
-            _argument("--state", type=Path, metavar="FILE", help="keep the state over a restart"),
-            _argument(
-                "--kubeconfig",
-                type=Path,
-                default=Path("lean-sandbox.kubeconfig"),
-                metavar="FILE",
-                help="where to write the kubeconfig (default: lean-sandbox.kubeconfig)",
-            ),
-            _argument(
-                "--nodes", type=int, default=2, metavar="N", help="simulated nodes (default: 2)"
-            ),
-            _argument(
-                "--no-controller",
-                action="store_true",
-                help="leave the controller to be run by hand",
-            ),
-            _argument(
-                "--extensions",
-                action="store_true",
-                default=True,
-                help="let the controller serve claims, templates and pools as well (the default)",
-            ),
-            _argument(
-                "--no-extensions", dest="extensions", action="store_false", help="or let it not"
-            ),
-            _argument(
-                "--log-level", default="info", metavar="LEVEL", help="of the controller's log"
-            ),
-        ),
-    ),
-    Command(
-        "crds",
-        "print the CustomResourceDefinitions of the four kinds",
-        _run_crds,
-        arguments=(
-            _argument(
-                "--output",
-                type=Path,
-                metavar="DIR",
-                help="write one file for each kind there instead of printing them",
-            ),
-        ),
-    ),
-    Command(
-        "explain",
-        "say for each event of a recorded watch why it passes or is dropped",
-        _run_explain,
-        "The log has one event a line, as `kubectl get sandboxes --watch --output-watch-events -o\n"
-        "json` or a watch request prints them; full objects, partial metadata and Tables all do.\n"
-        "Every event goes through the cache and the predicates of `lean-sandbox run`.",
-        (
-            _argument("file", metavar="FILE", help="the recorded log; - reads standard input"),
-            _argument(
-                "--kind",
-                metavar="KIND",
-                default="Sandbox",
-                help="a watched kind (default: Sandbox)",
-            ),
-            _argument("--output", choices=("text", "json"), default="text", help="(default: text)"),
-        ),
-    ),
-    Command(
-        "trace",
-        "show what a running controller remembers of one object",
-        _run_trace,
-        "Events with the verdict of the predicates, passes and requests; of a claim with those of\n"
-        "its Sandbox and Pod. The controller has to run with --trace-entries.",
-        (
-            _argument("kind", choices=("sandbox", "claim")),
-            _argument("name", metavar="NAME"),
-            _argument("-n", "--namespace", default="default", metavar="NS", help="(default)"),
-            _argument(
-                "--url",
-                default="http://127.0.0.1:8080",
-                help="where the controller serves /metrics (default: http://127.0.0.1:8080)",
-            ),
-            _argument("--ca-file", type=Path, metavar="FILE", help="authority of an https URL"),
-            _argument(
-                "--output",
-                choices=("table", "json", "chrome"),
-                default="table",
-                help="chrome is the Trace Event Format, for Perfetto and chrome://tracing"
-                " (default: table)",
-            ),
-            _argument("--chrome", type=Path, metavar="FILE", help="write the Chrome trace as well"),
-        ),
-    ),
-    Command(
-        "metrics",
-        "print every metric that `lean-sandbox run` exposes: name, type, labels, meaning",
-        _run_metrics,
-        "What begins with lean_sandbox is of this controller; the other names, labels and buckets\n"
-        "are those of the reference controller and its framework.",
-    ),
-    Command("bench", "measure the controller under load, and its memory"),
-    Command("version", "print the version", _run_version),
-)
 
 
 if __name__ == "__main__":
