@@ -21,9 +21,8 @@ from lean_sandbox.model import names, networkpolicy
 from lean_sandbox.model.networkpolicy import PolicyAction
 from lean_sandbox.model.template import TemplateView, ref_hash_patch
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.queue import LOW, NORMAL, Item
-from lean_sandbox.runtime.workers import Result
+from lean_sandbox.runtime.workers import ReconcileError, Result
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Delta, Key, key_of

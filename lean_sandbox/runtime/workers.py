@@ -8,7 +8,7 @@ costs a pass 15 us, small against the shortest request.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from enum import Enum
 from typing import Final, Generic, TypeVar
 
@@ -18,11 +18,11 @@ import structlog
 from anyio.abc import TaskGroup
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.kube.telemetry import WRITES
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.histogram import RECONCILE_BUCKETS_S, Histogram
 from lean_sandbox.metrics.registry import Exposition
-from lean_sandbox.runtime.failures import Failure, FailureKind, classify
 from lean_sandbox.runtime.queue import REQUEUE, Item, QueueClosedError, WorkQueue
 from lean_sandbox.runtime.safetynet import SafetyNet
 
@@ -34,6 +34,25 @@ GRACE_S: Final = 20.0
 K = TypeVar("K", bound=Hashable)
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class ReconcileError(Exception):
+    """A reconcile that could not bring its object to the wanted state; repeated with backoff.
+
+    The text is what a condition shows. ``retry_after_s`` is how long the server asked to wait.
+    """
+
+    retryable = True
+
+    def __init__(self, text: str, *causes: BaseException | None) -> None:
+        super().__init__(text)
+        waits = [getattr(cause, "retry_after_s", None) for cause in causes]
+        self.retry_after_s = max((wait for wait in waits if wait is not None), default=None)
+
+    @classmethod
+    def of(cls, step: str, cause: ControlPlaneError) -> ReconcileError:
+        """Return the error for what a named step has met."""
+        return cls(f"{step}: {said(cause)}", cause)
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):
@@ -53,7 +72,9 @@ class Outcome(Enum):
     REQUEUE = "requeue"
     REQUEUE_AFTER = "requeue_after"
     ERROR = "error"
+    # With an error that trying again cannot help until something changes.
     TERMINAL = "terminal"
+    # With an exception that nobody foresaw: a bug.
     PANIC = "panic"
     TIMEOUT = "timeout"
     # By shutdown, after the grace.
@@ -226,9 +247,11 @@ class Workers(Generic[K]):
                 await self._clock.sleep(next_at - now)
 
     async def _run_pass(self, item: Item[K], running: _Pass) -> None:
-        report = ReconcileResult(item, Outcome.CANCELLED, 0.0)
+        outcome = Outcome.CANCELLED
         result: Result | None = None
-        failure: Failure | None = None
+        next_s: float | None = None
+        retry_after_s = 0.0
+        error: BaseException | None = None
         writes: list[str] = []
         if item.is_safety_net:
             WRITES.set(writes)
@@ -238,13 +261,22 @@ class Workers(Generic[K]):
                     for tell in self.on_begin:
                         tell(item)
                     result = await self._reconcile(item)
-            except Exception as error:  # noqa: BLE001 -- one pass must never end the others
-                failure = classify(error)
-            report = self._settle(item, running, result, failure)
-            if self.net is not None and result is not None:
-                self._tell_net(self.net, item, writes)
+            except Exception as failure:  # noqa: BLE001 -- one pass must never end the others
+                outcome, retry_after_s, error = classify(failure)
+            if result is not None:
+                outcome, next_s = self._after_success(item, result)
+                if self.net is not None:
+                    self._tell_net(self.net, item, writes)
+            elif error is None or running.scope.cancel_called:
+                # A pass cut off by its deadline may leave with any error while it unwinds.
+                outcome, error = Outcome.TIMEOUT, None
+                next_s = self._retry(item.key, 0.0)
+                self._log.warning("reconcile_timed_out", key=str(item.key), next_s=next_s)
+            else:
+                next_s = self._after_failure(item, outcome, retry_after_s, error)
         finally:
-            self._finish(item, running, report)
+            took_s = self._clock.monotonic() - running.started_at
+            self._finish(ReconcileResult(item, outcome, took_s, next_s, error))
 
     def _tell_net(self, net: SafetyNet[K], item: Item[K], writes: list[str]) -> None:
         before = net.caught
@@ -254,22 +286,6 @@ class Workers(Generic[K]):
             self._callback_failed("safety net", item.key, error)
         if net.caught > before:
             self._log.error("safety_net_caught", key=str(item.key), writes=writes)
-
-    def _settle(
-        self, item: Item[K], running: _Pass, result: Result | None, failure: Failure | None
-    ) -> ReconcileResult[K]:
-        """Ask the queue for what the end of a pass calls for."""
-        took_s = self._clock.monotonic() - running.started_at
-        if result is not None:
-            outcome, next_s = self._after_success(item, result)
-            return ReconcileResult(item, outcome, took_s, next_s)
-        # A pass cut off by its deadline may leave with any error while it unwinds.
-        if failure is None or running.scope.cancel_called:
-            next_s = self._retry(item.key, 0.0)
-            self._log.warning("reconcile_timed_out", key=str(item.key), next_s=next_s)
-            return ReconcileResult(item, Outcome.TIMEOUT, took_s, next_s)
-        outcome, next_s = self._after_failure(item, failure)
-        return ReconcileResult(item, outcome, took_s, next_s, failure.error)
 
     def _after_success(self, item: Item[K], result: Result) -> tuple[Outcome, float | None]:
         key, after_s = item.key, result.requeue_after_s
@@ -282,24 +298,23 @@ class Workers(Generic[K]):
             return Outcome.REQUEUE_AFTER, after_s
         return Outcome.REQUEUE, self._queue.retry(key)
 
-    def _after_failure(self, item: Item[K], failure: Failure) -> tuple[Outcome, float | None]:
-        key, error = item.key, failure.error
-        if failure.kind is FailureKind.TERMINAL:
-            self._queue.forget(key)
-            self._log.error("reconcile_failed_for_good", key=str(key), error=str(error))
-            return Outcome.TERMINAL, None
-        next_s = self._retry(key, failure.retry_after_s)
-        if failure.kind is FailureKind.PANIC:
-            self._log.error("reconcile_panicked", key=str(key), next_s=next_s, exc_info=error)
-            return Outcome.PANIC, next_s
-        self._log.warning(
-            "reconcile_failed",
-            key=str(key),
-            error=str(error),
-            attempts=item.attempts + 1,
-            next_s=next_s,
-        )
-        return Outcome.ERROR, next_s
+    def _after_failure(
+        self, item: Item[K], outcome: Outcome, retry_after_s: float, error: BaseException
+    ) -> float | None:
+        key = str(item.key)
+        if outcome is Outcome.TERMINAL:
+            self._queue.forget(item.key)
+            self._log.error("reconcile_failed_for_good", key=key, error=str(error))
+            return None
+        next_s = self._retry(item.key, retry_after_s)
+        if outcome is Outcome.PANIC:
+            self._log.error("reconcile_panicked", key=key, next_s=next_s, exc_info=error)
+        else:
+            tries = item.attempts + 1
+            self._log.warning(
+                "reconcile_failed", key=key, error=str(error), attempts=tries, next_s=next_s
+            )
+        return next_s
 
     def _retry(self, key: K, retry_after_s: float) -> float:
         hint_s: float | None = None
@@ -310,22 +325,45 @@ class Workers(Generic[K]):
                 self._callback_failed("retry_no_later_than_s", key, error)
         return self._queue.retry(key, no_later_than_s=hint_s, not_before_s=retry_after_s)
 
-    def _finish(self, item: Item[K], running: _Pass, report: ReconcileResult[K]) -> None:
-        if report.outcome is Outcome.CANCELLED:
-            took_s = self._clock.monotonic() - running.started_at
-            report = ReconcileResult(item, Outcome.CANCELLED, took_s)
+    def _finish(self, report: ReconcileResult[K]) -> None:
+        key = report.item.key
         self.outcomes[report.outcome] += 1
         self.pass_time.observe(report.took_s)
         # Counted and unlocked before the callback, so that it sees the state after the pass.
-        del self._passes[item.key]
-        self._queue.done(item.key)
+        del self._passes[key]
+        self._queue.done(key)
         self._room.set()
         for tell in self.on_end:
             try:
                 tell(report)
             except Exception as error:  # noqa: BLE001 -- an observer must never end the passes
-                self._callback_failed("on_end", item.key, error)
+                self._callback_failed("on_end", key, error)
 
     def _callback_failed(self, callback: str, key: K, error: Exception) -> None:
         self.callback_errors += 1
         self._log.error("callback_failed", callback=callback, key=str(key), exc_info=error)
+
+
+def classify(error: Exception) -> tuple[Outcome, float, BaseException]:
+    """Return how a pass ended that raised this, the wait that a server asked for, and the error.
+
+    An error that was foreseen has ``retryable`` and may have ``retry_after_s``. A group, as task
+    groups raise it, is a bug if any of its errors is, else worth another try if any of its errors
+    is, after the longest of the times asked for.
+    """
+    leaves = list(_leaves(error))
+    if not all(hasattr(leaf, "retryable") for leaf in leaves):
+        return Outcome.PANIC, 0.0, error
+    retryable = [leaf for leaf in leaves if getattr(leaf, "retryable", False)]
+    if not retryable:
+        return Outcome.TERMINAL, 0.0, leaves[0]
+    waits = [getattr(leaf, "retry_after_s", None) or 0.0 for leaf in retryable]
+    return Outcome.ERROR, max(waits), retryable[0]
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

@@ -171,7 +171,7 @@ MUTANTS = (
     Mutant(
         "a failed pass is not repeated",
         _WORKERS,
-        "        next_s = self._retry(key, failure.retry_after_s)",
+        "        next_s = self._retry(item.key, retry_after_s)",
         "        next_s = 0.0",
     ),
     Mutant(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 from lean_sandbox.metrics.histogram import RECONCILE_BUCKETS_S, WORKQUEUE_BUCKETS_S, Histogram
-from lean_sandbox.runtime.failures import FailureKind, classify
 from lean_sandbox.runtime.queue import WorkQueue
+from lean_sandbox.runtime.workers import Outcome, classify
 from tests.support.clock import FakeClock
 
 
@@ -53,14 +53,16 @@ def test_backoff_never_overflows() -> None:
 
 def test_an_error_says_itself_whether_to_retry() -> None:
     """Attributes decide, not classes."""
-    assert classify(ExpectedError(retryable=False)).kind is FailureKind.TERMINAL
-    judged = classify(ExpectedError(retryable=True, retry_after_s=3))
-    assert (judged.kind, judged.retry_after_s) == (FailureKind.RETRYABLE, 3)
+    refused = ExpectedError(retryable=False)
+    assert classify(refused) == (Outcome.TERMINAL, 0.0, refused)
+    busy = ExpectedError(retryable=True, retry_after_s=3)
+    assert classify(busy) == (Outcome.ERROR, 3, busy)
 
 
 def test_an_error_nobody_foresaw_is_a_bug() -> None:
     """Without the attribute it is a panic."""
-    assert classify(KeyError("x")).kind is FailureKind.PANIC
+    bug = KeyError("x")
+    assert classify(bug) == (Outcome.PANIC, 0.0, bug)
 
 
 def test_a_group_is_judged_by_its_errors() -> None:
@@ -69,9 +71,7 @@ def test_a_group_is_judged_by_its_errors() -> None:
     soon = ExpectedError(retryable=True, retry_after_s=1)
     later = ExpectedError(retryable=True, retry_after_s=5)
     nested = ExceptionGroup("", [terminal, ExceptionGroup("", [soon, later])])
-    assert classify(ExceptionGroup("", [terminal])).kind is FailureKind.TERMINAL
-    judged = classify(nested)
-    assert judged.kind is FailureKind.RETRYABLE
-    assert judged.retry_after_s == 5
-    assert judged.error is soon
-    assert classify(ExceptionGroup("", [soon, KeyError()])).kind is FailureKind.PANIC
+    assert classify(ExceptionGroup("", [terminal])) == (Outcome.TERMINAL, 0.0, terminal)
+    assert classify(nested) == (Outcome.ERROR, 5, soon)
+    bug = ExceptionGroup("", [soon, KeyError()])
+    assert classify(bug) == (Outcome.PANIC, 0.0, bug)

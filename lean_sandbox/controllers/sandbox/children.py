@@ -54,8 +54,8 @@ from lean_sandbox.model.sandbox_status import (
     failed,
     multiple_pods,
 )
-from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.tracing import Tracing, traced
+from lean_sandbox.runtime.workers import ReconcileError
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources.pod import RUNNING, WAITING, PodEntry

@@ -24,8 +24,7 @@ from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView
 from lean_sandbox.model.sandbox_status import Failure, failed
 from lean_sandbox.model.times import has_come, time_left_s
-from lean_sandbox.runtime.failures import ReconcileError
-from lean_sandbox.runtime.workers import Result
+from lean_sandbox.runtime.workers import ReconcileError, Result
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 

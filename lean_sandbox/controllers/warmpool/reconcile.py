@@ -52,9 +52,8 @@ from lean_sandbox.model.warmpool import (
     unschedulable_note,
     victims,
 )
-from lean_sandbox.runtime.failures import ReconcileError
 from lean_sandbox.runtime.queue import WorkQueue
-from lean_sandbox.runtime.workers import Result
+from lean_sandbox.runtime.workers import ReconcileError, Result
 from lean_sandbox.runtime.writer import ObjectWriter, Response
 from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key, key_of
