@@ -452,5 +452,5 @@ def test_pools_leave_nothing_behind() -> None:
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert (queue.pools(), queue._free, queue._acquired, len(queue._adopted)) == ([], {}, {}, 0)
+    assert (queue.pools(), queue._slots, len(queue._adopted)) == ([], {}, 0)
     assert grown < 20_000

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -37,10 +36,11 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 # cost a refused write, not more.
 MOST_ADOPTED: Final = 8192
 
-# The stages of a free member, in the order in which claims want them.
+# The stages of a member, those of a free one in the order in which claims want them.
 _READY: Final = 0  # it has an address and is Ready
 _NETWORKED: Final = 1  # it has an address
 _WAITING: Final = 2  # it has no address yet: never handed out
+_ACQUIRED: Final = 3
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):
@@ -58,13 +58,6 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     has_address: bool = False
     is_ready: bool = False
     mark: str = ""
-
-    @property
-    def stage(self) -> int:
-        """What a claim can do with it."""
-        if not self.has_address:
-            return _WAITING
-        return _READY if self.is_ready else _NETWORKED
 
 
 def member_of(entry: SandboxEntry) -> Member | None:
@@ -115,40 +108,51 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     acquired: int = 0
 
 
-class _Place(msgspec.Struct, order=True, gc=False):
-    """A free member and its turn. Compared by ``number``, which rises in the order of arrival."""
+class _Slot(msgspec.Struct, order=True, gc=False):
+    """A member and its turn. Compared by ``number``, which rises in the order of arrival."""
 
     number: int
     member: Member
+    is_acquired: bool = False
+
+    @property
+    def line(self) -> tuple[int, str]:
+        """The stage of the member, and its node where a claim chooses by that."""
+        member = self.member
+        if self.is_acquired:
+            return _ACQUIRED, ""
+        if not member.has_address:
+            return _WAITING, ""
+        return _READY if member.is_ready else _NETWORKED, member.node
 
 
 class _Pool:
-    """The members of one pool: the free ones by stage and node, and how many are acquired."""
+    """The members of one pool, by stage and node; a node without any is not kept."""
 
-    __slots__ = ("acquired", "stages")
+    __slots__ = ("stages",)
 
     def __init__(self) -> None:
-        # The places on each node, earliest first; a node without any is not kept.
-        self.stages: tuple[dict[str, list[_Place]], ...] = ({}, {}, {})
-        self.acquired = 0
+        # The slots on each node, earliest first.
+        self.stages: tuple[dict[str, list[_Slot]], ...] = ({}, {}, {}, {})
 
     def size(self, stage: int) -> int:
         return sum(map(len, self.stages[stage].values()))
 
-    def insert(self, place: _Place) -> None:
-        insort(self.stages[place.member.stage].setdefault(place.member.node, []), place)
+    def insert(self, slot: _Slot) -> None:
+        stage, node = slot.line
+        insort(self.stages[stage].setdefault(node, []), slot)
 
-    def remove(self, place: _Place) -> None:
-        nodes = self.stages[place.member.stage]
-        line = nodes[place.member.node]
-        del line[bisect_left(line, place)]
+    def remove(self, slot: _Slot) -> None:
+        stage, node = slot.line
+        line = self.stages[stage][node]
+        del line[bisect_left(line, slot)]
         if not line:
-            del nodes[place.member.node]
+            del self.stages[stage][node]
 
-    def first(self, stage: int) -> _Place | None:
-        """Return the place at a stage that is next by the rule, None when there is none."""
+    def first(self, stage: int) -> _Slot | None:
+        """Return the slot at a stage that is next by the rule, None when there is none."""
         nodes = self.stages[stage]
-        best: list[_Place] = []
+        best: list[_Slot] = []
         size = 0
         for node, line in nodes.items():
             more = len(line) - size
@@ -156,17 +160,6 @@ class _Pool:
                 best, size = line, len(line)
         best = best or nodes.get("", [])
         return best[0] if best else None
-
-    def earliest_waiting(self) -> _Place | None:
-        """Return the member without an address that came first, wherever it is."""
-        return min((line[0] for line in self.stages[_WAITING].values()), default=None)
-
-    def is_empty(self) -> bool:
-        return not self.acquired and not any(self.stages)
-
-    def places(self) -> list[_Place]:
-        lines = [line for nodes in self.stages for line in nodes.values()]
-        return [place for line in lines for place in line]
 
 
 class WarmQueue:
@@ -188,8 +181,8 @@ class WarmQueue:
         self._on_available = on_available
         self._on_released = on_released or on_available
         self._pools: dict[Key, _Pool] = {}
-        self._free: dict[Key, _Place] = {}
-        self._acquired: dict[Key, Member] = {}
+        # The members that are free or acquired.
+        self._slots: dict[Key, _Slot] = {}
         self._adopted: dict[Key, str] = {}
         self._arrivals = 0
         self._hits = 0
@@ -216,20 +209,18 @@ class WarmQueue:
         if self._adopted.get(key) == member.uid:
             return
         self._adopted.pop(key, None)
-        acquired = self._acquired.get(key)
-        if acquired is not None:
-            self._drop_acquired(acquired)
-            if acquired.uid == member.uid:
-                self._keep_acquired(member)
-                return
-        place = self._free.get(key)
-        if place is None:
+        slot = self._slots.get(key)
+        if slot is None:
             self._append(member, self._on_available)
-        elif (place.member.uid, place.member.pool) == (member.uid, member.pool):
-            self._refresh(place, member)
+        elif (slot.member.uid, slot.member.pool) == (member.uid, member.pool):
+            self._refresh(slot, member)
         else:
-            self._drop_free(place)
-            self._append(member, self._on_available)
+            self._drop(slot)
+            if slot.is_acquired and slot.member.uid == member.uid:
+                slot.member = member
+                self._insert(slot)
+            else:
+                self._append(member, self._on_available)
 
     def acquire(self, pool: Key, *, accept: Callable[[Member], bool] | None = None) -> Acquired:
         """Take a member of ``pool``; :meth:`commit`, :meth:`release` or :meth:`forget` must follow.
@@ -243,16 +234,15 @@ class WarmQueue:
             self._misses += 1
             return Acquired(None, 0)
         for stage in (_READY, _NETWORKED):
-            place = self._accepted(partial(held.first, stage), accept)
-            if place is not None:
+            slot = self._accepted(held, stage, accept)
+            if slot is not None:
                 self._hits += 1
-                # Before the place goes, so that the pool is not empty in between.
-                self._keep_acquired(place.member)
-                self._drop_free(place)
-                return Acquired(place.member, held.size(_WAITING))
+                held.remove(slot)
+                slot.is_acquired = True
+                held.insert(slot)
+                return Acquired(slot.member, held.size(_WAITING))
         self._misses += 1
-        if accept is not None:
-            self._accepted(held.earliest_waiting, accept)
+        self._accepted(held, _WAITING, accept)
         return Acquired(None, held.size(_WAITING))
 
     def release(self, member: Member) -> None:
@@ -260,12 +250,12 @@ class WarmQueue:
 
         Nothing happens when it was forgotten, replaced or released meanwhile.
         """
-        acquired = self._acquired.get(member.key)
-        if acquired is None or acquired.uid != member.uid:
+        slot = self._slots.get(member.key)
+        if slot is None or not slot.is_acquired or slot.member.uid != member.uid:
             return
         self._released += 1
-        self._drop_acquired(acquired)
-        self._append(acquired, self._on_released)
+        self._drop(slot)
+        self._append(slot.member, self._on_released)
 
     def commit(self, member: Member) -> None:
         """Note that a claim has adopted the member: the server accepted the write.
@@ -274,10 +264,11 @@ class WarmQueue:
         was before. Works for a free member too, which a claim knew from before a restart. When the
         watch came first and the member was forgotten, nothing happens.
         """
-        key = member.key
-        if not self._drop(key, member.uid):
+        slot = self._slots.get(member.key)
+        if slot is None or slot.member.uid != member.uid:
             return
-        self._adopted[key] = member.uid
+        self._drop(slot)
+        self._adopted[member.key] = member.uid
         if len(self._adopted) > MOST_ADOPTED:
             del self._adopted[next(iter(self._adopted))]
 
@@ -286,26 +277,26 @@ class WarmQueue:
 
         Another uid under the key stays: it is another Sandbox.
         """
-        if not self._drop(key, uid) and self._adopted.get(key) == uid:
+        slot = self._slots.get(key)
+        if slot is not None and slot.member.uid == uid:
+            self._drop(slot)
+        elif self._adopted.get(key) == uid:
             del self._adopted[key]
 
     def forget_pool(self, pool: Key) -> None:
         """Drop the members of a pool, free and acquired, because it was deleted."""
         held = self._pools.pop(pool, None)
-        if held is None:
-            return
-        for place in held.places():
-            del self._free[place.member.key]
-        if held.acquired:
-            for member in [other for other in self._acquired.values() if other.pool == pool]:
-                del self._acquired[member.key]
+        for nodes in held.stages if held is not None else ():
+            for line in nodes.values():
+                for slot in line:
+                    del self._slots[slot.member.key]
 
     def counts(self, pool: Key) -> Counts:
         """Return how many members a pool has; all zero for an unknown one."""
         held = self._pools.get(pool)
         if held is None:
             return Counts()
-        return Counts(held.size(_READY), held.size(_NETWORKED), held.size(_WAITING), held.acquired)
+        return Counts(*map(held.size, (_READY, _NETWORKED, _WAITING, _ACQUIRED)))
 
     def pools(self) -> list[Key]:
         """Return the pools that have members here."""
@@ -318,7 +309,7 @@ class WarmQueue:
             "ready": sum(count.ready for count in counts),
             "networked": sum(count.networked for count in counts),
             "waiting": sum(count.waiting for count in counts),
-            "taken": len(self._acquired),
+            "taken": sum(count.acquired for count in counts),
         }
         into.add(families.WARM_MEMBERS, [((stage,), n) for stage, n in members.items()])
         takes = {
@@ -330,67 +321,43 @@ class WarmQueue:
         into.add(families.WARM_TAKES, [((outcome,), n) for outcome, n in takes.items()])
 
     def _accepted(
-        self, first: Callable[[], _Place | None], accept: Callable[[Member], bool] | None
-    ) -> _Place | None:
-        """Return the next place that is accepted, having dropped those before it."""
-        while (place := first()) is not None:
-            if accept is None or accept(place.member):
-                return place
+        self, pool: _Pool, stage: int, accept: Callable[[Member], bool] | None
+    ) -> _Slot | None:
+        """Return the next slot at a stage that is accepted, having dropped those before it."""
+        while (slot := pool.first(stage)) is not None:
+            if accept is None or accept(slot.member):
+                return slot
             self._refused += 1
-            self._drop_free(place)
+            self._drop(slot)
         return None
 
     def _append(self, member: Member, tell: Callable[[Key], None]) -> None:
         self._arrivals += 1
-        place = self._free[member.key] = _Place(self._arrivals, member)
-        self._pool(member.pool).insert(place)
+        self._insert(_Slot(self._arrivals, member))
         if member.has_address:
             tell(member.pool)
 
-    def _refresh(self, place: _Place, member: Member) -> None:
-        """Let a place have its member as it is now. It keeps its turn."""
-        held, before = self._pools[member.pool], place.member
-        if (before.stage, before.node) == (member.stage, member.node):
-            place.member = member
-            return
-        held.remove(place)
-        place.member = member
-        held.insert(place)
-        if member.has_address and not before.has_address:
+    def _insert(self, slot: _Slot) -> None:
+        self._slots[slot.member.key] = slot
+        pool = self._pools.get(slot.member.pool)
+        if pool is None:
+            pool = self._pools[slot.member.pool] = _Pool()
+        pool.insert(slot)
+
+    def _refresh(self, slot: _Slot, member: Member) -> None:
+        """Let a slot have its member as it is now. It keeps its turn, or stays acquired."""
+        before = slot.member
+        pool = self._pools[member.pool]
+        pool.remove(slot)
+        slot.member = member
+        pool.insert(slot)
+        if member.has_address and not before.has_address and not slot.is_acquired:
             self._on_available(member.pool)
 
-    def _drop(self, key: Key, uid: str) -> bool:
-        """Drop a member, free or acquired, and tell whether it was either."""
-        acquired, place = self._acquired.get(key), self._free.get(key)
-        if acquired is not None and acquired.uid == uid:
-            self._drop_acquired(acquired)
-        elif place is not None and place.member.uid == uid:
-            self._drop_free(place)
-        else:
-            return False
-        return True
-
-    def _drop_free(self, place: _Place) -> None:
-        member = place.member
-        del self._free[member.key]
-        self._pools[member.pool].remove(place)
-        self._sweep(member.pool)
-
-    def _keep_acquired(self, member: Member) -> None:
-        self._acquired[member.key] = member
-        self._pool(member.pool).acquired += 1
-
-    def _drop_acquired(self, acquired: Member) -> None:
-        del self._acquired[acquired.key]
-        self._pools[acquired.pool].acquired -= 1
-        self._sweep(acquired.pool)
-
-    def _pool(self, pool: Key) -> _Pool:
-        held = self._pools.get(pool)
-        if held is None:
-            held = self._pools[pool] = _Pool()
-        return held
-
-    def _sweep(self, pool: Key) -> None:
-        if self._pools[pool].is_empty():
-            del self._pools[pool]
+    def _drop(self, slot: _Slot) -> None:
+        member = slot.member
+        del self._slots[member.key]
+        pool = self._pools[member.pool]
+        pool.remove(slot)
+        if not any(pool.stages):
+            del self._pools[member.pool]
