@@ -17,7 +17,6 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
@@ -41,19 +40,6 @@ _KNOWN = Decision(_NOTHING, "known already", passed=False)
 _CONTRADICTS = Decision(Change.COLUMNS, "contradicts what is remembered", passed=True)
 
 
-@dataclass(slots=True)
-class CacheStatistics:
-    """What became of the events of one kind."""
-
-    seen: int = 0
-    passed: int = 0
-    dropped_known: int = 0
-    dropped_unchanged: int = 0
-    dropped_elsewhere: int = 0
-    deletes_synthesised: int = 0
-    handler_failures: int = 0
-
-
 class Cache(Generic[E]):
     """Entries by namespace and name, with an index by the uid of the owner.
 
@@ -70,7 +56,10 @@ class Cache(Generic[E]):
     ) -> None:
         """Keep tombstones for ``tombstone_s``, which is longer than any request may take."""
         self.kind = kind
-        self.statistics = CacheStatistics()
+        #: Events so far, and what became of them.
+        self.seen = self.passed = 0
+        self.dropped_known = self.dropped_unchanged = self.dropped_elsewhere = 0
+        self.deletes_synthesised = self.handler_failures = 0
         #: Called in this order for every relevant change.
         self.handlers: list[Callable[[Delta[E]], None]] = []
         #: Called with the entry before and after each change, also one that is no news to handlers
@@ -111,20 +100,13 @@ class Cache(Generic[E]):
 
     def collect(self, into: Exposition) -> None:
         """Add what became of the events of the kind."""
-        resource, seen = self.kind.resource.plural, self.statistics
-        outcomes = {
-            "passed": seen.passed,
-            "dropped_unchanged": seen.dropped_unchanged,
-            "dropped_known": seen.dropped_known,
-            "dropped_elsewhere": seen.dropped_elsewhere,
-        }
-        into.add(
-            families.EVENTS, [((resource, outcome), number) for outcome, number in outcomes.items()]
-        )
+        resource = self.kind.resource.plural
+        outcomes = ("passed", "dropped_unchanged", "dropped_known", "dropped_elsewhere")
+        into.add(families.EVENTS, [((resource, name), getattr(self, name)) for name in outcomes])
         passed = sorted(self.detector.passed_by_leaf().items())
         into.add(families.PREDICATES, [((resource, leaf), number) for leaf, number in passed])
-        into.one(families.SYNTHESISED, seen.deletes_synthesised, resource)
-        into.one(families.HANDLER_FAILURES, seen.handler_failures, resource)
+        into.one(families.SYNTHESISED, self.deletes_synthesised, resource)
+        into.one(families.HANDLER_FAILURES, self.handler_failures, resource)
 
     # -- entries ---------------------------------------------------------------------------------
 
@@ -156,6 +138,9 @@ class Cache(Generic[E]):
     def put(self, entry: E) -> None:
         """Insert or replace an entry, without any handler being called."""
         old = self._entries.get(entry.key)
+        self._tombstones.pop(entry.uid, None)
+        if old is not None and old.uid != entry.uid:
+            self._bury(old.uid, 0)
         owner = self.kind.owner_of(entry)
         if old is None:
             self._index(entry.key, owner)
@@ -252,7 +237,7 @@ class Cache(Generic[E]):
             entry = self._entries.get(key)
             if entry is None or 0 < listed_at < entry.version:
                 continue
-            self.statistics.deletes_synthesised += 1
+            self.deletes_synthesised += 1
             decision = self._gone(key, listed_at)
             if self.observer is not None:
                 row = ObjectMeta(name=key.name, namespace=key.namespace, uid=entry.uid)
@@ -260,16 +245,29 @@ class Cache(Generic[E]):
 
     # -- events ----------------------------------------------------------------------------------
 
-    def row(self, event_type: EventType, row: ObjectMeta) -> None:
-        """Apply an event that has metadata and perhaps columns."""
-        self._take(event_type, row, None)
-
     def full(self, event_type: EventType, item: Any, *, initial: bool) -> None:
         """Apply an event, or an item of a list, that has the full object."""
         row = self._row_of_full(item)
         if self._missing:
             self.present(row.namespace, row.name)
-        self._take(event_type, row, item, initial=initial)
+        self.apply(event_type, row, item, initial=initial)
+
+    def apply(
+        self, event_type: EventType, row: ObjectMeta, item: Any = None, *, initial: bool = False
+    ) -> None:
+        """Apply an event that has metadata, perhaps columns, perhaps the full object."""
+        if self._expected and self._hold(event_type, row, item):
+            return
+        self.seen += 1
+        if self.admits_namespace is not None and not self.admits_namespace(row.namespace):
+            self.dropped_elsewhere += 1
+            return
+        if event_type is EventType.DELETED:
+            decision = self._take_deleted(row)
+        else:
+            decision = self._judge(row, item, initial=initial)
+        if self.observer is not None:
+            self.observer(self.kind.resource.plural, event_type, row, decision)
 
     @contextmanager
     def expect_own_write(self, key: Key, uid: str = "") -> Iterator[None]:
@@ -290,23 +288,7 @@ class Cache(Generic[E]):
                 del self._expected[own]
                 held = self._held.pop(own, None)
                 if held is not None:
-                    self._take(*held)
-
-    def _take(
-        self, event_type: EventType, row: ObjectMeta, item: Any, *, initial: bool = False
-    ) -> None:
-        if self._expected and self._hold(event_type, row, item):
-            return
-        self.statistics.seen += 1
-        if self.admits_namespace is not None and not self.admits_namespace(row.namespace):
-            self.statistics.dropped_elsewhere += 1
-            return
-        if event_type is EventType.DELETED:
-            decision = self._take_deleted(row)
-        else:
-            decision = self._judge(row, item, initial=initial)
-        if self.observer is not None:
-            self.observer(self.kind.resource.plural, event_type, row, decision)
+                    self.apply(*held)
 
     def _hold(self, event_type: EventType, row: ObjectMeta, item: Any) -> bool:
         """Keep an event that has to wait for the response to a request of our own.
@@ -330,7 +312,7 @@ class Cache(Generic[E]):
         if old is not None and 0 < version <= old.version:
             if version < old.version or key not in self._half_known:
                 # Known from a response, or the state of a predecessor of what one has shown.
-                self.statistics.dropped_known += 1
+                self.dropped_known += 1
                 if item is not None and version == old.version and self._is_resyncing(key):
                     self._compare(row, item, old)
                 return _KNOWN
@@ -340,12 +322,12 @@ class Cache(Generic[E]):
         suspect = kept is not None and self.kind.suspects(row, kept)
         if kept is not None and not decision.passed and not suspect:
             kept.version, kept.seen = version, seen
-            self.statistics.dropped_unchanged += 1
+            self.dropped_unchanged += 1
             return decision
-        self.statistics.passed += 1
+        self.passed += 1
         new = self._build(row, item, kept)
         new.seen = seen
-        self._replace(new, old)
+        self.put(new)
         change = decision.change | Change.COLUMNS if suspect else decision.change
         self._notify(Delta(key, change, old, new, initial=initial))
         return decision if decision.passed else _CONTRADICTS
@@ -378,9 +360,9 @@ class Cache(Generic[E]):
         if old is not None and (old.uid != row.uid or 0 < version < old.version):
             # The end of an object whose successor is known already, or one that has since been
             # shown alive: it had stopped matching the selector for a while.
-            self.statistics.dropped_known += 1
+            self.dropped_known += 1
             return _KNOWN
-        self.statistics.passed += 1
+        self.passed += 1
         return self._gone(key, version, row)
 
     def _gone(self, key: Key, version: int, row: ObjectMeta | None = None) -> Decision:
@@ -403,7 +385,7 @@ class Cache(Generic[E]):
             try:
                 handler(delta)
             except Exception as error:
-                self.statistics.handler_failures += 1
+                self.handler_failures += 1
                 log.exception(
                     "handler_failed",
                     kind=self.kind.resource.plural,
@@ -501,7 +483,7 @@ class Cache(Generic[E]):
             self._bury(row.uid, new.version)
             return new, Change.GONE
         change, new.seen = self.detector.update_baseline((kept.seen or None) if kept else None, row)
-        self._replace(new, old)
+        self.put(new)
         return new, change
 
     # -- what both have in common ----------------------------------------------------------------
@@ -514,12 +496,6 @@ class Cache(Generic[E]):
         if item is None:
             return self.kind.from_row(row, kept)
         return self.kind.from_full(item, row, kept)
-
-    def _replace(self, new: E, old: E | None) -> None:
-        self._tombstones.pop(new.uid, None)
-        if old is not None and old.uid != new.uid:
-            self._bury(old.uid, 0)
-        self.put(new)
 
     def _bury(self, uid: str, version: int) -> None:
         """Remember an end and its version, 0 for one after which nothing can follow."""

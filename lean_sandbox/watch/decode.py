@@ -23,7 +23,7 @@ from lean_sandbox.kube.wire import ListMeta, Page
 from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Entry, Kind, key_of
+from lean_sandbox.watch.kind import Entry, key_of
 from lean_sandbox.watch.wire import (
     CUT,
     ColumnDefinition,
@@ -131,17 +131,15 @@ class EventDecoder(Generic[E]):
 
     def __init__(
         self,
-        kind: Kind[E],
         cache: Cache[E],
-        statistics: WatchStatistics,
         logger: Any = None,
         *,
         namespace: str | None = None,
     ) -> None:
-        self._kind = kind
+        kind = self._kind = cache.kind
         self._cache = cache
         self._namespace = namespace
-        self.statistics = statistics
+        self.statistics = WatchStatistics()
         self._log = logger or structlog.get_logger("watch")
         self._decode_item = msgspec.json.Decoder(kind.item_type).decode
         self._decode_page = msgspec.json.Decoder(Page[msgspec.Raw]).decode
@@ -201,19 +199,22 @@ class EventDecoder(Generic[E]):
         event_type = _TYPES.get(event.type)
         if event_type is None:
             self._skip(line, ValueError(f"an event of type {event.type!r}"))
-        elif rows is None:
+            return
+        if rows is None:
             # Partial metadata, or an object the server could not turn into a row.
-            self._row(event_type, received.metadata)
-            self._advance(received.metadata.resource_version)
-        else:
-            for row in rows:
-                if row.object is None:
-                    self._skip(line, ValueError("a row without its object"))
-                    continue
-                meta = row.object.metadata
+            rows = [TableRow(PartialItem(received.metadata))]
+        for row in rows:
+            if row.object is None:
+                self._skip(line, ValueError("a row without its object"))
+                continue
+            meta = row.object.metadata
+            if row.cells:
                 force_setattr(meta, "columns", self._columns(row))
-                self._row(event_type, meta)
-                self._advance(meta.resource_version)
+            try:
+                self._cache.apply(event_type, meta)
+            except Exception as error:  # noqa: BLE001 -- any bug costs this object alone
+                self._skip(b"", error, meta)
+            self._advance(meta.resource_version)
 
     def full_line(self, line: bytes) -> None:
         """Apply one line of a watch of full objects; raises as :meth:`line` does."""
@@ -265,7 +266,10 @@ class EventDecoder(Generic[E]):
         self._cache.present(meta.namespace, meta.name)
         is_known = key_of(meta.namespace, meta.name) in self._cache
         if is_known or event_type is EventType.DELETED:
-            self._row(event_type, meta)
+            try:
+                self._cache.apply(event_type, meta)
+            except Exception as odd:  # noqa: BLE001 -- as above
+                self._skip(b"", odd, meta)
         return meta.resource_version
 
     def _metadata(self, raw: bytes | msgspec.Raw) -> ObjectMeta | None:
@@ -273,12 +277,6 @@ class EventDecoder(Generic[E]):
             return _patiently(_decode_partial, raw).metadata
         except ODD:
             return None
-
-    def _row(self, event_type: EventType, meta: ObjectMeta) -> None:
-        try:
-            self._cache.row(event_type, meta)
-        except Exception as error:  # noqa: BLE001 -- any bug costs this object alone
-            self._skip(b"", error, meta)
 
     def _raw_line(self, line: bytes) -> RawLine | None:
         """Decode a line of a full object; as :meth:`_envelope` does."""

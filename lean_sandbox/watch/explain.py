@@ -47,7 +47,7 @@ def by_cache(cache: Cache[Any]) -> Decide:
                 cache.full(event_type, decode_full(encoded), initial=False)
             else:
                 row = decode_metadata(encoded).metadata
-                cache.row(event_type, row.with_columns(_wanted(kind.columns, columns)))
+                cache.apply(event_type, row.with_columns(_wanted(kind.columns, columns)))
         except ODD as error:
             raise ValueError(f"not understood: {error}") from error
         return decisions.pop()

@@ -67,7 +67,6 @@ class ReflectorGroup:
         reflectors = self._reflectors[plural] = [
             Reflector(
                 self._client,
-                cache.kind,
                 cache,
                 clock=self._clock,
                 uniform=self._uniform,

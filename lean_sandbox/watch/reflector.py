@@ -51,11 +51,10 @@ from lean_sandbox.watch.decode import (
     EventDecoder,
     LineSplitter,
     LineTooLongError,
-    WatchStatistics,
     WentBackError,
 )
 from lean_sandbox.watch.discovery import why_unserved
-from lean_sandbox.watch.kind import Entry, Kind, Representation
+from lean_sandbox.watch.kind import Entry, Representation
 
 E = TypeVar("E", bound=Entry)
 
@@ -113,7 +112,6 @@ class Reflector(Generic[E]):
     def __init__(
         self,
         client: Client,
-        kind: Kind[E],
         cache: Cache[E],
         *,
         clock: Clock,
@@ -123,7 +121,7 @@ class Reflector(Generic[E]):
         exclude_namespaces: tuple[str, ...] = (),
     ) -> None:
         self._client = client
-        self._kind = kind
+        kind = self._kind = cache.kind
         self._cache = cache
         self._clock = clock
         self._uniform = uniform
@@ -144,8 +142,8 @@ class Reflector(Generic[E]):
         self._log = log.bind(kind=kind.resource.plural, namespace=namespace or "*")
         self.synced = anyio.Event()
         self.problem: str | None = None
-        self.statistics = WatchStatistics()
-        self._decoder = EventDecoder(kind, cache, self.statistics, self._log, namespace=namespace)
+        self._decoder = EventDecoder(cache, self._log, namespace=namespace)
+        self.statistics = self._decoder.statistics
 
     @property
     def representation(self) -> Representation:

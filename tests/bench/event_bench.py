@@ -43,7 +43,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.decode import EventDecoder, LineSplitter, WatchStatistics
+from lean_sandbox.watch.decode import EventDecoder, LineSplitter
 from lean_sandbox.watch.resources.pod import PodEntry, pod_columns, pod_kind
 from lean_sandbox.watch.wire import WatchLine
 
@@ -267,7 +267,7 @@ def fed(lines: list[bytes], *, is_full: bool) -> tuple[EventDecoder[PodEntry], l
     """Return a feed that has taken the first round, and the rows of all lines."""
     kind = pod_kind()
     cache = Cache(kind)
-    feed = EventDecoder(kind, cache, WatchStatistics())
+    feed = EventDecoder(cache)
     rows = []
     decode_full = msgspec.json.Decoder(FullLine).decode
     decode_row = msgspec.json.Decoder(WatchLine).decode

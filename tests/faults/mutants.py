@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         "an event that waited for an answer is dropped",
         _CACHE,
-        "                if held is not None:\n                    self._take(*held",
-        "                if False:\n                    self._take(*held",
+        "                if held is not None:\n                    self.apply(*held",
+        "                if False:\n                    self.apply(*held",
     ),
     Mutant(
         "a deletion is known already",

@@ -83,7 +83,7 @@ def test_anything_in_a_list_costs_one_object(kind: str, changes: list[Odd]) -> N
     )
     hand.cache.end_list(None, head.resourceVersion)
     assert {Key(NS, "a"), Key(NS, "b")} <= set(hand.cache.keys())
-    assert hand.cache.statistics.handler_failures == 0
+    assert hand.cache.handler_failures == 0
 
 
 @pytest.mark.parametrize("kind", sorted(MADE))
@@ -125,7 +125,7 @@ async def _still_serves(world: World) -> None:
     for controller in world.whole.controllers:
         assert controller.workers.outcomes[Outcome.PANIC] == 0, controller.name
     for cache in world.whole.all_caches:
-        assert cache.statistics.handler_failures == 0
+        assert cache.handler_failures == 0
 
 
 @settings(max_examples=_WORLDS, suppress_health_check=list(HealthCheck))

@@ -16,7 +16,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.watch.caches import build_caches
-from lean_sandbox.watch.decode import EventDecoder, WatchStatistics
+from lean_sandbox.watch.decode import EventDecoder
 
 WARM = 50
 # Figures are those of stretches of 1,000, for a fifth of the time: tables grow in each of them.
@@ -145,8 +145,8 @@ class Watched:
         """Start empty."""
         self.caches = build_caches()
         self.sandboxes, self.pods = self.caches.sandboxes, self.caches.pods
-        self.sandbox_feed = EventDecoder(self.sandboxes.kind, self.sandboxes, WatchStatistics())
-        self.pod_feed = EventDecoder(self.pods.kind, self.pods, WatchStatistics())
+        self.sandbox_feed = EventDecoder(self.sandboxes)
+        self.pod_feed = EventDecoder(self.pods)
 
     def list(self, number: int, *, is_claimed: bool) -> None:
         """Take a pair from lists."""
@@ -238,7 +238,7 @@ def test_events_that_change_nothing_keep_nothing() -> None:
     before = held_bytes()
     for number in range(1_000):
         watched.pod_feed.line(row(metadata, cells, 3_000_001 + number))
-    assert watched.pods.statistics.dropped_unchanged >= 1_000
+    assert watched.pods.dropped_unchanged >= 1_000
     assert held_bytes() - before < 4_096
 
 

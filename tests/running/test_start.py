@@ -87,6 +87,5 @@ def test_the_records_of_a_start_are_structs() -> None:
         "lean_sandbox.config.options.Settings",
         "lean_sandbox.watch.decode.WatchStatistics",
         "lean_sandbox.watch.reflector.WatchOptions",
-        "lean_sandbox.watch.cache.CacheStatistics",
     }
     assert "lean_sandbox.config.options.Settings" in found

@@ -326,7 +326,7 @@ async def test_what_is_of_another_shard_takes_no_room() -> None:
     other = next(one for one in ("0/2", "1/2") if not admits(one)(NS))
     async with open_world(Settings(**ON, shard=other)) as world:
         await world.create(sandbox())
-        assert world.whole.caches.sandboxes.statistics.dropped_elsewhere == 1
+        assert world.whole.caches.sandboxes.dropped_elsewhere == 1
         assert world.whole.trace is not None
         assert not world.whole.trace.entries
 

@@ -8,7 +8,7 @@ import msgspec
 
 from filters import Change
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.decode import EventDecoder, WatchStatistics
+from lean_sandbox.watch.decode import EventDecoder
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind
 from tests.support.clock import FakeClock
 
@@ -25,9 +25,7 @@ class Hand(Generic[E]):
         self.clock = FakeClock()
         self.cache: Cache[E] = Cache(kind, monotonic=self.clock.monotonic)
         self.cache.subscribe(self.notices.append)
-        self.feed: EventDecoder[E] = EventDecoder(
-            kind, self.cache, WatchStatistics(), namespace=namespace
-        )
+        self.feed: EventDecoder[E] = EventDecoder(self.cache, namespace=namespace)
 
     def listed(self, *items: Any) -> None:
         """Take a complete list at the version of its newest object."""

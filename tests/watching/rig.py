@@ -105,7 +105,6 @@ async def open_rig(
             rig.informers.append(
                 Reflector(
                     rig.client,
-                    kind,
                     rig.cache,
                     clock=clock,
                     uniform=uniform,

@@ -40,7 +40,7 @@ async def test_a_table_watch_brings_metadata_and_columns() -> None:
         entry = rig.get("a")
         assert entry.version == 103
         assert entry.needs_look
-        assert rig.cache.statistics.dropped_unchanged == 2
+        assert rig.cache.dropped_unchanged == 2
 
 
 async def test_column_definitions_may_come_with_a_bookmark() -> None:

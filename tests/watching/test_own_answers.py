@@ -37,7 +37,7 @@ def test_the_event_of_our_own_write_is_dropped(boxes: Hand[SandboxEntry]) -> Non
     assert change == Change.COLUMNS
     echo = sandbox_row("MODIFIED", "a", 20, ready="False", reason="DependenciesNotReady")
     assert boxes.saw(echo) == []
-    assert boxes.cache.statistics.dropped_known == 1
+    assert boxes.cache.dropped_known == 1
     later = sandbox_row("MODIFIED", "a", 21, ready="False", reason="DependenciesNotReady")
     assert boxes.saw(later) == []
 
@@ -50,7 +50,7 @@ def test_the_echo_of_a_write_waits_for_its_answer(boxes: Hand[SandboxEntry]) -> 
         assert boxes.saw(echo) == []
         boxes.learn_metadata(sandbox("a", 20), columns)
     assert boxes.notices == []
-    assert boxes.cache.statistics.dropped_known == 1
+    assert boxes.cache.dropped_known == 1
 
 
 def test_the_echo_of_a_create_waits_for_its_answer(boxes: Hand[SandboxEntry]) -> None:

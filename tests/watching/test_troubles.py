@@ -44,7 +44,7 @@ async def test_a_clean_end_resumes_from_the_last_version() -> None:
         )
         await rig.at(121)
         assert rig.news() == [("b", Change.FIRST_SEEN)]
-        assert rig.cache.statistics.dropped_known == 1
+        assert rig.cache.dropped_known == 1
         assert rig.informer.problem is None
 
 
