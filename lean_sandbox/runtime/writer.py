@@ -25,6 +25,7 @@ from lean_sandbox.watch.kind import Entry, Key
 E = TypeVar("E", bound=Entry)
 
 _SERVER_FAULT = 500
+_UNCHANGED = Change(0)
 
 
 class Response(msgspec.Struct, Generic[E], frozen=True):
@@ -51,6 +52,7 @@ class ObjectWriter:
         """``field_manager`` is named in creates; the other writes leave it to the client."""
         self.client = client
         self.options: dict[str, Any] = {"lane": lane, "timeout_s": timeout_s}
+        self._for_metadata = {**self.options, "accept": METADATA_ACCEPT}
         self._field_manager = field_manager
 
     async def peek(self, cache: Cache[E], key: Key) -> Any | None:
@@ -58,10 +60,7 @@ class ObjectWriter:
 
         The watch has yet to deliver what it shows, to all controllers.
         """
-        kind = cache.kind
-        return await self.client.find(
-            kind.resource, key.namespace, key.name, kind.item_type, **self.options
-        )
+        return await self._find(cache, key, as_metadata=False)
 
     async def get(
         self, cache: Cache[E], key: Key, *, as_metadata: bool = False
@@ -70,27 +69,14 @@ class ObjectWriter:
 
         What it shows newly is delivered to the controllers as an event is.
         """
-        kind, held = cache.kind, cache.get(key)
-        if as_metadata:
-            item = await self.client.find(
-                kind.resource,
-                key.namespace,
-                key.name,
-                PartialObject,
-                accept=METADATA_ACCEPT,
-                **self.options,
-            )
-        else:
-            item = await self.peek(cache, key)
+        held = cache.get(key)
+        item = await self._find(cache, key, as_metadata=as_metadata)
         if item is None:
             cache.apply_not_found(held)
             return None
         if as_metadata:
-            entry = cache.apply_fetched_metadata(item.metadata)
-        else:
-            entry = cache.apply_fetched(item)
-        is_latest = entry.version == as_version(item.metadata.resource_version)
-        return Response(item, entry, Change(0), is_latest)
+            return _response(item, cache.apply_fetched_metadata(item.metadata))
+        return _response(item, cache.apply_fetched(item))
 
     async def create(
         self,
@@ -108,34 +94,24 @@ class ObjectWriter:
         version is taken as well; ``columns`` are what a Table would show of the new object.
         Raises AlreadyExists.
         """
-        kind = cache.kind
+        type_, options = self._form(cache, as_metadata=as_metadata)
         with cache.expect_own_write(Key(namespace, name)):
-            if not as_metadata:
-                whole = await self.client.create(
-                    kind.resource,
-                    namespace,
-                    body,
-                    kind.item_type,
-                    field_manager=self._field_manager,
-                    **self.options,
-                )
-                return _applied(cache, whole)
             item = await self.client.create(
-                kind.resource,
+                cache.kind.resource,
                 namespace,
                 body,
-                PartialObject,
+                type_,
                 field_manager=self._field_manager,
-                accept=METADATA_ACCEPT,
-                **self.options,
+                **options,
             )
+            if not as_metadata:
+                return _response(item, *cache.apply_response(item))
             row = item.metadata
             known = cache.get(Key(namespace, row.name))
             if known is None or known.uid != row.uid:
                 row = row.with_columns(columns) if columns is not None else row
                 known = cache.apply_create_response(row)
-            is_latest = known.version == as_version(row.resource_version)
-            return Response(item, known, Change(0), is_latest)
+            return _response(item, known)
 
     async def patch(
         self,
@@ -144,12 +120,13 @@ class ObjectWriter:
         body: dict[str, Any] | list[dict[str, Any]],
         *,
         subresource: str | None = None,
+        as_metadata: bool = True,
         doubt: Callable[[E], None] | None = None,
         generation: int = 0,
         columns: dict[str, str] | None = None,
         applied: Callable[[Response[E]], None] = lambda _response: None,
     ) -> Response[E]:
-        """Patch an object; the response is asked for as metadata, a fraction of the bytes.
+        """Patch an object; metadata are asked for as response, a fraction of the bytes.
 
         A list of operations is a JSON Patch, anything else a merge patch. Raises NotFound when the
         object is gone, which the cache forgets then; Conflict or Invalid when a guard in ``body``
@@ -161,6 +138,7 @@ class ObjectWriter:
         A response that shows another object is not applied, nor, with a ``generation``, one that
         shows another spec: the watch has yet to deliver that to all controllers.
         """
+        type_, options = self._form(cache, as_metadata=as_metadata)
         send = self.client.json_patch if isinstance(body, list) else self.client.merge_patch
         with self._expecting(cache, entry, doubt):
             item = await send(
@@ -168,38 +146,20 @@ class ObjectWriter:
                 entry.key.namespace,
                 entry.key.name,
                 body,
-                PartialObject,
+                type_,
                 subresource=subresource,
-                accept=METADATA_ACCEPT,
-                **self.options,
+                **options,
             )
             row = item.metadata
             if row.uid != entry.uid or (generation and row.generation != generation):
-                response = Response(item, entry, Change(0), is_latest=False)
+                response = Response(item, entry, _UNCHANGED, is_latest=False)
+            elif as_metadata:
+                row = row.with_columns(columns) if columns is not None else row
+                response = _response(item, *cache.apply_metadata_response(row))
             else:
-                if columns is not None:
-                    row = row.with_columns(columns)
-                known, change = cache.apply_metadata_response(row)
-                is_latest = known.version == as_version(row.resource_version)
-                response = Response(item, known, change, is_latest)
+                response = _response(item, *cache.apply_response(item))
             applied(response)
             return response
-
-    async def patch_whole(self, cache: Cache[E], entry: E, body: dict[str, Any]) -> Response[E]:
-        """Apply a merge patch where the whole object is wanted back; as :meth:`patch` else."""
-        kind = cache.kind
-        with self._expecting(cache, entry):
-            item = await self.client.merge_patch(
-                kind.resource,
-                entry.key.namespace,
-                entry.key.name,
-                body,
-                kind.item_type,
-                **self.options,
-            )
-            if item.metadata.uid != entry.uid:
-                return Response(item, entry, Change(0), is_latest=False)
-            return _applied(cache, item)
 
     async def replace(self, cache: Cache[E], key: Key, body: dict[str, Any]) -> Response[E]:
         """Write a whole object back; the resourceVersion in it guards against a lost change."""
@@ -208,7 +168,7 @@ class ObjectWriter:
             item = await self.client.replace(
                 kind.resource, key.namespace, key.name, body, kind.item_type, **self.options
             )
-            return _applied(cache, item)
+            return _response(item, *cache.apply_response(item))
 
     async def delete(
         self,
@@ -239,35 +199,38 @@ class ObjectWriter:
             return False
         return True
 
+    def _form(self, cache: Cache[E], *, as_metadata: bool) -> tuple[Any, dict[str, Any]]:
+        """Return what a response is decoded as, and the options that ask for it."""
+        if as_metadata:
+            return PartialObject, self._for_metadata
+        return cache.kind.item_type, self.options
+
+    async def _find(self, cache: Cache[E], key: Key, *, as_metadata: bool) -> Any | None:
+        type_, options = self._form(cache, as_metadata=as_metadata)
+        return await self.client.find(
+            cache.kind.resource, key.namespace, key.name, type_, **options
+        )
+
     @contextmanager
     def _expecting(
-        self, cache: Cache[E], entry: E, doubt: Callable[[E], None] | None = None
+        self, cache: Cache[E], entry: E, doubt: Callable[[E], None] | None
     ) -> Iterator[None]:
         """Hold the events of an object that is being written, and judge how the write ended."""
-
-        def unclear() -> None:
-            held = cache.get(entry.key)
-            if doubt is not None and held is not None and held.uid == entry.uid:
-                doubt(held)
-
         with cache.expect_own_write(entry.key, entry.uid):
             try:
                 yield
             except NotFound:
                 cache.apply_not_found(entry)
                 raise
-            except ApiError as error:
-                if error.status >= _SERVER_FAULT:
-                    unclear()
-                raise
-            except BaseException:
+            except BaseException as error:
                 # Timed out, broken off or cancelled: it may have been carried out all the same.
-                unclear()
+                is_clear = isinstance(error, ApiError) and error.status < _SERVER_FAULT
+                held = cache.get(entry.key)
+                if doubt and held is not None and held.uid == entry.uid and not is_clear:
+                    doubt(held)
                 raise
 
 
-def _applied(cache: Cache[E], item: Any) -> Response[E]:
-    entry, change = cache.apply_response(item)
-    return Response(
-        item, entry, change, entry.version == as_version(item.metadata.resource_version)
-    )
+def _response(item: Any, entry: E, change: Change = _UNCHANGED) -> Response[E]:
+    is_latest = entry.version == as_version(item.metadata.resource_version)
+    return Response(item, entry, change, is_latest)

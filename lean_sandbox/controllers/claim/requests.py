@@ -237,7 +237,7 @@ class ClaimRequests:
 
     async def patch_sandbox(self, entry: SandboxEntry, patch: dict[str, Any]) -> SandboxEntry:
         """Apply a merge patch to a bound Sandbox."""
-        return (await self._writer.patch_whole(self._sandboxes, entry, patch)).entry
+        return (await self._writer.patch(self._sandboxes, entry, patch, as_metadata=False)).entry
 
     async def delete_sandbox(self, entry: SandboxEntry) -> None:
         """Delete this very Sandbox; one that is gone is no error."""

@@ -252,7 +252,7 @@ class SandboxRequests:
 
     async def patch_pod(self, pod: PodEntry, patch: dict[str, Any]) -> PodEntry:
         """Apply a merge patch to a Pod."""
-        return (await self._writer.patch_whole(self._caches.pods, pod, patch)).entry
+        return (await self._writer.patch(self._caches.pods, pod, patch, as_metadata=False)).entry
 
     async def delete_pod(self, pod: PodEntry) -> bool:
         """Delete this very Pod, not one of the same name made since; false if it was gone.
@@ -295,7 +295,7 @@ class SandboxRequests:
 
     async def patch_service(self, service: ServiceEntry, patch: dict[str, Any]) -> None:
         """Apply a merge patch to the Service."""
-        await self._writer.patch_whole(self._caches.services, service, patch)
+        await self._writer.patch(self._caches.services, service, patch, as_metadata=False)
 
     async def delete_service(self, service: ServiceEntry) -> None:
         """Delete this very Service; one that is gone is no error."""
