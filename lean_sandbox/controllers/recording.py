@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from lean_sandbox.kube.events import EventType
+from lean_sandbox.kube.events import EventRecorder, EventType
 from lean_sandbox.kube.wire import ObjectReference
 from lean_sandbox.watch.kind import Entry
-
-
-class Recorder(Protocol):
-    """Takes an Event and never waits; see :class:`lean_sandbox.kube.events.EventRecorder`."""
-
-    def emit(
-        self,
-        regarding: ObjectReference,
-        type_: EventType,
-        reason: str,
-        action: str,
-        note: str,
-        related: ObjectReference | None = None,
-    ) -> None:
-        """Queue one Event."""
 
 
 def reference_to(entry: Entry, api_version: str, kind: str) -> ObjectReference:
@@ -38,7 +21,7 @@ def reference_to(entry: Entry, api_version: str, kind: str) -> ObjectReference:
 class ObjectEvents:
     """The Events about objects of one kind; silent without a recorder."""
 
-    def __init__(self, recorder: Recorder | None, api_version: str, kind: str) -> None:
+    def __init__(self, recorder: EventRecorder | None, api_version: str, kind: str) -> None:
         self._recorder = recorder
         self._api_version = api_version
         self._kind = kind

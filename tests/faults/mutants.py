@@ -141,14 +141,14 @@ MUTANTS = (
     Mutant(
         "no wake of claims by their pool",
         _CLAIM,
-        '                self.queue.add(claim.key, priority=CLIENT, reason="pool")',
-        "                pass",
+        '        self._wake_claims({notice.key}, "pool", unbound_only=True)',
+        "        pass",
     ),
     Mutant(
         "no wake of claims by their template",
         _CLAIM,
-        '                self.queue.add(claim.key, priority=CLIENT, reason="template")',
-        "                pass",
+        '            self._wake_claims(pools, "template", unbound_only=unbound_only)',
+        "            pass",
     ),
     Mutant(
         "a pool is not told of a member that was taken, nor of any other change",

@@ -13,9 +13,10 @@ from lean_sandbox.controllers.claim.reconcile import expiry_of, reconcile
 from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.controllers.claim.waiting import WaitingClaims
 from lean_sandbox.controllers.claim.warm import WarmQueue, member_of
-from lean_sandbox.controllers.recording import ObjectEvents, Recorder
+from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition, find, is_true
@@ -62,7 +63,7 @@ class ClaimController(Controller[ClaimEntry]):
         wakes: Wakes,
         *,
         clock: Clock,
-        recorder: Recorder | None = None,
+        recorder: EventRecorder | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         super().__init__(
@@ -78,7 +79,10 @@ class ClaimController(Controller[ClaimEntry]):
         self._blueprints = blueprints
         #: Called when claims begin to wait for members of a pool.
         self.on_awaited: Callable[[], None] = lambda: None
-        self._waiting = WaitingClaims(self._member_available, self._members_to_take)
+        self._waiting = WaitingClaims(
+            lambda claim: self.queue.add(claim, priority=CLIENT, reason="member available"),
+            lambda pool: self.warm.to_take(pool),  # noqa: PLW0108 -- built below
+        )
         self.warm = WarmQueue(
             on_available=self._waiting.available, on_released=self._waiting.given_back
         )
@@ -151,13 +155,6 @@ class ClaimController(Controller[ClaimEntry]):
                 self.on_awaited()
             self._waiting.wait(key, pool, entry.created_at or "", tried=arrivals)
 
-    def _members_to_take(self, pool: Key) -> int:
-        counts = self.warm.counts(pool)
-        return counts.ready + counts.networked
-
-    def _member_available(self, claim: Key) -> None:
-        self.queue.add(claim, priority=CLIENT, reason="member available")
-
     def due_in_s(self, key: Key) -> float | None:
         """Return when a claim expires, in seconds: a backoff must not sleep through it."""
         entry = self.cache.get(key)
@@ -191,28 +188,20 @@ class ClaimController(Controller[ClaimEntry]):
     # -- what wakes ------------------------------------------------------------------------------
 
     def on_claim(self, notice: Delta[ClaimEntry]) -> None:
-        """Wake a claim that changed."""
+        """Wake a claim that changed; drop what was remembered of one that is gone."""
+        gone = notice.old
+        if gone is not None and (notice.new is None or notice.new.uid != gone.uid):
+            self._parts.forget(gone.uid)
+            self._waiting.forget(gone.key)
         if notice.new is None:
-            if notice.old is not None:
-                self._forget(notice.old)
             self.queue.forget(notice.key)
             return
-        if notice.old is not None and notice.old.uid != notice.new.uid:
-            self._forget(notice.old)
         if notice.is_new:
             self._client.ending.forget(notice.key.namespace)
         self.annotator.saw(notice.new)
         if notice.new.view is not None:
             self._blueprints.doubt(Key(notice.key.namespace, notice.new.view.pool))
-        self.queue.add(
-            notice.key,
-            priority=LOW if notice.initial else CLIENT,
-            reason="claim",
-        )
-
-    def _forget(self, gone: ClaimEntry) -> None:
-        self._parts.forget(gone.uid)
-        self._waiting.forget(gone.key)
+        self.queue.add(notice.key, priority=LOW if notice.initial else CLIENT, reason="claim")
 
     def on_sandbox(self, notice: Delta[SandboxEntry]) -> None:
         """Wake the claims that had or have a Sandbox that changed."""
@@ -260,15 +249,7 @@ class ClaimController(Controller[ClaimEntry]):
             self.warm.forget_pool(notice.key)
         if notice.initial:
             return
-        for claim in self.cache:
-            if (
-                claim.key.namespace == notice.key.namespace
-                and claim.view is not None
-                and claim.view.pool == notice.key.name
-                and not claim.is_deleting
-                and (claim.status is None or not claim.status.bound.name)
-            ):
-                self.queue.add(claim.key, priority=CLIENT, reason="pool")
+        self._wake_claims({notice.key}, "pool", unbound_only=True)
 
     def on_template(self, notice: Delta[TemplateEntry]) -> None:
         """Wake the claims of the pools of a template that has come, or can be used by now.
@@ -294,15 +275,17 @@ class ClaimController(Controller[ClaimEntry]):
             and pool.view is not None
             and pool.view.template == template.name
         }
-        if not pools:
-            return
+        if pools:
+            self._wake_claims(pools, "template", unbound_only=unbound_only)
+
+    def _wake_claims(self, pools: set[Key], reason: str, *, unbound_only: bool) -> None:
         for claim in self.cache:
             if claim.view is None or claim.is_deleting:
                 continue
             if unbound_only and claim.status is not None and claim.status.bound.name:
                 continue
             if Key(claim.key.namespace, claim.view.pool) in pools:
-                self.queue.add(claim.key, priority=CLIENT, reason="template")
+                self.queue.add(claim.key, priority=CLIENT, reason=reason)
 
 
 def _can_take(entry: ClaimEntry) -> bool:

@@ -298,6 +298,11 @@ class WarmQueue:
             return Counts()
         return Counts(*map(held.size, (_READY, _NETWORKED, _WAITING, _ACQUIRED)))
 
+    def to_take(self, pool: Key) -> int:
+        """Return how many members of a pool can be acquired."""
+        held = self._pools.get(pool)
+        return held.size(_READY) + held.size(_NETWORKED) if held is not None else 0
+
     def pools(self) -> list[Key]:
         """Return the pools that have members here."""
         return list(self._pools)

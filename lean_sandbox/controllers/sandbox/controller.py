@@ -14,13 +14,14 @@ from typing import Any
 from filters import Change
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.recording import ObjectEvents, Recorder
+from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.sandbox.children import Parts
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.reconcile import OnStatus, SandboxReconciler
 from lean_sandbox.controllers.sandbox.requests import HiddenPods, SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
 from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import is_true
@@ -67,7 +68,7 @@ class SandboxController(Controller[SandboxEntry]):
         settings: Settings,
         *,
         clock: Clock,
-        recorder: Recorder | None = None,
+        recorder: EventRecorder | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         super().__init__(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.recording import ObjectEvents, Recorder
+from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.warmpool.members import Orphans
 from lean_sandbox.controllers.warmpool.reconcile import (
@@ -17,6 +17,7 @@ from lean_sandbox.controllers.warmpool.reconcile import (
     PoolState,
 )
 from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
 from lean_sandbox.model.warmpool import PoolView
@@ -50,7 +51,7 @@ class PoolController(Controller[PoolEntry]):
         uniform: Callable[[], float],
         claims: Claims,
         launch: Launch,
-        recorder: Recorder | None = None,
+        recorder: EventRecorder | None = None,
     ) -> None:
         super().__init__(
             "sandboxwarmpool",
