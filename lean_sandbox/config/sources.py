@@ -9,7 +9,7 @@ underscores, and by its key in the file or the ConfigMap.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -155,7 +155,7 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
                 raise UsageError(f"--{name} takes no value")
             name, text = negated, "false"
         elif form is None:
-            raise UsageError(f"--{name}: {_unknown(name)}", way_out=_way_out(name, "--{}".format))
+            raise _unknown(Given(name, text, Place(Origin.FLAG, f"--{name}")))
         elif not equals and form is BOOLEAN:
             text = "true"
         elif not equals:
@@ -211,11 +211,13 @@ def effective(
 
 
 def _values_of(
-    source: Sequence[Given], defaults: dict[str, tuple[Any, Given]], idle: dict[str, Remark]
+    source: Iterable[Given], defaults: dict[str, tuple[Any, Given]], idle: dict[str, Remark]
 ) -> dict[str, tuple[Any, Given]]:
     """Return the settings of one source, and note defaults and flags without effect."""
     values: dict[str, tuple[Any, Given]] = {}
     for given in source:
+        if given.name not in _FORMS:
+            raise _unknown(given)
         value = _parsed(given)
         if (option := OPTIONS.get(given.name)) is not None:
             meant: Mapping[str, Any] = {option.name: value}
@@ -265,20 +267,24 @@ def _with_places(error: ConfigError, places: Mapping[str, Place]) -> ConfigError
     return ConfigError(error.problem, source=source, way_out=error.way_out)
 
 
-def _unknown(name: str) -> str:
-    removed = REMOVED.get(name)
-    return f"there is no such flag any more: {removed}" if removed else "there is no such flag"
-
-
-def _way_out(name: str, spelt: Callable[[str], str]) -> str:
+def _unknown(given: Given) -> ConfigError:
+    """Return the error about a flag that there is not, with the one that was probably meant."""
+    name, place = given.name.lower().replace("_", "-"), given.place
+    problem, way_out = "there is no such flag", "`lean-sandbox run --help` lists those there are"
     if name in REMOVED:
-        return ""
-    import difflib  # noqa: PLC0415 -- for an error only
+        problem, way_out = f"{problem} any more: {REMOVED[name]}", ""
+    else:
+        import difflib  # noqa: PLC0415 -- for an error only
 
-    near = difflib.get_close_matches(name, (*_FORMS, CONFIG), n=1, cutoff=0.5)
-    if near:
-        return f"did you mean {spelt(near[0])}?"
-    return "`lean-sandbox run --help` lists those there are"
+        near = difflib.get_close_matches(name, (*_FORMS, CONFIG), n=1, cutoff=0.5)
+        if near:
+            spelt = {Origin.FLAG: f"--{near[0]}", Origin.ENVIRONMENT: variable_of(near[0])}
+            way_out = f"did you mean {spelt.get(place.origin, near[0])}?"
+    if place.origin is Origin.FLAG:
+        return UsageError(f"{place.name}: {problem}", way_out=way_out)
+    if place.origin is Origin.FILE:
+        return ConfigError(problem, source=place.name, field=given.name, way_out=way_out)
+    return ConfigError(problem, source=str(place), way_out=way_out)
 
 
 # -- environment, files and ConfigMap --------------------------------------------------------------
@@ -286,18 +292,17 @@ def _way_out(name: str, spelt: Callable[[str], str]) -> str:
 
 def _in_environment(environment: Mapping[str, str]) -> list[Given]:
     names = {variable_of(name): name for name in _FORMS}
-    found = []
-    for variable, text in environment.items():
-        if not variable.startswith(PREFIX) or variable == variable_of(CONFIG):
-            continue
-        place = Place(Origin.ENVIRONMENT, variable)
-        if (name := names.get(variable)) is not None:
-            found.append(Given(name, text, place))
-        elif not _is_service_link(variable, text):
-            guessed = variable.removeprefix(PREFIX).lower().replace("_", "-")
-            way_out = _way_out(guessed, variable_of)
-            raise ConfigError(_unknown(guessed), source=str(place), way_out=way_out)
-    return found
+    return [
+        Given(
+            names.get(variable, variable.removeprefix(PREFIX)),
+            text,
+            Place(Origin.ENVIRONMENT, variable),
+        )
+        for variable, text in environment.items()
+        if variable.startswith(PREFIX)
+        and variable != variable_of(CONFIG)
+        and (variable in names or not _is_service_link(variable, text))
+    ]
 
 
 def _is_service_link(variable: str, text: str) -> bool:
@@ -306,28 +311,22 @@ def _is_service_link(variable: str, text: str) -> bool:
     return variable.endswith("_PORT") and _SERVICE_URL.fullmatch(text) is not None
 
 
-def _in_file(config: str) -> list[Given]:
-    if not config:
-        return []
+def _in_file(config: str) -> Iterable[Given]:
     path = Path(config)
-    found = list(_folder(path) if path.is_dir() else read_file(path))
-    for given in found:
-        if given.name not in _FORMS:
-            raise ConfigError(
-                _unknown(given.name),
-                source=given.place.name,
-                field=given.name,
-                way_out=_way_out(given.name, str),
-            )
-    return found
+    if not config:
+        return ()
+    return _folder(path) if path.is_dir() else read_file(path)
 
 
 def _folder(path: Path) -> Iterator[Given]:
     """Yield the flags of a mounted ConfigMap; names that begin with a dot are Kubernetes' own."""
     for file in sorted(path.iterdir()):
         if not file.name.startswith("."):
-            text = ",".join(_text_of(file).strip("\r\n").splitlines())
-            yield Given(file.name, text, Place(Origin.FILE, str(file)))
+            yield Given(file.name, _one_line(_text_of(file)), Place(Origin.FILE, str(file)))
+
+
+def _one_line(text: str) -> str:
+    return ",".join(text.strip("\r\n").splitlines())
 
 
 def _text_of(path: Path) -> str:
@@ -343,10 +342,12 @@ def read_file(path: Path) -> Iterator[Given]:
     """Yield the flags of a config file: YAML of one ``flag: value`` a line, a value or a list."""
     import yaml  # noqa: PLC0415 -- 0.9 MiB, and few name a file
 
-    def refused(node: yaml.Node | None, problem: str, key: str = "") -> ConfigError:
-        line = f" line {node.start_mark.line + 1}" if node is not None else ""
+    def refused(node: yaml.Node, problem: str, key: str = "") -> ConfigError:
         way_out = "write one `flag: value` a line; lists as [a, b]"
-        return ConfigError(problem, source=f"{path}{line}", field=key, way_out=way_out)
+        return ConfigError(problem, source=at(node.start_mark), field=key, way_out=way_out)
+
+    def at(mark: yaml.Mark | None) -> str:
+        return f"{path} line {mark.line + 1}" if mark is not None else str(path)
 
     def scalar(node: yaml.Node, key: str = "") -> str:
         if not isinstance(node, yaml.ScalarNode):
@@ -359,10 +360,9 @@ def read_file(path: Path) -> Iterator[Given]:
         # Nodes know their lines; loaded values would not.
         root = yaml.compose(_text_of(path), yaml.SafeLoader)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark is not None else ""
         problem = f"it is no YAML: {getattr(error, 'problem', '') or error}"
-        raise ConfigError(problem, source=f"{path}{line}") from error
+        source = at(getattr(error, "problem_mark", None))
+        raise ConfigError(problem, source=source) from error
     except RecursionError as error:
         raise ConfigError("it is nested too deeply", source=str(path)) from error
     if root is not None and not isinstance(root, yaml.MappingNode):
@@ -375,21 +375,23 @@ def read_file(path: Path) -> Iterator[Given]:
         seen.add(key)
         items = node.value if isinstance(node, yaml.SequenceNode) else [node]
         text = ",".join(scalar(item, key) for item in items)
-        place = f"{path} line {key_node.start_mark.line + 1}"
-        yield Given(key, text, Place(Origin.FILE, place))
+        yield Given(key, text, Place(Origin.FILE, at(key_node.start_mark)))
 
 
 def _in_config_map(config_map: ConfigMap) -> tuple[list[Given], list[Remark]]:
     found, strange = [], []
     for name, text in sorted(config_map.values.items()):
-        place = Place(Origin.CONFIG_MAP, f"{config_map.name} key {name}")
+        given = Given(
+            name, _one_line(text), Place(Origin.CONFIG_MAP, f"{config_map.name} key {name}")
+        )
         if name in TUNABLE:
-            found.append(Given(name, ",".join(text.strip("\r\n").splitlines()), place))
+            found.append(given)
             continue
         why = "only a flag, the environment or the config file can set this"
         if name not in _FORMS:
-            why = ": ".join(filter(None, (_unknown(name), _way_out(name, str))))
-        strange.append(Remark(name, str(place), f"it is not used: {why}"))
+            error = _unknown(given)
+            why = ": ".join(filter(None, (error.problem, error.way_out)))
+        strange.append(Remark(name, str(given.place), f"it is not used: {why}"))
     return found, strange
 
 
