@@ -19,7 +19,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.resources.pool import PoolEntry
+from lean_sandbox.watch.resources.extensions import PoolEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # What the labels say where there is nothing to tell.

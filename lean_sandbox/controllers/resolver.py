@@ -36,8 +36,8 @@ from lean_sandbox.model.warmpool import (
     view_of_pool,
 )
 from lean_sandbox.model.wire import ODD
-from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources import Caches
 
 T = TypeVar("T")
 

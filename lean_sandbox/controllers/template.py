@@ -24,10 +24,10 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, NORMAL, Item
 from lean_sandbox.runtime.workers import ReconcileError, Result
 from lean_sandbox.runtime.writer import ObjectWriter
-from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Delta, Key, key_of
-from lean_sandbox.watch.resources.policy import PolicyEntry
-from lean_sandbox.watch.resources.template import TemplateEntry
+from lean_sandbox.watch.resources import Caches
+from lean_sandbox.watch.resources.children import PolicyEntry
+from lean_sandbox.watch.resources.extensions import TemplateEntry
 
 
 class TemplateController(Controller[TemplateEntry]):

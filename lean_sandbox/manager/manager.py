@@ -32,10 +32,10 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.watch.cache import TOMBSTONE_S, Cache
-from lean_sandbox.watch.caches import build_caches
 from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Key, Representation, representations
 from lean_sandbox.watch.reflector import WatchOptions
+from lean_sandbox.watch.resources import build_caches
 
 if TYPE_CHECKING:
     from lean_sandbox.manager.leaderelection import Elector

@@ -14,6 +14,7 @@ from lean_sandbox.kube.resources import Resource
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference
 from lean_sandbox.model.sharing import interned, small_values
+from lean_sandbox.model.wire import ODD
 
 ADOPTION_LABELS = frozenset({names.NAME_HASH_LABEL, names.ADOPTABLE_LABEL})
 
@@ -43,6 +44,8 @@ class Entry(Protocol):
 
 
 E = TypeVar("E", bound=Entry)
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Representation(Enum):
@@ -147,6 +150,14 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
 def is_tracked(labels: Mapping[str, str] | None) -> bool:
     """Tell whether a watch by the tracking label shows an object with these labels."""
     return names.NAME_HASH_LABEL in (labels or {})
+
+
+def view_or_fault(view_of: Callable[[T], V], item: T) -> tuple[V | None, str]:
+    """Return the view of a full object, or the reason why its spec cannot be used."""
+    try:
+        return view_of(item), ""
+    except ODD as error:
+        return None, str(error)
 
 
 def shared_owner(

@@ -14,14 +14,10 @@ from structlog.testing import capture_logs
 from lean_sandbox.kube.errors import ApiError
 from lean_sandbox.runtime.workers import Outcome
 from lean_sandbox.watch.kind import Key, Kind
-from lean_sandbox.watch.resources.claim import claim_kind
+from lean_sandbox.watch.resources.children import policy_kind, pvc_kind, service_kind
+from lean_sandbox.watch.resources.extensions import claim_kind, pool_kind, template_kind
 from lean_sandbox.watch.resources.pod import pod_kind
-from lean_sandbox.watch.resources.policy import policy_kind
-from lean_sandbox.watch.resources.pool import pool_kind
-from lean_sandbox.watch.resources.pvc import pvc_kind
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
-from lean_sandbox.watch.resources.service import service_kind
-from lean_sandbox.watch.resources.template import template_kind
 from tests.support.extensions import settings as with_extensions
 from tests.support.odd import KINDS, Odd, change, odd_bytes, odd_objects
 from tests.support.world import NS, World, condition, open_world, sandbox

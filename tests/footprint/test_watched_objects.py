@@ -15,8 +15,8 @@ from filters import EventType
 from lean_sandbox.model import names
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.watch.caches import build_caches
 from lean_sandbox.watch.decode import EventDecoder
+from lean_sandbox.watch.resources import build_caches
 
 WARM = 50
 # Figures are those of stretches of 1,000, for a fifth of the time: tables grow in each of them.

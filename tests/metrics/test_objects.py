@@ -10,8 +10,8 @@ import pytest
 
 from lean_sandbox.controllers.metrics import survey
 from lean_sandbox.metrics.registry import Exposition
-from lean_sandbox.watch.caches import Caches, build_caches
 from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources import Caches, build_caches
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from tests.metrics.scrape import Scraped, scraping
 from tests.support.builders import claim, pool, template

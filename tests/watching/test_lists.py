@@ -7,8 +7,8 @@ from structlog.testing import capture_logs
 
 from filters import Change
 from lean_sandbox.watch.reflector import WatchOptions
+from lean_sandbox.watch.resources.children import pvc_kind
 from lean_sandbox.watch.resources.pod import pod_kind
-from lean_sandbox.watch.resources.pvc import pvc_kind
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
 from tests.support.clock import settle
 from tests.watching.objects import (

@@ -10,10 +10,8 @@ import pytest
 
 from filters import Change
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.watch.resources.claim import claim_kind
-from lean_sandbox.watch.resources.policy import policy_kind
-from lean_sandbox.watch.resources.pool import pool_kind
-from lean_sandbox.watch.resources.template import template_kind
+from lean_sandbox.watch.resources.children import policy_kind
+from lean_sandbox.watch.resources.extensions import claim_kind, pool_kind, template_kind
 from tests.support.clock import FakeClock, settle
 from tests.support.odd import KINDS
 from tests.support.world import condition, open_world, sandbox

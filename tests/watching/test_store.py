@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key, Kind, key_of
-from lean_sandbox.watch.resources.pvc import pvc_kind
+from lean_sandbox.watch.resources.children import pvc_kind
 
 
 class Thing(msgspec.Struct):

@@ -9,10 +9,9 @@ import pytest
 from filters import Change
 from lean_sandbox.model import names
 from lean_sandbox.watch.kind import Representation, representations
+from lean_sandbox.watch.resources.children import pvc_kind, service_kind
 from lean_sandbox.watch.resources.pod import PodEntry, pod_kind
-from lean_sandbox.watch.resources.pvc import pvc_kind
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
-from lean_sandbox.watch.resources.service import service_kind
 from tests.watching.hand import Hand
 from tests.watching.objects import (
     meta,

@@ -17,7 +17,7 @@ from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.resources.claim import ClaimEntry
+from lean_sandbox.watch.resources.extensions import ClaimEntry
 
 # What becomes known within this time of a claim that is not ready goes into the same patch.
 _GATHERING_S = 1.0

@@ -54,9 +54,9 @@ from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, visible
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.resources.claim import ClaimEntry
+from lean_sandbox.watch.resources import Caches
+from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # How often a new claim looks whether members of its pool have an address by now.

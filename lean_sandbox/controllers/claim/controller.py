@@ -26,12 +26,10 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import CLIENT, LOW, Item
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import Result
-from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Delta, Key
-from lean_sandbox.watch.resources.claim import ClaimEntry
-from lean_sandbox.watch.resources.pool import PoolEntry
+from lean_sandbox.watch.resources import Caches
+from lean_sandbox.watch.resources.extensions import ClaimEntry, PoolEntry, TemplateEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
-from lean_sandbox.watch.resources.template import TemplateEntry
 
 _WANT_NO_MEMBER = frozenset({names.REASON_INVALID_METADATA, names.REASON_CLAIM_EXPIRED})
 # Reasons of a claim that is not ready and stays so until somebody changes something.

@@ -33,7 +33,7 @@ from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.workers import ReconcileError, Result
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.resources.claim import ClaimEntry
+from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 log = structlog.get_logger("claim")

@@ -18,10 +18,10 @@ from lean_sandbox.model.claim_status import claim_status_patch
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.writer import ObjectWriter, Response
-from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.resources.claim import ClaimEntry
-from lean_sandbox.watch.resources.policy import PolicyEntry
+from lean_sandbox.watch.resources import Caches
+from lean_sandbox.watch.resources.children import PolicyEntry
+from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # How often the patch that binds a claim is repeated while others keep writing to it.

@@ -56,10 +56,10 @@ from lean_sandbox.model.sandbox_status import (
 )
 from lean_sandbox.runtime.tracing import Tracing, traced
 from lean_sandbox.runtime.workers import ReconcileError
-from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key, key_of
+from lean_sandbox.watch.resources import Caches
+from lean_sandbox.watch.resources.children import PvcEntry
 from lean_sandbox.watch.resources.pod import RUNNING, WAITING, PodEntry
-from lean_sandbox.watch.resources.pvc import PvcEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 _LONGEST_DEFERRAL_S = 1.0

@@ -30,13 +30,12 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Item, WorkQueue
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import Result
-from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Delta, Key
+from lean_sandbox.watch.resources import Caches
+from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import READY, RUNNING, WAITING, PodEntry
-from lean_sandbox.watch.resources.pvc import PvcEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
-from lean_sandbox.watch.resources.service import ServiceEntry
 
 # For how long a Sandbox that nobody waits for lets claims go first at most.
 _LONGEST_STAND_BACK_S = 2.0

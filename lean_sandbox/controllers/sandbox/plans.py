@@ -21,10 +21,9 @@ from lean_sandbox.model.meta import (
     owned_by_other,
 )
 from lean_sandbox.model.service import adoption_refusal
+from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import PodEntry
-from lean_sandbox.watch.resources.pvc import PvcEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
-from lean_sandbox.watch.resources.service import ServiceEntry
 
 T = TypeVar("T", PodEntry, PvcEntry, ServiceEntry)
 

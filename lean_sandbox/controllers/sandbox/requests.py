@@ -23,12 +23,11 @@ from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.service import Service
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.writer import ObjectWriter, Response
-from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key, key_of
+from lean_sandbox.watch.resources import Caches
+from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import NEW_POD_COLUMNS, WAITING, PodEntry
-from lean_sandbox.watch.resources.pvc import PvcEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_columns
-from lean_sandbox.watch.resources.service import ServiceEntry
 
 # At 2 to 3 KiB each: what a large batch of a pool may hold for a moment.
 _MOST_CREATED = 512

@@ -21,8 +21,8 @@ from lean_sandbox.model import names
 from lean_sandbox.model.sandbox_status import Failure, failed
 from lean_sandbox.model.service import adopted_service, build_service, owned_service_patch
 from lean_sandbox.runtime.workers import ReconcileError
+from lean_sandbox.watch.resources.children import ServiceEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
-from lean_sandbox.watch.resources.service import ServiceEntry
 
 
 async def sync_service(

@@ -25,11 +25,10 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import REFILL, Item
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.runtime.writer import ObjectWriter
-from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Delta, Key
-from lean_sandbox.watch.resources.pool import PoolEntry
+from lean_sandbox.watch.resources import Caches
+from lean_sandbox.watch.resources.extensions import PoolEntry, TemplateEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
-from lean_sandbox.watch.resources.template import TemplateEntry
 
 # Changes of members within this time are one reason to reconcile their pool.
 _GATHERING_S = 0.05

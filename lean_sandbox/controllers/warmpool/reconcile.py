@@ -55,9 +55,9 @@ from lean_sandbox.model.warmpool import (
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.workers import ReconcileError, Result
 from lean_sandbox.runtime.writer import ObjectWriter, Response
-from lean_sandbox.watch.caches import Caches
 from lean_sandbox.watch.kind import Key, key_of
-from lean_sandbox.watch.resources.pool import PoolEntry
+from lean_sandbox.watch.resources import Caches
+from lean_sandbox.watch.resources.extensions import PoolEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # What could not be done within the batch or rate is tried again this soon.

@@ -25,7 +25,6 @@ from lean_sandbox.model.conditions import shared_conditions
 from lean_sandbox.model.meta import FieldManager, ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView, view_of
 from lean_sandbox.model.sharing import interned, shared_map, small_values
-from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.kind import (
     FALLBACK_ORDER,
     Key,
@@ -33,6 +32,7 @@ from lean_sandbox.watch.kind import (
     Representation,
     key_of,
     shared_owner,
+    view_or_fault,
 )
 
 SANDBOX_LABELS = frozenset(
@@ -165,23 +165,19 @@ def sandbox_from_full(item: Sandbox, row: ObjectMeta, old: SandboxEntry | None) 
     """Build the entry from a full Sandbox."""
     entry = sandbox_from_row(row, old)
     entry.writers = _digest(item.metadata.managed_fields, None)
-    try:
-        entry.view = _shared_view(view_of(item))
-    except ODD as error:
-        # The reason becomes the message of the condition Ready.
-        entry.view = SandboxView(generation=entry.generation)
-        entry.fault = str(error)
-    else:
-        entry.fault = ""
+    # The reason becomes the message of the condition Ready.
+    view, entry.fault = view_or_fault(_shared_view, item)
+    entry.view = view or SandboxView(generation=entry.generation)
     entry.status = compact_status(item.status)
     return entry
 
 
-def _shared_view(view: SandboxView) -> SandboxView:
-    """Return an equal view that the Sandboxes of one template share: 84 bytes less for each.
+def _shared_view(item: Sandbox) -> SandboxView:
+    """Return the view, which the Sandboxes of one template share: 84 bytes less for each.
 
     A view with a shutdown time has no equal and would only displace others.
     """
+    view = view_of(item)
     return view if view.shutdown_time is not None else _one_view(msgspec.msgpack.encode(view))
 
 
