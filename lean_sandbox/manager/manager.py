@@ -29,11 +29,10 @@ from lean_sandbox.kube.telemetry import Observer, RequestCounters
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.watch.cache import TOMBSTONE_S, Cache
 from lean_sandbox.watch.group import ReflectorGroup
-from lean_sandbox.watch.kind import Key, Representation, representations
+from lean_sandbox.watch.kind import Representation, representations
 from lean_sandbox.watch.reflector import WatchOptions
 from lean_sandbox.watch.resources import build_caches
 
@@ -100,7 +99,7 @@ class Manager:
             # A request may be sent again after a 401.
             tombstone_s=max(TOMBSTONE_S, 2.0 * options.request_timeout),
         )
-        self._reflectors = ReflectorGroup(
+        self.reflectors = ReflectorGroup(
             client,
             clock=self._clock,
             uniform=uniform,
@@ -112,7 +111,7 @@ class Manager:
         self.sandboxes = SandboxController(
             client,
             self.caches,
-            self._reflectors,
+            self.reflectors,
             options,
             clock=self._clock,
             recorder=self._build_recorder(
@@ -208,11 +207,6 @@ class Manager:
         trace.follow(self.all_caches, self.controllers, self._client.transport)
         return trace
 
-    @property
-    def queue(self) -> WorkQueue[Key]:
-        """The work queue of the Sandboxes."""
-        return self.sandboxes.queue
-
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Watch, wait until the caches are in sync, then reconcile until stopped.
 
@@ -221,13 +215,13 @@ class Manager:
         """
         own = (self.caches.sandboxes, self.caches.pods, self.caches.services)
         async with anyio.create_task_group() as group:
-            self._reflectors.enter(group)
+            self.reflectors.enter(group)
             for cache in self.all_caches:
                 # Claims for volumes are watched when the first Sandbox needs one.
                 if cache is not self.caches.pvcs:
-                    self._reflectors.start(cache)
+                    self.reflectors.start(cache)
             group.start_soon(self._complete, task_status)
-            await self._reflectors.synced(*(cache.kind.resource.plural for cache in own))
+            await self.reflectors.synced(*(cache.kind.resource.plural for cache in own))
             self._begun.set()
             if self.elector is None:
                 await self._work()
@@ -237,7 +231,7 @@ class Manager:
 
     async def _complete(self, task_status: TaskStatus[None]) -> None:
         """Wait until everything that is watched is known."""
-        await self._reflectors.synced()
+        await self.reflectors.synced()
         self.synced.set()
         self._may_extend.set()
         log.info("caches_synced", sandboxes=len(self.caches.sandboxes))
@@ -280,7 +274,7 @@ class Manager:
     @property
     def is_idle(self) -> bool:
         """Whether the caches are in sync and no pass runs or waits to run."""
-        return self.synced.is_set() and not self.queue.is_busy
+        return self.synced.is_set() and not self.sandboxes.queue.is_busy
 
     @property
     def is_active(self) -> bool:
@@ -296,24 +290,20 @@ class Manager:
 
     def seen_versions(self) -> dict[str, list[str | None]]:
         """Return up to which resource version each watch has taken everything in, by resource."""
-        return self._reflectors.seen_versions()
+        return self.reflectors.seen_versions()
 
     @property
     def not_ready(self) -> str | None:
         """Why the caches are not in sync yet, by resource; ``None`` once they were."""
         if self.synced.is_set():
             return None
-        return ", ".join(f"{name}: {why}" for name, why in self.missing.items()) or "not started"
-
-    @property
-    def missing(self) -> dict[str, str]:
-        """Why kinds that are watched have not had their first list, by resource, in words."""
-        return self._reflectors.missing
+        missing = self.reflectors.missing
+        return ", ".join(f"{name}: {why}" for name, why in missing.items()) or "not started"
 
     @property
     def problems(self) -> dict[str, str]:
         """What each watch is failing with at present, by resource; empty while all is well."""
-        return self._reflectors.problems
+        return self.reflectors.problems
 
     def activity(self) -> Activity:
         """Return what is under way and what was done, as of now."""
@@ -333,11 +323,6 @@ class Manager:
             cached={one.kind.resource.plural: len(one) for one in self.all_caches},
         )
 
-    @property
-    def requests(self) -> RequestCounters:
-        """What was asked of the API server."""
-        return self._client.transport.counted
-
     def collect(self, into: Exposition) -> None:
         """Add the series of all parts."""
         for controller in self.controllers:
@@ -346,8 +331,8 @@ class Manager:
             recorder.collect(into, name)
         for cache in self.all_caches:
             cache.collect(into)
-            self._reflectors.collect(into, cache.kind.resource.plural)
-        self.requests.collect(into)
+            self.reflectors.collect(into, cache.kind.resource.plural)
+        self._client.transport.counted.collect(into)
         if self.elector is not None:
             self.elector.collect(into)
 

@@ -262,7 +262,7 @@ async def _stop_on_signal(
     is_ending = False
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for signum in signals:
-            if is_ending or manager.queue.is_closed:
+            if is_ending or manager.sandboxes.queue.is_closed:
                 hurried.set()
                 group.cancel_scope.cancel()
                 return

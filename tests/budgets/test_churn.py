@@ -151,8 +151,8 @@ async def test_ten_thousand_deletes_of_what_is_not_there_cost_one_delete_at_most
         for _ in range(100):
             # A hundred passes, each merged from a hundred causes.
             for _ in range(100):
-                world.whole.queue.add(key, reason="again")
-            await world.until(lambda: not len(world.whole.queue))
+                world.whole.sandboxes.queue.add(key, reason="again")
+            await world.until(lambda: not len(world.whole.sandboxes.queue))
         await world.settle()
         assert len(world.reports) >= 100
         assert not world.asked(events=True)

@@ -81,7 +81,7 @@ async def ask(server: RealServer, method: str, path: str, body: Json | None = No
 
 def refused(made: Manager) -> bool:
     """Tell whether the server did not know the controller in a request."""
-    asked = made.requests.requests
+    asked = made._client.transport.counted.requests
     return any(code == HTTPStatus.UNAUTHORIZED for *_, code in asked)
 
 

@@ -41,7 +41,7 @@ async def test_requests_are_those_the_server_saw() -> None:
     assert counted == dict(asked)
     methods = found.find("rest_client_requests_total")
     assert sum(value for _, value in methods) == sum(asked.values())
-    assert {labels["host"] for labels, _ in methods} == {world.whole.requests.host}
+    assert {labels["host"] for labels, _ in methods} == {world.whole._client.transport.counted.host}
     posts = found.find("rest_client_requests_total", method="POST", code="201")
     assert posts[0][1] == sum(n for what, n in asked.items() if what.startswith("create "))
 

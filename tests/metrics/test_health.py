@@ -64,7 +64,7 @@ async def test_readiness_waits_for_every_list_and_says_which_is_missing() -> Non
             before = await scraper.get("/readyz", "health")
             group.start_soon(controller.run)
             with anyio.fail_after(10):
-                while list(controller.missing) != ["pods"] or not controller.problems:
+                while list(controller.reflectors.missing) != ["pods"] or not controller.problems:
                     await anyio.lowlevel.checkpoint()
             alive = await scraper.get("/healthz", "health")
             during = await scraper.get("/readyz", "health")
