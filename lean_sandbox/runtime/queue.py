@@ -107,6 +107,10 @@ class _Slot(msgspec.Struct, Generic[K], gc=False, eq=False):
     held_until: float | None = None
 
 
+# Slots in an order, each with the ticket it had when it came: (order, ticket, slot).
+_Heap = list[tuple[float, int, _Slot[K]]]
+
+
 class _Run(msgspec.Struct, Generic[K], frozen=True, gc=False):
     item: Item[K]
     started_at: float
@@ -116,7 +120,7 @@ class _Group(msgspec.Struct, gc=False):
     """The ready keys of one group at one priority, and the turn of the last of them."""
 
     size: int = 0
-    turn: int = -1
+    turn: float = -1
 
 
 class WorkQueue(Generic[K]):
@@ -133,13 +137,13 @@ class WorkQueue(Generic[K]):
         self._slots: dict[K, _Slot[K]] = {}
         self._running: dict[K, _Run[K]] = {}
         self._failures: dict[K, int] = {}
-        # By priority: (turn, ticket, slot).
-        self._ready: dict[int, list[tuple[int, int, _Slot[K]]]] = {}
+        # By priority, each in the order of its turns.
+        self._ready: dict[int, _Heap[K]] = {}
         #: Keys that may run now, by priority; a priority once used stays, with zero.
         self.depths: dict[int, int] = {}
         self._groups: dict[tuple[int, Hashable], _Group] = {}
-        # (when to look at it, ticket, slot).
-        self._delays: list[tuple[float, int, _Slot[K]]] = []
+        # In the order of the times at which to look at them.
+        self._delays: _Heap[K] = []
         self._tickets = itertools.count()
         self._regular_turns = _REGULAR_TURNS
         self._must_wait: Callable[[K], bool] | None = None
@@ -273,7 +277,7 @@ class WorkQueue(Generic[K]):
         await anyio.lowlevel.checkpoint()
         while (item := self.get_nowait()) is None:
             wake = self._wake = anyio.Event()
-            delay = self._first_delay()
+            delay = _first(self._delays)
             timeout_s = None if delay is None else delay[0] - self._clock.monotonic()
             await self._clock.wait(wake, timeout_s)
         return item
@@ -333,7 +337,7 @@ class WorkQueue(Generic[K]):
 
     def release_due(self, now: float) -> None:
         """Line up the keys whose time has come."""
-        while (delay := self._first_delay()) is not None and delay[0] <= now:
+        while (delay := _first(self._delays)) is not None and delay[0] <= now:
             slot = delay[2]
             self._held.pop(slot.key, None)
             self._leave(slot)
@@ -367,28 +371,24 @@ class WorkQueue(Generic[K]):
         now = self._clock.monotonic()
         due = now + max(0.0, after_s)
         slot = self._slots.get(key)
-        if slot is not None:
+        if slot is None:
+            self.adds += 1
+            slot = self._slots[key] = _Slot(key, priority, reasons, due)
+            moves = True
+        else:
             self.merged += 1
-            self._merge(slot, priority, reasons, due)
-            return
-        self.adds += 1
-        slot = self._slots[key] = _Slot(key, priority, reasons, due)
-        if key not in self._running:
-            self._place(slot, now)
-
-    def _merge(self, slot: _Slot[K], priority: int, reasons: tuple[str, ...], due: float) -> None:
-        for reason in reasons:
-            if reason not in slot.reasons and len(slot.reasons) < MAX_REASONS:
-                slot.reasons += (reason,)
-        is_raised, is_earlier = priority > slot.priority, due < slot.due
-        is_held = self._held.pop(slot.key, None) is not None
-        moves = is_held or (is_raised if slot.state == _READY else is_earlier)
-        if slot.state == _LOCKED or not moves:
-            slot.priority, slot.due = max(priority, slot.priority), min(due, slot.due)
-            return
-        self._leave(slot)
+            for reason in reasons:
+                if reason not in slot.reasons and len(slot.reasons) < MAX_REASONS:
+                    slot.reasons += (reason,)
+            is_held = self._held.pop(key, None) is not None
+            is_ready = slot.state == _READY
+            moves = is_held or (priority > slot.priority if is_ready else due < slot.due)
+        moves = moves and key not in self._running
+        if moves:
+            self._leave(slot)
         slot.priority, slot.due = max(priority, slot.priority), min(due, slot.due)
-        self._place(slot, self._clock.monotonic())
+        if moves:
+            self._place(slot, now)
 
     def _place(self, slot: _Slot[K], now: float) -> None:
         if slot.due > now:
@@ -403,9 +403,8 @@ class WorkQueue(Generic[K]):
         if slot.state == _READY:
             self.depths[slot.priority] -= 1
             place = self._group_place(slot)
-            group = self._groups[place]
-            group.size -= 1
-            if not group.size:
+            self._groups[place].size -= 1
+            if not self._groups[place].size:
                 del self._groups[place]
         slot.state = _LOCKED
         slot.ticket = -1
@@ -420,18 +419,9 @@ class WorkQueue(Generic[K]):
     def _delay(self, slot: _Slot[K], until: float) -> None:
         slot.state = _DELAYED
         slot.ticket = next(self._tickets)
-        heapq.heappush(self._delays, (until, slot.ticket, slot))
-        if len(self._delays) > 2 * len(self._slots) + _LEFTOVERS_TOLERATED:
-            self._delays = [entry for entry in self._delays if entry[2].ticket == entry[1]]
-            heapq.heapify(self._delays)
+        _push(self._delays, until, slot, len(self._slots))
         if self._delays[0][2] is slot:
             self._wake_getter()
-
-    def _first_delay(self) -> tuple[float, int, _Slot[K]] | None:
-        heap = self._delays
-        while heap and heap[0][2].ticket != heap[0][1]:
-            heapq.heappop(heap)
-        return heap[0] if heap else None
 
     def _holds_back(self, slot: _Slot[K], now: float) -> bool:
         """Judge a slot whose turn has come, and delay it where the gate is closed to it."""
@@ -460,7 +450,8 @@ class WorkQueue(Generic[K]):
 
     def _line_up(self, slot: _Slot[K]) -> None:
         """Give a slot the first turn that its group has not had, at the end of its line."""
-        first = self._first_ready(slot.priority)
+        heap = self._ready.setdefault(slot.priority, [])
+        first = _first(heap)
         place = self._group_place(slot)
         group = self._groups.get(place)
         if group is None:
@@ -469,26 +460,16 @@ class WorkQueue(Generic[K]):
         group.turn = max(group.turn + 1, first[0] if first is not None else 0)
         slot.state = _READY
         slot.ticket = next(self._tickets)
-        heap = self._ready.setdefault(slot.priority, [])
         depth = self.depths[slot.priority] = self.depths.get(slot.priority, 0) + 1
-        heapq.heappush(heap, (group.turn, slot.ticket, slot))
-        if len(heap) > 2 * depth + _LEFTOVERS_TOLERATED:
-            heap[:] = [entry for entry in heap if entry[2].ticket == entry[1]]
-            heapq.heapify(heap)
+        _push(heap, group.turn, slot, depth)
         self._wake_getter()
-
-    def _first_ready(self, priority: int) -> tuple[int, int, _Slot[K]] | None:
-        heap = self._ready.get(priority, [])
-        while heap and heap[0][2].ticket != heap[0][1]:
-            heapq.heappop(heap)
-        return heap[0] if heap else None
 
     def _next(self, now: float) -> _Slot[K] | None:
         """Take out the slot whose turn it is."""
         chosen: _Slot[K] | None = None
         oldest: _Slot[K] | None = None
         for priority, depth in self.depths.items():
-            head = self._first_ready(priority) if depth else None
+            head = _first(self._ready[priority]) if depth else None
             if head is None:
                 continue
             slot = head[2]
@@ -505,3 +486,18 @@ class WorkQueue(Generic[K]):
             chosen = oldest
         self._leave(chosen)
         return chosen
+
+
+def _push(heap: _Heap[K], order: float, slot: _Slot[K], live: int) -> None:
+    """Add a slot to the heap, in which at most ``live`` slots are no leftovers."""
+    heapq.heappush(heap, (order, slot.ticket, slot))
+    if len(heap) > 2 * live + _LEFTOVERS_TOLERATED:
+        heap[:] = [entry for entry in heap if entry[2].ticket == entry[1]]
+        heapq.heapify(heap)
+
+
+def _first(heap: _Heap[K]) -> tuple[float, int, _Slot[K]] | None:
+    """Return the first entry of the heap that is no leftover."""
+    while heap and heap[0][2].ticket != heap[0][1]:
+        heapq.heappop(heap)
+    return heap[0] if heap else None
