@@ -73,14 +73,6 @@ class ClaimFault(Enum):
         """What follows."""
         return self.value[1]
 
-    @property
-    def requeue_s(self) -> float | None:
-        """The fixed time of :attr:`Retry.REQUEUE` in seconds."""
-        if self.retry is not Retry.REQUEUE:
-            return None
-        is_pending = self is ClaimFault.CREATE_PENDING
-        return CREATE_PENDING_REQUEUE_S if is_pending else MISSING_REQUEUE_S
-
 
 class ClaimError(Exception):
     """Why a claim could not be served; ``str()`` of it is the whole text, for logs.
@@ -181,11 +173,15 @@ def requeue_after_s(
     ``collisions``: how many passes in a row have ended with a create that waits to be seen, this
     one included; each doubles the wait, up to five seconds.
     """
-    own = error.fault.requeue_s if error is not None else None
-    if error is not None and error.fault.retry is Retry.BACKOFF:
-        return None
-    if own is not None and collisions > 1:
-        own = min(own * 2.0 ** min(collisions - 1, 10), _LONGEST_CREATE_PENDING_S)
+    own = None
+    if error is not None:
+        if error.fault.retry is Retry.BACKOFF:
+            return None
+        if error.fault is ClaimFault.CREATE_PENDING:
+            doublings = min(max(collisions - 1, 0), 10)
+            own = min(CREATE_PENDING_REQUEUE_S * 2.0**doublings, _LONGEST_CREATE_PENDING_S)
+        elif error.fault.retry is Retry.REQUEUE:
+            own = MISSING_REQUEUE_S
     waits = [wait for wait in (own, time_left_s) if wait is not None and wait > 0]
     return min(waits, default=None)
 

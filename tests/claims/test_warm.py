@@ -381,6 +381,25 @@ async def test_a_member_of_the_former_template_follows_the_pool_to_the_new_one()
         assert world.get("m1")["metadata"]["labels"][REF_HASH] == name_hash("tpl2")
 
 
+@pytest.mark.claim_case(71)
+async def test_an_empty_template_hash_is_filled_by_the_patch_of_the_adoption() -> None:
+    """Claim case 71: an adoption keeps the hash of a member, and fills one that is empty."""
+
+    def empty(body: Json) -> None:
+        body["metadata"]["labels"][REF_HASH] = ""
+
+    def more(plane: ControlPlane) -> None:
+        add_member(plane, "m1", change=empty)
+
+    async with open_claims(replicas=1, prepare=more) as world:
+        await run_members(world, "m1")
+        await world.advance(2.0)
+        await world.create(claim())
+        assert bound_name(world) == "m1"
+        assert world.get("m1")["metadata"]["labels"][REF_HASH] == name_hash("tpl")
+        assert writes_in_order(world).count("patch sandboxes") == 1
+
+
 @pytest.mark.claim_case(72)
 async def test_more_claims_than_members_start_cold_one_owner_each() -> None:
     """Claim case 72: two members, three claims: two adoptions, one cold start."""

@@ -260,7 +260,7 @@ async def test_a_crowd_that_nobody_scrapes_is_bounded() -> None:
         entry = next(iter(world.whole.caches.claims))
         member = next(iter(world.whole.caches.sandboxes))
         for _ in range(5000):
-            metrics.adopted(entry, member)
+            metrics.bound(entry, member, "warm")
             assert len(metrics._got) < 512
         found = await scraping(world)
     assert sum(value for _, value in found.find(CREATIONS)) == 5001

@@ -7,11 +7,10 @@ the time when it was first seen, so that whoever looks into it finds that the co
 
 from __future__ import annotations
 
-from datetime import UTC
-
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.model import names
+from lean_sandbox.model.times import format_micro_time
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
 from lean_sandbox.runtime.workers import Result
@@ -24,6 +23,7 @@ _GATHERING_S = 1.0
 # For how long a claim may be on its way up before it gets a patch that says since when.
 _LONG_WAIT_S = 30.0
 _UNKNOWN = "unknown"
+_WORKERS = 4
 # For how long annotations let other claims go first.
 _LONGEST_WAIT_S = 10.0
 
@@ -42,14 +42,13 @@ class AnnotationWriter(Controller[ClaimEntry]):
         clock: Clock,
         observes: bool,
         claims: WorkQueue[Key],
-        workers: int = 4,
     ) -> None:
         """Prepare to run; nothing happens before the workers run.
 
         ``observes``: whether to write when a claim was first seen, and its trace.
         ``claims``: the annotations of one claim wait while others are due or being served.
         """
-        super().__init__("claim-annotations", cache, clock, workers=workers)
+        super().__init__("claim-annotations", cache, clock, workers=_WORKERS)
         self._act = act
         self._clock = clock
         self._observes = observes
@@ -63,7 +62,8 @@ class AnnotationWriter(Controller[ClaimEntry]):
 
     def saw(self, entry: ClaimEntry) -> None:
         """Remember when a claim was first seen."""
-        if entry.uid not in self._first_seen and not self._is_stamped(entry):
+        stamped = (entry.annotations or {}).get(names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION)
+        if not stamped and entry.uid not in self._first_seen:
             self._first_seen[entry.uid] = self._now()
 
     def forget(self, uid: str) -> None:
@@ -121,15 +121,9 @@ class AnnotationWriter(Controller[ClaimEntry]):
         uid, pending = self._pending.get(entry.key, ("", {}))
         return {**self._sending.get(entry.uid, {}), **(pending if uid == entry.uid else {})}
 
-    @staticmethod
-    def _is_stamped(entry: ClaimEntry) -> bool:
-        stamped = entry.annotations or {}
-        return bool(stamped.get(names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION))
-
     def _now(self) -> str:
-        moment = self._clock.now().astimezone(UTC)
-        fraction = f"{moment.microsecond:06d}".rstrip("0")
-        return f"{moment:%Y-%m-%dT%H:%M:%S}{'.' + fraction if fraction else ''}Z"
+        """Return the time with as many digits of fraction as it needs."""
+        return format_micro_time(self._clock.now()).rstrip("Z").rstrip("0").rstrip(".") + "Z"
 
     def _add(self, entry: ClaimEntry, changes: dict[str, str], after_s: float) -> None:
         sending = self._sending.get(entry.uid, {})

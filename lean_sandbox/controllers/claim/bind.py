@@ -266,7 +266,7 @@ class Binding:
         if self._taken is None:
             return
         self._parts.wakes.sandbox(self._taken.key)
-        self._parts.metrics.adopted(self._entry, self._taken)
+        self._parts.metrics.bound(self._entry, self._taken, names.LAUNCH_TYPE_WARM)
         note = f'Adopted warm pool Sandbox "{self._taken.key.name}"'
         self._parts.events.emit(self._entry, "Normal", "SandboxAdopted", "Adoption", note)
         self._parts.wakes.pool(self._pool)
@@ -310,6 +310,8 @@ class Binding:
         assert held.owner is not None
         template = self._blueprints.known_template_of(self._pool)
         ref_hash = (held.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL, "")
+        if not ref_hash and template is not None:
+            ref_hash = template.ref_hash
         current = held.view.template_metadata if held.view is not None else None
         desired = desired_pod_metadata(template, self._facts, ref_hash=ref_hash, current=current)
         touches = needs_template_touch(current, desired)
@@ -350,7 +352,7 @@ class Binding:
             if isinstance(error, Forbidden) and error.namespace_terminating:
                 raise
             raise ClaimError(ClaimFault.OTHER, f"sandbox create error: {said(error)}") from error
-        self._parts.metrics.created(self._entry, made)
+        self._parts.metrics.bound(self._entry, made, names.LAUNCH_TYPE_COLD)
         note = f'Created Sandbox "{made.key.name}"'
         self._parts.events.emit(self._entry, "Normal", "SandboxProvisioned", "Provisioning", note)
         self._parts.wakes.launch(made.key, whole)

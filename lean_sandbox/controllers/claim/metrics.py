@@ -47,18 +47,9 @@ class ClaimMetrics:
         ):
             each.collect(into)
 
-    def adopted(self, entry: ClaimEntry, sandbox: SandboxEntry) -> None:
-        """Note that a claim took a member of its pool."""
-        self._note(entry, sandbox, sandbox.status, names.LAUNCH_TYPE_WARM)
-
-    def created(self, entry: ClaimEntry, sandbox: SandboxEntry) -> None:
-        """Note that a Sandbox was created for a claim."""
-        self._note(entry, sandbox, None, names.LAUNCH_TYPE_COLD)
-
-    def _note(
-        self, entry: ClaimEntry, sandbox: SandboxEntry, status: SandboxStatus | None, launch: str
-    ) -> None:
-        self._got.append((entry, sandbox, status, launch))
+    def bound(self, entry: ClaimEntry, sandbox: SandboxEntry, launch: str) -> None:
+        """Note that a claim took a member of its pool, or that a Sandbox was created for it."""
+        self._got.append((entry, sandbox, sandbox.status, launch))
         if len(self._got) >= _MOST_NOTED:
             self._settle()
 
@@ -66,12 +57,13 @@ class ClaimMetrics:
         for entry, sandbox, status, launch in self._got:
             is_ready = status is not None and is_true(status.conditions, names.READY)
             creator = (entry.labels or {}).get(names.CREATED_BY_LABEL)
+            # The pool a member came from is the one its claim asks for; no other is taken.
+            pool = entry.view.pool if entry.view is not None else ""
             self._creations.add(
                 entry.key.namespace,
                 template_of(sandbox) or UNKNOWN_TEMPLATE_OF_CLAIM,
                 launch,
-                # The pool a member came from is the one its claim asks for; no other is taken.
-                _pool_of(entry),
+                pool if not pool or names.is_object_name(pool) else UNKNOWN_TEMPLATE_OF_CLAIM,
                 "ready" if is_ready else "not_ready",
                 names.normalise_created_by(creator) or names.CREATED_BY_UNKNOWN,
             )
@@ -100,11 +92,6 @@ class ClaimMetrics:
         took_ms = _creation_ms(sandbox)
         if took_ms is not None:
             self._creation.observe(took_ms, entry.key.namespace, launch, template)
-
-
-def _pool_of(entry: ClaimEntry) -> str:
-    named = entry.view.pool if entry.view is not None else ""
-    return named if not named or names.is_object_name(named) else UNKNOWN_TEMPLATE_OF_CLAIM
 
 
 def _between_ms(began: str | None, end: datetime) -> int | None:
