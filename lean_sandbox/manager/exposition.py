@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable
+from typing import Final
 
 import anyio
 import anyio.lowlevel
@@ -27,22 +27,15 @@ _FRESH_S: Final = 1.0
 _MOST_HELD_BYTES: Final = 1024 * 1024
 
 
-class Collector(Protocol):
-    """Anything that counts for itself."""
-
-    def collect(self, into: Exposition) -> None:
-        """Add its series as they are now."""
-
-
 class Scraper:
-    """Reads the metrics of a process: its manager, ``sources``, and what is nobody's part."""
+    """Reads the metrics of a process: of its manager, by ``others``, and what is nobody's part."""
 
     def __init__(
-        self, manager: Manager, clock: Clock, *, sources: Iterable[Collector] = ()
+        self, manager: Manager, clock: Clock, *, others: Iterable[Callable[[Exposition], None]] = ()
     ) -> None:
         self._manager = manager
         self._clock = clock
-        self._sources = tuple(sources)
+        self._collectors = (manager.collect, *others)
         self._incomplete = 0
         self._rendering = anyio.Lock()
         self._pages: dict[str, tuple[float, Answer]] = {}
@@ -57,8 +50,8 @@ class Scraper:
         for cache in self._manager.all_caches:
             cache_size(found, cache)
         await anyio.lowlevel.checkpoint()
-        for source in (self._manager, *self._sources):
-            source.collect(found)
+        for collect in self._collectors:
+            collect(found)
         found.one(families.LOG_DROPPED, logging.dropped_lines())
         found.one(families.SERIES_DROPPED, dropped_series())
         found.one(families.SCRAPE_INCOMPLETE, self._incomplete)

@@ -107,8 +107,8 @@ class LeaseTimes(msgspec.Struct, frozen=True, gc=False):
 class Elector:
     """Contends for a Lease and holds it.
 
-    ``acquired`` is set when this process begins to lead, ``lost`` when it has ceased to without
-    meaning to; ``loss`` then says why. :meth:`run` goes into a task group.
+    ``acquired`` is set when this process begins to lead; ``loss`` says why it has ceased to without
+    meaning to. :meth:`run` goes into a task group.
 
     Requests: a standby makes one GET each ``retry_s``, a holder one PUT. ``client`` should have
     connections and slots of its own, for a renewal must not wait behind the work it allows.
@@ -140,7 +140,6 @@ class Elector:
         self.scope = scope
         self.identity = f"{identity} {scope}" if scope else identity
         self.acquired = anyio.Event()
-        self.lost = anyio.Event()
         self.loss: NotLeaderError | None = None
         #: Who held the Lease when it was last read or written; "" for nobody.
         self.holder = ""
@@ -285,7 +284,6 @@ class Elector:
     def _lose(self, why: str) -> None:
         self._leads = False
         self.loss = NotLeaderError(f"leadership lost: {why}")
-        self.lost.set()
         _log.error("leadership_lost", lease=self.lease, reason=why)
 
     # -- one attempt -----------------------------------------------------------------------------

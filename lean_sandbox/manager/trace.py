@@ -406,7 +406,11 @@ def chrome(life: Life) -> Json:
     pids: dict[Subject, int] = {}
     events: list[Json] = []
     for number, entry in enumerate(life.entries, start=1):
-        pid = pids.setdefault((entry.plural, entry.key), len(pids) + 1)
+        pid = pids.get((entry.plural, entry.key))
+        if pid is None:
+            pid = pids[entry.plural, entry.key] = len(pids) + 1
+            of = {"name": f"{NOUNS[entry.plural]} {entry.key}"}
+            events.append({"name": "process_name", "ph": "M", "ts": 0, "pid": pid, "args": of})
         args = msgspec.to_builtins(entry)
         ts = max(0.0, (entry.at - first_s) * 1e6)
         made = {"cat": args["what"], "ts": ts, "pid": pid, "tid": 1, "args": args}
@@ -422,9 +426,4 @@ def chrome(life: Life) -> Json:
         events.append({**made, "ph": "b", "id": number})
         end = max(ts, ts + entry.took_s * 1e6)
         events.append({**made, "ph": "e", "id": number, "ts": end})
-    names = [
-        {"name": "process_name", "ph": "M", "ts": 0, "pid": pid, "args": {"name": name}}
-        for (plural, key), pid in pids.items()
-        for name in (f"{NOUNS[plural]} {key}",)
-    ]
-    return {"displayTimeUnit": "ms", "traceEvents": [*names, *events]}
+    return {"displayTimeUnit": "ms", "traceEvents": events}

@@ -294,7 +294,6 @@ async def test_a_lease_deleted_and_taken_by_another_is_lost_at_the_next_renewal(
         with capture_logs() as logs:
             await rig.advance(1.0)
         assert not one.leads
-        assert one.elector.lost.is_set()
         assert one.is_done
         assert "'other' holds the Lease" in str(one.elector.loss)
         assert [line["log_level"] for line in logs if line["event"] == "leadership_lost"] == [
@@ -400,7 +399,6 @@ async def test_an_answer_after_the_deadline_brings_nothing_back() -> None:
         await rig.advance(0.0)
         await rig.advance(0.1)
         assert one.is_done
-        assert one.elector.loss is not None
 
 
 async def test_an_acquisition_answered_too_late_takes_another_write() -> None:
