@@ -214,7 +214,7 @@ async def test_a_member_that_cannot_be_looked_at_is_free_again() -> None:
 async def test_a_member_that_one_claim_cannot_have_goes_to_the_next() -> None:
     """Claim case 94: the first, assigned to it by an annotation, then drops it and starts cold."""
     async with open_claims("m1") as world:
-        world.plane.fail_next("patch", "sandboxes", 422)
+        world.plane.fail_next("patch", "sandboxes", 422, times=2)
         await world.create(claim(metadata={"annotations": {ANNOTATION: "m1"}}))
         assert ready_of(world)[1] == "ReconcilerError"
         assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m1"
@@ -399,3 +399,23 @@ async def test_two_controllers_at_once_give_each_claim_one_sandbox() -> None:
             for name in names:
                 assert ready_of(one, name)[0] == "True"
             assert len(member_names(one)) == 30
+
+
+async def test_a_member_with_another_owner_before_its_pool_is_taken_all_the_same() -> None:
+    """Whoever else is named as an owner, and wherever: the pool controls the member."""
+    async with open_claims("m1") as world:
+        held = world.plane.store.get(SANDBOXES, NS, "m1")
+        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": NS}}
+        other = world.plane.store.create(made)
+        owner = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": "x",
+            "uid": other["metadata"]["uid"],
+        }
+        owners = {"ownerReferences": [owner, *held["metadata"]["ownerReferences"]]}
+        world.plane.store.patch(SANDBOXES, NS, "m1", {"metadata": owners})
+        await world.create(claim())
+        assert bound_name(world) == "m1"
+        assert owner_of(world, "m1") == "SandboxClaim/c"
+        assert condition(get_claim(world), "Ready")["status"] == "True"

@@ -109,9 +109,9 @@ async def test_a_member_relabelled_meanwhile_is_still_taken() -> None:
 
 @pytest.mark.claim_case(94)
 async def test_a_patch_refused_for_what_it_says_is_an_error_and_frees_the_member() -> None:
-    """Claim case 94: 422 leads to ReconcilerError and backoff; m1 stays free."""
+    """Claim case 94: 422, by either guard, leads to ReconcilerError and backoff; m1 stays free."""
     async with open_claims("m1") as world:
-        world.plane.fail_next("patch", "sandboxes", 422)
+        world.plane.fail_next("patch", "sandboxes", 422, times=2)
         await world.create(claim())
         assert ready_of(world)[1] == "ReconcilerError"
         assert owner_of(world, "m1") == "SandboxWarmPool/pool"

@@ -279,9 +279,10 @@ class Binding:
         Raises ClaimError (AdoptionConflict) when others keep writing to it.
         """
         refused: Invalid | Conflict | None = None
+        by_version = False
         for _ in range(_MOST_PATCHES):
             try:
-                return await self._patch_over(held)
+                return await self._patch_over(held, by_version=by_version)
             except NotFound:
                 return None
             except (Invalid, Conflict) as error:
@@ -299,14 +300,17 @@ class Binding:
                 return None
             before, after = ((one.owner, one.labels, one.annotations) for one in (held, fresh))
             if isinstance(refused, Invalid) and before == after:
-                # The patch was refused for what it says, not for whom it meets.
-                raise refused
+                # The pool may not be the first of the owners that the patch has tested; else the
+                # patch was refused for what it says, not for whom it meets.
+                if by_version:
+                    raise refused
+                by_version = True
             held = fresh
         raise adoption_conflict(
             f"completing adoption of {held.key.name} for claim {self._entry.key.name}", str(refused)
         ) from refused
 
-    async def _patch_over(self, held: SandboxEntry) -> SandboxEntry:
+    async def _patch_over(self, held: SandboxEntry, *, by_version: bool) -> SandboxEntry:
         assert held.owner is not None
         template = self._blueprints.known_template_of(self._pool)
         ref_hash = (held.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL, "")
@@ -322,9 +326,10 @@ class Binding:
             template_metadata=current,
             is_applied=held.is_applied,
         )
-        patch = adoption_patch(
+        tested = adoption_patch(
             member, self._facts, desired, ref_hash=ref_hash, touches_template=touches
-        ) or adoption_merge_patch(
+        )
+        patch = (None if by_version else tested) or adoption_merge_patch(
             member,
             self._facts,
             desired,
