@@ -25,13 +25,13 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from lean_sandbox.clock import Clock, SystemClock
-from lean_sandbox.kube.client import METADATA_ACCEPT, Client
+from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.limits import Lane, Limits
 from lean_sandbox.kube.resources import SANDBOXCLAIMS, SANDBOXES, path
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.kube.wire import Page
+from lean_sandbox.kube.wire import METADATA_ACCEPT, Page
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
 from lean_sandbox.model import names

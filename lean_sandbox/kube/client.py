@@ -1,6 +1,6 @@
 """Typed calls to the API server: one method, one request.
 
-Where creates are refused because the namespace ends, none is sent for a while (:mod:`.ending`).
+No create is sent for a while to a namespace that refuses them because it is being deleted.
 Nothing is repeated here except a 401 after the credential was refreshed and a request whose reused
 connection turned out dead (both in the transport); backing off is the work queue's job.
 """
@@ -18,19 +18,8 @@ from lean_sandbox.kube.resources import Resource, path
 from lean_sandbox.kube.telemetry import WRITES, Label
 from lean_sandbox.kube.terminating import TerminatingNamespaces
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.kube.wire import JSON_ACCEPT, LIST_METADATA_ACCEPT, METADATA_ACCEPT
+from lean_sandbox.kube.wire import JSON_ACCEPT
 from lean_sandbox.model.wire import ODD
-
-__all__ = [
-    "JSON_ACCEPT",
-    "LIST_METADATA_ACCEPT",
-    "METADATA_ACCEPT",
-    "Body",
-    "Client",
-    "Options",
-    "Propagation",
-    "WriteOptions",
-]
 
 T = TypeVar("T")
 
@@ -38,6 +27,14 @@ T = TypeVar("T")
 Body = bytes | dict[str, Any] | list[Any] | msgspec.Struct
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
+_METHODS = {
+    "get": "GET",
+    "list": "GET",
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "delete": "DELETE",
+}
 _JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
@@ -105,8 +102,7 @@ class Client:
         **options: Unpack[Options],
     ) -> T:
         """Read one object."""
-        call = _Call("get", "GET", resource, namespace, name)
-        return await self._send(call, type_, options)
+        return await self._send("get", resource, namespace, name, type_, options)
 
     async def find(
         self,
@@ -149,9 +145,8 @@ class Client:
             "resourceVersion": resource_version,
             "resourceVersionMatch": resource_version_match,
         }
-        call = _Call("list", "GET", resource, namespace, None, query=query)
         options.setdefault("timeout_s", self._list_timeout_s)
-        return await self._send(call, type_, options)
+        return await self._send("list", resource, namespace, None, type_, options, query=query)
 
     async def create(
         self,
@@ -164,8 +159,8 @@ class Client:
         **options: Unpack[WriteOptions],
     ) -> T:
         """Create an object; with ``name`` and ``subresource``, post to its subresource."""
-        call = _Call("create", "POST", resource, namespace, name, _encode(body))
-        return await self._send(call, type_, options)
+        encoded = _encode(body)
+        return await self._send("create", resource, namespace, name, type_, options, encoded)
 
     async def replace(
         self,
@@ -177,8 +172,8 @@ class Client:
         **options: Unpack[WriteOptions],
     ) -> T:
         """Replace an object; a resourceVersion in ``body`` makes a lost race a Conflict."""
-        call = _Call("update", "PUT", resource, namespace, name, _encode(body))
-        return await self._send(call, type_, options)
+        encoded = _encode(body)
+        return await self._send("update", resource, namespace, name, type_, options, encoded)
 
     async def merge_patch(
         self,
@@ -190,8 +185,9 @@ class Client:
         **options: Unpack[WriteOptions],
     ) -> T:
         """Apply an RFC 7396 merge patch: null removes a field, arrays are replaced whole."""
-        call = _Call("patch", "PATCH", resource, namespace, name, _encode(body), _MERGE_PATCH)
-        return await self._send(call, type_, options)
+        return await self._send(
+            "patch", resource, namespace, name, type_, options, _encode(body), _MERGE_PATCH
+        )
 
     async def json_patch(
         self,
@@ -203,8 +199,9 @@ class Client:
         **options: Unpack[WriteOptions],
     ) -> T:
         """Apply an RFC 6902 patch (a list of operations); a failed ``test`` is an Invalid."""
-        call = _Call("patch", "PATCH", resource, namespace, name, _encode(body), _JSON_PATCH)
-        return await self._send(call, type_, options)
+        return await self._send(
+            "patch", resource, namespace, name, type_, options, _encode(body), _JSON_PATCH
+        )
 
     async def delete(
         self,
@@ -235,22 +232,34 @@ class Client:
         body = b""
         if wanted:
             body = _encode({"kind": "DeleteOptions", "apiVersion": "v1"} | wanted)
-        await self._send(_Call("delete", "DELETE", resource, namespace, name, body), bytes, options)
+        await self._send("delete", resource, namespace, name, bytes, options, body)
 
-    async def _send(self, call: _Call, type_: type[T], options: Options | WriteOptions) -> T:
+    async def _send(
+        self,
+        verb: str,
+        resource: Resource,
+        namespace: str | None,
+        name: str | None,
+        type_: type[T],
+        options: Options | WriteOptions,
+        body: bytes = b"",
+        content_type: str = _JSON,
+        query: dict[str, str | None] | None = None,
+    ) -> T:
         wanted = cast("WriteOptions", options)
         subresource = wanted.get("subresource")
-        plain = path(call.resource, call.namespace, call.name, subresource)
+        method = _METHODS[verb]
+        plain = path(resource, namespace, name, subresource)
         headers = {"Accept": wanted.get("accept", JSON_ACCEPT)}
-        if call.body:
-            headers["Content-Type"] = call.content_type
-        label = self._label(call.verb, call.resource, subresource)
-        if call.verb == "create" and call.namespace:
-            self.ending.enter(call.namespace)
+        if body:
+            headers["Content-Type"] = content_type
+        label = self._label(verb, resource, subresource)
+        if verb == "create" and namespace:
+            self.ending.enter(namespace)
         response = await self.transport.request(
-            call.method,
-            self._target(call, plain, wanted),
-            body=call.body,
+            method,
+            self._target(method, plain, query or {}, wanted),
+            body=body,
             headers=headers,
             timeout_s=wanted.get("timeout_s", self._timeout_s),
             lane=wanted.get("lane", Lane.BACKGROUND),
@@ -258,28 +267,23 @@ class Client:
             max_body_bytes=wanted.get("max_body_bytes"),
         )
         if response.status >= 300:
-            refusal = errors.from_response(
-                response.status,
-                response.body,
-                response.headers,
-                verb=call.verb,
-                resource=label.resource,
-                namespace=(call.namespace or "") if call.resource.namespaced else "",
-                name=call.name or "",
-                path=plain,
-            )
-            if call.verb == "create" and isinstance(refusal, errors.Forbidden):
-                self.ending.remember(call.namespace or "", refusal)
+            where = namespace if resource.namespaced and namespace else ""
+            asked = errors.Asked(verb, label.resource, where, name or "", plain)
+            refusal = errors.from_response(response.status, response.body, response.headers, asked)
+            if verb == "create" and isinstance(refusal, errors.Forbidden):
+                self.ending.remember(namespace or "", refusal)
             raise refusal
-        if call.verb == "create":
-            self.ending.forget(call.namespace or "")
-        if (writes := WRITES.get()) is not None and call.method != "GET":
-            writes.append(f"{call.verb} {call.resource.plural}")
+        if verb == "create":
+            self.ending.forget(namespace or "")
+        if (writes := WRITES.get()) is not None and method != "GET":
+            writes.append(f"{verb} {resource.plural}")
         return self._decode(response.body, type_, label)
 
-    def _target(self, call: _Call, plain: str, wanted: WriteOptions) -> str:
-        query = {key: value for key, value in (call.query or {}).items() if value is not None}
-        if call.method not in ("GET", "DELETE"):
+    def _target(
+        self, method: str, plain: str, given: dict[str, str | None], wanted: WriteOptions
+    ) -> str:
+        query = {key: value for key, value in given.items() if value is not None}
+        if method not in ("GET", "DELETE"):
             manager = wanted.get("field_manager", self._field_manager)
             if manager is not None:
                 query["fieldManager"] = manager
@@ -308,19 +312,6 @@ class Client:
             raise errors.DecodeFault(
                 f"{label.verb} {label.resource}: the answer is not a {type_!r}: {problem}"
             ) from problem
-
-
-class _Call(msgspec.Struct, frozen=True, gc=False):
-    """What distinguishes one request from another."""
-
-    verb: str
-    method: str
-    resource: Resource
-    namespace: str | None
-    name: str | None
-    body: bytes = b""
-    content_type: str = _JSON
-    query: dict[str, str | None] | None = None
 
 
 def _encode(body: Body) -> bytes:

@@ -40,7 +40,6 @@ nowhere else.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -71,8 +70,8 @@ class Details(msgspec.Struct, frozen=True):
     retryAfterSeconds: int = 0
 
 
-class _Status(msgspec.Struct, frozen=True):
-    """The part of a ``v1.Status`` that errors are made of."""
+class Status(msgspec.Struct, frozen=True):
+    """A ``v1.Status``: the body of errors, of most deletes, and of watch ERROR events."""
 
     kind: str = ""
     status: str = ""
@@ -82,8 +81,29 @@ class _Status(msgspec.Struct, frozen=True):
     details: Details | None = None
 
 
+class Asked(msgspec.Struct, frozen=True, gc=False):
+    """What was asked of the server; ``resource`` is the plural with the group and subresource."""
+
+    verb: str = ""
+    resource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    def __str__(self) -> str:
+        """Return it in words: ``patch pods 'web' in namespace 'default'``."""
+        what = f"{self.verb} {self.resource}".strip() or self.path or "request"
+        if self.name:
+            what += f" {self.name!r}"
+        if self.namespace:
+            what += f" in namespace {self.namespace!r}"
+        return what
+
+
+_NOTHING_SAID = Status()
+_NOTHING_ASKED = Asked()
 _NO_DETAILS = Details()
-_status_decoder = msgspec.json.Decoder(_Status)
+_status_decoder = msgspec.json.Decoder(Status)
 
 
 class ControlPlaneError(Exception):
@@ -95,11 +115,9 @@ class ControlPlaneError(Exception):
 class ApiError(ControlPlaneError):
     """The server answered with a status of 300 or more.
 
-    ``status`` is the HTTP code, ``reason`` the machine-readable word of the Status body ("" when
-    the body was none), ``message`` the server's sentence, ``causes`` and ``details`` what it added,
-    ``retry_after_s`` how long the server asked to wait (None when it did not say). ``verb``,
-    ``resource`` (plural, with the group and subresource), ``namespace``, ``name`` and ``path`` say
-    what was asked.
+    ``status`` is the HTTP code, ``said`` the Status body, with its machine-readable ``reason`` (""
+    when the body was none), its sentence ``message`` and its ``causes``; ``retry_after_s`` how long
+    the server asked to wait (None when it did not say); ``asked`` what the answer is about.
     """
 
     retryable = False
@@ -107,40 +125,19 @@ class ApiError(ControlPlaneError):
     def __init__(
         self,
         status: int,
+        said: Status = _NOTHING_SAID,
+        asked: Asked = _NOTHING_ASKED,
         *,
-        reason: str = "",
-        message: str = "",
-        causes: tuple[Cause, ...] = (),
-        details: Details = _NO_DETAILS,
         retry_after_s: float | None = None,
-        verb: str = "",
-        resource: str = "",
-        namespace: str = "",
-        name: str = "",
-        path: str = "",
     ) -> None:
         self.status = status
-        self.reason = reason
-        self.message = message
-        self.causes = causes
-        self.details = details
+        self.said = said
+        self.asked = asked
+        self.reason = said.reason
+        self.message = said.message
+        self.causes = (said.details or _NO_DETAILS).causes or ()
         self.retry_after_s = retry_after_s
-        self.verb = verb
-        self.resource = resource
-        self.namespace = namespace
-        self.name = name
-        self.path = path
         super().__init__(self._sentence())
-
-    @property
-    def asked(self) -> str:
-        """What was asked, in words: ``patch pods/web in namespace default``."""
-        what = f"{self.verb} {self.resource}".strip() or self.path or "request"
-        if self.name:
-            what += f" {self.name!r}"
-        if self.namespace:
-            what += f" in namespace {self.namespace!r}"
-        return what
 
     def _sentence(self) -> str:
         reason = f" {self.reason}" if self.reason else ""
@@ -168,10 +165,15 @@ class Unauthorized(ApiError):
 class Forbidden(ApiError):
     """403: RBAC, a quota, an admission plugin, or a namespace that is being deleted."""
 
-    retryable = True
-
-    def __init__(self, status: int, **fields: Any) -> None:
-        super().__init__(status, **fields)
+    def __init__(
+        self,
+        status: int,
+        said: Status = _NOTHING_SAID,
+        asked: Asked = _NOTHING_ASKED,
+        *,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(status, said, asked, retry_after_s=retry_after_s)
         self.retryable = not self.namespace_terminating
 
     @property
@@ -186,10 +188,11 @@ class Forbidden(ApiError):
         text = super()._sentence()
         if self.namespace_terminating:
             return f"{text}; the namespace is being deleted, nothing can be created in it"
-        where = f"in namespace {self.namespace!r}" if self.namespace else "in the whole cluster"
+        asked = self.asked
+        where = f"in namespace {asked.namespace!r}" if asked.namespace else "in the whole cluster"
         return (
-            f"{text}; if this is a missing permission, allow verb {self.verb!r} on resource "
-            f"{self.resource!r} {where} in the controller's Role or ClusterRole"
+            f"{text}; if this is a missing permission, allow verb {asked.verb!r} on resource "
+            f"{asked.resource!r} {where} in the controller's Role or ClusterRole"
         )
 
 
@@ -339,36 +342,27 @@ def _class_of(status: int, reason: str) -> type[ApiError]:
     return _BY_STATUS.get(status, ApiError)
 
 
-def _retry_after(header: str | None, details: Details) -> float | None:
+def _retry_after(header: str | None, details: Details | None) -> float | None:
     # Kubernetes sends whole seconds; the HTTP-date form would need a clock and is never used by it.
+    seconds = details.retryAfterSeconds if details is not None else 0
     if header is not None and header.isascii() and header.isdigit():
         return min(float(header), _LONGEST_RETRY_AFTER_S)
-    if details.retryAfterSeconds > 0:
-        return float(min(details.retryAfterSeconds, _LONGEST_RETRY_AFTER_S))
-    return None
+    return float(min(seconds, _LONGEST_RETRY_AFTER_S)) if seconds > 0 else None
 
 
-def _parse(body: bytes) -> _Status:
+def _parse(body: bytes) -> Status:
     try:
         status = _status_decoder.decode(body)
     except ODD:
-        status = _Status()
+        status = _NOTHING_SAID
     if status.kind == "Status" or status.reason or status.message:
         return status
     text = body[:_TEXT_LIMIT_BYTES].decode("utf-8", "replace").strip()
-    return _Status(message=" ".join(text.split()))
+    return Status(message=" ".join(text.split()))
 
 
 def from_response(
-    status: int,
-    body: bytes,
-    headers: Mapping[str, str],
-    *,
-    verb: str = "",
-    resource: str = "",
-    namespace: str = "",
-    name: str = "",
-    path: str = "",
+    status: int, body: bytes, headers: Mapping[str, str], asked: Asked = _NOTHING_ASKED
 ) -> ApiError:
     """Build the error an answer of 300 or more stands for.
 
@@ -377,26 +371,13 @@ def from_response(
     have lower-case names.
     """
     said = _parse(body)
-    details = said.details or _NO_DETAILS
-    return _class_of(status, said.reason)(
-        status,
-        reason=said.reason,
-        message=said.message,
-        causes=details.causes or (),
-        details=details,
-        retry_after_s=_retry_after(headers.get("retry-after"), details),
-        verb=verb,
-        resource=resource,
-        namespace=namespace,
-        name=name,
-        path=path,
-    )
+    retry_after_s = _retry_after(headers.get("retry-after"), said.details)
+    return _class_of(status, said.reason)(status, said, asked, retry_after_s=retry_after_s)
 
 
-def from_status(body: bytes, *, verb: str = "", resource: str = "", path: str = "") -> ApiError:
+def from_status(body: bytes, asked: Asked = _NOTHING_ASKED) -> ApiError:
     """Build the error of a ``v1.Status`` that came inside a 200 answer, as watch ERROR events do.
 
     The code in the body decides the class; a body without one counts as 500.
     """
-    said = _parse(body)
-    return from_response(said.code or 500, body, {}, verb=verb, resource=resource, path=path)
+    return from_response(_parse(body).code or 500, body, {}, asked)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from lean_sandbox.kube.errors import NotFound
+from lean_sandbox.kube.errors import Asked, NotFound, Status
 from lean_sandbox.model.names import is_object_name
 
 
@@ -78,13 +78,9 @@ def _segment(value: str, what: str, resource: Resource) -> str:
     # for one object into one for the whole collection; servers decode a segment before they route,
     # so that a slash, quoted or not, would lead to a subresource such as a proxy into a Pod.
     if not is_object_name(value):
-        raise NotFound(
-            404,
-            reason="NotFound",
-            message=f"{value[:_SHOWN]!r} cannot be the {what} of an object; the request was not"
-            " sent",
-            resource=resource.qualified,
-        )
+        problem = f"{value[:_SHOWN]!r} cannot be the {what} of an object; the request was not sent"
+        said = Status(reason="NotFound", message=problem)
+        raise NotFound(404, said, Asked(resource=resource.qualified))
     return value
 
 

@@ -66,17 +66,6 @@ class TerminatingNamespaces:
     def check(self, namespace: str) -> None:
         """Raise Forbidden where creates are refused, in the words in which the server did."""
         if self.left_s(namespace) > 0:
-            said = self._refusals[namespace][1]
+            refusal = self._refusals[namespace][1]
             # A new one each time: who raises an error writes into it.
-            raise Forbidden(
-                said.status,
-                reason=said.reason,
-                message=said.message,
-                causes=said.causes,
-                details=said.details,
-                verb=said.verb,
-                resource=said.resource,
-                namespace=namespace,
-                name=said.name,
-                path=said.path,
-            )
+            raise Forbidden(refusal.status, refusal.said, refusal.asked)

@@ -19,7 +19,7 @@ import msgspec
 
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.errors import ApiError, ProtocolFault, RequestTimeout, from_response
+from lean_sandbox.kube.errors import ApiError, Asked, ProtocolFault, RequestTimeout, from_response
 from lean_sandbox.kube.http1 import (
     Disconnected,
     Fields,
@@ -94,14 +94,8 @@ class StreamResponse:
 
     async def refusal(self, resource: str, namespace: str = "") -> ApiError:
         """Read the rest of an answer that opened no watch and return the error it stands for."""
-        return from_response(
-            self.status,
-            await self.read(),
-            self.headers,
-            verb="watch",
-            resource=resource,
-            namespace=namespace,
-        )
+        asked = Asked("watch", resource, namespace)
+        return from_response(self.status, await self.read(), self.headers, asked)
 
 
 class Transport:

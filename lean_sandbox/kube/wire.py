@@ -10,21 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from lean_sandbox.kube.errors import Cause, Details
 from lean_sandbox.model.meta import ObjectMeta
-
-__all__ = [
-    "JSON_ACCEPT",
-    "LIST_METADATA_ACCEPT",
-    "METADATA_ACCEPT",
-    "Cause",
-    "Details",
-    "ListMeta",
-    "ObjectReference",
-    "Page",
-    "PartialObject",
-    "Status",
-]
 
 T = TypeVar("T")
 
@@ -69,16 +55,6 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     def items(self) -> tuple[T, ...]:
         """The objects of the page."""
         return self.items_or_null or ()
-
-
-class Status(msgspec.Struct, frozen=True):
-    """A ``v1.Status``: the body of errors, of most deletes, and of watch ERROR events."""
-
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    code: int = 0
-    details: Details | None = None
 
 
 class ObjectReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -16,9 +16,10 @@ import anyio
 import msgspec
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.kube.client import JSON_ACCEPT, Client
-from lean_sandbox.kube.errors import ControlPlaneError, Gone, from_status
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import Asked, ControlPlaneError, Gone, from_status
 from lean_sandbox.kube.resources import Resource, path
+from lean_sandbox.kube.wire import JSON_ACCEPT
 
 _WATCH_TIMEOUT_S = 290
 # Longer than the server lets a watch live: only a dead connection is silent for so long.
@@ -190,7 +191,7 @@ class Follower(Generic[O]):
             return
         event = _events.decode(line)
         if event.type == "ERROR":
-            raise from_status(bytes(event.object), verb="watch", resource=self._resource.qualified)
+            raise from_status(bytes(event.object), Asked("watch", self._resource.qualified))
         self.statistics.events += 1
         found = self._decode(event.object)
         if found is None:

@@ -40,7 +40,7 @@ import structlog
 
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.kube.client import METADATA_ACCEPT, Client
+from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import own_namespace
 from lean_sandbox.kube.errors import (
     ConfigError,
@@ -55,7 +55,7 @@ from lean_sandbox.kube.kubeconfig import SERVICE_ACCOUNT
 from lean_sandbox.kube.limits import Lane, Limits
 from lean_sandbox.kube.resources import LEASES
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.kube.wire import ObjectReference, PartialObject
+from lean_sandbox.kube.wire import METADATA_ACCEPT, ObjectReference, PartialObject
 from lean_sandbox.manager.sharding import LEASE_NAME, lease_of, scope_of
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition

@@ -18,7 +18,7 @@ import structlog
 from msgspec.structs import force_setattr
 
 from filters import EventType
-from lean_sandbox.kube.errors import ApiError, ProtocolFault, from_status
+from lean_sandbox.kube.errors import ApiError, Asked, ProtocolFault, from_status
 from lean_sandbox.kube.wire import ListMeta, Page
 from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.model.wire import ODD
@@ -379,7 +379,7 @@ class EventDecoder(Generic[E]):
         return ProtocolFault(f"{what} of {self._kind.resource.plural} is not understood: {error}")
 
     def _reported(self, status: bytes | msgspec.Raw) -> ApiError:
-        return from_status(bytes(status), verb="watch", resource=self._kind.resource.qualified)
+        return from_status(bytes(status), Asked("watch", self._kind.resource.qualified))
 
 
 _decode_partial = msgspec.json.Decoder(PartialItem).decode

@@ -6,9 +6,10 @@ from typing import TypeVar
 
 import msgspec
 
-from lean_sandbox.kube.client import JSON_ACCEPT, Client
-from lean_sandbox.kube.errors import ControlPlaneError, DecodeFault, from_response
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import Asked, ControlPlaneError, DecodeFault, from_response
 from lean_sandbox.kube.resources import Resource
+from lean_sandbox.kube.wire import JSON_ACCEPT
 
 T = TypeVar("T")
 
@@ -83,9 +84,8 @@ async def _read(client: Client, target: str, type_: type[T], timeout_s: float) -
     if response.status == 404:
         return None
     if response.status >= 300:
-        raise from_response(
-            response.status, response.body, response.headers, verb="get", path=target
-        )
+        asked = Asked("get", path=target)
+        raise from_response(response.status, response.body, response.headers, asked)
     try:
         return msgspec.json.decode(response.body, type=type_)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:

@@ -210,7 +210,7 @@ class Reflector(Generic[E]):
                 return
             self._failed(str(error))
         except NotAcceptable as error:
-            if error.verb == "watch" and self._fall_back(str(error)):
+            if error.asked.verb == "watch" and self._fall_back(str(error)):
                 return
             self._failed(str(error))
         except NotFound as error:

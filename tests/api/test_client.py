@@ -10,13 +10,14 @@ import msgspec
 import pytest
 
 from lean_sandbox.kube import errors
-from lean_sandbox.kube.client import METADATA_ACCEPT, Client
+from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.errors import Status
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import PODS, SANDBOXES
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.kube.wire import LIST_METADATA_ACCEPT, Page, PartialObject, Status
+from lean_sandbox.kube.wire import LIST_METADATA_ACCEPT, METADATA_ACCEPT, Page, PartialObject
 from tests.api.server import Script, Server, in_turn, reply, serve
 
 POD = {
@@ -164,9 +165,9 @@ async def test_a_refusal_is_an_error_that_says_what_was_asked() -> None:
         with pytest.raises(errors.Conflict) as caught:
             await client.merge_patch(SANDBOXES, "a", "s", {}, bytes, subresource="status")
     error = caught.value
-    assert (error.verb, error.resource) == ("patch", "sandboxes.agents.x-k8s.io/status")
-    assert (error.namespace, error.name, error.message) == ("a", "s", "changed")
-    assert error.path == "/apis/agents.x-k8s.io/v1beta1/namespaces/a/sandboxes/s/status"
+    assert (error.asked.verb, error.asked.resource) == ("patch", "sandboxes.agents.x-k8s.io/status")
+    assert (error.asked.namespace, error.asked.name, error.message) == ("a", "s", "changed")
+    assert error.asked.path == "/apis/agents.x-k8s.io/v1beta1/namespaces/a/sandboxes/s/status"
     assert "patch sandboxes.agents.x-k8s.io/status 's' in namespace 'a'" in str(error)
 
 

@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.kube.errors import Cause, Forbidden
+from lean_sandbox.kube.errors import Asked, Cause, Details, Forbidden, Status
 from lean_sandbox.kube.terminating import ENDING_S, TerminatingNamespaces
 from tests.support.clock import FakeClock
 
-ENDS = (Cause(reason="NamespaceTerminating"),)
+ENDS = Details(causes=(Cause(reason="NamespaceTerminating"),))
 
 
 def refusal(namespace: str) -> Forbidden:
     """Return the server's refusal to create in a namespace that ends."""
-    return Forbidden(403, message=f"{namespace} ends", causes=ENDS, namespace=namespace)
+    said = Status(message=f"{namespace} ends", details=ENDS)
+    return Forbidden(403, said, Asked(namespace=namespace))
 
 
 async def test_a_refusal_is_believed_for_half_a_minute_and_in_its_own_namespace() -> None:
@@ -60,7 +61,7 @@ async def test_after_that_one_create_is_tried_and_the_others_wait_for_its_answer
 def test_a_missing_right_is_no_end() -> None:
     """Only the cause NamespaceTerminating says that a namespace ends."""
     ending = TerminatingNamespaces(FakeClock())
-    ending.remember("a", Forbidden(403, message="no", namespace="a"))
+    ending.remember("a", Forbidden(403, Status(message="no")))
     ending.check("a")
     assert len(ending) == 0
 

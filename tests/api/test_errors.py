@@ -37,11 +37,12 @@ BUSY = b"""{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
 "details":{"retryAfterSeconds":3},"code":429}"""
 
 
+ASKED = errors.Asked("create", "pods", "a", path="/p")
+
+
 def made(status: int, body: bytes, headers: dict[str, str] | None = None) -> errors.ApiError:
     """Build the error of an answer to a create of Pods in namespace a."""
-    return errors.from_response(
-        status, body, headers or {}, verb="create", resource="pods", namespace="a", path="/p"
-    )
+    return errors.from_response(status, body, headers or {}, ASKED)
 
 
 @pytest.mark.parametrize(
@@ -75,18 +76,14 @@ def test_each_status_has_its_class(
     error = made(status, body)
     assert type(error) is kind
     assert error.retryable is retryable
-    assert (error.status, error.verb, error.resource, error.path) == (
-        status,
-        "create",
-        "pods",
-        "/p",
-    )
+    assert (error.status, error.asked) == (status, ASKED)
 
 
 def test_the_servers_words_are_kept() -> None:
     """Reason, message, details and the causes with their fields survive."""
     error = made(422, INVALID)
-    assert (error.reason, error.details.name) == ("Invalid", "web")
+    assert error.said.details is not None
+    assert (error.reason, error.said.details.name) == ("Invalid", "web")
     assert "spec.containers: Required value" in error.message
     assert [(cause.field, cause.message) for cause in error.causes] == [
         ("spec.containers", "Required value"),
@@ -112,7 +109,7 @@ def test_refusals_say_what_was_asked_and_the_way_out() -> None:
     """Verb, resource, namespace and what to change are in the sentence itself."""
     text = str(made(403, RBAC))
     assert "allow verb 'create' on resource 'pods' in namespace 'a'" in text
-    everywhere = errors.from_response(403, b"", {}, verb="list", resource="pods")
+    everywhere = errors.from_response(403, b"", {}, errors.Asked("list", "pods"))
     assert "in the whole cluster" in str(everywhere)
     text = str(made(401, b""))
     assert "create pods in namespace 'a'" in text
@@ -147,7 +144,7 @@ def test_any_body_makes_an_error(status: int, body: bytes) -> None:
 
 def test_a_status_inside_a_stream_has_the_class_of_its_code() -> None:
     """Watch errors come with 200 and a Status: its code decides, 500 when it has none."""
-    gone = errors.from_status(b'{"kind":"Status","code":410,"reason":"Expired"}', verb="watch")
+    gone = errors.from_status(b'{"kind":"Status","code":410,"reason":"Expired"}')
     assert isinstance(gone, errors.Gone)
     assert isinstance(errors.from_status(b"{}"), errors.ServerFault)
 
