@@ -10,8 +10,8 @@ queue which :meth:`EventRecorder.run` empties, one request at a time, in the BAC
 * An answer that takes much longer than the quickest one tells of a crowd at the server. The next
   event then waits the longer (:class:`Pace`), so that what others wait for comes first; a queue
   that is closed is emptied without waiting.
-* Failures are counted by the class of the error and forgotten: an event is not worth a retry. One
-  refused because its namespace is being deleted is counted apart, for it is to be expected.
+* Failures are counted and forgotten: an event is not worth a retry. One refused because its
+  namespace is being deleted is counted apart, for it is to be expected.
 
 Rules of the API that are kept here, so that the server does not refuse an event: it lives in the
 namespace of its regarding object ("default" for those without one), the note has at most 1024
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from typing import Any, Literal
 
 import anyio
@@ -37,8 +37,6 @@ from lean_sandbox.kube.wire import METADATA_ACCEPT, ObjectReference
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.times import format_micro_time
-
-__all__ = ["EventRecorder", "EventType", "ObjectReference", "Pace"]
 
 EventType = Literal["Normal", "Warning"]
 
@@ -73,31 +71,18 @@ class Pace:
         return min(_STANDS_BACK * late_s, _LONGEST_REST_S)
 
 
-class _Waiting(msgspec.Struct, frozen=True, gc=False):
-    """An event that is not posted yet; type, reason and action are in its key."""
+class _Series(msgspec.Struct, gc=False):
+    """One kind of event about one object; the first of it is, or will be, an Event."""
 
     name: str
     namespace: str
-    time: str
-    note: str
-    regarding: ObjectReference
-    related: ObjectReference | None
+    last_at: float
+    count: int = 1
+    next_patch_at: float = 0.0
+    observed: str = ""
 
 
-class _Series:
-    """One kind of event about one object; the first of it is, or will be, an Event."""
-
-    __slots__ = ("count", "last_at", "name", "namespace", "next_patch_at", "observed")
-
-    def __init__(self, name: str, namespace: str, now: float) -> None:
-        self.name = name
-        self.namespace = namespace
-        self.count = 1
-        self.last_at = now
-        self.next_patch_at = 0.0
-        self.observed = ""
-
-
+# Regarding and related object, type, reason, action.
 _Key = tuple[ObjectReference, ObjectReference | None, str, str, str]
 
 
@@ -115,7 +100,8 @@ class EventRecorder:
         self._clock = clock
         self._controller = reporting_controller
         self._instance = instance[:_FIELD_LIMIT_CHARACTERS]
-        self._queue: deque[tuple[_Key, _Waiting]] = deque()
+        # The key, the namespace and the encoded Event.
+        self._queue: deque[tuple[_Key, str, bytes]] = deque()
         self._pace = Pace()
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
         self._due: dict[_Key, _Series] = {}
@@ -123,8 +109,6 @@ class EventRecorder:
         self._closing = anyio.Event()
         #: What became of the events; those that wait are in none. ``patched`` counts requests.
         self.counts = dict.fromkeys(_OUTCOMES, 0)
-        #: Failed requests by the class of their error.
-        self.failures: Counter[str] = Counter()
 
     def emit(
         self,
@@ -144,18 +128,30 @@ class EventRecorder:
         key = (_identity(regarding), related and _identity(related), type_, reason, action)
         series = self._series.get(key)
         if series is not None and now - series.last_at < SERIES_WINDOW_S:
-            self._fold(key, series, now)
+            self.counts["folded"] += 1
+            series.count += 1
+            series.last_at = now
+            series.observed = format_micro_time(self._clock.now())
+            self._due[key] = series
         else:
-            self._append(key, regarding, related, note, now)
+            if len(self._queue) >= _MOST_WAITING:
+                self._forget(self._queue.popleft()[0])
+                self.counts["dropped"] += 1
+            self._forget(key)
+            name = f"{regarding.name[:_NAME_LIMIT_CHARACTERS]}.{os.urandom(8).hex()}"
+            series = self._series[key] = _Series(name, regarding.namespace or "default", now)
+            if len(self._series) > _MOST_SERIES:
+                self._forget(next(iter(self._series)))
+            body = self._body(series, regarding, related, type_, reason, action, note)
+            self._queue.append((key, series.namespace, msgspec.json.encode(body)))
         self._wake.set()
 
     async def run(self) -> None:
         """Post what is queued until :meth:`close` and then what is left of it."""
         while True:
             if self._queue:
-                key, event = self._queue.popleft()
                 began = self._clock.monotonic()
-                await self._post(key, event)
+                await self._post(*self._queue.popleft())
                 rest_s = self._pace.rest_s(self._clock.monotonic() - began)
                 if rest_s > 0.0:
                     await self._clock.wait(self._closing, rest_s)
@@ -181,42 +177,6 @@ class EventRecorder:
             [((controller, outcome), number) for outcome, number in self.counts.items()],
         )
 
-    def _fold(self, key: _Key, series: _Series, now: float) -> None:
-        self.counts["folded"] += 1
-        series.count += 1
-        series.last_at = now
-        series.observed = format_micro_time(self._clock.now())
-        self._due[key] = series
-
-    def _append(
-        self,
-        key: _Key,
-        regarding: ObjectReference,
-        related: ObjectReference | None,
-        note: str,
-        now: float,
-    ) -> None:
-        namespace = regarding.namespace or "default"
-        name = f"{regarding.name[:_NAME_LIMIT_CHARACTERS]}.{os.urandom(8).hex()}"
-        event = _Waiting(
-            name=name,
-            namespace=namespace,
-            time=format_micro_time(self._clock.now()),
-            note=note.encode()[:_NOTE_LIMIT_BYTES].decode("utf-8", "ignore"),
-            regarding=regarding,
-            related=related,
-        )
-        if len(self._queue) >= _MOST_WAITING:
-            dropped, _ = self._queue.popleft()
-            self._forget(dropped)
-            self.counts["dropped"] += 1
-        self._forget(key)
-        self._series[key] = _Series(name, namespace, now)
-        if len(self._series) > _MOST_SERIES:
-            oldest = next(iter(self._series))
-            self._forget(oldest)
-        self._queue.append((key, event))
-
     def _forget(self, key: _Key) -> None:
         self._series.pop(key, None)
         self._due.pop(key, None)
@@ -227,30 +187,39 @@ class EventRecorder:
         key = min(self._due, key=lambda each: self._due[each].next_patch_at)
         return key, self._due[key].next_patch_at - self._clock.monotonic()
 
-    def _body(self, key: _Key, event: _Waiting) -> dict[str, Any]:
+    def _body(
+        self,
+        series: _Series,
+        regarding: ObjectReference,
+        related: ObjectReference | None,
+        type_: EventType,
+        reason: str,
+        action: str,
+        note: str,
+    ) -> dict[str, Any]:
         body = {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
-            "metadata": {"name": event.name, "namespace": event.namespace},
-            "eventTime": event.time,
+            "metadata": {"name": series.name, "namespace": series.namespace},
+            "eventTime": format_micro_time(self._clock.now()),
             "reportingController": self._controller,
             "reportingInstance": self._instance,
-            "type": key[2],
-            "reason": key[3][:_FIELD_LIMIT_CHARACTERS],
-            "action": key[4][:_FIELD_LIMIT_CHARACTERS],
-            "note": event.note,
-            "regarding": event.regarding,
+            "type": type_,
+            "reason": reason[:_FIELD_LIMIT_CHARACTERS],
+            "action": action[:_FIELD_LIMIT_CHARACTERS],
+            "note": note.encode()[:_NOTE_LIMIT_BYTES].decode("utf-8", "ignore"),
+            "regarding": regarding,
         }
-        if event.related is not None:
-            body["related"] = event.related
+        if related is not None:
+            body["related"] = related
         return body
 
-    async def _post(self, key: _Key, event: _Waiting) -> None:
+    async def _post(self, key: _Key, namespace: str, body: bytes) -> None:
         try:
             await self._client.create(
                 EVENTS,
-                event.namespace,
-                self._body(key, event),
+                namespace,
+                body,
                 bytes,
                 lane=Lane.BACKGROUND,
                 accept=METADATA_ACCEPT,
@@ -260,7 +229,6 @@ class EventRecorder:
                 self.counts["terminating"] += 1
             else:
                 self.counts["failed"] += 1
-                self._count(problem)
             self._forget(key)
             return
         self.counts["posted"] += 1
@@ -281,15 +249,11 @@ class EventRecorder:
             )
         except ControlPlaneError as problem:
             self.counts["patch_failed"] += 1
-            self._count(problem)
             if isinstance(problem, NotFound):
                 # Events live for an hour or so: the next one of the kind is a new event.
                 self._forget(key)
             return
         self.counts["patched"] += 1
-
-    def _count(self, problem: ControlPlaneError) -> None:
-        self.failures[type(problem).__name__] += 1
 
 
 def _identity(reference: ObjectReference) -> ObjectReference:

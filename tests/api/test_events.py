@@ -206,26 +206,14 @@ async def test_events_stand_back_while_the_server_is_slow() -> None:
     assert len(server.requests) == 4
 
 
-@pytest.mark.parametrize(
-    ("answer", "name"),
-    [
-        (reply(404), "NotFound"),
-        (reply(403), "Forbidden"),
-        (reply(500), "ServerFault"),
-        (Answer(close=True), "Disconnected"),
-    ],
-)
-async def test_failures_are_counted_and_forgotten(answer: Answer, name: str) -> None:
+@pytest.mark.parametrize("answer", [reply(404), reply(403), reply(500), Answer(close=True)])
+async def test_failures_are_counted_and_forgotten(answer: Answer) -> None:
     """An event that cannot be posted costs one request, and never the controller."""
     async with recording(in_turn(answer, reply(201))) as (server, recorder, _):
         recorder.emit(POD, "Normal", "A", "X", "")
         await server.received(1)
         recorder.emit(POD, "Normal", "B", "X", "")
-    assert (recorder.counts["failed"], recorder.counts["posted"], recorder.failures) == (
-        1,
-        1,
-        {name: 1},
-    )
+    assert (recorder.counts["failed"], recorder.counts["posted"]) == (1, 1)
 
 
 async def test_a_terminating_namespace_is_counted_apart() -> None:
