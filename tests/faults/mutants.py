@@ -129,8 +129,8 @@ MUTANTS = (
     Mutant(
         "no wake of a claim by the status of its Sandbox",
         _CLAIM,
-        "        if claim is not None and (_concerns_claims(old, new)",
-        "        if False and (_concerns_claims(old, new)",
+        "        if claim is not None and (_reported(old)",
+        "        if False and (_reported(old)",
     ),
     Mutant(
         "no wake of a claim by events of its Sandbox",

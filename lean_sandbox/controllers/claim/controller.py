@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
@@ -19,7 +20,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import Condition, find, is_true
+from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import time_left_s
 from lean_sandbox.runtime.controller import Controller
@@ -214,7 +215,7 @@ class ClaimController(Controller[ClaimEntry]):
         """Follow a status that our own Sandbox controller wrote, which comes as no event."""
         self.offer(entry)
         claim = self._owner_of(entry)
-        if claim is not None and (_concerns_claims(old, new) or _waits_for_metadata(claim)):
+        if claim is not None and (_reported(old) != _reported(new) or _waits_for_metadata(claim)):
             self.queue.add(claim.key, priority=CLIENT, reason="sandbox")
 
     def _owner_of(self, entry: SandboxEntry) -> ClaimEntry | None:
@@ -302,14 +303,14 @@ def _is_managed(entry: TemplateEntry) -> bool:
     return entry.view is not None and entry.view.is_managed
 
 
-def _concerns_claims(old: SandboxStatus, new: SandboxStatus) -> bool:
-    """Tell whether a claim reports anything of what changed (8.1)."""
-    if (old.podIPs, old.serviceFQDN) != (new.podIPs, new.serviceFQDN):
-        return True
-    return any(
-        _shown(find(old.conditions, kind)) != _shown(find(new.conditions, kind))
-        for kind in (names.READY, names.FINISHED)
-    )
+def _reported(status: SandboxStatus) -> tuple[Any, ...]:
+    """Return what a claim reports of the status of its Sandbox (8.1)."""
+    conditions = [
+        (held.type, held.status, held.reason, held.message)
+        for held in status.conditions
+        if held.type in (names.READY, names.FINISHED)
+    ]
+    return status.podIPs, status.serviceFQDN, conditions
 
 
 def _waits_for_metadata(claim: ClaimEntry) -> bool:
@@ -317,12 +318,6 @@ def _waits_for_metadata(claim: ClaimEntry) -> bool:
     if claim.view is None or not claim.view.has_additional_metadata or claim.status is None:
         return False
     return not is_true(claim.status.conditions, names.READY)
-
-
-def _shown(condition: Condition | None) -> tuple[str, str, str] | None:
-    if condition is None:
-        return None
-    return condition.status, condition.reason, condition.message
 
 
 def _attributes(entry: ClaimEntry) -> dict[str, str]:
