@@ -30,13 +30,12 @@ from lean_sandbox.kube.config import load
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.limits import Lane, Limits
 from lean_sandbox.kube.resources import SANDBOXCLAIMS, SANDBOXES, path
-from lean_sandbox.kube.transport import Transport
+from lean_sandbox.kube.transport import LineSplitter, Transport
 from lean_sandbox.kube.wire import METADATA_ACCEPT, Page
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_rfc3339
-from lean_sandbox.watch.decode import LineSplitter
 
 T = TypeVar("T")
 

@@ -5,13 +5,18 @@ counted and logged once for each version; the other objects are not affected. If
 the cache, its metadata is still applied: a deletion is not missed, and a spec that cannot be read
 is not replaced by an older one. Only two things raise, because they leave open which events were
 lost: bytes that are no JSON, and errors that the server reports.
+
+The Structs name only the fields that a decision may read. Of ``managedFields``, which are most of a
+metadata watch, only writer and time are allocated. A Table watch may also send errors, which the
+server never transforms, and objects that it could not transform: :class:`WatchObject` accepts all.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import structlog
@@ -24,17 +29,6 @@ from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Entry, key_of
-from lean_sandbox.watch.wire import (
-    CUT,
-    ColumnDefinition,
-    FullLine,
-    PartialItem,
-    RawLine,
-    TableRow,
-    WatchLine,
-    column_positions,
-    readable,
-)
 
 E = TypeVar("E", bound=Entry)
 T = TypeVar("T")
@@ -42,6 +36,13 @@ _TYPES = {str(event_type): event_type for event_type in EventType}
 _SHOWN_BYTES = 200
 # Objects of which it is remembered that they were logged.
 _LOGGED = 1024
+# Half of the depth that msgspec decodes; objects of Kubernetes have about thirty levels.
+_DEEPEST = 500
+# Replaces values that msgspec cannot decode.
+_CUT: Final = b"\\u0000unreadable"
+_SURROGATES = re.compile(rb"\\u[dD](?:[89abAB]..\\u[dD][c-fC-F]..|[89a-fA-F]..)")
+_PAIR = 12
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{\]}]', re.DOTALL)
 # msgspec leaves the decoding of strings to Python, which raises an error of its own.
 _ODD_OBJECT = (msgspec.ValidationError, UnicodeDecodeError)
 
@@ -65,60 +66,57 @@ class WatchStatistics:
     fallbacks: int = 0
 
 
-class LineTooLongError(Exception):
-    """A line grew past the limit; the stream cannot be trusted any more."""
+class PartialItem(msgspec.Struct, gc=False):
+    """An object of which only the metadata is decoded."""
+
+    metadata: ObjectMeta
 
 
-class LineSplitter:
-    r"""Collects the chunks of a watch and returns the complete lines among them.
+class TableRow(msgspec.Struct, gc=False):
+    """One row of a Table: the printed cells and the object's metadata."""
 
-    Only the byte ``\n`` ends a line. Text splitting would also cut at U+0085 or U+2028, which Go's
-    encoder leaves unescaped inside strings: anybody who can annotate a watched object could then
-    break the watch.
+    object: PartialItem | None = None
+    cells: list[str | int | float | bool | None] = []
 
-    ``limit_bytes`` bounds a line, finished or not; an object of the API server is at most about
-    3 MiB, so the default of 16 MiB is only ever reached by a broken peer.
-    """
 
-    __slots__ = ("_limit_bytes", "_pending", "_pending_bytes")
+class ColumnDefinition(msgspec.Struct, gc=False):
+    """The definition of one column; only its name is read."""
 
-    def __init__(self, limit_bytes: int = 16 * 1024 * 1024) -> None:
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
-        self._limit_bytes = limit_bytes
+    name: str = ""
 
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Take a chunk and return the lines it completes, without their ends, skipping empty ones.
 
-        Raises :class:`LineTooLongError` when a line exceeds the limit.
-        """
-        lines = chunk.split(b"\n")
-        tail = lines.pop()
-        if lines and self._pending:
-            self._keep(lines[0])
-            lines[0] = b"".join(self._pending)
-            self._pending.clear()
-            self._pending_bytes = 0
-        if tail:
-            self._keep(tail)
-        if len(chunk) > self._limit_bytes:
-            for line in lines:
-                self._check(len(line))
-        return [line for line in lines if line and not line.isspace()]
+class WatchObject(msgspec.Struct, rename="camel", gc=False):
+    """The object of a watch event: a Table, one object's metadata, or a Status."""
 
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes of a line whose end has not been seen."""
-        return self._pending_bytes
+    kind: str = ""
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    column_definitions: list[ColumnDefinition] | None = None
+    rows: list[TableRow] | None = None
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: Any = None
 
-    def _keep(self, piece: bytes) -> None:
-        self._pending.append(piece)
-        self._pending_bytes += len(piece)
-        self._check(self._pending_bytes)
 
-    def _check(self, size_bytes: int) -> None:
-        if size_bytes > self._limit_bytes:
-            raise LineTooLongError(f"a line of the watch exceeds {self._limit_bytes} bytes")
+class RawLine(msgspec.Struct, gc=False):
+    """One line of a watch whose object is not decoded."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class FullLine(msgspec.Struct, Generic[T], gc=False):
+    """One line of a watch of full objects."""
+
+    type: str
+    object: T
+
+
+class WatchLine(msgspec.Struct, gc=False):
+    """One line of a watch of Tables or metadata."""
+
+    type: str
+    object: WatchObject
 
 
 class EventDecoder(Generic[E]):
@@ -249,7 +247,7 @@ class EventDecoder(Generic[E]):
         """Apply a full object; return its version, "" when that cannot be read."""
         try:
             item = self._decode_item(raw)
-            if CUT in raw:
+            if _CUT in raw:
                 raise ValueError("nested too deeply, or no text")  # noqa: TRY301 -- same end
             self._cache.full(event_type, item, initial=initial)
         except Exception as error:  # noqa: BLE001 -- any bug costs this object alone
@@ -324,7 +322,7 @@ class EventDecoder(Generic[E]):
         }
 
     def _learn_columns(self, definitions: list[ColumnDefinition]) -> None:
-        found = column_positions(definitions)
+        found = {definition.name: at for at, definition in enumerate(definitions)}
         wanted = self._kind.columns
         missing = [name for name in wanted if name not in found]
         if missing != self._logged_missing:
@@ -392,7 +390,7 @@ def _patiently(decode: Callable[[bytes | msgspec.Raw], T], text: bytes | msgspec
     except (msgspec.ValidationError, UnicodeDecodeError):
         raise
     except ODD:
-        return decode(readable(bytes(text)))
+        return decode(_readable(bytes(text)))
 
 
 def _version_of(rows: list[TableRow] | None) -> str:
@@ -400,3 +398,27 @@ def _version_of(rows: list[TableRow] | None) -> str:
     if rows and rows[0].object is not None:
         return rows[0].object.metadata.resource_version
     return ""
+
+
+def _readable(text: bytes) -> bytes:
+    """Return JSON with a mark in place of values that msgspec cannot decode.
+
+    These are values that are nested too deeply, and halves of surrogate pairs. One of them, even in
+    a field that is skipped, makes msgspec refuse the whole text; without them the metadata can be
+    read, and with it which object it is.
+    """
+    text = _SURROGATES.sub(lambda found: found[0] if len(found[0]) == _PAIR else _CUT, text)
+    kept: list[bytes] = []
+    depth = at = 0
+    for token in _TOKENS.finditer(text):
+        mark = text[token.start()]
+        if mark in b"[{":
+            depth += 1
+            if depth == _DEEPEST + 1:
+                kept += (text[at : token.start()], b'"' + _CUT + b'"')
+        elif mark in b"]}":
+            if depth == _DEEPEST + 1:
+                at = token.end()
+            depth -= 1
+    kept.append(text[at:])
+    return b"".join(kept)

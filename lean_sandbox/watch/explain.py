@@ -12,8 +12,8 @@ from filters.replay import Decide
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.decode import PartialItem
 from lean_sandbox.watch.resources import build_caches
-from lean_sandbox.watch.wire import PartialItem
 
 
 def caches_by_kind() -> dict[str, Cache[Any]]:

@@ -45,15 +45,10 @@ from lean_sandbox.kube.errors import (
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import path
 from lean_sandbox.kube.telemetry import Label
-from lean_sandbox.watch.backoff import Backoff
+from lean_sandbox.kube.transport import LineSplitter, LineTooLongError
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.decode import (
-    EventDecoder,
-    LineSplitter,
-    LineTooLongError,
-    WentBackError,
-)
-from lean_sandbox.watch.discovery import why_unserved
+from lean_sandbox.watch.decode import EventDecoder, WentBackError
+from lean_sandbox.watch.failures import Backoff, why_unserved
 from lean_sandbox.watch.kind import Entry, Representation
 
 E = TypeVar("E", bound=Entry)

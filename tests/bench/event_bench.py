@@ -39,13 +39,13 @@ from typing import Any
 import msgspec
 
 from filters import ChangeDetector, EventType
+from lean_sandbox.kube.transport import LineSplitter
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.decode import EventDecoder, LineSplitter
+from lean_sandbox.watch.decode import EventDecoder, WatchLine
 from lean_sandbox.watch.resources.pod import PodEntry, pod_columns, pod_kind
-from lean_sandbox.watch.wire import WatchLine
 
 Json = dict[str, Any]
 

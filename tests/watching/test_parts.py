@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.kube.transport import LineSplitter, LineTooLongError
 from lean_sandbox.model.meta import OwnerReference, as_version
 from lean_sandbox.model.sharing import shared_map
-from lean_sandbox.watch.backoff import Backoff
-from lean_sandbox.watch.decode import LineSplitter, LineTooLongError
+from lean_sandbox.watch.failures import Backoff
 from lean_sandbox.watch.kind import Key, shared_owner
 
 PIECES = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b" ", "\u2028".encode(), b"\x85"]))

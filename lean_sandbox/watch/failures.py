@@ -1,0 +1,120 @@
+"""What a reflector does after a failure: how long to pause, and why a kind may not be served."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import msgspec
+
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import Asked, ControlPlaneError, DecodeFault, from_response
+from lean_sandbox.kube.resources import Resource
+from lean_sandbox.kube.wire import JSON_ACCEPT
+from lean_sandbox.model.wire import ODD
+
+_APPLY = "lean-sandbox crds | kubectl apply --server-side -f -"
+_BASE_S = 0.8
+_CAP_S = 30.0
+_HEALTHY_S = 120.0
+
+
+class Backoff:
+    """Pauses between attempts: jittered exponential, 0.8 s doubling to 30 s.
+
+    The jitter spreads the reconnects of many clients after a server restart. ``uniform`` returns a
+    number in [0, 1) and is injected so that tests are exact.
+    """
+
+    def __init__(self, uniform: Callable[[], float]) -> None:
+        self._uniform = uniform
+        #: Failures in a row so far.
+        self.failures = 0
+
+    def after(
+        self, lived_s: float, *, at_least_s: float = 0.0, at_most_s: float = math.inf
+    ) -> float:
+        """Return the seconds to wait after an attempt that lived for ``lived_s`` seconds.
+
+        ``at_least_s`` is what the server asked for (Retry-After), ``at_most_s`` a cap below the
+        usual one. An attempt that was healthy for two minutes starts the sequence over.
+        """
+        if lived_s >= _HEALTHY_S:
+            self.failures = 0
+        pause_s = min(_CAP_S, at_most_s, _BASE_S * 2.0 ** min(self.failures, 16))
+        self.failures += 1
+        return max(pause_s * (0.5 + self._uniform() * 0.5), at_least_s)
+
+    def reset(self) -> None:
+        """Forget the failures; the next pause is the shortest."""
+        self.failures = 0
+
+
+class _Item(msgspec.Struct):
+    version: str = ""
+    name: str = ""
+
+
+class _Discovery(msgspec.Struct):
+    """A discovery document: of a group, with its versions, or of a version, with its resources."""
+
+    versions: list[_Item] = []
+    resources: list[_Item] = []
+
+
+async def why_unserved(client: Client, resource: Resource, timeout_s: float) -> str:
+    """Return why requests for a resource get 404, and the remedy; "" if neither is known.
+
+    Only custom resources are asked for: built-in ones are always served. Costs one GET of the
+    discovery document of the group, and one for each other version that the group has.
+    """
+    if not resource.is_custom:
+        return ""
+    name = resource.qualified
+    try:
+        served = await _served_versions(client, resource, timeout_s)
+    except ControlPlaneError as error:
+        # Not every account may read discovery documents.
+        return f"{name} is not served in version {resource.version}, and why is unknown: {error}"
+    if resource.version in served:
+        return ""
+    if not served:
+        return (
+            f"the CustomResourceDefinition {name} is missing: apply it with `{_APPLY}`;"
+            " the controller waits for it"
+        )
+    return (
+        f"the CustomResourceDefinition {name} serves {', '.join(served)}, and not"
+        f" {resource.version}, the only version this controller speaks: apply that of this release"
+        f" with `{_APPLY}`; if the server refuses it because of status.storedVersions, migrate the"
+        " stored objects with v0.5 of the reference first"
+    )
+
+
+async def _served_versions(client: Client, resource: Resource, timeout_s: float) -> list[str]:
+    """Return the versions in which a resource is served; none after ours is read."""
+    group = f"/apis/{resource.group}"
+    found = []
+    for one in (await _read(client, group, timeout_s)).versions:
+        listed = await _read(client, f"{group}/{one.version}", timeout_s)
+        if any(known.name == resource.plural for known in listed.resources):
+            found.append(one.version)
+            if one.version == resource.version:
+                break
+    return found
+
+
+async def _read(client: Client, target: str, timeout_s: float) -> _Discovery:
+    """Read a discovery document; an empty one when there is none."""
+    response = await client.transport.request(
+        "GET", target, headers={"Accept": JSON_ACCEPT}, timeout_s=timeout_s
+    )
+    if response.status == 404:
+        return _Discovery()
+    if response.status >= 300:
+        asked = Asked("get", path=target)
+        raise from_response(response.status, response.body, response.headers, asked)
+    try:
+        return msgspec.json.decode(response.body, type=_Discovery)
+    except ODD as problem:
+        raise DecodeFault(f"get {target}: the answer is no discovery: {problem}") from problem
