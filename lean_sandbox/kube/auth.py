@@ -14,9 +14,9 @@ from typing import Protocol
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.errors import CredentialFault
 
-#: How old a token read from a file may get. The kubelet rotates it at 80 % of its life time (at
-#: least 10 minutes), so a minute is early enough and costs one small read.
-TOKEN_FILE_MAX_AGE_S = 60.0
+# How old a token read from a file may get. The kubelet rotates it at 80 % of its life time (at
+# least 10 minutes), so a minute is early enough and costs one small read.
+_TOKEN_FILE_MAX_AGE_S = 60.0
 
 
 class Auth(Protocol):
@@ -34,11 +34,11 @@ class Auth(Protocol):
 
 
 class HeaderAuth:
-    """A header that never changes."""
+    """A header that never changes; none for an open server or a client certificate."""
 
     identity = 0
 
-    def __init__(self, header: str | None) -> None:
+    def __init__(self, header: str | None = None) -> None:
         self._header = header
 
     async def authorization(self) -> str | None:
@@ -48,13 +48,6 @@ class HeaderAuth:
     async def refresh(self, _refused: str | None, /) -> bool:
         """Return False: there is nothing newer."""
         return False
-
-
-class NoAuth(HeaderAuth):
-    """No header: an open server, or a client certificate in the TLS context."""
-
-    def __init__(self) -> None:
-        super().__init__(None)
 
 
 def bearer(token: str) -> HeaderAuth:
@@ -71,19 +64,16 @@ def basic(username: str, password: str) -> HeaderAuth:
 class TokenFileAuth:
     """A token in a file that somebody else keeps fresh, such as a service account's.
 
-    Read at first use, when it is older than ``max_age_s``, and after a 401. While the file cannot
-    be read an earlier token goes on being used; without one the request fails with CredentialFault.
+    Read at first use, once a minute, and after a 401. While the file cannot be read an earlier
+    token goes on being used; without one the request fails with CredentialFault.
     The read is done in place: the file is some hundred bytes in memory-backed storage.
     """
 
     identity = 0
 
-    def __init__(
-        self, file: str | Path, clock: Clock, *, max_age_s: float = TOKEN_FILE_MAX_AGE_S
-    ) -> None:
+    def __init__(self, file: str | Path, clock: Clock) -> None:
         self._file = Path(file)
         self._clock = clock
-        self._max_age_s = max_age_s
         self._header: str | None = None
         self._read_at = 0.0
         #: Reads that failed while an earlier token was still in use.
@@ -91,7 +81,8 @@ class TokenFileAuth:
 
     async def authorization(self) -> str | None:
         """Return the header of the current token; CredentialFault when there never was one."""
-        if self._header is None or self._clock.monotonic() - self._read_at >= self._max_age_s:
+        age_s = self._clock.monotonic() - self._read_at
+        if self._header is None or age_s >= _TOKEN_FILE_MAX_AGE_S:
             self._read()
         return self._header
 

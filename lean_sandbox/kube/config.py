@@ -27,7 +27,7 @@ import msgspec
 
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube import tls
-from lean_sandbox.kube.auth import Auth, NoAuth, TokenFileAuth, basic, bearer, is_token
+from lean_sandbox.kube.auth import Auth, HeaderAuth, TokenFileAuth, basic, bearer, is_token
 from lean_sandbox.kube.connection import Connection, parse_server
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.exec_plugin import ExecAuth, ExecSettings
@@ -133,7 +133,7 @@ def _connection(choice: Choice, clock: Clock, environ: Mapping[str, str]) -> Con
     return Connection(
         server=server,
         ssl_context=secured,
-        auth=auth or NoAuth(),
+        auth=auth or HeaderAuth(),
         namespace=choice.namespace,
         tls_server_name=choice.cluster.tls_server_name or None,
         source=f"kubeconfig {choice.file}, context {choice.context!r}",

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from lean_sandbox.kube.auth import Auth, NoAuth
+from lean_sandbox.kube.auth import Auth, HeaderAuth
 from lean_sandbox.kube.errors import ConfigError
 
 _LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}", re.ASCII)
@@ -42,7 +42,7 @@ class Connection(msgspec.Struct, frozen=True):
 
     server: str
     ssl_context: ssl.SSLContext | None = None
-    auth: Auth = msgspec.field(default_factory=NoAuth)
+    auth: Auth = msgspec.field(default_factory=HeaderAuth)
     namespace: str = "default"
     tls_server_name: str | None = None
     source: str = ""

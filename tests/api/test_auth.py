@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lean_sandbox.kube.auth import NoAuth, TokenFileAuth, basic, bearer
+from lean_sandbox.kube.auth import HeaderAuth, TokenFileAuth, basic, bearer
 from lean_sandbox.kube.errors import CredentialFault
 from tests.support.clock import FakeClock
 
@@ -14,7 +14,7 @@ from tests.support.clock import FakeClock
 async def test_fixed_credentials_have_nothing_newer() -> None:
     """No header, a token, a password: none of them is worth a second try."""
     for auth, header in (
-        (NoAuth(), None),
+        (HeaderAuth(), None),
         (bearer("t"), "Bearer t"),
         (basic("u", "p\u00e4"), "Basic dTpww6Q="),
     ):
@@ -27,7 +27,7 @@ async def test_a_rotated_token_is_picked_up_by_age(tmp_path: Path) -> None:
     """Within its age the file is not read again; after it the new token is used."""
     clock, file = FakeClock(), tmp_path / "token"
     file.write_text("one\n")
-    auth = TokenFileAuth(file, clock, max_age_s=60)
+    auth = TokenFileAuth(file, clock)
     assert await auth.authorization() == "Bearer one"
     file.write_text("two")
     await clock.advance(59)
@@ -65,7 +65,7 @@ async def test_an_unreadable_file_does_not_take_away_a_good_token(tmp_path: Path
     """In the moment of a rotation the old token goes on, and the failure is counted."""
     clock, file = FakeClock(), tmp_path / "token"
     file.write_text("one")
-    auth = TokenFileAuth(file, clock, max_age_s=60)
+    auth = TokenFileAuth(file, clock)
     await auth.authorization()
     file.unlink()
     await clock.advance(60)
