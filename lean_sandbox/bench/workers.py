@@ -30,6 +30,7 @@ from lean_sandbox.kube.config import load
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.limits import Lane, Limits
 from lean_sandbox.kube.resources import SANDBOXCLAIMS, SANDBOXES, path
+from lean_sandbox.kube.telemetry import Label
 from lean_sandbox.kube.transport import LineSplitter, Transport
 from lean_sandbox.kube.wire import METADATA_ACCEPT, Page
 from lean_sandbox.local.controlplane import ControlPlane
@@ -347,7 +348,9 @@ class _Binder:
         decode = msgspec.json.Decoder(_Event).decode
         splitter = LineSplitter()
         async with self._client.transport.stream(
-            f"{path(SANDBOXCLAIMS, self._namespace)}?{query}", headers={"Accept": METADATA_ACCEPT}
+            f"{path(SANDBOXCLAIMS, self._namespace)}?{query}",
+            headers={"Accept": METADATA_ACCEPT},
+            label=Label("watch", SANDBOXCLAIMS.qualified),
         ) as stream:
             while True:
                 # The load that waits for its claims has the deadline.

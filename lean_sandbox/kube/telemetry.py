@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -110,32 +109,3 @@ class RequestCounters:
             for (method, code), number in self.retries.items():
                 answered = str(code or _NO_ANSWER)
                 into.one(families.REST_RETRIES, number, answered, method, self.host)
-
-
-_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-
-
-def label_of(method: str, target: str, prefix: str = "") -> Label:
-    """Derive the label from a request's target, for callers that know no better.
-
-    ``prefix`` is the base path of the server. Paths outside ``/api`` and ``/apis`` are labelled
-    ``nonresource``.
-    """
-    url = urlsplit(target)
-    parts = url.path.removeprefix(prefix).strip("/").split("/")
-    if parts[0] == "api" and len(parts) > 2:
-        group, rest = "", parts[2:]
-    elif parts[0] == "apis" and len(parts) > 3:
-        group, rest = parts[1], parts[3:]
-    else:
-        return Label(_VERBS.get(method, method.lower()), "nonresource")
-    if rest[0] == "namespaces" and len(rest) > 2:
-        rest = rest[2:]
-    resource = f"{rest[0]}.{group}" if group else rest[0]
-    if len(rest) > 2:
-        resource = f"{resource}/{rest[2]}"
-    verb = _VERBS.get(method)
-    if verb is None:
-        one = len(rest) > 1
-        verb = "watch" if "watch=" in url.query else "get" if one else "list"
-    return Label(verb, resource)

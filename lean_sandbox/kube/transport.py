@@ -30,7 +30,7 @@ from lean_sandbox.kube.http1 import (
 )
 from lean_sandbox.kube.limits import Lane, Limiter, Limits
 from lean_sandbox.kube.sockets import ByteStream, open_stream
-from lean_sandbox.kube.telemetry import Label, Observer, RequestCounters, RequestRecord, label_of
+from lean_sandbox.kube.telemetry import Label, Observer, RequestCounters, RequestRecord
 from lean_sandbox.kube.tls import trusting
 from lean_sandbox.version import __version__
 
@@ -157,8 +157,9 @@ class Transport:
         ``target`` is path and query below the server's base path. ``timeout_s`` covers connecting,
         sending and receiving, not the wait for a slot: that one ends because every holder of a slot
         has a deadline. After a 401 that a fresh credential may cure the request is sent once more,
-        with a deadline of its own. ``max_body_bytes`` is a limit below the transport's own. Raises
-        TransportError (AnswerTooLarge above the limit), CredentialFault and what the fence does.
+        with a deadline of its own. ``max_body_bytes`` is a limit below the transport's own. Without
+        a ``label`` the request is counted as one for no resource. Raises TransportError
+        (AnswerTooLarge above the limit), CredentialFault and what the fence does.
         """
         self._check_fence(method)
         exchange = _Exchange(method, target, headers, body, label, timeout_s)
@@ -358,7 +359,7 @@ class _Exchange:
         self.target = target
         self.headers = headers
         self.body = body
-        self.label = label or label_of(method, target)
+        self.label = label or Label(method.lower(), "nonresource")
         self.timeout_s = timeout_s
         self.authorization: str | None = None
         self.data = b""

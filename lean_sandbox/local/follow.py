@@ -19,6 +19,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import Asked, ControlPlaneError, Gone, from_status
 from lean_sandbox.kube.resources import Resource, path
+from lean_sandbox.kube.telemetry import Label
 from lean_sandbox.kube.wire import JSON_ACCEPT
 
 _WATCH_TIMEOUT_S = 290
@@ -169,7 +170,10 @@ class Follower(Generic[O]):
             query["labelSelector"] = self._label_selector
         target = f"{path(self._resource, self._namespace)}?{urlencode(query)}"
         async with self._client.transport.stream(
-            target, headers={"Accept": JSON_ACCEPT}, connect_timeout_s=_CONNECT_TIMEOUT_S
+            target,
+            headers={"Accept": JSON_ACCEPT},
+            connect_timeout_s=_CONNECT_TIMEOUT_S,
+            label=Label("watch", self._resource.qualified),
         ) as stream:
             if stream.status != 200:
                 with anyio.fail_after(_CONNECT_TIMEOUT_S):

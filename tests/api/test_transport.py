@@ -185,7 +185,7 @@ async def test_a_request_that_could_not_be_written_is_repeated_whatever_its_meth
 async def test_a_half_dead_server_ends_in_a_timeout(answer: Answer) -> None:
     """Wherever a server falls silent, the deadline holds, and the connection is not used again."""
     async with running(in_turn(answer, reply())) as (server, transport, records):
-        with pytest.raises(RequestTimeout, match=r"get pods: no answer within 0\.05 s"):
+        with pytest.raises(RequestTimeout, match=r"get nonresource: no answer within 0\.05 s"):
             await transport.request("GET", "/api/v1/namespaces/a/pods/b", timeout_s=0.05)
         assert (await transport.request("GET", "/2")).status == 200
     assert [request.connection for request in server.requests] == [1, 2]
@@ -308,7 +308,7 @@ async def test_the_pool_is_bounded_and_streams_are_outside_of_it() -> None:
             transport,
             _,
         ),
-        transport.stream("/api/v1/pods?watch=1") as stream,
+        transport.stream("/api/v1/pods?watch=1", label=Label("watch", "pods")) as stream,
     ):
         assert await stream.receive() == b"x"
         async with anyio.create_task_group() as group:
@@ -353,7 +353,7 @@ async def test_a_stream_ends_cleanly_or_says_that_it_broke() -> None:
     """The last chunk is EndOfStream; a connection that ends before it is a ProtocolFault."""
     cut = chunked([b"three\n"], end=False, close=True)
     async with running(in_turn(chunked([b"one\n", b"two\n"]), cut)) as (_, transport, records):
-        async with transport.stream("/api/v1/pods?watch=1") as stream:
+        async with transport.stream("/api/v1/pods?watch=1", label=Label("watch", "pods")) as stream:
             got = await stream.read()
             with pytest.raises(anyio.EndOfStream):
                 await stream.receive()
@@ -364,7 +364,7 @@ async def test_a_stream_ends_cleanly_or_says_that_it_broke() -> None:
     assert got == b"one\ntwo\nthree\n"
     assert [(r.verb, r.resource, r.code, r.error) for r in records] == [
         ("watch", "pods", 200, ""),
-        ("watch", "things.g", 200, "ProtocolFault"),
+        ("get", "nonresource", 200, "ProtocolFault"),
     ]
 
 
@@ -405,7 +405,7 @@ async def test_every_byte_and_request_is_counted() -> None:
     statistics = transport.counted
     assert statistics.requests == {
         ("PATCH", "patch", "sandboxes.agents.x-k8s.io/status", 200): 1,
-        ("GET", "get", "pods", 404): 1,
+        ("GET", "get", "nonresource", 404): 1,
     }
     assert statistics.sent_bytes == sum(record.sent_bytes for record in records) > 1000
     assert statistics.received_bytes == sum(record.received_bytes for record in records) > 1000
