@@ -74,9 +74,7 @@ class ObjectWriter:
         if item is None:
             cache.apply_not_found(held)
             return None
-        if as_metadata:
-            return _response(item, cache.apply_fetched_metadata(item.metadata))
-        return _response(item, cache.apply_fetched(item))
+        return _response(item, cache.apply_fetched(item.metadata if as_metadata else item))
 
     async def create(
         self,
@@ -155,7 +153,7 @@ class ObjectWriter:
                 response = Response(item, entry, _UNCHANGED, is_latest=False)
             elif as_metadata:
                 row = row.with_columns(columns) if columns is not None else row
-                response = _response(item, *cache.apply_metadata_response(row))
+                response = _response(item, *cache.apply_response(row))
             else:
                 response = _response(item, *cache.apply_response(item))
             applied(response)

@@ -56,9 +56,9 @@ class Cache(Generic[E]):
     ) -> None:
         """Keep tombstones for ``tombstone_s``, which is longer than any request may take."""
         self.kind = kind
-        #: Events so far, and what became of them.
-        self.seen = self.passed = 0
-        self.dropped_known = self.dropped_unchanged = self.dropped_elsewhere = 0
+        #: What became of the events so far.
+        self.passed = self.dropped_known = 0
+        self.dropped_unchanged = self.dropped_elsewhere = 0
         self.deletes_synthesised = self.handler_failures = 0
         #: Called in this order for every relevant change.
         self.handlers: list[Callable[[Delta[E]], None]] = []
@@ -258,7 +258,6 @@ class Cache(Generic[E]):
         """Apply an event that has metadata, perhaps columns, perhaps the full object."""
         if self._expected and self._hold(event_type, row, item):
             return
-        self.seen += 1
         if self.admits_namespace is not None and not self.admits_namespace(row.namespace):
             self.dropped_elsewhere += 1
             return
@@ -396,21 +395,15 @@ class Cache(Generic[E]):
 
     # -- responses to our own requests -----------------------------------------------------------
 
-    def apply_fetched(self, item: Any) -> E:
-        """Take in the whole object that a GET has returned, and return what is known then.
+    def apply_fetched(self, shown: Any) -> E:
+        """Take in the object that a GET has returned, or its metadata; return what is known then.
 
         Whatever the response shows that no event has shown yet is notified as an event would be:
         when the event of that version comes, it is known already. A response that is older than the
         newest event is not taken in, and is notified, so that whoever depends on the object looks
         again: the event may have been dropped because of what the response was expected to show.
         """
-        return self._apply_fetched(self._row_of_full(item), item)
-
-    def apply_fetched_metadata(self, row: ObjectMeta) -> E:
-        """Apply metadata that a GET returned, as :meth:`apply_fetched` does."""
-        return self._apply_fetched(row, None)
-
-    def _apply_fetched(self, row: ObjectMeta, item: Any) -> E:
+        row, item = self._row_and_item(shown)
         before = self._entries.get(key_of(row.namespace, row.name))
         entry, change = self._apply(row, item)
         if entry is before:
@@ -439,19 +432,17 @@ class Cache(Generic[E]):
             self._bury(uid, 0)
             self._notify(Delta(key, Change.GONE, entry, None, saw_deletion=True))
 
-    def apply_response(self, item: Any) -> tuple[E, Change]:
-        """Remember a whole object as the response to a write shows it, without notifying.
+    def apply_response(self, shown: Any) -> tuple[E, Change]:
+        """Remember an object, or its metadata, as the response to a write shows it.
+
+        No handler is called.
 
         Events of the same version, when they come, are then known already. Returns the entry and
         what the predicates see changed against what was remembered. A response that was overtaken
         changes nothing: the entry returned is then the newer one, perhaps of a successor with
         another uid, or (with GONE) one that is not remembered because its end has been seen.
         """
-        return self._apply(self._row_of_full(item), item)
-
-    def apply_metadata_response(self, row: ObjectMeta) -> tuple[E, Change]:
-        """Apply the metadata in the response to a write, as :meth:`apply_response` does."""
-        return self._apply(row, None)
+        return self._apply(*self._row_and_item(shown))
 
     def apply_create_response(self, row: ObjectMeta) -> E:
         """Remember what a create has made, of which its response shows the metadata alone.
@@ -491,6 +482,11 @@ class Cache(Generic[E]):
     def _row_of_full(self, item: Any) -> ObjectMeta:
         row: ObjectMeta = item.metadata
         return row if self.kind.columns_of is None else row.with_columns(self.kind.columns_of(item))
+
+    def _row_and_item(self, shown: Any) -> tuple[ObjectMeta, Any]:
+        if isinstance(shown, ObjectMeta):
+            return shown, None
+        return self._row_of_full(shown), shown
 
     def _build(self, row: ObjectMeta, item: Any, kept: E | None) -> E:
         if item is None:

@@ -132,7 +132,7 @@ class Reflector(Generic[E]):
         self._group: TaskGroup | None = None
         self._heard_at = 0.0
         self._bookmarks_before = self._received_before = 0
-        self._listed_at: float | None = None
+        self._listed_at = math.inf
         self._label = Label("watch", kind.resource.qualified)
         self._log = log.bind(kind=kind.resource.plural, namespace=namespace or "*")
         self.synced = anyio.Event()
@@ -201,7 +201,7 @@ class Reflector(Generic[E]):
             # The server does not have the version: only a list helps, no retry.
             self._decoder.version = None
             self.statistics.relists += 1
-            if self._listed_s_ago() >= self._options.hasty_end_s:
+            if self._clock.monotonic() - self._listed_at >= self._options.hasty_end_s:
                 return
             self._failed(str(error))
         except NotAcceptable as error:
@@ -234,11 +234,6 @@ class Reflector(Generic[E]):
     def _is_resync_due(self) -> bool:
         """Whether the last list is so old that the cache has to be compared with a new one."""
         return self._clock.monotonic() >= self._resync_at
-
-    def _listed_s_ago(self) -> float:
-        if self._listed_at is None:
-            return 0.0
-        return self._clock.monotonic() - self._listed_at
 
     def _failed(self, problem: str) -> None:
         self.statistics.failures += 1

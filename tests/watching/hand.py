@@ -56,7 +56,7 @@ class Hand(Generic[E]):
     def learn_metadata(self, obj: Any, columns: dict[str, str] | None = None) -> tuple[E, Change]:
         """Take an object's metadata for the answer to a request of our own."""
         item = msgspec.json.decode(msgspec.json.encode(obj), type=self.kind.item_type)
-        return self.cache.apply_metadata_response(item.metadata.with_columns(columns))
+        return self.cache.apply_response(item.metadata.with_columns(columns))
 
     def find(self, name: str) -> E | None:
         """Return what is remembered of an object."""
