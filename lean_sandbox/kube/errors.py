@@ -31,7 +31,7 @@
 
 ``retryable`` says whether the same work may succeed later without anyone changing the object: a
 work queue backs off and repeats it. Terminal errors wait for the next change of the object. It is
-an attribute of each class; only :class:`Forbidden` decides it for each instance.
+an attribute of each class, but for a create that its ending namespace refuses.
 
 Low-level exceptions (sockets, TLS, JSON) are translated in :mod:`.transport` and :mod:`.client` and
 nowhere else.
@@ -137,6 +137,12 @@ class ApiError(ControlPlaneError):
         self.message = said.message
         self.causes = (said.details or _NO_DETAILS).causes or ()
         self.retry_after_s = retry_after_s
+        #: Whether a create was refused because its namespace is being deleted.
+        self.namespace_terminating = status == 403 and any(
+            cause.reason == "NamespaceTerminating" for cause in self.causes
+        )
+        if self.namespace_terminating:
+            self.retryable = False
         super().__init__(self._sentence())
 
     def _sentence(self) -> str:
@@ -165,24 +171,7 @@ class Unauthorized(ApiError):
 class Forbidden(ApiError):
     """403: RBAC, a quota, an admission plugin, or a namespace that is being deleted."""
 
-    def __init__(
-        self,
-        status: int,
-        said: Status = _NOTHING_SAID,
-        asked: Asked = _NOTHING_ASKED,
-        *,
-        retry_after_s: float | None = None,
-    ) -> None:
-        super().__init__(status, said, asked, retry_after_s=retry_after_s)
-        self.retryable = not self.namespace_terminating
-
-    @property
-    def namespace_terminating(self) -> bool:
-        """Whether the create was refused because its namespace is being deleted.
-
-        The server says so by a cause with reason ``NamespaceTerminating``.
-        """
-        return any(cause.reason == "NamespaceTerminating" for cause in self.causes)
+    retryable = True
 
     def _sentence(self) -> str:
         text = super()._sentence()
