@@ -67,5 +67,5 @@ class TerminatingNamespaces:
         """Raise Forbidden where creates are refused, in the words in which the server did."""
         if self.left_s(namespace) > 0:
             refusal = self._refusals[namespace][1]
-            # A new one each time: who raises an error writes into it.
+            # A new one each time: raising an error writes its traceback into it.
             raise Forbidden(refusal.status, refusal.said, refusal.asked)
