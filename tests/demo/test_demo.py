@@ -10,6 +10,7 @@ import pytest
 from lean_sandbox.cli import EXIT_OK, main
 
 
+@pytest.mark.timeout(120)
 def test_all_acts_are_played_and_billed(capsys: pytest.CaptureFixture[str]) -> None:
     """The JSON has the steps, the launch and the burst, without a conflict in any of them."""
     asked = ["demo", "--sandboxes", "2", "--pool", "3", "--claims", "2", "--output", "json"]
