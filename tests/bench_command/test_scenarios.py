@@ -39,7 +39,8 @@ _SMALL: dict[str, Any] = {
     "seconds": 2.0,
     "dwell": 0.2,
     "idle_seconds": 0.5,
-    "quiet": 0.6,
+    # Longer than refilling is ever held back for claims.
+    "quiet": 2.5,
     "wait": 25.0,
 }
 

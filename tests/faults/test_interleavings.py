@@ -183,6 +183,7 @@ async def play(steps: list[tuple[str, str]]) -> None:
 @example([("pod ready", "until quiet"), ("suspend", "none"), ("resume", "a moment")])
 @example([("pod ready", "until quiet"), ("pod deleted", "none"), ("pod ready elsewhere", "none")])
 @example([("second pod", "until quiet"), ("pod gone", "none"), ("second pod gone", "none")])
+@example([("a request fails", "two seconds"), ("pod untracked", "none"), ("second pod", "none")])
 @example([("pod succeeds", "until quiet"), ("suspend", "none"), ("pod gone", "none")])
 @example([("expire", "none"), ("live on", "a moment"), ("pod gone", "none")])
 @example(

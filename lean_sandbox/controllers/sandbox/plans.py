@@ -119,8 +119,9 @@ def plan_pod(
     is_suspended = entry.view.is_suspended
     expected = entry.pod_key
     has_annotation = names.POD_NAME_ANNOTATION in (entry.annotations or {})
-    if named is None and is_doubtful and not is_absent:
-        # Another owned Pod does not answer the question: this one would make two.
+    # Another owned Pod does not answer the question: a Pod of the expected name would make two.
+    has_another = expected == entry.key and any(pod.key != expected for pod in owned)
+    if named is None and not is_absent and (is_doubtful or has_another):
         return Fetch()
     pods = {pod.key: pod for pod in owned}
     if named is not None and _is_own(named, entry):
