@@ -263,6 +263,7 @@ async def test_a_collision_says_nothing_where_a_sandbox_is_named_already() -> No
         world.plane.fail_next("create", "sandboxes", 409, times=2, body=ALREADY_EXISTS)
         world.plane.fail_next("get", "sandboxes", 500, times=2)
         await world.delete("sandboxes", "c")
+        await world.advance(0.1)
         assert len(world.requests("create", "sandboxes")) == 2
         assert get_claim(world)["status"] == told
         await world.advance(1.0)

@@ -314,6 +314,7 @@ async def test_a_bound_sandbox_deleted_by_somebody_is_replaced() -> None:
         await world.advance(3.0)
         stamped = get_claim(world)["metadata"]["annotations"]
         await world.delete("sandboxes", "m1")
+        await world.advance(0.1)
         assert bound_name(world) == "m2"
         await world.advance(3.0)
         assert get_claim(world)["metadata"]["annotations"] == {**stamped, ANNOTATION: "m2"}
@@ -341,3 +342,21 @@ async def test_a_pool_scaled_to_nothing_in_a_burst_never_costs_a_claim_its_sandb
         assert member_names(world) == []
         for number in range(10, 15):
             assert ready_of(world, f"c{number}")[1] == "WarmPoolNotFound"
+
+
+async def test_a_deleted_claim_takes_no_other_member_when_its_sandbox_ends_first() -> None:
+    """The end of the Sandbox may be seen before that of the claim, which is asked for then."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        assert bound_name(world) == "m1"
+        held = world.plane.hold_events("sandboxclaims")
+        world.forget_requests()
+        world.plane.store.delete(CLAIMS, NS, "c")
+        for _ in range(10):
+            await world.moments(200)
+            await world.clock.advance(0.1)
+        assert world.find("sandboxes", "m1") is None
+        held.release()
+        await world.advance(3.0)
+        assert owner_of(world, "m2") == "SandboxWarmPool/pool"
+        assert adoptions(world, "m2") == 0

@@ -49,6 +49,9 @@ _SETTLED = frozenset(
     }
 )
 
+# How soon a claim is reconciled whose Sandbox is gone.
+_AFTER_AN_END_S = 0.1
+
 
 class ClaimController(Controller[ClaimEntry]):
     """Serves claims and keeps the warm queue true to the cached Sandboxes."""
@@ -209,7 +212,9 @@ class ClaimController(Controller[ClaimEntry]):
         for entry in (notice.old, notice.new):
             claim = self._owner_of(entry) if entry is not None else None
             if claim is not None:
-                self.queue.add(claim.key, priority=CLIENT, reason="sandbox")
+                # With the claim itself its Sandbox goes, and its own end is a moment away.
+                after_s = _AFTER_AN_END_S if notice.new is None else 0.0
+                self.queue.add(claim.key, priority=CLIENT, after_s=after_s, reason="sandbox")
 
     def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
         """Follow a status that our own Sandbox controller wrote, which comes as no event."""

@@ -144,6 +144,8 @@ class ClaimReconcile:
             self._parts.settings.allowed_label_domains,
         )
         self._sandbox = await binding.find()
+        if self._sandbox is None and self._old.bound.name:
+            await self._check_existence()
         if self._sandbox is None and not view.needs_cold_start:
             self._sandbox = await binding.take()
         if self._sandbox is not None:
@@ -155,6 +157,18 @@ class ClaimReconcile:
             self._whole = await self._requests.get_claim(self._entry.key)
         whole = self._whole if view.needs_cold_start else None
         self._sandbox = await binding.make(whole.spec if whole is not None else None)
+
+    async def _check_existence(self) -> None:
+        """Raise NotYetError if the claim is gone. One GET.
+
+        A claim that is deleted takes its Sandbox with it, and the end of that may be seen first:
+        what it would be given then would be nobody's.
+        """
+        fresh = await self._requests.get_claim(self._entry.key)
+        if fresh is None or fresh.metadata.uid != self._entry.uid:
+            raise NotYetError(_LOOK_AGAIN_S)
+        if fresh.metadata.deletion_timestamp:
+            raise NotYetError(_LOOK_AGAIN_S)
 
     # -- reporting -------------------------------------------------------------------------------
 
