@@ -18,6 +18,7 @@ from lean_sandbox.controllers.claim.bind import Wakes
 from lean_sandbox.controllers.claim.controller import ClaimController
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.sandbox.controller import SandboxController
+from lean_sandbox.controllers.servertime import ServerTime
 from lean_sandbox.controllers.template import TemplateController
 from lean_sandbox.controllers.warmpool.controller import PoolController
 from lean_sandbox.kube.client import Client
@@ -156,6 +157,7 @@ class Manager:
         """Build the controllers of claims, pools and templates, and join them to each other."""
         client, caches, clock, sandboxes = self._client, self.caches, self._clock, self.sandboxes
         resolver = TemplateResolver(client, caches, clock, timeout_s=options.request_timeout)
+        server_time = ServerTime(clock)
         claims = self.claims = ClaimController(
             client,
             caches,
@@ -167,6 +169,7 @@ class Manager:
                 pool=lambda pool: pools.wake(pool),  # noqa: PLW0108 -- built below
             ),
             clock=clock,
+            server_time=server_time,
             recorder=self._build_recorder(
                 "sandboxclaim-controller", is_off=options.disable_claim_events
             ),
@@ -178,6 +181,7 @@ class Manager:
             resolver,
             options,
             clock=clock,
+            server_time=server_time,
             uniform=uniform,
             claims=claims,
             launch=sandboxes.launch,

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from tests.support.builders import placed, pool
+from tests.support.builders import claim, placed, pool
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox
 
@@ -257,6 +257,34 @@ async def test_with_a_clock_apart_from_the_servers_no_young_member_is_replaced(
         assert world.asked()["delete sandboxes"] == 0
         await world.advance(200.0)
         assert world.asked()["delete sandboxes"] == 2
+
+
+async def test_a_clock_that_is_set_replaces_no_young_member() -> None:
+    """By an hour, as NTP or an administrator does: the grace is as long as before."""
+    settings = Settings(extensions=True, sandbox_status_window=1.0)
+    async with open_world(settings) as world:
+        await world.create(placed())
+        await world.create(pool(replicas=2))
+        await world.advance(12.0)
+        world.clock.set_wall(3600.0)
+        await world.advance(280.0)
+        assert world.asked()["delete sandboxes"] == 0
+        await world.advance(200.0)
+        assert world.asked()["delete sandboxes"] == 2
+
+
+@pytest.mark.parametrize("ahead_s", [-3600.0, 0.0])
+async def test_a_claim_waits_no_longer_with_a_clock_that_is_late(ahead_s: float) -> None:
+    """Two seconds for members that come up are two seconds, then it has a Sandbox of its own."""
+    clock = FakeClock(EPOCH + timedelta(seconds=ahead_s))
+    settings = Settings(extensions=True)
+    async with open_world(settings, clock=clock) as world:
+        await world.create(placed())
+        await world.create(pool(replicas=1))
+        await world.create(claim())
+        assert world.find("sandboxes", "c") is None
+        await world.advance(2.1)
+        assert world.find("sandboxes", "c") is not None
 
 
 # -- credentials -----------------------------------------------------------------------------------

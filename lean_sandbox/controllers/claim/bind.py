@@ -20,6 +20,7 @@ from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.controllers.claim.warm import Member, WarmQueue, member_of
 from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.resolver import NotYetError, TemplateResolver
+from lean_sandbox.controllers.servertime import ServerTime
 from lean_sandbox.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -52,7 +53,6 @@ from lean_sandbox.model.claim_status import (
 from lean_sandbox.model.comparison import Staleness, Verdict
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, visible
 from lean_sandbox.model.template import TemplateView
-from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources import Caches
@@ -87,6 +87,7 @@ class Parts(msgspec.Struct, kw_only=True):
     metrics: ClaimMetrics
     wakes: Wakes
     clock: Clock
+    server_time: ServerTime
     settings: Settings
     # What was compared of the members of a pool, as long as its template stays the same.
     staleness: FIFOCache[Key, Staleness] = msgspec.field(
@@ -251,9 +252,8 @@ class Binding:
     def _wait_while_young(self) -> None:
         if not self._entry.created_at:
             return
-        created_s = parse_rfc3339(self._entry.created_at).timestamp()
         grace_s = self._parts.settings.sandbox_claim_warm_candidate_grace_period
-        left_s = grace_s - (self._parts.clock.now().timestamp() - created_s)
+        left_s = grace_s - self._parts.server_time.age_s(self._entry.created_at)
         if left_s > 0:
             raise NotYetError(min(_LOOK_AGAIN_S, left_s))
 

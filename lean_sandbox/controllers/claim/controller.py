@@ -16,6 +16,7 @@ from lean_sandbox.controllers.claim.waiting import WaitingClaims
 from lean_sandbox.controllers.claim.warm import WarmQueue, member_of
 from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.resolver import TemplateResolver
+from lean_sandbox.controllers.servertime import ServerTime
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.metrics.registry import Exposition
@@ -65,6 +66,7 @@ class ClaimController(Controller[ClaimEntry]):
         wakes: Wakes,
         *,
         clock: Clock,
+        server_time: ServerTime,
         recorder: EventRecorder | None = None,
         tracing: Tracing | None = None,
     ) -> None:
@@ -108,6 +110,7 @@ class ClaimController(Controller[ClaimEntry]):
             metrics=self.metrics,
             wakes=wakes,
             clock=clock,
+            server_time=server_time,
             settings=settings,
         )
         caches.sandboxes.subscribe(self.on_sandbox)

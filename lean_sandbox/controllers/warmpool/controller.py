@@ -8,6 +8,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.resolver import TemplateResolver
+from lean_sandbox.controllers.servertime import ServerTime
 from lean_sandbox.controllers.warmpool.members import Orphans
 from lean_sandbox.controllers.warmpool.reconcile import (
     Claims,
@@ -47,6 +48,7 @@ class PoolController(Controller[PoolEntry]):
         settings: Settings,
         *,
         clock: Clock,
+        server_time: ServerTime,
         uniform: Callable[[], float],
         claims: Claims,
         launch: Launch,
@@ -77,6 +79,7 @@ class PoolController(Controller[PoolEntry]):
             claims=claims,
             launch=launch,
             clock=clock,
+            server_time=server_time,
             uniform=uniform,
             settings=settings,
         )

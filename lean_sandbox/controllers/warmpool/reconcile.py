@@ -23,6 +23,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.resolver import TemplateResolver
+from lean_sandbox.controllers.servertime import ServerTime
 from lean_sandbox.controllers.warmpool.members import Orphans, PoolMembers, take_census
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError, Forbidden
 from lean_sandbox.kube.terminating import ENDING_S
@@ -34,7 +35,6 @@ from lean_sandbox.model.meta import (
 )
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.template import TemplateView
-from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.model.warmpool import (
     EMPTY_POOL_STATUS,
     MISSING_TEMPLATE_REQUEUE_S,
@@ -68,8 +68,6 @@ _LOOK_AGAIN_S = 1.0
 _POLICY_UNDER_WAY_S = 5.0
 # The counts are written at most this often.
 _STATUS_INTERVAL_S = 1.0
-# Dates of objects are whole seconds, and a response takes a while.
-_CLOCKS_AGREE_S = 5.0
 
 
 Launch: TypeAlias = Callable[[Key, Sandbox | None], None]
@@ -99,10 +97,9 @@ class Parts(msgspec.Struct, kw_only=True):
     claims: Claims
     launch: Launch
     clock: Clock
+    server_time: ServerTime
     uniform: Callable[[], float]
     settings: Settings
-    # How far our clock is ahead of the server's, which dates the members.
-    ahead_s: float = 0.0
 
 
 class PoolState(msgspec.Struct):
@@ -182,7 +179,7 @@ class PoolReconcile:
             self._sandboxes,
             self._view,
             frozenset(deleted),
-            now_s=self._parts.clock.now().timestamp() - self._parts.ahead_s,
+            now_s=self._parts.server_time.now_s(),
             readiness_grace_s=self._grace_s,
         )
 
@@ -375,19 +372,9 @@ class PoolReconcile:
         self._has_acted = True
         written = await self._writer.create(self._sandboxes, self._view.namespace, body)
         meta = written.item.metadata
-        self._compare_clocks(meta.creation_timestamp)
+        if meta.creation_timestamp:
+            self._parts.server_time.made_now(meta.creation_timestamp)
         self._parts.launch(key_of(meta.namespace, meta.name), written.item)
-
-    def _compare_clocks(self, created_at: str | None) -> None:
-        """Take a member that was made just now for as young as it is, whatever our clock says.
-
-        Else a clock that is ahead by more than the grace, as on a laptop beside a virtual machine
-        that slept, has each new member replaced at once.
-        """
-        if created_at:
-            now_s = self._parts.clock.now().timestamp()
-            ahead_s = now_s - parse_rfc3339(created_at).timestamp()
-            self._parts.ahead_s = ahead_s if abs(ahead_s) > _CLOCKS_AGREE_S else 0.0
 
     # -- what is reported ------------------------------------------------------------------------
 
