@@ -543,6 +543,22 @@ async def test_pods_start_once_the_server_takes_the_policy() -> None:
         assert not pool_events(world)
 
 
+@pytest.mark.parametrize("name", ["tpl", "t" * 239])
+async def test_a_claim_waits_for_no_policy_of_a_template_that_is_gone(name: str) -> None:
+    """Whether the policy was on its way or could never be, the claim misses the template at once."""
+    async with open_pools() as world:
+        world.plane.fail_next("create", "networkpolicies", 500, times=1000)
+        await world.create(placed(name))
+        await world.create(pool(replicas=0, template=name))
+        await world.create(claim())
+        await world.advance(2.0)
+        before = condition(world.plane.store.get(CLAIMS, NS, "c"), "Ready")
+        assert "NetworkPolicy" in before["message"]
+        await world.delete(TEMPLATES, name)
+        told = condition(world.plane.store.get(CLAIMS, NS, "c"), "Ready")
+        assert (told["status"], told["reason"]) == ("False", "TemplateNotFound")
+
+
 async def test_a_warm_claim_does_not_wait_for_a_policy() -> None:
     """Its Pod runs already; only what is new waits."""
     async with open_pools() as world:

@@ -261,14 +261,20 @@ class ClaimController(Controller[ClaimEntry]):
     def on_template(self, notice: Delta[TemplateEntry]) -> None:
         """Wake the claims of the pools of a template that has come, or can be used by now.
 
-        One that no longer asks for a NetworkPolicy can be used by claims without a Sandbox.
+        Claims without a Sandbox may also wait for its NetworkPolicy, which none is to be expected
+        of a template that is gone or no longer asks for one.
         """
-        if notice.initial or notice.new is None:
+        old, new = notice.old, notice.new
+        if notice.initial:
             return
-        if notice.old is None or notice.old.fault:
+        if new is not None and (old is None or old.fault):
             self._wake_claims_of(notice.key)
-        elif _is_managed(notice.old) and not _is_managed(notice.new):
+        elif old is not None and self._lacks_policy(old) and (new is None or not _is_managed(new)):
             self.on_policy_there(notice.key)
+
+    def _lacks_policy(self, template: TemplateEntry) -> bool:
+        view = template.view
+        return view is not None and self._blueprints.unprotected(view) is not None
 
     def on_policy_there(self, template: Key) -> None:
         """Wake the claims that may have waited for the NetworkPolicy of a template."""
