@@ -545,7 +545,7 @@ async def test_pods_start_once_the_server_takes_the_policy() -> None:
 
 @pytest.mark.parametrize("name", ["tpl", "t" * 239])
 async def test_a_claim_waits_for_no_policy_of_a_template_that_is_gone(name: str) -> None:
-    """Whether the policy was on its way or could never be, the claim misses the template at once."""
+    """Whether the policy was on its way or could never be: it misses the template at once."""
     async with open_pools() as world:
         world.plane.fail_next("create", "networkpolicies", 500, times=1000)
         await world.create(placed(name))
