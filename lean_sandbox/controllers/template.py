@@ -13,7 +13,7 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import ControlPlaneError, Forbidden, NotFound, said
+from lean_sandbox.kube.errors import ControlPlaneError, NotFound, said
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import NETWORKPOLICIES
 from lean_sandbox.kube.terminating import ENDING_S
@@ -101,7 +101,7 @@ class TemplateController(Controller[TemplateEntry]):
         try:
             if await self._label(entry):
                 await self._policy(entry, entry.view)
-        except Forbidden as error:
+        except ControlPlaneError as error:
             if error.namespace_terminating:
                 return Result(requeue_after_s=ENDING_S)
             raise

@@ -110,6 +110,8 @@ class ControlPlaneError(Exception):
     """Root of the tree; ``retryable`` says whether repeating the same work can help."""
 
     retryable: bool = True
+    #: Whether a create was refused because its namespace is being deleted.
+    namespace_terminating: bool = False
 
 
 class ApiError(ControlPlaneError):
@@ -137,11 +139,8 @@ class ApiError(ControlPlaneError):
         self.message = said.message
         self.causes = (said.details or _NO_DETAILS).causes or ()
         self.retry_after_s = retry_after_s
-        #: Whether a create was refused because its namespace is being deleted.
-        self.namespace_terminating = status == 403 and any(
-            cause.reason == "NamespaceTerminating" for cause in self.causes
-        )
-        if self.namespace_terminating:
+        if status == 403 and any(each.reason == "NamespaceTerminating" for each in self.causes):
+            self.namespace_terminating = True
             self.retryable = False
         super().__init__(self._sentence())
 

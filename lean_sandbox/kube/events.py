@@ -30,7 +30,7 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import ControlPlaneError, Forbidden, NotFound
+from lean_sandbox.kube.errors import ControlPlaneError, NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import EVENTS
 from lean_sandbox.kube.wire import METADATA_ACCEPT, ObjectReference
@@ -225,7 +225,7 @@ class EventRecorder:
                 accept=METADATA_ACCEPT,
             )
         except ControlPlaneError as problem:
-            if isinstance(problem, Forbidden) and problem.namespace_terminating:
+            if problem.namespace_terminating:
                 self.counts["terminating"] += 1
             else:
                 self.counts["failed"] += 1

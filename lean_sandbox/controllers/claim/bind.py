@@ -25,7 +25,6 @@ from lean_sandbox.kube.errors import (
     AlreadyExists,
     Conflict,
     ControlPlaneError,
-    Forbidden,
     Invalid,
     NotFound,
     said,
@@ -354,7 +353,7 @@ class Binding:
         except AlreadyExists:
             return await self._collided()
         except ControlPlaneError as error:
-            if isinstance(error, Forbidden) and error.namespace_terminating:
+            if error.namespace_terminating:
                 raise
             raise ClaimError(ClaimFault.OTHER, f"sandbox create error: {said(error)}") from error
         self._parts.metrics.bound(self._entry, made, names.LAUNCH_TYPE_COLD)

@@ -11,7 +11,7 @@ import structlog
 
 from lean_sandbox.controllers.claim.bind import Binding, Parts, is_controlled, own_sandbox
 from lean_sandbox.controllers.resolver import NotYetError
-from lean_sandbox.kube.errors import ControlPlaneError, Forbidden, said
+from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.kube.terminating import ENDING_S
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, expire_at
@@ -129,7 +129,7 @@ class ClaimReconcile:
         except ClaimError as error:
             self._error = error
         except ControlPlaneError as error:
-            if isinstance(error, Forbidden) and error.namespace_terminating:
+            if error.namespace_terminating:
                 raise NotYetError(ENDING_S) from error
             self._error = ClaimError(ClaimFault.OTHER, said(error))
             self._error.__cause__ = error

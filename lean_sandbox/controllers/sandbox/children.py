@@ -28,14 +28,7 @@ from lean_sandbox.controllers.sandbox.plans import (
 from lean_sandbox.controllers.sandbox.requests import HiddenPods, SandboxRequests
 from lean_sandbox.controllers.sandbox.service import is_as_wanted, sync_service
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, is_before_ready
-from lean_sandbox.kube.errors import (
-    AlreadyExists,
-    Conflict,
-    ControlPlaneError,
-    Forbidden,
-    Invalid,
-    said,
-)
+from lean_sandbox.kube.errors import AlreadyExists, Conflict, ControlPlaneError, Invalid, said
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import (
     ObjectMeta,
@@ -154,7 +147,7 @@ class Children:
             self._invalid = self._invalid or said(error)
             return error
         except (ControlPlaneError, ReconcileError) as error:
-            if isinstance(error, Forbidden) and error.namespace_terminating:
+            if isinstance(error, ControlPlaneError) and error.namespace_terminating:
                 self.is_namespace_terminating = True
             else:
                 self.failures.append(error)

@@ -25,7 +25,7 @@ from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.servertime import ServerTime
 from lean_sandbox.controllers.warmpool.members import Orphans, PoolMembers, take_census
-from lean_sandbox.kube.errors import Conflict, ControlPlaneError, Forbidden
+from lean_sandbox.kube.errors import Conflict, ControlPlaneError
 from lean_sandbox.kube.terminating import ENDING_S
 from lean_sandbox.model import names
 from lean_sandbox.model.comparison import Staleness, Verdict
@@ -157,7 +157,7 @@ class PoolReconcile:
             self._requeues.append(jittered_requeue_s(members.grace_s, self._parts.uniform()))
         await self._report(members)
         errors = self._errors
-        if any(not (isinstance(e, Forbidden) and e.namespace_terminating) for e in errors):
+        if not all(error.namespace_terminating for error in errors):
             raise ReconcileError("; ".join(map(str, errors)), *errors)
         if errors:
             return Result(requeue_after_s=ENDING_S)
