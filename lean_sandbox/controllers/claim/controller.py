@@ -281,13 +281,7 @@ class ClaimController(Controller[ClaimEntry]):
         self._wake_claims_of(template, unbound_only=True)
 
     def _wake_claims_of(self, template: Key, *, unbound_only: bool = False) -> None:
-        pools = {
-            pool.key
-            for pool in self._caches.pools
-            if pool.key.namespace == template.namespace
-            and pool.view is not None
-            and pool.view.template == template.name
-        }
+        pools = self._blueprints.pools_of(template)
         if pools:
             self._wake_claims(pools, "template", unbound_only=unbound_only)
 

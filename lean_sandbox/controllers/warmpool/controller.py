@@ -21,7 +21,6 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
-from lean_sandbox.model.warmpool import PoolView
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import REFILL, Item
 from lean_sandbox.runtime.workers import Result
@@ -130,7 +129,7 @@ class PoolController(Controller[PoolEntry]):
 
     def on_policy_there(self, template: Key) -> None:
         """Wake the pools of a template that has changed or got its NetworkPolicy."""
-        for pool in self._pools_where(template.namespace, lambda v: v.template == template.name):
+        for pool in self._parts.blueprints.pools_of(template):
             self.queue.add(pool, priority=REFILL, reason="template")
 
     def on_sandbox(self, notice: Delta[SandboxEntry]) -> None:
@@ -143,18 +142,13 @@ class PoolController(Controller[PoolEntry]):
             self._orphans.forget(notice.old)
         label = self._orphans.saw(notice.new) if notice.new is not None else None
         if label is not None and not notice.initial:
-            for pool in self._pools_where(notice.key.namespace, lambda v: v.pool_hash == label):
-                self.wake(pool)
+            for pool in self.cache:
+                is_here = pool.key.namespace == notice.key.namespace
+                if is_here and pool.view is not None and pool.view.pool_hash == label:
+                    self.wake(pool.key)
 
     def wake_pool_of(self, entry: SandboxEntry) -> None:
         """Reconcile the pool of a Sandbox, if it belongs to one, soon."""
         owner = entry.owner
         if owner is not None and owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP):
             self.wake(Key(entry.key.namespace, owner.name))
-
-    def _pools_where(self, namespace: str, matches: Callable[[PoolView], bool]) -> list[Key]:
-        return [
-            pool.key
-            for pool in self.cache
-            if pool.key.namespace == namespace and pool.view is not None and matches(pool.view)
-        ]
