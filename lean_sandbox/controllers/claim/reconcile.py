@@ -159,15 +159,15 @@ class ClaimReconcile:
         self._sandbox = await binding.make(whole.spec if whole is not None else None)
 
     async def _check_existence(self) -> None:
-        """Raise NotYetError if the claim is gone. One GET.
+        """Raise NotYetError if the claim is being deleted, or is gone. One GET.
 
-        A claim that is deleted takes its Sandbox with it, and the end of that may be seen first:
-        what it would be given then would be nobody's.
+        A claim that is deleted takes its Sandbox with it, and the end of the Sandbox may be seen
+        first. Another Sandbox given to a deleted claim would be collected at once, or stay without
+        an owner.
         """
         fresh = await self._requests.get_claim(self._entry.key)
-        if fresh is None or fresh.metadata.uid != self._entry.uid:
-            raise NotYetError(_LOOK_AGAIN_S)
-        if fresh.metadata.deletion_timestamp:
+        meta = fresh.metadata if fresh is not None else None
+        if meta is None or meta.uid != self._entry.uid or meta.deletion_timestamp:
             raise NotYetError(_LOOK_AGAIN_S)
 
     # -- reporting -------------------------------------------------------------------------------
