@@ -101,15 +101,15 @@ class TemplateResolver:
         view = self.known_pool(pool)
         return None if view is None else self.known_template(Key(pool.namespace, view.template))
 
-    def pools_of(self, template: Key) -> set[Key]:
+    def pools_of(self, template: Key) -> list[Key]:
         """Return the cached pools that name a template."""
-        return {
+        return [
             pool.key
             for pool in self._caches.pools
             if pool.key.namespace == template.namespace
             and pool.view is not None
             and pool.view.template == template.name
-        }
+        ]
 
     def unprotected(self, template: TemplateView) -> Unprotected | None:
         """Return what keeps Pods from being started: a policy that is managed and not there.

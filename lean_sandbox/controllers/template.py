@@ -1,8 +1,8 @@
 """The SandboxTemplate controller (templates, section 5).
 
-A pass: label the template with the hash of its name, then bring its one shared NetworkPolicy to
-the rules it asks for. Requests: none when nothing is to be done; at most one PATCH of the template
-and one POST, PUT (with the GET it needs) or DELETE of the policy.
+A reconcile labels the template with the hash of its name, then brings its one shared NetworkPolicy
+to the rules it asks for. Requests: none when nothing is to be done; at most one PATCH of the
+template and one POST, PUT (with the GET it needs) or DELETE of the policy.
 """
 
 from __future__ import annotations
@@ -50,33 +50,33 @@ class TemplateController(Controller[TemplateEntry]):
         caches.templates.subscribe(self.on_template)
         caches.policies.subscribe(self.on_policy)
 
-    # -- what wakes ------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------
 
-    def on_template(self, notice: Delta[TemplateEntry]) -> None:
+    def on_template(self, delta: Delta[TemplateEntry]) -> None:
         """Wake a template that changed."""
-        if notice.new is not None:
-            self.queue.add(notice.key, priority=LOW if notice.initial else NORMAL)
+        if delta.new is not None:
+            self.queue.add(delta.key, priority=LOW if delta.initial else NORMAL)
 
-    def on_policy(self, notice: Delta[PolicyEntry]) -> None:
+    def on_policy(self, delta: Delta[PolicyEntry]) -> None:
         """Wake the template that controls a policy, or did before the change.
 
         One that is gone frees its name, whoever it was controlled by.
         """
-        if notice.initial:
+        if delta.initial:
             return
-        name = networkpolicy.template_of(notice.key.name)
-        template = None if name is None else Key(notice.key.namespace, name)
+        name = networkpolicy.template_of(delta.key.name)
+        template = None if name is None else Key(delta.key.namespace, name)
         if template is not None and template in self.cache:
-            if notice.new is None:
+            if delta.new is None:
                 self.queue.add(template, reason="name is free")
-            elif notice.old is None:
+            elif delta.old is None:
                 self._policy_there(template)
-        for entry in (notice.old, notice.new):
+        for entry in (delta.old, delta.new):
             owner = entry.owner if entry is not None else None
             if owner is not None and owner.is_a(
                 names.SANDBOX_TEMPLATE_KIND, names.EXTENSIONS_GROUP
             ):
-                self.queue.add(Key(notice.key.namespace, owner.name))
+                self.queue.add(Key(delta.key.namespace, owner.name))
 
     def is_final(self, key: Key) -> bool:
         """Tell whether a template has its label, and its policy if it is to have one."""
@@ -91,7 +91,7 @@ class TemplateController(Controller[TemplateEntry]):
         for tell in self.on_policy_there:
             tell(template)
 
-    # -- a pass ----------------------------------------------------------------------------------
+    # -- reconcile --------------------------------------------------------------------------------
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Label one template and bring its NetworkPolicy to the rules it asks for."""

@@ -141,7 +141,7 @@ MUTANTS = (
     Mutant(
         "no wake of claims by their pool",
         _CLAIM,
-        '        self._wake_claims({notice.key}, "pool", unbound_only=True)',
+        '        self._wake_claims({delta.key}, "pool", unbound_only=True)',
         "        pass",
     ),
     Mutant(

@@ -77,7 +77,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
         return carried or self._traces.get(entry.uid, "")
 
     def begin_trace(self, entry: ClaimEntry, carrier: str) -> None:
-        """Note the trace to which all passes over a claim belong, and its Sandbox."""
+        """Note the trace that all reconciles of a claim, and its Sandbox, belong to."""
         self._traces[entry.uid] = carrier
 
     def bound(self, entry: ClaimEntry, sandbox: str, *, is_ready: bool) -> None:

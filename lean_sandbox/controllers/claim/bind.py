@@ -80,7 +80,7 @@ class Parts(msgspec.Struct, kw_only=True):
     caches: Caches
     requests: ClaimRequests
     warm: WarmQueue
-    blueprints: TemplateResolver
+    resolver: TemplateResolver
     events: ObjectEvents
     annotator: AnnotationWriter
     metrics: ClaimMetrics
@@ -117,7 +117,7 @@ class Binding:
     def __init__(self, parts: Parts, entry: ClaimEntry, view: ClaimView) -> None:
         self._parts = parts
         self._sandboxes = parts.caches.sandboxes
-        self._blueprints = parts.blueprints
+        self._resolver = parts.resolver
         self._requests = parts.requests
         self._entry = entry
         self._view = view
@@ -197,9 +197,9 @@ class Binding:
         Raises NotYetError while members come up and the claim is young.
         """
         warm, judge = self._parts.warm, None
-        pool = self._blueprints.known_pool(self._pool)
+        pool = self._resolver.known_pool(self._pool)
         if pool is not None and pool.is_recreate:
-            template = self._blueprints.known_template_of(self._pool)
+            template = self._resolver.known_template_of(self._pool)
             if template is None:
                 # Nobody can tell who is stale: the members stay, and the cold path says why.
                 return None
@@ -311,7 +311,7 @@ class Binding:
 
     async def _patch_over(self, held: SandboxEntry, *, by_version: bool) -> SandboxEntry:
         assert held.owner is not None
-        template = self._blueprints.known_template_of(self._pool)
+        template = self._resolver.known_template_of(self._pool)
         ref_hash = (held.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL, "")
         if not ref_hash and template is not None:
             ref_hash = template.ref_hash
@@ -344,7 +344,7 @@ class Binding:
         """Create the claim's own Sandbox from the template of its pool. One POST."""
         template = await self._template()
         body = build_cold_sandbox(self._facts, spec, template)
-        lack = self._blueprints.unprotected(template)
+        lack = self._resolver.unprotected(template)
         if lack is not None:
             fault = ClaimFault.POLICY_IMPOSSIBLE if lack.is_final else ClaimFault.POLICY_PENDING
             raise ClaimError(fault, lack.text)
@@ -364,8 +364,8 @@ class Binding:
 
     async def _template(self) -> TemplateView:
         """Return the template of the claim's pool. Raises ClaimError when either is missing."""
-        pool = await self._blueprints.pool(self._pool)
-        return await self._blueprints.template(Key(self._pool.namespace, pool.template))
+        pool = await self._resolver.pool(self._pool)
+        return await self._resolver.template(Key(self._pool.namespace, pool.template))
 
     async def _collided(self) -> SandboxEntry:
         key = self._entry.key
@@ -394,7 +394,7 @@ class Binding:
         )
         if backfill is not None:
             sandbox = await self._requests.patch_sandbox(sandbox, backfill)
-        template = self._blueprints.known_template_of(self._pool)
+        template = self._resolver.known_template_of(self._pool)
         if template is None:
             if not self._view.has_additional_metadata:
                 return sandbox

@@ -61,7 +61,7 @@ class ClaimController(Controller[ClaimEntry]):
         self,
         client: Client,
         caches: Caches,
-        blueprints: TemplateResolver,
+        resolver: TemplateResolver,
         settings: Settings,
         wakes: Wakes,
         *,
@@ -80,7 +80,7 @@ class ClaimController(Controller[ClaimEntry]):
         self._clock = clock
         self._caches = caches
         self._tracing = tracing
-        self._blueprints = blueprints
+        self._resolver = resolver
         #: Called when claims begin to wait for members of a pool.
         self.on_awaited: Callable[[], None] = lambda: None
         self._waiting = WaitingClaims(
@@ -104,7 +104,7 @@ class ClaimController(Controller[ClaimEntry]):
             caches=caches,
             requests=requests,
             warm=self.warm,
-            blueprints=blueprints,
+            resolver=resolver,
             events=ObjectEvents(recorder, names.EXTENSIONS_API_VERSION, names.SANDBOX_CLAIM_KIND),
             annotator=self.annotator,
             metrics=self.metrics,
@@ -150,7 +150,7 @@ class ClaimController(Controller[ClaimEntry]):
             return await reconcile(self._parts, entry)
 
     def _note_waiting(self, key: Key, arrivals: int) -> None:
-        """Take note, after a pass, whether a claim has yet to get a member of its pool."""
+        """Take note, after a reconcile, whether a claim has yet to get a member of its pool."""
         entry = self.cache.get(key)
         if entry is None or entry.view is None or not _can_take(entry):
             self._waiting.forget(key)
@@ -190,33 +190,33 @@ class ClaimController(Controller[ClaimEntry]):
             and bound.status.podIPs == entry.status.bound.podIPs
         )
 
-    # -- what wakes ------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------
 
-    def on_claim(self, notice: Delta[ClaimEntry]) -> None:
+    def on_claim(self, delta: Delta[ClaimEntry]) -> None:
         """Wake a claim that changed; drop what was remembered of one that is gone."""
-        gone = notice.old
-        if gone is not None and (notice.new is None or notice.new.uid != gone.uid):
+        gone = delta.old
+        if gone is not None and (delta.new is None or delta.new.uid != gone.uid):
             self._parts.forget(gone.uid)
             self._waiting.forget(gone.key)
-        if notice.new is None:
-            self.queue.forget(notice.key)
+        if delta.new is None:
+            self.queue.forget(delta.key)
             return
-        if notice.is_new:
-            self._client.ending.forget(notice.key.namespace)
-        self.annotator.saw(notice.new)
-        if notice.new.view is not None:
-            self._blueprints.doubt(Key(notice.key.namespace, notice.new.view.pool))
-        self.queue.add(notice.key, priority=LOW if notice.initial else CLIENT, reason="claim")
+        if delta.is_new:
+            self._client.ending.forget(delta.key.namespace)
+        self.annotator.saw(delta.new)
+        if delta.new.view is not None:
+            self._resolver.doubt(Key(delta.key.namespace, delta.new.view.pool))
+        self.queue.add(delta.key, priority=LOW if delta.initial else CLIENT, reason="claim")
 
-    def on_sandbox(self, notice: Delta[SandboxEntry]) -> None:
+    def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Wake the claims that had or have a Sandbox that changed."""
-        if notice.initial:
+        if delta.initial:
             return
-        for entry in (notice.old, notice.new):
+        for entry in (delta.old, delta.new):
             claim = self._owner_of(entry) if entry is not None else None
             if claim is not None:
                 # With the claim itself its Sandbox goes, and its own end is a moment away.
-                after_s = _AFTER_AN_END_S if notice.new is None else 0.0
+                after_s = _AFTER_AN_END_S if delta.new is None else 0.0
                 self.queue.add(claim.key, priority=CLIENT, after_s=after_s, reason="sandbox")
 
     def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
@@ -250,38 +250,38 @@ class ClaimController(Controller[ClaimEntry]):
         """Let no claim take a Sandbox any more."""
         self.warm.forget(entry.key, entry.uid)
 
-    def on_pool(self, notice: Delta[PoolEntry]) -> None:
+    def on_pool(self, delta: Delta[PoolEntry]) -> None:
         """Forget the members of a pool that is gone; wake the claims that wait for it."""
-        if notice.new is None:
-            self.warm.forget_pool(notice.key)
-        if notice.initial:
+        if delta.new is None:
+            self.warm.forget_pool(delta.key)
+        if delta.initial:
             return
-        self._wake_claims({notice.key}, "pool", unbound_only=True)
+        self._wake_claims({delta.key}, "pool", unbound_only=True)
 
-    def on_template(self, notice: Delta[TemplateEntry]) -> None:
+    def on_template(self, delta: Delta[TemplateEntry]) -> None:
         """Wake the claims of the pools of a template that has come, or can be used by now.
 
         Claims without a Sandbox may also wait for its NetworkPolicy, which none is to be expected
         of a template that is gone or no longer asks for one.
         """
-        old, new = notice.old, notice.new
-        if notice.initial:
+        old, new = delta.old, delta.new
+        if delta.initial:
             return
         if new is not None and (old is None or old.fault):
-            self._wake_claims_of(notice.key)
+            self._wake_claims_of(delta.key)
         elif old is not None and self._lacks_policy(old) and (new is None or not _is_managed(new)):
-            self.on_policy_there(notice.key)
+            self.on_policy_there(delta.key)
 
     def _lacks_policy(self, template: TemplateEntry) -> bool:
         view = template.view
-        return view is not None and self._blueprints.unprotected(view) is not None
+        return view is not None and self._resolver.unprotected(view) is not None
 
     def on_policy_there(self, template: Key) -> None:
         """Wake the claims that may have waited for the NetworkPolicy of a template."""
         self._wake_claims_of(template, unbound_only=True)
 
     def _wake_claims_of(self, template: Key, *, unbound_only: bool = False) -> None:
-        pools = self._blueprints.pools_of(template)
+        pools = set(self._resolver.pools_of(template))
         if pools:
             self._wake_claims(pools, "template", unbound_only=unbound_only)
 
@@ -329,6 +329,6 @@ def _waits_for_metadata(claim: ClaimEntry) -> bool:
 
 
 def _attributes(entry: ClaimEntry) -> dict[str, str]:
-    """Return what the span of a pass says of its claim (claims, 8.4)."""
+    """Return what the span of a reconcile says of its claim (claims, 8.4)."""
     created_by = (entry.labels or {}).get(names.CREATED_BY_LABEL)
     return {names.CREATED_BY_LABEL: names.normalise_created_by(created_by)} if created_by else {}

@@ -31,7 +31,7 @@ class _Line:
         self.turns: dict[Key, _Turn] = {}
         # May hold turns that are out of date: those in `turns` count.
         self.heap: list[_Turn] = []
-        # Claims that were woken and whose pass has not ended yet.
+        # Claims that were woken and whose reconcile has not ended yet.
         self.awake: set[Key] = set()
 
     def line_up(self, turn: _Turn) -> None:
@@ -81,9 +81,9 @@ class WaitingClaims:
             self._level(pool, line)
 
     def wait(self, claim: Key, pool: Key, created_at: str, *, tried: int) -> None:
-        """Take note that a pass has left a claim without a Sandbox.
+        """Take note that a reconcile has left a claim without a Sandbox.
 
-        ``tried`` is what :attr:`arrivals` was when the pass began.
+        ``tried`` is what :attr:`arrivals` was when the reconcile began.
         """
         if self._pools.get(claim, pool) != pool:
             self.forget(claim)

@@ -43,7 +43,7 @@ class PoolController(Controller[PoolEntry]):
         self,
         client: Client,
         caches: Caches,
-        blueprints: TemplateResolver,
+        resolver: TemplateResolver,
         settings: Settings,
         *,
         clock: Clock,
@@ -70,7 +70,7 @@ class PoolController(Controller[PoolEntry]):
         self._parts = Parts(
             caches=caches,
             writer=ObjectWriter(client, lane=Lane.BACKGROUND, timeout_s=settings.request_timeout),
-            blueprints=blueprints,
+            resolver=resolver,
             orphans=self._orphans,
             events=ObjectEvents(
                 recorder, names.EXTENSIONS_API_VERSION, names.SANDBOX_WARM_POOL_KIND
@@ -109,41 +109,41 @@ class PoolController(Controller[PoolEntry]):
             and status.replicas == wanted == status.readyReplicas
         )
 
-    # -- what wakes ------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------
 
     def wake(self, pool: Key) -> None:
         """Reconcile a pool soon; many reasons within a moment are one reconcile."""
         if pool in self.cache:
             self.queue.add(pool, priority=REFILL, after_s=_GATHERING_S, reason="member")
 
-    def on_pool(self, notice: Delta[PoolEntry]) -> None:
+    def on_pool(self, delta: Delta[PoolEntry]) -> None:
         """Wake a pool that changed."""
-        if notice.is_new:
-            self._terminating.forget(notice.key.namespace)
-        self.queue.add(notice.key, priority=REFILL, reason="pool")
+        if delta.is_new:
+            self._terminating.forget(delta.key.namespace)
+        self.queue.add(delta.key, priority=REFILL, reason="pool")
 
-    def on_template(self, notice: Delta[TemplateEntry]) -> None:
+    def on_template(self, delta: Delta[TemplateEntry]) -> None:
         """Wake the pools of a template that changed."""
-        if not notice.initial:
-            self.on_policy_there(notice.key)
+        if not delta.initial:
+            self.on_policy_there(delta.key)
 
     def on_policy_there(self, template: Key) -> None:
         """Wake the pools of a template that has changed or got its NetworkPolicy."""
-        for pool in self._parts.blueprints.pools_of(template):
+        for pool in self._parts.resolver.pools_of(template):
             self.queue.add(pool, priority=REFILL, reason="template")
 
-    def on_sandbox(self, notice: Delta[SandboxEntry]) -> None:
+    def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Wake the pool that a Sandbox belonged to or belongs to, or that it could belong to."""
-        if not notice.initial:
-            for entry in (notice.old, notice.new):
+        if not delta.initial:
+            for entry in (delta.old, delta.new):
                 if entry is not None:
                     self.wake_pool_of(entry)
-        if notice.old is not None:
-            self._orphans.forget(notice.old)
-        label = self._orphans.saw(notice.new) if notice.new is not None else None
-        if label is not None and not notice.initial:
+        if delta.old is not None:
+            self._orphans.forget(delta.old)
+        label = self._orphans.saw(delta.new) if delta.new is not None else None
+        if label is not None and not delta.initial:
             for pool in self.cache:
-                is_here = pool.key.namespace == notice.key.namespace
+                is_here = pool.key.namespace == delta.key.namespace
                 if is_here and pool.view is not None and pool.view.pool_hash == label:
                     self.wake(pool.key)
 

@@ -91,7 +91,7 @@ class Parts(msgspec.Struct, kw_only=True):
 
     caches: Caches
     writer: ObjectWriter
-    blueprints: TemplateResolver
+    resolver: TemplateResolver
     orphans: Orphans
     events: ObjectEvents
     claims: Claims
@@ -134,12 +134,12 @@ class PoolReconcile:
         self._parts = parts
         self._sandboxes = parts.caches.sandboxes
         self._writer = parts.writer
-        self._blueprints = parts.blueprints
+        self._resolver = parts.resolver
         self._settings = parts.settings
         self._entry = entry
         self._view = view
         self._state = state
-        self._template = parts.blueprints.known_template(Key(view.namespace, view.template))
+        self._template = parts.resolver.known_template(Key(view.namespace, view.template))
         self._errors: list[ControlPlaneError] = []
         # Seconds until the pool has to be reconciled again; the least counts.
         self._requeues: list[float] = []
@@ -328,7 +328,7 @@ class PoolReconcile:
         hold_s = state.hold.observe(len(members.active), view.replicas, now)
         most = self._settings.sandbox_warm_pool_max_batch_size
         wanted = creation_deficit(view.replicas, members.total, most)
-        if template is None or self._blueprints.unprotected(template) is not None:
+        if template is None or self._resolver.unprotected(template) is not None:
             return
         if hold_s > 0:
             self._requeues.append(hold_s)
@@ -384,7 +384,7 @@ class PoolReconcile:
         note = ""
         requeue_s = 0.0
         if self._template is None and view.replicas > 0:
-            fault = self._blueprints.template_fault(Key(view.namespace, view.template))
+            fault = self._resolver.template_fault(Key(view.namespace, view.template))
             note = fault or template_missing_note(view.template)
             requeue_s = MISSING_TEMPLATE_REQUEUE_S
         elif policy_note := self._policy_note(members):
@@ -409,7 +409,7 @@ class PoolReconcile:
         """
         state, template = self._state, self._template
         is_short = members.total < self._view.replicas
-        lack = self._blueprints.unprotected(template) if template is not None and is_short else None
+        lack = self._resolver.unprotected(template) if template is not None and is_short else None
         if lack is None:
             state.unprotected_since = None
             return ""
