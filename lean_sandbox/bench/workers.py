@@ -379,7 +379,7 @@ class _Binder:
             {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": self._pool_uid},
             {"op": "replace", "path": "/metadata/ownerReferences/0", "value": owner},
         ]
-        await client.json_patch(SANDBOXES, namespace, member, operations, bytes, lane=Lane.CLIENT)
+        await client.patch(SANDBOXES, namespace, member, operations, bytes, lane=Lane.CLIENT)
         ready = {
             "type": names.READY,
             "status": names.TRUE,
@@ -388,7 +388,7 @@ class _Binder:
             "lastTransitionTime": format_rfc3339(self._clock.now()),
         }
         status = {"status": {"sandbox": {"name": member}, "conditions": [ready]}}
-        await client.merge_patch(
+        await client.patch(
             SANDBOXCLAIMS, namespace, name, status, bytes, subresource="status", lane=Lane.CLIENT
         )
         self._bound += 1

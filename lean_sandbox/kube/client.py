@@ -175,7 +175,7 @@ class Client:
         encoded = _encode(body)
         return await self._send("update", resource, namespace, name, type_, options, encoded)
 
-    async def merge_patch(
+    async def patch(
         self,
         resource: Resource,
         namespace: str | None,
@@ -184,24 +184,14 @@ class Client:
         type_: type[T],
         **options: Unpack[WriteOptions],
     ) -> T:
-        """Apply an RFC 7396 merge patch: null removes a field, arrays are replaced whole."""
-        return await self._send(
-            "patch", resource, namespace, name, type_, options, _encode(body), _MERGE_PATCH
-        )
+        """Change an object.
 
-    async def json_patch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        body: Body,
-        type_: type[T],
-        **options: Unpack[WriteOptions],
-    ) -> T:
-        """Apply an RFC 6902 patch (a list of operations); a failed ``test`` is an Invalid."""
-        return await self._send(
-            "patch", resource, namespace, name, type_, options, _encode(body), _JSON_PATCH
-        )
+        A list of operations is a JSON patch (RFC 6902): a failed ``test`` is an Invalid. Anything
+        else is a merge patch (RFC 7396): null removes a field, arrays are replaced whole.
+        """
+        form = _JSON_PATCH if isinstance(body, list) else _MERGE_PATCH
+        encoded = _encode(body)
+        return await self._send("patch", resource, namespace, name, type_, options, encoded, form)
 
     async def delete(
         self,

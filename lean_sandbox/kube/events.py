@@ -238,7 +238,7 @@ class EventRecorder:
         series.next_patch_at = self._clock.monotonic() + SERIES_INTERVAL_S
         body = {"series": {"count": series.count, "lastObservedTime": series.observed}}
         try:
-            await self._client.merge_patch(
+            await self._client.patch(
                 EVENTS,
                 series.namespace,
                 series.name,

@@ -69,7 +69,7 @@ class NodeKeeper:
 
     async def _write_status(self, name: str) -> None:
         status = node_status(name, self._settings, self._clock.now(), self._since)
-        await self._client.merge_patch(
+        await self._client.patch(
             NODES,
             None,
             name,

@@ -59,7 +59,7 @@ class PodWriter:
         # Whole arrays are written, so the write holds only against the version it was made from:
         # a condition another writer set in between would be lost.
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-        return await self._client.merge_patch(
+        return await self._client.patch(
             PODS,
             meta.namespace,
             meta.name,

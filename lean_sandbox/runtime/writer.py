@@ -137,9 +137,8 @@ class ObjectWriter:
         shows another spec: the watch has yet to deliver that to all controllers.
         """
         type_, options = self._form(cache, as_metadata=as_metadata)
-        send = self.client.json_patch if isinstance(body, list) else self.client.merge_patch
         with self._expecting(cache, entry, doubt):
-            item = await send(
+            item = await self.client.patch(
                 cache.kind.resource,
                 entry.key.namespace,
                 entry.key.name,

@@ -108,8 +108,8 @@ async def test_writes_send_bodies_types_and_the_field_manager() -> None:
         await client.create(PODS, "a", POD, Pod)
         await client.create(PODS, "a", b"{}", bytes, name="p", subresource="binding")
         await client.replace(PODS, "a", "p", Pod(Spec("n")), bytes, field_manager=None)
-        await client.merge_patch(PODS, "a", "p", {"status": None}, bytes, subresource="status")
-        await client.json_patch(PODS, "a", "p", [{"op": "test"}], Pod, field_manager="other")
+        await client.patch(PODS, "a", "p", {"status": None}, bytes, subresource="status")
+        await client.patch(PODS, "a", "p", [{"op": "test"}], Pod, field_manager="other")
         await client.create(PODS, "a", POD, bytes, dry_run=True, lane=Lane.CLIENT)
     base = "/api/v1/namespaces/a/pods"
     assert [(r.method, r.target, r.headers["content-type"]) for r in server.requests] == [
@@ -136,7 +136,7 @@ async def test_an_answer_nobody_asked_for_is_not_decoded() -> None:
     """Without a type a write returns None, whatever the server sent back."""
     script = in_turn(reply(200, b"\xff not json"))
     async with running(script) as (_, client, _):
-        await client.merge_patch(PODS, "a", "p", {}, bytes)
+        await client.patch(PODS, "a", "p", {}, bytes)
 
 
 async def test_delete_sends_options_only_when_given() -> None:
@@ -163,7 +163,7 @@ async def test_a_refusal_is_an_error_that_says_what_was_asked() -> None:
     script = in_turn(reply(409, {"kind": "Status", "reason": "Conflict", "message": "changed"}))
     async with running(script) as (_, client, _):
         with pytest.raises(errors.Conflict) as caught:
-            await client.merge_patch(SANDBOXES, "a", "s", {}, bytes, subresource="status")
+            await client.patch(SANDBOXES, "a", "s", {}, bytes, subresource="status")
     error = caught.value
     assert (error.asked.verb, error.asked.resource) == ("patch", "sandboxes.agents.x-k8s.io/status")
     assert (error.asked.namespace, error.asked.name, error.message) == ("a", "s", "changed")

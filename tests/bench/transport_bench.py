@@ -129,7 +129,7 @@ def lean_calls(transport: Transport) -> dict[str, Call]:
     client = Client(transport)
     return {
         "GET": lambda: client.get(SANDBOXES, "default", "sandbox", PartialObject),
-        "PATCH": lambda: client.merge_patch(
+        "PATCH": lambda: client.patch(
             SANDBOXES, "default", "sandbox", PATCH, PartialObject, subresource="status"
         ),
     }

@@ -216,7 +216,7 @@ async def test_an_unschedulable_pod_waits_for_a_node(world: World) -> None:
         assert (said["type"], said["reason"]) == ("PodScheduled", "Unschedulable")
         assert said["message"].startswith("0/2 nodes are available")
         patch = {"metadata": {"labels": {"disk": "fast"}}}
-        await world.client.merge_patch(NODES, None, "node-1", patch, bytes)
+        await world.client.patch(NODES, None, "node-1", patch, bytes)
         (ready,) = await world.until_ready("picky")
         assert ready["spec"]["nodeName"] == "node-1"
 
@@ -235,7 +235,7 @@ async def test_a_deletion_held_by_a_finalizer_is_asked_for_once(world: World) ->
         await world.make("held")
         await world.until_ready("held")
         hold = {"metadata": {"finalizers": ["example.com/hold"]}}
-        await world.client.merge_patch(PODS, "default", "held", hold, bytes)
+        await world.client.patch(PODS, "default", "held", hold, bytes)
         await world.client.delete(PODS, "default", "held")
         await world.until(
             "held",
@@ -246,7 +246,7 @@ async def test_a_deletion_held_by_a_finalizer_is_asked_for_once(world: World) ->
         await world.until_ready("next")
         assert world.count("delete", "pods") == 1
         release = {"metadata": {"finalizers": None}}
-        await world.client.merge_patch(PODS, "default", "held", release, bytes)
+        await world.client.patch(PODS, "default", "held", release, bytes)
         await world.until("held", lambda found: found is None)
 
 
@@ -276,7 +276,7 @@ async def test_a_write_in_between_is_not_lost(world: World) -> None:
         found = await world.until("gated", lambda pod: bool(pod and pod["status"].get("startTime")))
         opened = {"type": gate["conditionType"], "status": "True"}
         patch = {"status": {"conditions": [*found["status"]["conditions"], opened]}}
-        await world.client.merge_patch(PODS, "default", "gated", patch, bytes, subresource="status")
+        await world.client.patch(PODS, "default", "gated", patch, bytes, subresource="status")
         (ready,) = await world.until_ready("gated")
     assert opened["type"] in {c["type"] for c in ready["status"]["conditions"]}
 

@@ -38,7 +38,7 @@ class User:
 
     async def patch(self, patch: Json, *, name: str = "sb-1", subresource: str = "") -> Json:
         """Merge-patch a Sandbox and return the answer."""
-        return await self.client.merge_patch(
+        return await self.client.patch(
             SANDBOXES, NS, name, patch, dict, subresource=subresource or None
         )
 

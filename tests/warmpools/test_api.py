@@ -85,7 +85,7 @@ async def test_a_pool_is_scaled_by_its_subresource() -> None:
     """Pool case 8: generation grows, members follow, the selector is the status's own."""
     async with open_pools() as world:
         await fill(world, pool(replicas=1))
-        await world.admin.merge_patch(
+        await world.admin.patch(
             SANDBOXWARMPOOLS, NS, "pool", {"spec": {"replicas": 3}}, bytes, subresource="scale"
         )
         await run_all(world)
