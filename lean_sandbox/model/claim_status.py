@@ -16,7 +16,6 @@ from lean_sandbox.model.claim import UNBOUND, BoundSandbox, SandboxClaimStatus
 from lean_sandbox.model.conditions import (
     Condition,
     changed_conditions,
-    changed_fields,
     condition,
     error_seen,
     find,
@@ -241,15 +240,18 @@ def is_marked_expired(status: SandboxClaimStatus) -> bool:
 def claim_status_patch(old: SandboxClaimStatus, new: SandboxClaimStatus) -> dict[str, Any] | None:
     """Return what a merge patch must put under ``status``, None when no request is due.
 
-    Changed fields only, null for cleared ones, conditions as a whole. An unbound claim gets an
-    empty ``sandbox`` with its first status; that alone is not worth a request.
+    All of it, null for what is empty: what is stored may be newer than ``old``. An unbound claim
+    gets an empty ``sandbox`` with its first status; that alone is not worth a request.
     """
     # Times count by value, and the order of conditions does not count.
-    patch = changed_conditions(_sorted(old.conditions), _sorted(new.conditions))
-    bound = changed_fields(old.bound, new.bound, ("name", "serviceFQDN", "podIPs"))
-    if bound or (patch and old.sandbox is None):
-        patch["sandbox"] = bound
-    return patch or None
+    conditions = _sorted(new.conditions)
+    if new.bound == old.bound and not changed_conditions(_sorted(old.conditions), conditions):
+        return None
+    bound = msgspec.structs.asdict(new.bound)
+    return {
+        "conditions": [msgspec.to_builtins(one) for one in conditions] or None,
+        "sandbox": {field: value or None for field, value in bound.items()},
+    }
 
 
 class Recording(Enum):

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import Condition, changed_fields, find
+from lean_sandbox.model.conditions import Condition, find
 from lean_sandbox.model.meta import (
     ObjectMeta,
     OwnerReference,
@@ -80,7 +80,7 @@ class SandboxWarmPoolStatus(Lenient, frozen=True):
 
 
 EMPTY_POOL_STATUS: Final = SandboxWarmPoolStatus()
-# Differs from every status in every field, so that all of them are written.
+# Differs from every status, so that one is written.
 UNKNOWN_POOL_STATUS: Final = SandboxWarmPoolStatus(-1, -1, "?", -1)
 
 
@@ -186,9 +186,11 @@ def pool_status_patch(
 ) -> dict[str, Any] | None:
     """Return what a merge patch must put under ``status``, None when no request is due.
 
-    A value that became zero is removed.
+    All of it, null for zero: what is stored may be newer than ``old``.
     """
-    return changed_fields(old, new, new.__struct_fields__) or None
+    if new == old:
+        return None
+    return {field: value or None for field, value in msgspec.structs.asdict(new).items()}
 
 
 def unschedulable_note(unschedulable: int, desired: int, grace_s: float) -> str:

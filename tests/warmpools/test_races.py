@@ -44,6 +44,33 @@ async def test_own_creations_count_before_the_watch_shows_them() -> None:
         assert len(members(world)) == 6
 
 
+@pytest.mark.parametrize("events_are_late", [False, True])
+async def test_counts_that_meet_another_spec_are_put_right(
+    events_are_late: bool,  # noqa: FBT001
+) -> None:
+    """The pool is scaled to nothing while its first counts are on their way: in the end it has 0.
+
+    What the watch shows of the new spec, before or after the response, has no counts yet.
+    """
+    async with open_pools(placed()) as world:
+        await rest(world)
+        held = world.plane.hold("patch", "sandboxwarmpools/status", answers=False, times=1)
+        await world.create(pool(replicas=2))
+        assert held.waiting
+        events = world.plane.hold_events("sandboxwarmpools") if events_are_late else None
+        world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 0}})
+        await world.settle()
+        held.release()
+        await world.settle()
+        if events is not None:
+            events.release(1)
+            await world.advance(2.0)
+            events.release()
+        await rest(world)
+        assert not members(world)
+        assert pool_status(world).keys() == {"selector", "observedGeneration"}
+
+
 @pytest.mark.pool_case(48)
 async def test_foreign_sandboxes_have_no_influence() -> None:
     """Pool case 48: one without an owner and label, one of a stranger: five are made for five."""

@@ -257,8 +257,9 @@ def _guarded(
     """
     if version:
         return {"status": patch, "metadata": {"resourceVersion": version}}
+    bound = {field: value for field, value in patch["sandbox"].items() if value is not None}
     return [
         {"op": "test", "path": "/metadata/uid", "value": entry.uid},
         {"op": "test", "path": "/status", "value": None},
-        {"op": "add", "path": "/status", "value": patch},
+        {"op": "add", "path": "/status", "value": {**patch, "sandbox": bound}},
     ]

@@ -445,8 +445,6 @@ class PoolReconcile:
         def applied(response: Response[PoolEntry]) -> None:
             if response.is_latest:
                 response.entry.status = new
-            elif response.entry is entry:
-                _forget_status(entry)
 
         try:
             await self._writer.patch(
