@@ -54,7 +54,7 @@ from lean_sandbox.local.kubelet import Kubelet
 from lean_sandbox.local.kubelet_settings import KubeletSettings
 from lean_sandbox.manager.exposition import Scraper
 from lean_sandbox.manager.manager import run_controller
-from lean_sandbox.metrics.text import render
+from lean_sandbox.metrics.registry import render
 from lean_sandbox.model import names
 
 Kind = TypeVar("Kind", Sandbox, SandboxClaim)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import gc
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -15,9 +19,8 @@ from lean_sandbox.controllers.metrics import cache_size, survey
 from lean_sandbox.http.server import Answer, Request, not_found
 from lean_sandbox.manager.manager import Manager
 from lean_sandbox.metrics import families
-from lean_sandbox.metrics.process import build_info, process
-from lean_sandbox.metrics.registry import Exposition, dropped_series
-from lean_sandbox.metrics.text import content_type, render
+from lean_sandbox.metrics.registry import Exposition, content_type, dropped_series, render
+from lean_sandbox.version import build_facts, python_version
 
 log = structlog.get_logger("metrics")
 
@@ -31,11 +34,11 @@ class Scraper:
     """Reads the metrics of a process: of its manager, by ``others``, and what is nobody's part."""
 
     def __init__(
-        self, manager: Manager, clock: Clock, *, others: Iterable[Callable[[Exposition], None]] = ()
+        self, manager: Manager, clock: Clock, *others: Callable[[Exposition], None]
     ) -> None:
         self._manager = manager
         self._clock = clock
-        self._collectors = (manager.collect, *others)
+        self._others = others
         self._incomplete = 0
         self._rendering = anyio.Lock()
         self._pages: dict[str, tuple[float, Answer]] = {}
@@ -50,12 +53,14 @@ class Scraper:
         for cache in self._manager.all_caches:
             cache_size(found, cache)
         await anyio.lowlevel.checkpoint()
-        for collect in self._collectors:
+        self._manager.collect(found)
+        for collect in self._others:
             collect(found)
         found.one(families.LOG_DROPPED, logging.dropped_lines())
         found.one(families.SERIES_DROPPED, dropped_series())
         found.one(families.SCRAPE_INCOMPLETE, self._incomplete)
-        build_info(found)
+        found.one(families.BUILD_INFO, 1, *build_facts())
+        found.one(families.PYTHON_INFO, 1, sys.implementation.name, python_version())
         process(found)
         return found
 
@@ -84,3 +89,29 @@ class Scraper:
             answer = Answer(200, b"".join(blocks), form)
             self._pages[form] = (self._clock.monotonic(), answer)
             return answer
+
+
+def process(into: Exposition, proc: Path = Path("/proc")) -> None:
+    """Add CPU time, memory, files and the garbage collector; without /proc only what is known."""
+    used = os.times()
+    into.one(families.CPU_SECONDS, round(used.user + used.system, 2))
+    for generation, counted in enumerate(gc.get_stats()):
+        into.one(families.COLLECTIONS, counted["collections"], str(generation))
+        into.one(families.COLLECTED, counted["collected"], str(generation))
+        into.one(families.UNCOLLECTABLE, counted["uncollectable"], str(generation))
+    try:
+        fields = (proc / "self/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+        booted = (proc / "stat").read_text("ascii", "replace").partition("\nbtime ")[2].split()[0]
+        limits = (proc / "self/limits").read_text("ascii", "replace")
+        open_files = sum(1 for _ in (proc / "self/fd").iterdir())
+    except (OSError, IndexError):
+        # Not Linux, or hidden from us: there is nothing more to tell.
+        return
+    into.one(families.VIRTUAL_BYTES, int(fields[20]))
+    into.one(families.RESIDENT_BYTES, int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))
+    started_s = int(booted) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    into.one(families.START_TIME, started_s)
+    into.one(families.OPEN_FILES, open_files)
+    most = limits.partition("Max open files")[2].split()
+    if most and most[0].isdigit():
+        into.one(families.MOST_FILES, int(most[0]))

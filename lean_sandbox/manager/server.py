@@ -73,7 +73,7 @@ class Listeners:
             address = _metrics_address(settings)
             if address != _OFF:
                 self._sockets["metrics"] = bind("--metrics-bind-address", address)
-                scraper = Scraper(manager, clock, others=(self.collect,))
+                scraper = Scraper(manager, clock, self.collect)
                 handler = _with_debug(scraper.handle, settings, manager, clock)
                 self._endpoints.append(Endpoint("metrics", handler, clock, tls=tls))
             address = _health_address(settings)

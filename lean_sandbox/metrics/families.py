@@ -8,13 +8,21 @@ begins with ``lean_sandbox`` has no counterpart there.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Final
 
-from lean_sandbox.metrics.histogram import RECONCILE_BUCKETS_S, WORKQUEUE_BUCKETS_S
 from lean_sandbox.metrics.registry import Family, Kind
 
-_LIFECYCLE: Final = ("namespace", "sandbox_template", "owned_by")
-_LAUNCH: Final = ("launch_type", "sandbox_template")
+# The bounds dashboards for Kubernetes controllers expect, so that existing queries keep working.
+# Multiplied up as there, for a bound is a text in those queries and has their rounding errors.
+WORKQUEUE_BUCKETS_S: Final[tuple[float, ...]] = tuple(
+    accumulate(range(11), lambda bound, _: bound * 10.0, initial=1e-8)
+)
+RECONCILE_BUCKETS_S: Final[tuple[float, ...]] = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5),
+    *(0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0),
+    *(6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0),
+)
 _STARTUP_BUCKETS_MS: Final = (
     *(100.0, 250.0, 500.0, 750.0, 1000.0, 1250.0, 1500.0, 2000.0, 2500.0, 5000.0),
     *(10000.0, 30000.0, 60000.0, 120000.0, 240000.0),
@@ -31,377 +39,315 @@ _REQUEST_BUCKETS_S: Final = (
 FAMILIES: Final[dict[str, Family]] = {}
 
 
-def _declare(
-    kind: Kind, name: str, labels: tuple[str, ...], text: str, buckets: tuple[float, ...] = ()
-) -> Family:
-    family = FAMILIES[name] = Family(name, kind, labels, text, buckets)
+def _family(series: str, meaning: str, buckets: tuple[float, ...] = ()) -> Family:
+    """Declare a family by its series, ``name{label,label}``.
+
+    One with buckets is a histogram, one that ends with ``_total`` a counter, every other a gauge.
+    """
+    name, _, labels = series.removesuffix("}").partition("{")
+    kind = Kind.COUNTER if name.endswith("_total") else Kind.GAUGE
+    family = Family(
+        name=name,
+        kind=Kind.HISTOGRAM if buckets else kind,
+        labels=tuple(labels.split(",")) if labels else (),
+        help=meaning,
+        buckets=buckets,
+    )
+    FAMILIES[name] = family
     return family
-
-
-def _counter(name: str, labels: tuple[str, ...], text: str) -> Family:
-    return _declare(Kind.COUNTER, name, labels, text)
-
-
-def _gauge(name: str, labels: tuple[str, ...], text: str) -> Family:
-    return _declare(Kind.GAUGE, name, labels, text)
-
-
-def _histogram(name: str, labels: tuple[str, ...], buckets: tuple[float, ...], text: str) -> Family:
-    return _declare(Kind.HISTOGRAM, name, labels, text, buckets)
 
 
 # -- Sandboxes, pools and claims -------------------------------------------------------------------
 
-SANDBOXES: Final = _gauge(
-    "agent_sandboxes",
-    (
-        *("namespace", "ready_condition", "expired", "launch_type"),
-        *("sandbox_template", "owned_by", "created_by", "operating_mode"),
-    ),
+SANDBOXES = _family(
+    "agent_sandboxes{namespace,ready_condition,expired,launch_type,sandbox_template,owned_by,"
+    "created_by,operating_mode}",
     "Sandboxes known at this moment; operating_mode is what is asked for: Running or Suspended.",
 )
-POOL_SIZE: Final = _gauge(
-    "agent_sandbox_warmpool_size",
-    ("namespace", "warmpool_name", "sandbox_template", "sandbox_status"),
+POOL_SIZE = _family(
+    "agent_sandbox_warmpool_size{namespace,warmpool_name,sandbox_template,sandbox_status}",
     "Members of each pool at this moment, by status: ready, pending, succeeded or failed.",
 )
-BUILD_INFO: Final = _gauge(
-    "agent_sandbox_build_info",
-    ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform"),
+BUILD_INFO = _family(
+    "agent_sandbox_build_info{git_version,git_commit,build_date,go_version,compiler,platform}",
     "Always 1; the labels say what is running. go_version and compiler are those of Python.",
 )
-SUSPENDS: Final = _counter(
-    "agent_sandbox_suspend_total",
-    (*_LIFECYCLE, "result"),
+SUSPENDS = _family(
+    "agent_sandbox_suspend_total{namespace,sandbox_template,owned_by,result}",
     "Steps of suspending: requested, pod_terminated, and error for each failed pass in between.",
 )
-RESUMES: Final = _counter(
-    "agent_sandbox_resume_total",
-    (*_LIFECYCLE, "result"),
+RESUMES = _family(
+    "agent_sandbox_resume_total{namespace,sandbox_template,owned_by,result}",
     "Steps of resuming: requested, ready, and error for each failed pass in between.",
 )
-FINISHED: Final = _counter(
-    "agent_sandbox_finished_total",
-    (*_LIFECYCLE, "reason"),
+FINISHED = _family(
+    "agent_sandbox_finished_total{namespace,sandbox_template,owned_by,reason}",
     "Sandboxes whose Pod ran to its end, by its outcome.",
 )
-EXPIRED: Final = _counter(
-    "agent_sandbox_expired_total",
-    (*_LIFECYCLE, "shutdown_policy"),
+EXPIRED = _family(
+    "agent_sandbox_expired_total{namespace,sandbox_template,owned_by,shutdown_policy}",
     "Sandboxes that reached their shutdownTime.",
 )
-SUSPEND_LATENCY: Final = _histogram(
-    "agent_sandbox_suspend_latency_ms",
-    _LIFECYCLE,
-    _LIFE_BUCKETS_MS,
+SUSPEND_LATENCY = _family(
+    "agent_sandbox_suspend_latency_ms{namespace,sandbox_template,owned_by}",
     "Milliseconds from the first look at operatingMode Suspended until Suspended is True.",
-)
-RESUME_LATENCY: Final = _histogram(
-    "agent_sandbox_resume_latency_ms",
-    _LIFECYCLE,
     _LIFE_BUCKETS_MS,
+)
+RESUME_LATENCY = _family(
+    "agent_sandbox_resume_latency_ms{namespace,sandbox_template,owned_by}",
     "Milliseconds from the first look at operatingMode Running, after Suspended was True, until"
     " Ready.",
-)
-CREATION_LATENCY: Final = _histogram(
-    "agent_sandbox_creation_latency_ms",
-    ("namespace", *_LAUNCH),
     _LIFE_BUCKETS_MS,
+)
+CREATION_LATENCY = _family(
+    "agent_sandbox_creation_latency_ms{namespace,launch_type,sandbox_template}",
     "Milliseconds from the creation of a claimed Sandbox to its Ready condition; of a warm one that"
     " is how long its pool took to provide it.",
+    _LIFE_BUCKETS_MS,
 )
-CLAIM_STARTUP: Final = _histogram(
-    "agent_sandbox_claim_startup_latency_ms",
-    _LAUNCH,
-    _STARTUP_BUCKETS_MS,
+CLAIM_STARTUP = _family(
+    "agent_sandbox_claim_startup_latency_ms{launch_type,sandbox_template}",
     "Milliseconds from a claim's annotation agents.x-k8s.io/webhook-first-observed-at to Ready;"
     " only of claims that carry it.",
-)
-CLAIM_CONTROLLER_STARTUP: Final = _histogram(
-    "agent_sandbox_claim_controller_startup_latency_ms",
-    _LAUNCH,
     _STARTUP_BUCKETS_MS,
+)
+CLAIM_CONTROLLER_STARTUP = _family(
+    "agent_sandbox_claim_controller_startup_latency_ms{launch_type,sandbox_template}",
     "Milliseconds from the controller's first sight of a claim to Ready.",
-)
-CLAIM_CLIENT_STARTUP: Final = _histogram(
-    "agent_sandbox_client_claim_startup_latency_ms",
-    _LAUNCH,
     _STARTUP_BUCKETS_MS,
+)
+CLAIM_CLIENT_STARTUP = _family(
+    "agent_sandbox_client_claim_startup_latency_ms{launch_type,sandbox_template}",
     "Milliseconds from a claim's annotation agents.x-k8s.io/client-first-requested-at to Ready;"
     " only of claims that carry it, and as true as the client's clock.",
+    _STARTUP_BUCKETS_MS,
 )
-CLAIM_CREATIONS: Final = _counter(
-    "agent_sandbox_claim_creation_total",
-    (
-        *("namespace", "sandbox_template", "launch_type"),
-        *("warmpool_name", "pod_condition", "created_by"),
-    ),
+CLAIM_CREATIONS = _family(
+    "agent_sandbox_claim_creation_total{namespace,sandbox_template,launch_type,warmpool_name,"
+    "pod_condition,created_by}",
     "Sandboxes created or adopted for claims.",
 )
 
 # -- the framework's -------------------------------------------------------------------------------
 
-_CONTROLLER: Final = ("controller",)
-_QUEUE: Final = ("name", "controller")
-
-RECONCILES: Final = _counter(
-    "controller_runtime_reconcile_total",
-    ("controller", "result"),
+RECONCILES = _family(
+    "controller_runtime_reconcile_total{controller,result}",
     "Passes by their result: success, error, requeue or requeue_after.",
 )
-RECONCILE_ERRORS: Final = _counter(
-    "controller_runtime_reconcile_errors_total", _CONTROLLER, "Passes that failed."
+RECONCILE_ERRORS = _family(
+    "controller_runtime_reconcile_errors_total{controller}", "Passes that failed."
 )
-TERMINAL_ERRORS: Final = _counter(
-    "controller_runtime_terminal_reconcile_errors_total",
-    _CONTROLLER,
+TERMINAL_ERRORS = _family(
+    "controller_runtime_terminal_reconcile_errors_total{controller}",
     "Failed passes that are not repeated.",
 )
-PANICS: Final = _counter(
-    "controller_runtime_reconcile_panics_total",
-    _CONTROLLER,
+PANICS = _family(
+    "controller_runtime_reconcile_panics_total{controller}",
     "Passes that ended with an error nobody foresaw.",
 )
-TIMEOUTS: Final = _counter(
-    "controller_runtime_reconcile_timeouts_total",
-    _CONTROLLER,
+TIMEOUTS = _family(
+    "controller_runtime_reconcile_timeouts_total{controller}",
     "Passes that were given up at their deadline.",
 )
-RECONCILE_TIME: Final = _histogram(
-    "controller_runtime_reconcile_time_seconds",
-    _CONTROLLER,
-    RECONCILE_BUCKETS_S,
+RECONCILE_TIME = _family(
+    "controller_runtime_reconcile_time_seconds{controller}",
     "Seconds a pass took.",
+    RECONCILE_BUCKETS_S,
 )
-MAX_RECONCILES: Final = _gauge(
-    "controller_runtime_max_concurrent_reconciles",
-    _CONTROLLER,
+MAX_RECONCILES = _family(
+    "controller_runtime_max_concurrent_reconciles{controller}",
     "Passes that may run at the same time.",
 )
-ACTIVE_WORKERS: Final = _gauge(
-    "controller_runtime_active_workers", _CONTROLLER, "Passes that are running."
+ACTIVE_WORKERS = _family(
+    "controller_runtime_active_workers{controller}", "Passes that are running."
 )
-QUEUE_DEPTH: Final = _gauge(
-    "workqueue_depth", (*_QUEUE, "priority"), "Keys that wait for a pass and may have it now."
+QUEUE_DEPTH = _family(
+    "workqueue_depth{name,controller,priority}", "Keys that wait for a pass and may have it now."
 )
-QUEUE_ADDS: Final = _counter(
-    "workqueue_adds_total", _QUEUE, "Keys added that were not in the queue already."
+QUEUE_ADDS = _family(
+    "workqueue_adds_total{name,controller}", "Keys added that were not in the queue already."
 )
-QUEUE_DURATION: Final = _histogram(
-    "workqueue_queue_duration_seconds",
-    _QUEUE,
-    WORKQUEUE_BUCKETS_S,
+QUEUE_DURATION = _family(
+    "workqueue_queue_duration_seconds{name,controller}",
     "Seconds a key waited for its pass after it was due.",
-)
-WORK_DURATION: Final = _histogram(
-    "workqueue_work_duration_seconds",
-    _QUEUE,
     WORKQUEUE_BUCKETS_S,
+)
+WORK_DURATION = _family(
+    "workqueue_work_duration_seconds{name,controller}",
     "Seconds a key was locked by its pass.",
+    WORKQUEUE_BUCKETS_S,
 )
-UNFINISHED_WORK: Final = _gauge(
-    "workqueue_unfinished_work_seconds", _QUEUE, "Seconds that running passes have taken so far."
+UNFINISHED_WORK = _family(
+    "workqueue_unfinished_work_seconds{name,controller}",
+    "Seconds that running passes have taken so far.",
 )
-LONGEST_RUNNING: Final = _gauge(
-    "workqueue_longest_running_processor_seconds",
-    _QUEUE,
+LONGEST_RUNNING = _family(
+    "workqueue_longest_running_processor_seconds{name,controller}",
     "Seconds that the longest running pass has taken so far.",
 )
-QUEUE_RETRIES: Final = _counter("workqueue_retries_total", _QUEUE, "Keys added again with backoff.")
-REST_REQUESTS: Final = _counter(
-    "rest_client_requests_total",
-    ("code", "method", "host"),
+QUEUE_RETRIES = _family(
+    "workqueue_retries_total{name,controller}", "Keys added again with backoff."
+)
+REST_REQUESTS = _family(
+    "rest_client_requests_total{code,method,host}",
     "Finished requests to the API server; code <error> for those without an answer.",
 )
-REST_DURATION: Final = _histogram(
-    "rest_client_request_duration_seconds",
-    ("verb", "host"),
-    _REQUEST_BUCKETS_S,
+REST_DURATION = _family(
+    "rest_client_request_duration_seconds{verb,host}",
     "Seconds from the first byte of a request to the last of its answer, without watches; only with"
     " --enable-rest-client-metrics.",
+    _REQUEST_BUCKETS_S,
 )
-REST_RETRIES: Final = _counter(
-    "rest_client_request_retries_total",
-    ("code", "verb", "host"),
+REST_RETRIES = _family(
+    "rest_client_request_retries_total{code,verb,host}",
     "Requests sent again, by the code of the answer before (<error> for a dead connection) and the"
     " method; only with --enable-rest-client-metrics.",
 )
-LEADER: Final = _gauge(
-    "leader_election_master_status",
-    ("name",),
+LEADER = _family(
+    "leader_election_master_status{name}",
     "1 while this process holds the Lease of this name, else 0; absent without leader election.",
 )
-LEASE_FAILURES: Final = _counter(
-    "lean_sandbox_lease_failures_total",
-    ("error",),
+LEASE_FAILURES = _family(
+    "lean_sandbox_lease_failures_total{error}",
     "Attempts to acquire, renew or release the Lease that failed, by the class of the error;"
     " Conflict is a lost race.",
 )
 
 # -- what only this controller counts --------------------------------------------------------------
 
-_RESOURCE: Final = ("resource",)
-
-EVENTS: Final = _counter(
-    "lean_sandbox_watch_events_total",
-    ("resource", "outcome"),
+EVENTS = _family(
+    "lean_sandbox_watch_events_total{resource,outcome}",
     "Objects that lists and watches showed: passed (relevant), dropped_unchanged (no predicate saw"
     " a change), dropped_known (the echo of an own write, or older than what is known),"
     " dropped_elsewhere (in a namespace of another shard).",
 )
-PREDICATES: Final = _counter(
-    "lean_sandbox_watch_changes_total",
-    ("resource", "predicate"),
+PREDICATES = _family(
+    "lean_sandbox_watch_changes_total{resource,predicate}",
     "Events that a predicate let pass; one event may count for several.",
 )
-SYNTHESISED: Final = _counter(
-    "lean_sandbox_watch_synthesised_deletes_total",
-    _RESOURCE,
+SYNTHESISED = _family(
+    "lean_sandbox_watch_synthesised_deletes_total{resource}",
     "Deletes that no watch showed, found out by a list.",
 )
-HANDLER_FAILURES: Final = _counter(
-    "lean_sandbox_watch_handler_failures_total",
-    _RESOURCE,
+HANDLER_FAILURES = _family(
+    "lean_sandbox_watch_handler_failures_total{resource}",
     "Changes of an object on which a handler of the controller raised an error; each is a bug.",
 )
-WATCH_BYTES: Final = _counter(
-    "lean_sandbox_watch_received_bytes_total",
-    _RESOURCE,
-    "Bytes of the bodies of lists and watches.",
+WATCH_BYTES = _family(
+    "lean_sandbox_watch_received_bytes_total{resource}", "Bytes of the bodies of lists and watches."
 )
-WATCH_STEPS: Final = _counter(
-    "lean_sandbox_watch_steps_total",
-    ("resource", "step"),
+WATCH_STEPS = _family(
+    "lean_sandbox_watch_steps_total{resource,step}",
     "What keeping a kind in sight took: list, page, watch, bookmark, relist (the version was too"
     " old), fallback (to a less lean form), failure, undecodable (objects skipped).",
 )
-WATCH_PROBLEMS: Final = _gauge(
-    "lean_sandbox_watch_failing", _RESOURCE, "1 while a watch of this kind is failing, else 0."
+WATCH_PROBLEMS = _family(
+    "lean_sandbox_watch_failing{resource}", "1 while a watch of this kind is failing, else 0."
 )
-CACHE_OBJECTS: Final = _gauge("lean_sandbox_cache_objects", _RESOURCE, "Objects remembered.")
-CACHE_BYTES: Final = _gauge(
-    "lean_sandbox_cache_bytes",
-    _RESOURCE,
+CACHE_OBJECTS = _family("lean_sandbox_cache_objects{resource}", "Objects remembered.")
+CACHE_BYTES = _family(
+    "lean_sandbox_cache_bytes{resource}",
     "Memory of what is remembered, estimated from a sample; what entries share is not counted.",
 )
-ABSENCE: Final = _counter(
-    "lean_sandbox_absence_questions_total",
-    ("answer",),
+ABSENCE = _family(
+    "lean_sandbox_absence_questions_total{answer}",
     "Questions whether an object exists: saved (known to be absent, no request), asked (the server"
     " had to be asked).",
 )
-ABSENCE_ENTRIES: Final = _gauge("lean_sandbox_absence_entries", (), "Objects known not to exist.")
-REQUESTS: Final = _counter(
-    "lean_sandbox_requests_total",
-    ("verb", "resource", "code"),
+ABSENCE_ENTRIES = _family("lean_sandbox_absence_entries", "Objects known not to exist.")
+REQUESTS = _family(
+    "lean_sandbox_requests_total{verb,resource,code}",
     "Finished requests to the API server; code 0 for those without an answer.",
 )
-CLIENT_BYTES: Final = _counter(
-    "lean_sandbox_client_bytes_total",
-    ("direction",),
+CLIENT_BYTES = _family(
+    "lean_sandbox_client_bytes_total{direction}",
     "Bytes of HTTP messages to and from the API server, before TLS: sent or received.",
 )
-CONNECTIONS: Final = _counter(
-    "lean_sandbox_client_connections_total", (), "Connections opened to the API server."
+CONNECTIONS = _family(
+    "lean_sandbox_client_connections_total", "Connections opened to the API server."
 )
-REPEATED: Final = _counter(
-    "lean_sandbox_client_repeated_total",
-    ("cause",),
+REPEATED = _family(
+    "lean_sandbox_client_repeated_total{cause}",
     "Requests sent again: stale_connection or credential.",
 )
-IN_FLIGHT: Final = _gauge(
-    "lean_sandbox_client_requests_in_flight",
-    ("lane", "state"),
+IN_FLIGHT = _family(
+    "lean_sandbox_client_requests_in_flight{lane,state}",
     "Requests that hold a slot (running) or wait for one (waiting), by lane.",
 )
-STREAMS: Final = _gauge("lean_sandbox_client_streams", (), "Watches that are open.")
-QUEUE_MERGED: Final = _counter(
-    "lean_sandbox_queue_deduplicated_total", _CONTROLLER, "Adds that found their key in the queue."
+STREAMS = _family("lean_sandbox_client_streams", "Watches that are open.")
+QUEUE_MERGED = _family(
+    "lean_sandbox_queue_deduplicated_total{controller}", "Adds that found their key in the queue."
 )
-QUEUE_WAITING: Final = _gauge(
-    "lean_sandbox_queue_keys",
-    ("controller", "state"),
+QUEUE_WAITING = _family(
+    "lean_sandbox_queue_keys{controller,state}",
     "Keys that wait: delayed (for their time), locked (for their own pass), failing (in backoff).",
 )
-CALLBACK_ERRORS: Final = _counter(
-    "lean_sandbox_pass_callback_errors_total", _CONTROLLER, "Observers of passes that failed."
+CALLBACK_ERRORS = _family(
+    "lean_sandbox_pass_callback_errors_total{controller}", "Observers of passes that failed."
 )
-SAFETY_NET: Final = _counter(
-    "lean_sandbox_safety_net_total",
-    _CONTROLLER,
+SAFETY_NET = _family(
+    "lean_sandbox_safety_net_total{controller}",
     "Objects that only the periodic second look brought on: each shows a wake-up that was lost.",
 )
-CANCELLED: Final = _counter(
-    "lean_sandbox_passes_cancelled_total", _CONTROLLER, "Passes cut off by the end of the process."
+CANCELLED = _family(
+    "lean_sandbox_passes_cancelled_total{controller}", "Passes cut off by the end of the process."
 )
-RECORDED: Final = _counter(
-    "lean_sandbox_events_recorded_total",
-    ("controller", "outcome"),
+RECORDED = _family(
+    "lean_sandbox_events_recorded_total{controller,outcome}",
     "Events of Kubernetes: posted, folded (into one before), patched (as a series), dropped (no"
     " room), failed, patch_failed, terminating (namespace).",
 )
-WARM_MEMBERS: Final = _gauge(
-    "lean_sandbox_warm_members",
-    ("stage",),
+WARM_MEMBERS = _family(
+    "lean_sandbox_warm_members{stage}",
     "Members of pools that claims may take: ready, networked (with an address), waiting; taken are"
     " those being adopted.",
 )
-WARM_TAKES: Final = _counter(
-    "lean_sandbox_warm_takes_total",
-    ("outcome",),
+WARM_TAKES = _family(
+    "lean_sandbox_warm_takes_total{outcome}",
     "Members asked for by claims: taken, missed (none was there), refused (not accepted),"
     " given_back.",
 )
-LOG_DROPPED: Final = _counter(
-    "lean_sandbox_log_lines_dropped_total", (), "Log lines that could not be written."
+LOG_DROPPED = _family(
+    "lean_sandbox_log_lines_dropped_total", "Log lines that could not be written."
 )
-SERIES_DROPPED: Final = _counter(
+SERIES_DROPPED = _family(
     "lean_sandbox_metric_values_dropped_total",
-    (),
     "Series dropped because their family had too many; the one counted longest ago goes first.",
 )
-SCRAPE_INCOMPLETE: Final = _counter(
+SCRAPE_INCOMPLETE = _family(
     "lean_sandbox_scrapes_incomplete_total",
-    (),
     "Scrapes that left out agent_sandboxes and agent_sandbox_warmpool_size for lack of time.",
 )
-ENDPOINT_ANSWERS: Final = _counter(
-    "lean_sandbox_endpoint_answers_total",
-    ("listener", "code"),
+ENDPOINT_ANSWERS = _family(
+    "lean_sandbox_endpoint_answers_total{listener,code}",
     "Answers of the endpoints for metrics and health.",
 )
-ENDPOINT_BROKEN: Final = _counter(
-    "lean_sandbox_endpoint_broken_total",
-    ("listener", "cause"),
+ENDPOINT_BROKEN = _family(
+    "lean_sandbox_endpoint_broken_total{listener,cause}",
     "Connections to the endpoints that ended otherwise than well: reset, timeout, tls, accept,"
     " crowded (turned away).",
 )
 
 # -- the process -----------------------------------------------------------------------------------
 
-CPU_SECONDS: Final = _counter(
-    "process_cpu_seconds_total", (), "User and system CPU time of the process, in seconds."
+CPU_SECONDS = _family(
+    "process_cpu_seconds_total", "User and system CPU time of the process, in seconds."
 )
-RESIDENT_BYTES: Final = _gauge(
-    "process_resident_memory_bytes", (), "Resident memory of the process."
+RESIDENT_BYTES = _family("process_resident_memory_bytes", "Resident memory of the process.")
+VIRTUAL_BYTES = _family("process_virtual_memory_bytes", "Virtual memory of the process.")
+START_TIME = _family(
+    "process_start_time_seconds", "When the process started, in seconds since the epoch."
 )
-VIRTUAL_BYTES: Final = _gauge("process_virtual_memory_bytes", (), "Virtual memory of the process.")
-START_TIME: Final = _gauge(
-    "process_start_time_seconds", (), "When the process started, in seconds since the epoch."
+OPEN_FILES = _family("process_open_fds", "Open file descriptors.")
+MOST_FILES = _family("process_max_fds", "File descriptors that may be open.")
+PYTHON_INFO = _family(
+    "python_info{implementation,version}", "Always 1; the labels say which Python runs."
 )
-OPEN_FILES: Final = _gauge("process_open_fds", (), "Open file descriptors.")
-MOST_FILES: Final = _gauge("process_max_fds", (), "File descriptors that may be open.")
-PYTHON_INFO: Final = _gauge(
-    "python_info", ("implementation", "version"), "Always 1; the labels say which Python runs."
+COLLECTIONS = _family("python_gc_collections_total{generation}", "Runs of the garbage collector.")
+COLLECTED = _family(
+    "python_gc_objects_collected_total{generation}", "Objects the garbage collector freed."
 )
-COLLECTIONS: Final = _counter(
-    "python_gc_collections_total", ("generation",), "Runs of the garbage collector."
-)
-COLLECTED: Final = _counter(
-    "python_gc_objects_collected_total", ("generation",), "Objects the garbage collector freed."
-)
-UNCOLLECTABLE: Final = _counter(
-    "python_gc_objects_uncollectable_total",
-    ("generation",),
+UNCOLLECTABLE = _family(
+    "python_gc_objects_uncollectable_total{generation}",
     "Objects the garbage collector could not free.",
 )

@@ -1,4 +1,4 @@
-"""Metric families, and the counters and histograms that cannot be read from elsewhere.
+"""Metric families, the counters and histograms that cannot be read from elsewhere, and the page.
 
 Almost everything that is exposed is counted anyway and read when somebody scrapes: that costs
 nothing in between. What is kept here are the few values that are known only as they happen.
@@ -11,14 +11,16 @@ reads back what is written here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from lean_sandbox.metrics.histogram import Histogram, HistogramSnapshot
-
+TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 # Of one family: a cluster that makes a namespace for each user shall fill neither the memory nor
 # the page. A histogram has a line for each of its buckets.
 MOST_SERIES: Final = 10_000
@@ -28,10 +30,13 @@ MOST_HISTOGRAMS: Final = 2_000
 _GONE_S: Final = 3600.0
 # Labels whose values name what comes and goes, the first that a family has.
 _LIVING: Final = ("namespace", "sandbox_template")
+# Lines a block of the page, so that whoever writes them out can let others run in between.
+_BLOCK: Final = 200
+_ESCAPED: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
+_ESCAPED_HELP: Final = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 
 T = TypeVar("T")
 Labels: TypeAlias = tuple[str, ...]
-Series: TypeAlias = Iterable[tuple[Labels, float | HistogramSnapshot]]
 
 
 class Kind(Enum):
@@ -52,6 +57,36 @@ class Family(msgspec.Struct, frozen=True, gc=False):
     buckets: tuple[float, ...] = ()
 
 
+class Histogram:
+    """Counts of values by bucket, and their sum; nothing is allocated for a value.
+
+    ``counts[i]`` is the number of values at most ``bounds[i]`` and above the bound before; the last
+    of ``counts`` (one more than there are bounds) holds the values above every bound.
+    """
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        """Count into buckets that end at the rising ``bounds``."""
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def snapshot(self) -> Histogram:
+        """Return a copy, which goes on saying what was counted so far."""
+        taken = Histogram(self.bounds)
+        taken.counts, taken.total = self.counts.copy(), self.total
+        return taken
+
+
+Series: TypeAlias = Iterable[tuple[Labels, float | Histogram]]
+
+
 class Living(msgspec.Struct, frozen=True, gc=False):
     """The namespaces that have Sandboxes, and the templates these were made from, at a moment."""
 
@@ -66,7 +101,7 @@ class Exposition:
     def __init__(self) -> None:
         # None: not known.
         self.living: Living | None = None
-        self.families: dict[str, tuple[Family, list[tuple[Labels, float | HistogramSnapshot]]]] = {}
+        self.families: dict[str, tuple[Family, list[tuple[Labels, float | Histogram]]]] = {}
 
     def add(self, family: Family, series: Series) -> None:
         """Add series to a family; each has one value for each label of the family."""
@@ -74,24 +109,7 @@ class Exposition:
 
     def one(self, family: Family, value: float, *labels: str) -> None:
         """Add one series."""
-        self.add(family, (((labels), value),))
-
-
-class _Dropped:
-    """How many series gave way to newer ones, in the whole process."""
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
-
-
-_dropped = _Dropped()
-
-
-def dropped_series() -> int:
-    """Return how many series were dropped because their family had too many."""
-    return _dropped.count
+        self.add(family, ((labels, value),))
 
 
 class _SeriesOf(Generic[T]):
@@ -103,6 +121,7 @@ class _SeriesOf(Generic[T]):
     """
 
     __slots__ = ("_gone_since", "_most", "_place", "_values", "family")
+    dropped: ClassVar[int] = 0
 
     def __init__(self, family: Family, *, most: int) -> None:
         self.family = family
@@ -119,7 +138,7 @@ class _SeriesOf(Generic[T]):
             oldest = next(iter(self._values))
             del self._values[oldest]
             self._gone_since.pop(oldest, None)
-            _dropped.count += 1
+            _SeriesOf.dropped += 1
         return held
 
     def _drop_gone(self, living: Living | None) -> None:
@@ -134,13 +153,17 @@ class _SeriesOf(Generic[T]):
                 del self._values[labels], self._gone_since[labels]
 
 
+def dropped_series() -> int:
+    """Return how many series were dropped, in the process, because their family had too many."""
+    return _SeriesOf.dropped
+
+
 class Counters(_SeriesOf[int]):
     """The counters of one family by the values of their labels."""
 
     __slots__ = ()
 
     def __init__(self, family: Family, *, most: int = MOST_SERIES) -> None:
-        """Count into ``family``, in so many series at most."""
         super().__init__(family, most=most)
 
     def add(self, *labels: str) -> None:
@@ -159,7 +182,6 @@ class Histograms(_SeriesOf[Histogram]):
     __slots__ = ()
 
     def __init__(self, family: Family, *, most: int = MOST_HISTOGRAMS) -> None:
-        """Observe into ``family``, in so many series at most."""
         super().__init__(family, most=most)
 
     def observe(self, value: float, *labels: str) -> None:
@@ -171,3 +193,79 @@ class Histograms(_SeriesOf[Histogram]):
         """Add the histograms as they are now."""
         self._drop_gone(into.living)
         into.add(self.family, [(labels, held.snapshot()) for labels, held in self._values.items()])
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+
+def content_type(accept: str) -> str:
+    """Return the form to answer with, given the Accept header of a request ("" for none).
+
+    OpenMetrics only for a client that asks for it and would not take the older text. Prometheus
+    takes both, and OpenMetrics writes the bounds of buckets differently (``1.0`` for ``1``):
+    queries made for the reference controller, which offers the older text only, name the older.
+    """
+    ranges = [part.replace(" ", "").split(";") for part in accept.lower().split(",")]
+    refused = {"q=0", "q=0.0", "q=0.00", "q=0.000"}
+    wanted = {first for first, *rest in ranges if refused.isdisjoint(rest)}
+    is_open = "application/openmetrics-text" in wanted and not wanted & {"text/plain", "text/*"}
+    return OPENMETRICS if is_open else TEXT
+
+
+def render(found: Exposition, form: str = TEXT) -> Iterator[str]:
+    """Yield the text of a scrape in blocks; families without a series are left out."""
+    is_open = form == OPENMETRICS
+    lines: list[str] = []
+    for family, series in found.families.values():
+        if not series:
+            continue
+        lines += _head(family, is_open=is_open)
+        for labels, value in series:
+            lines += _lines(family, labels, value, is_open=is_open)
+            if len(lines) >= _BLOCK:
+                yield "".join(lines)
+                lines.clear()
+    if is_open:
+        lines.append("# EOF\n")
+    yield "".join(lines)
+
+
+def _head(family: Family, *, is_open: bool) -> tuple[str, str]:
+    name = family.name
+    if is_open and family.kind is Kind.COUNTER:
+        # There the family has the bare name and its samples the suffix.
+        name = name.removesuffix("_total")
+    text = family.help.translate(_ESCAPED if is_open else _ESCAPED_HELP)
+    return f"# HELP {name} {text}\n", f"# TYPE {name} {family.kind.value}\n"
+
+
+def _lines(
+    family: Family, labels: Labels, value: float | Histogram, *, is_open: bool
+) -> Iterator[str]:
+    pairs = ",".join(
+        f'{name}="{text.translate(_ESCAPED)}"'
+        for name, text in zip(family.labels, labels, strict=True)
+    )
+    braced = f"{{{pairs}}}" if pairs else ""
+    if not isinstance(value, Histogram):
+        yield f"{family.name}{braced} {_number(value)}\n"
+        return
+    prefix = f"{family.name}_bucket{{{pairs}{',' if pairs else ''}le="
+    running = 0
+    for bound, count in zip((*value.bounds, math.inf), value.counts, strict=True):
+        running += count
+        shown = repr(bound) if is_open and bound != math.inf else _number(bound)
+        yield f'{prefix}"{shown}"}} {running}\n'
+    yield f"{family.name}_sum{braced} {_number(value.total)}\n"
+    yield f"{family.name}_count{braced} {running}\n"
+
+
+def _number(value: float) -> str:
+    """Write a number as the reference does: whole without a point, others as short as can be."""
+    if isinstance(value, int):
+        return str(value)
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    if math.isnan(value):
+        return "NaN"
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)

@@ -32,8 +32,7 @@ import structlog
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.metrics import families
-from lean_sandbox.metrics.histogram import WORKQUEUE_BUCKETS_S, Histogram
-from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.metrics.registry import Exposition, Histogram
 
 # A client is waiting for the outcome.
 CLIENT: Final = 30
@@ -163,8 +162,8 @@ class WorkQueue(Generic[K]):
         self.adds = 0
         self.merged = 0
         self.retries = 0
-        self.queue_duration = Histogram(WORKQUEUE_BUCKETS_S)
-        self.work_duration = Histogram(WORKQUEUE_BUCKETS_S)
+        self.queue_duration = Histogram(families.QUEUE_DURATION.buckets)
+        self.work_duration = Histogram(families.WORK_DURATION.buckets)
 
     def __len__(self) -> int:
         """Return the number of keys that wait, whether ready, delayed or locked."""

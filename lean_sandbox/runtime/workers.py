@@ -21,8 +21,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.kube.telemetry import WRITES
 from lean_sandbox.metrics import families
-from lean_sandbox.metrics.histogram import RECONCILE_BUCKETS_S, Histogram
-from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.metrics.registry import Exposition, Histogram
 from lean_sandbox.runtime.queue import REQUEUE, Item, QueueClosedError, WorkQueue
 from lean_sandbox.runtime.safetynet import SafetyNet
 
@@ -151,7 +150,7 @@ class Workers(Generic[K]):
         self.outcomes = dict.fromkeys(Outcome, 0)
         #: Calls of on_end, retry_no_later_than_s or the safety net that raised.
         self.callback_errors = 0
-        self.pass_time = Histogram(RECONCILE_BUCKETS_S)
+        self.pass_time = Histogram(families.RECONCILE_TIME.buckets)
 
     async def run(self) -> None:
         """Run passes until the queue is closed and the last pass has ended.

@@ -10,6 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families as read_clas
 
 from lean_sandbox.kube.telemetry import RequestCounters, RequestRecord
 from lean_sandbox.metrics.registry import (
+    OPENMETRICS,
+    TEXT,
     Counters,
     Exposition,
     Family,
@@ -17,8 +19,8 @@ from lean_sandbox.metrics.registry import (
     Kind,
     Living,
     dropped_series,
+    render,
 )
-from lean_sandbox.metrics.text import OPENMETRICS, TEXT, render
 from tests.metrics.scrape import Scraped, scraping
 from tests.support.world import open_world, sandbox
 

@@ -17,7 +17,7 @@ import structlog
 from lean_sandbox import log
 from lean_sandbox.bench.workers import process_usage
 from lean_sandbox.cli import EXIT_CONFIG, main
-from lean_sandbox.metrics.process import process
+from lean_sandbox.manager.exposition import process
 from lean_sandbox.metrics.registry import Exposition
 from tests.metrics.scrape import scraping, serving
 from tests.support.world import open_world, sandbox

@@ -6,7 +6,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from lean_sandbox.metrics.histogram import RECONCILE_BUCKETS_S, WORKQUEUE_BUCKETS_S, Histogram
+from lean_sandbox.metrics.families import RECONCILE_BUCKETS_S, WORKQUEUE_BUCKETS_S
+from lean_sandbox.metrics.registry import Histogram
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.workers import Outcome, classify
 from tests.support.clock import FakeClock
@@ -28,7 +29,7 @@ def test_every_value_falls_into_the_first_bucket_that_holds_it(values: list[floa
     for value in values:
         histogram.observe(value)
     seen = histogram.snapshot()
-    assert seen.count == len(values)
+    assert sum(seen.counts) == len(values)
     assert seen.total == pytest.approx(sum(values))
     for n, bound in enumerate(seen.bounds):
         assert sum(seen.counts[: n + 1]) == sum(value <= bound for value in values)
