@@ -193,18 +193,21 @@ def policy_from_row(row: ObjectMeta, old: PolicyEntry | None) -> PolicyEntry:
 def policy_from_full(item: PolicyItem, row: ObjectMeta, old: PolicyEntry | None) -> PolicyEntry:
     """Build the entry from a full policy."""
     entry = policy_from_row(row, old)
-    if entry.owner is not None and entry.owner.kind == names.SANDBOX_TEMPLATE_KIND:
+    if _is_templates(row):
         entry.spec_json = bytes(item.spec)
         entry.is_stale = False
     return entry
 
 
-def _template_policy(row: ObjectMeta) -> Hashable:
-    """Return the version of a policy that a template controls: any write may change its spec."""
+def _is_templates(row: ObjectMeta) -> bool:
+    """Tell whether a template controls the policy, whatever the group of its reference."""
     controller = row.controller
-    if controller is not None and controller.kind == names.SANDBOX_TEMPLATE_KIND:
-        return row.resource_version
-    return None
+    return controller is not None and controller.kind == names.SANDBOX_TEMPLATE_KIND
+
+
+def _spec_version(row: ObjectMeta) -> Hashable:
+    """Return the version of a policy that a template controls: any write may change its spec."""
+    return row.resource_version if _is_templates(row) else None
 
 
 def policy_kind() -> Kind[PolicyEntry]:
@@ -212,7 +215,7 @@ def policy_kind() -> Kind[PolicyEntry]:
     return Kind(
         resource=NETWORKPOLICIES,
         item_type=PolicyItem,
-        predicate=any_of(deletion(), owners(), computed("spec", Change.VERSION, _template_policy)),
+        predicate=any_of(deletion(), owners(), computed("spec", Change.VERSION, _spec_version)),
         from_row=policy_from_row,
         from_full=policy_from_full,
         watch_order=(Representation.METADATA, Representation.FULL),
