@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, Final, Generic, TypeVar
 
@@ -58,32 +59,26 @@ BACKOFF_CAP_S: Final = 1000.0
 # 2^63 times the base is beyond the cap; a larger exponent would only overflow a float.
 _MAX_DOUBLINGS: Final = 63
 
-# Entries that have left a heap are skipped later; a heap with more of them than this is rebuilt.
+# Slots that left the heap of delays are skipped later; with more of them than this it is rebuilt.
 _LEFTOVERS_TOLERATED: Final = 64
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 K = TypeVar("K", bound=Hashable)
-
-_LOCKED: Final = 0
-_READY: Final = 1
-_DELAYED: Final = 2
-
-
-class QueueClosedError(Exception):
-    """The queue was closed: there will be no more items."""
+V = TypeVar("V")
 
 
 class Item(msgspec.Struct, Generic[K], frozen=True, gc=False):
-    """A key whose turn has come, and why."""
+    """A key whose turn has come, and why. All times are monotonic."""
 
     key: K
     reasons: tuple[str, ...]
     priority: int
     # Failed reconciles in a row before this one.
     attempts: int
-    # Monotonic time since when the key could have run (its first add, or the end of its delay).
+    # Since when the key could have run (its first add, or the end of its delay).
     enqueued_at: float
+    started_at: float
 
     @property
     def is_safety_net(self) -> bool:
@@ -92,34 +87,17 @@ class Item(msgspec.Struct, Generic[K], frozen=True, gc=False):
 
 
 class _Slot(msgspec.Struct, Generic[K], gc=False, eq=False):
-    """The one slot of a waiting key."""
+    """The one slot of a waiting key: in a line, in the heap of delays, or locked by its key."""
 
     key: K
     priority: int
     reasons: tuple[str, ...]
-    # When it may run, on the monotonic clock: the earliest of all adds.
+    # When it may run: the earliest of all adds.
     due: float
-    state: int = _LOCKED
-    # The entry of a heap that stands for this slot; others with this slot are leftovers.
-    ticket: int = -1
+    # Of its entry in the heap of delays, 0 when it has none there; other entries are leftovers.
+    ticket: int = 0
     # Until when the gate may hold it back, once it has.
     held_until: float | None = None
-
-
-# Slots in an order, each with the ticket it had when it came: (order, ticket, slot).
-_Heap = list[tuple[float, int, _Slot[K]]]
-
-
-class _Run(msgspec.Struct, Generic[K], frozen=True, gc=False):
-    item: Item[K]
-    started_at: float
-
-
-class _Group(msgspec.Struct, gc=False):
-    """The ready keys of one group at one priority, and the turn of the last of them."""
-
-    size: int = 0
-    turn: float = -1
 
 
 class WorkQueue(Generic[K]):
@@ -129,24 +107,24 @@ class WorkQueue(Generic[K]):
     key costs one slot however often it is added.
     """
 
-    def __init__(self, clock: Clock, *, group_of: Callable[[K], Hashable] | None = None) -> None:
+    def __init__(
+        self, clock: Clock, *, group_of: Callable[[K], Hashable] = lambda _key: None
+    ) -> None:
         """Create an empty queue; ``group_of`` names the group that a key takes turns with."""
         self._clock = clock
         self._group_of = group_of
         self._slots: dict[K, _Slot[K]] = {}
-        self._running: dict[K, _Run[K]] = {}
+        self._running: dict[K, Item[K]] = {}
         self._failures: dict[K, int] = {}
-        # By priority, each in the order of its turns.
-        self._ready: dict[int, _Heap[K]] = {}
-        #: Keys that may run now, by priority; a priority once used stays, with zero.
-        self.depths: dict[int, int] = {}
-        self._groups: dict[tuple[int, Hashable], _Group] = {}
-        # In the order of the times at which to look at them.
-        self._delays: _Heap[K] = []
-        self._tickets = itertools.count()
+        # What may run: by priority, by group in the order of their turns, by key as they came in.
+        self._lines: dict[int, OrderedDict[Hashable, OrderedDict[K, _Slot[K]]]] = {}
+        # What may not run yet, in the order of the times at which to look: (time, ticket, slot).
+        self._delays: list[tuple[float, int, _Slot[K]]] = []
+        self._tickets = itertools.count(1)
         self._regular_turns = _REGULAR_TURNS
         self._must_wait: Callable[[K], bool] | None = None
         self._longest_s = 0.0
+        # What the gate holds back, in the heap of delays.
         self._held: dict[K, _Slot[K]] = {}
         #: Judgements of the gate that raised; the key is let through.
         self.gate_errors = 0
@@ -168,6 +146,11 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         """Return the number of keys that wait, whether ready, delayed or locked."""
         return len(self._slots)
+
+    @property
+    def depths(self) -> dict[int, int]:
+        """How many keys may run now, by priority; a priority once used stays, with zero."""
+        return {at: sum(map(len, groups.values())) for at, groups in self._lines.items()}
 
     @property
     def ready(self) -> int:
@@ -197,11 +180,11 @@ class WorkQueue(Generic[K]):
     @property
     def is_busy(self) -> bool:
         """Whether a key runs or may run now; one that is due only later does not count."""
-        return bool(self._running) or self.ready > 0
+        return bool(self._running) or any(self._lines.values())
 
     def is_busy_beside(self, key: K) -> bool:
         """Return whether a key other than this one runs, or any may run now."""
-        return len(self._running) > (key in self._running) or self.ready > 0
+        return len(self._running) > (key in self._running) or any(self._lines.values())
 
     def gate(
         self, must_wait: Callable[[K], bool], *, behind: WorkQueue[Any], longest_s: float
@@ -248,9 +231,9 @@ class WorkQueue(Generic[K]):
             delay_s = min(delay_s, max(0.0, no_later_than_s))
         delay_s = max(delay_s, not_before_s)
         self.retries += 1
-        run = self._running.get(key)
-        priority = NORMAL if run is None else run.item.priority
-        reasons = () if run is None else run.item.reasons
+        failed = self._running.get(key)
+        priority = NORMAL if failed is None else failed.priority
+        reasons = () if failed is None else failed.reasons
         self._admit(key, priority, reasons or ("retry",), delay_s)
         return delay_s
 
@@ -268,26 +251,22 @@ class WorkQueue(Generic[K]):
         slot = self._slots.get(key)
         return slot is not None and slot.due <= self._clock.monotonic() + seconds
 
-    async def get(self) -> Item[K]:
-        """Wait for the next key and lock it; :meth:`done` must follow.
-
-        Raises :class:`QueueClosedError` once the queue is closed, even if keys are left.
-        """
+    async def get(self) -> Item[K] | None:
+        """Wait for the next key and lock it; :meth:`done` must follow. ``None`` once closed."""
         await anyio.lowlevel.checkpoint()
-        while (item := self.get_nowait()) is None:
+        while not self.is_closed:
+            if (item := self.get_nowait()) is not None:
+                return item
             wake = self._wake = anyio.Event()
-            delay = _first(self._delays)
+            delay = self._first_delay()
             timeout_s = None if delay is None else delay[0] - self._clock.monotonic()
             await self._clock.wait(wake, timeout_s)
-        return item
+        return None
 
     def get_nowait(self) -> Item[K] | None:
-        """Lock and return the next key, or None when no key may run now.
-
-        Raises :class:`QueueClosedError` once the queue is closed.
-        """
+        """Lock and return the next key; ``None`` when none may run now, or once closed."""
         if self.is_closed:
-            raise QueueClosedError
+            return None
         now = self._clock.monotonic()
         self.release_due(now)
         while (slot := self._next(now)) is not None and self._holds_back(slot, now):
@@ -297,8 +276,10 @@ class WorkQueue(Generic[K]):
         key = slot.key
         del self._slots[key]
         attempts = self._failures.get(key, 0)
-        item = Item(key, slot.reasons, slot.priority, attempts, enqueued_at=slot.due)
-        self._running[key] = _Run(item, now)
+        item = Item(
+            key, slot.reasons, slot.priority, attempts, enqueued_at=slot.due, started_at=now
+        )
+        self._running[key] = item
         self.queue_duration.observe(now - slot.due)
         return item
 
@@ -307,9 +288,9 @@ class WorkQueue(Generic[K]):
 
         Raises KeyError when the key is not being worked on.
         """
-        run = self._running.pop(key)
+        item = self._running.pop(key)
         now = self._clock.monotonic()
-        self.work_duration.observe(now - run.started_at)
+        self.work_duration.observe(now - item.started_at)
         slot = self._slots.get(key)
         if slot is not None and not self.is_closed:
             self._place(slot, now)
@@ -336,10 +317,10 @@ class WorkQueue(Generic[K]):
 
     def release_due(self, now: float) -> None:
         """Line up the keys whose time has come."""
-        while (delay := _first(self._delays)) is not None and delay[0] <= now:
+        while (delay := self._first_delay()) is not None and delay[0] <= now:
             slot = delay[2]
             self._held.pop(slot.key, None)
-            self._leave(slot)
+            slot.ticket = 0
             self._line_up(slot)
 
     def collect(self, into: Exposition, controller: str) -> None:
@@ -354,7 +335,7 @@ class WorkQueue(Generic[K]):
         into.one(families.QUEUE_ADDS, self.adds, *labels)
         into.add(families.QUEUE_DURATION, [(labels, self.queue_duration.snapshot())])
         into.add(families.WORK_DURATION, [(labels, self.work_duration.snapshot())])
-        durations = [now - run.started_at for run in self._running.values()]
+        durations = [now - item.started_at for item in self._running.values()]
         into.one(families.UNFINISHED_WORK, sum(durations), *labels)
         into.one(families.LONGEST_RUNNING, max(durations, default=0.0), *labels)
         into.one(families.QUEUE_RETRIES, self.retries, *labels)
@@ -373,16 +354,15 @@ class WorkQueue(Generic[K]):
         if slot is None:
             self.adds += 1
             slot = self._slots[key] = _Slot(key, priority, reasons, due)
-            moves = True
-        else:
-            self.merged += 1
-            for reason in reasons:
-                if reason not in slot.reasons and len(slot.reasons) < MAX_REASONS:
-                    slot.reasons += (reason,)
-            is_held = self._held.pop(key, None) is not None
-            is_ready = slot.state == _READY
-            moves = is_held or (priority > slot.priority if is_ready else due < slot.due)
-        moves = moves and key not in self._running
+            if key not in self._running:
+                self._place(slot, now)
+            return
+        self.merged += 1
+        for reason in reasons:
+            if reason not in slot.reasons and len(slot.reasons) < MAX_REASONS:
+                slot.reasons += (reason,)
+        moves = due < slot.due if slot.ticket else priority > slot.priority
+        moves = self._held.pop(key, None) is not None or (moves and key not in self._running)
         if moves:
             self._leave(slot)
         slot.priority, slot.due = max(priority, slot.priority), min(due, slot.due)
@@ -398,15 +378,14 @@ class WorkQueue(Generic[K]):
         self._line_up(slot)
 
     def _leave(self, slot: _Slot[K]) -> None:
-        """Take a slot out of its heap: the entry there is a leftover from now on."""
-        if slot.state == _READY:
-            self.depths[slot.priority] -= 1
-            place = self._group_place(slot)
-            self._groups[place].size -= 1
-            if not self._groups[place].size:
-                del self._groups[place]
-        slot.state = _LOCKED
-        slot.ticket = -1
+        """Take a slot out of the heap of delays, where its entry stays, or out of its line."""
+        if slot.ticket:
+            slot.ticket = 0
+            return
+        groups, group = self._lines[slot.priority], self._group_of(slot.key)
+        del groups[group][slot.key]
+        if not groups[group]:
+            del groups[group]
 
     def _wake_getter(self) -> None:
         if self._wake is not None:
@@ -416,11 +395,20 @@ class WorkQueue(Generic[K]):
     # -- keys whose time has not come ------------------------------------------------------------
 
     def _delay(self, slot: _Slot[K], until: float) -> None:
-        slot.state = _DELAYED
         slot.ticket = next(self._tickets)
-        _push(self._delays, until, slot, len(self._slots))
-        if self._delays[0][2] is slot:
+        heap = self._delays
+        heapq.heappush(heap, (until, slot.ticket, slot))
+        if len(heap) > 2 * len(self._slots) + _LEFTOVERS_TOLERATED:
+            heap[:] = [entry for entry in heap if entry[2].ticket == entry[1]]
+            heapq.heapify(heap)
+        if heap[0][2] is slot:
             self._wake_getter()
+
+    def _first_delay(self) -> tuple[float, int, _Slot[K]] | None:
+        heap = self._delays
+        while heap and heap[0][2].ticket != heap[0][1]:
+            heapq.heappop(heap)
+        return heap[0] if heap else None
 
     def _holds_back(self, slot: _Slot[K], now: float) -> bool:
         """Judge a slot whose turn has come, and delay it where the gate is closed to it."""
@@ -444,59 +432,29 @@ class WorkQueue(Generic[K]):
 
     # -- keys that may run -----------------------------------------------------------------------
 
-    def _group_place(self, slot: _Slot[K]) -> tuple[int, Hashable]:
-        return slot.priority, None if self._group_of is None else self._group_of(slot.key)
-
     def _line_up(self, slot: _Slot[K]) -> None:
-        """Give a slot the first turn that its group has not had, at the end of its line."""
-        heap = self._ready.setdefault(slot.priority, [])
-        first = _first(heap)
-        place = self._group_place(slot)
-        group = self._groups.get(place)
-        if group is None:
-            group = self._groups[place] = _Group()
-        group.size += 1
-        group.turn = max(group.turn + 1, first[0] if first is not None else 0)
-        slot.state = _READY
-        slot.ticket = next(self._tickets)
-        depth = self.depths[slot.priority] = self.depths.get(slot.priority, 0) + 1
-        _push(heap, group.turn, slot, depth)
+        """Put a slot at the end of the line of its group; a new group has the last turn."""
+        groups = self._lines.setdefault(slot.priority, OrderedDict())
+        groups.setdefault(self._group_of(slot.key), OrderedDict())[slot.key] = slot
         self._wake_getter()
 
     def _next(self, now: float) -> _Slot[K] | None:
         """Take out the slot whose turn it is."""
-        chosen: _Slot[K] | None = None
-        oldest: _Slot[K] | None = None
-        for priority, depth in self.depths.items():
-            head = _first(self._ready[priority]) if depth else None
-            if head is None:
-                continue
-            slot = head[2]
-            if chosen is None or priority > chosen.priority:
-                chosen = slot
-            if oldest is None or slot.due < oldest.due:
-                oldest = slot
-        if chosen is None or oldest is None:
+        heads = [_head(_head(groups)) for groups in self._lines.values() if groups]
+        if not heads:
             return None
+        chosen = max(heads, key=lambda slot: slot.priority)
+        oldest = min(heads, key=lambda slot: slot.due)
         self._regular_turns += 1
         is_starving = oldest.priority < chosen.priority and now - oldest.due > STARVED_AFTER_S
         if is_starving and self._regular_turns > _REGULAR_TURNS:
             self._regular_turns = 0
             chosen = oldest
+        # The group takes its turn, and has the next one after all others.
+        self._lines[chosen.priority].move_to_end(self._group_of(chosen.key))
         self._leave(chosen)
         return chosen
 
 
-def _push(heap: _Heap[K], order: float, slot: _Slot[K], live: int) -> None:
-    """Add a slot to the heap, in which at most ``live`` slots are no leftovers."""
-    heapq.heappush(heap, (order, slot.ticket, slot))
-    if len(heap) > 2 * live + _LEFTOVERS_TOLERATED:
-        heap[:] = [entry for entry in heap if entry[2].ticket == entry[1]]
-        heapq.heapify(heap)
-
-
-def _first(heap: _Heap[K]) -> tuple[float, int, _Slot[K]] | None:
-    """Return the first entry of the heap that is no leftover."""
-    while heap and heap[0][2].ticket != heap[0][1]:
-        heapq.heappop(heap)
-    return heap[0] if heap else None
+def _head(line: OrderedDict[Any, V]) -> V:
+    return next(iter(line.values()))

@@ -22,7 +22,7 @@ from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.kube.telemetry import WRITES
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histogram
-from lean_sandbox.runtime.queue import REQUEUE, Item, QueueClosedError, WorkQueue
+from lean_sandbox.runtime.queue import REQUEUE, Item, WorkQueue
 from lean_sandbox.runtime.safetynet import SafetyNet
 
 # Longer than any pass that makes progress: every request in it has a shorter deadline of its own.
@@ -93,17 +93,6 @@ class ReconcileResult(msgspec.Struct, Generic[K], frozen=True):
     error: BaseException | None = None
 
 
-class _Pass:
-    """A pass that is running, as the watchdog sees it."""
-
-    __slots__ = ("deadline_at", "scope", "started_at")
-
-    def __init__(self, started_at: float, deadline_at: float) -> None:
-        self.started_at = started_at
-        self.deadline_at = deadline_at
-        self.scope = anyio.CancelScope()
-
-
 class Workers(Generic[K]):
     """Takes keys from a queue and runs a pass over each, at most ``count`` at once."""
 
@@ -143,8 +132,8 @@ class Workers(Generic[K]):
         self._no_later_than_s = retry_no_later_than_s
         self.net = net
         self._log = _log.bind(controller=name) if name else _log
-        # In the order they were started, which is the order of their deadlines.
-        self._passes: dict[K, _Pass] = {}
+        # Deadline and scope of each, in the order in which they were started.
+        self._passes: dict[K, tuple[float, anyio.CancelScope]] = {}
         self._room = anyio.Event()
         self._begun = anyio.Event()
         self.outcomes = dict.fromkeys(Outcome, 0)
@@ -215,14 +204,13 @@ class Workers(Generic[K]):
             while len(self._passes) >= self._count:
                 self._room = anyio.Event()
                 await self._room.wait()
-            try:
-                item = await self._queue.get()
-            except QueueClosedError:
+            item = await self._queue.get()
+            if item is None:
                 return
-            now = self._clock.monotonic()
-            running = self._passes[item.key] = _Pass(now, now + self._deadline_s)
+            scope = anyio.CancelScope()
+            self._passes[item.key] = (item.started_at + self._deadline_s, scope)
             self._begun.set()
-            passes.start_soon(self._run_pass, item, running)
+            passes.start_soon(self._run_pass, item, scope)
 
     async def _end_grace(self, passes: anyio.CancelScope) -> None:
         await self._queue.wait_closed()
@@ -235,17 +223,17 @@ class Workers(Generic[K]):
             self._begun = anyio.Event()
             now = self._clock.monotonic()
             next_at: float | None = None
-            for running in self._passes.values():
-                if running.deadline_at > now:
-                    next_at = running.deadline_at
+            for deadline_at, scope in self._passes.values():
+                if deadline_at > now:
+                    next_at = deadline_at
                     break
-                running.scope.cancel()
+                scope.cancel()
             if next_at is None:
                 await self._begun.wait()
             else:
                 await self._clock.sleep(next_at - now)
 
-    async def _run_pass(self, item: Item[K], running: _Pass) -> None:
+    async def _run_pass(self, item: Item[K], scope: anyio.CancelScope) -> None:
         outcome = Outcome.CANCELLED
         result: Result | None = None
         next_s: float | None = None
@@ -256,7 +244,7 @@ class Workers(Generic[K]):
             WRITES.set(writes)
         try:
             try:
-                with running.scope:
+                with scope:
                     for tell in self.on_begin:
                         tell(item)
                     result = await self._reconcile(item)
@@ -266,7 +254,7 @@ class Workers(Generic[K]):
                 outcome, next_s = self._after_success(item, result)
                 if self.net is not None:
                     self._tell_net(self.net, item, writes)
-            elif error is None or running.scope.cancel_called:
+            elif error is None or scope.cancel_called:
                 # A pass cut off by its deadline may leave with any error while it unwinds.
                 outcome, error = Outcome.TIMEOUT, None
                 next_s = self._retry(item.key, 0.0)
@@ -274,7 +262,7 @@ class Workers(Generic[K]):
             else:
                 next_s = self._after_failure(item, outcome, retry_after_s, error)
         finally:
-            took_s = self._clock.monotonic() - running.started_at
+            took_s = self._clock.monotonic() - item.started_at
             self._finish(ReconcileResult(item, outcome, took_s, next_s, error))
 
     def _tell_net(self, net: SafetyNet[K], item: Item[K], writes: list[str]) -> None:

@@ -154,7 +154,9 @@ async def test_the_task_that_waits_is_woken_when_the_claims_are_served() -> None
     got: list[str] = []
 
     async def take() -> None:
-        got.append((await gated.behind.get()).key)
+        item = await gated.behind.get()
+        assert item is not None
+        got.append(item.key)
 
     gated.claims.add("claim")
     gated.claims.get_nowait()
@@ -173,7 +175,9 @@ async def test_the_task_that_waits_is_woken_at_the_bound() -> None:
     got: list[str] = []
 
     async def take() -> None:
-        got.append((await gated.behind.get()).key)
+        item = await gated.behind.get()
+        assert item is not None
+        got.append(item.key)
 
     gated.claims.add("claim")
     gated.behind.add("a")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from lean_sandbox.runtime.queue import QueueClosedError, WorkQueue
+from lean_sandbox.runtime.queue import WorkQueue
 from tests.support.clock import FakeClock, settle
 
 
@@ -21,18 +21,21 @@ class Taker:
     async def run(self) -> None:
         """Take until the limit, the end of the queue, or a cancellation."""
         with self.scope:
-            try:
-                while len(self.got) < self.limit:
-                    self.got.append((await self.queue.get()).key)
-            except QueueClosedError:
-                self.closed = True
+            while len(self.got) < self.limit:
+                item = await self.queue.get()
+                if item is None:
+                    self.closed = True
+                    return
+                self.got.append(item.key)
 
 
 async def test_get_returns_at_once_when_something_is_ready() -> None:
     """Nobody waits for what is there."""
     queue: WorkQueue[str] = WorkQueue(FakeClock())
     queue.add("a")
-    assert (await queue.get()).key == "a"
+    item = await queue.get()
+    assert item is not None
+    assert item.key == "a"
 
 
 async def test_a_waiting_task_is_woken_by_an_add() -> None:
