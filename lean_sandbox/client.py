@@ -1,34 +1,25 @@
 """The four kinds as typed resources of lightkube: what a Python program that uses them imports.
 
 ``lightkube.Client`` and ``lightkube.AsyncClient`` create, get, list, watch, patch and delete them
-as they do Pods::
-
-    from lightkube import Client
-    from lightkube.models.meta_v1 import ObjectMeta
-    from lean_sandbox.client import Reference, SandboxClaim, SandboxClaimSpec
-
-    claim = SandboxClaim(
-        metadata=ObjectMeta(name="job-1"),
-        spec=SandboxClaimSpec(warmPoolRef=Reference(name="python")),
-    )
-    Client(namespace="default").create(claim)
+as they do Pods; ``docs/python.md`` has examples. The controller imports nothing of this module.
 
 Names and types are those of the CustomResourceDefinitions; what is left out is absent in the
 request. ``Kind.Status`` is the status subresource, ``SandboxWarmPool.Scale`` the one that sets
 ``spec.replicas``. Custom resources are patched with ``PatchType.MERGE``: servers refuse lightkube's
-default for them. ``docs/python.md`` has examples. The controller imports nothing of this module.
+default for them.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 from lightkube.core.resource import (
     ApiInfo,
     NamespacedResourceG,
     NamespacedSubResource,
     ResourceDef,
+    api_info,
 )
 from lightkube.core.schema import DictMixin
 from lightkube.models.autoscaling_v1 import Scale
@@ -39,9 +30,6 @@ from lightkube.models.networking_v1 import NetworkPolicyEgressRule, NetworkPolic
 READY: Final = "Ready"
 """The condition that says whether a Sandbox, or that of a claim, can be used."""
 
-_AGENTS: Final = "agents.x-k8s.io"
-_EXTENSIONS: Final = "extensions.agents.x-k8s.io"
-_VERSION: Final = "v1beta1"
 _VERBS: Final = [
     *("delete", "deletecollection", "get", "list", "patch", "post", "put", "watch"),
     *("global_list", "global_watch"),
@@ -51,7 +39,7 @@ Injection = Literal["Allowed", "Overrides", "Disallowed"]
 
 
 def _resource(group: str, kind: str, plural: str) -> ApiInfo:
-    return ApiInfo(ResourceDef(group, _VERSION, kind), plural, list(_VERBS))
+    return ApiInfo(ResourceDef(group, "v1beta1", kind), plural, list(_VERBS))
 
 
 def _subresource(of: ApiInfo, action: str, answers: ResourceDef | None = None) -> ApiInfo:
@@ -59,7 +47,21 @@ def _subresource(of: ApiInfo, action: str, answers: ResourceDef | None = None) -
     return ApiInfo(answers or of.resource, of.plural, verbs, parent=of.resource, action=action)
 
 
-# -- what several kinds have -----------------------------------------------------------------------
+_SANDBOXES: Final = _resource("agents.x-k8s.io", "Sandbox", "sandboxes")
+_CLAIMS: Final = _resource("extensions.agents.x-k8s.io", "SandboxClaim", "sandboxclaims")
+_TEMPLATES: Final = _resource("extensions.agents.x-k8s.io", "SandboxTemplate", "sandboxtemplates")
+_POOLS: Final = _resource("extensions.agents.x-k8s.io", "SandboxWarmPool", "sandboxwarmpools")
+
+
+class _Object(DictMixin, kw_only=True):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+
+    def __post_init__(self) -> None:
+        # A subresource is sent with the kind of its object.
+        resource = api_info(self).resource  # type: ignore[arg-type]
+        self.apiVersion, self.kind = resource.api_version, resource.kind
 
 
 class Condition(DictMixin, kw_only=True):
@@ -106,9 +108,6 @@ class VolumeClaimTemplate(DictMixin, kw_only=True):
     metadata: VolumeMetadata | None = None
 
 
-# -- Sandbox ---------------------------------------------------------------------------------------
-
-
 class SandboxSpec(DictMixin, kw_only=True):
     """The Sandbox as it should be."""
 
@@ -131,31 +130,20 @@ class SandboxStatus(DictMixin, kw_only=True):
     serviceFQDN: str | None = None
 
 
-class _Sandbox(DictMixin, kw_only=True):
-    apiVersion: str | None = None
-    kind: str | None = None
-    metadata: ObjectMeta | None = None
+class _Sandbox(_Object, kw_only=True):
     spec: SandboxSpec
     status: SandboxStatus | None = None
 
-    _info: ClassVar = _resource(_AGENTS, "Sandbox", "sandboxes")
-
-    def __post_init__(self) -> None:
-        _name(self)
-
 
 class _SandboxStatus(NamespacedSubResource, _Sandbox):
-    _api_info = _subresource(_Sandbox._info, "status")  # noqa: SLF001
+    _api_info = _subresource(_SANDBOXES, "status")
 
 
 class Sandbox(NamespacedResourceG, _Sandbox):
     """One isolated workload with a stable identity."""
 
-    _api_info = _Sandbox._info  # noqa: SLF001
+    _api_info = _SANDBOXES
     Status: ClassVar = _SandboxStatus
-
-
-# -- SandboxTemplate -------------------------------------------------------------------------------
 
 
 class NetworkPolicyRules(DictMixin, kw_only=True):
@@ -177,21 +165,12 @@ class SandboxTemplateSpec(DictMixin, kw_only=True):
     volumeClaimTemplatesPolicy: Injection | None = None
 
 
-class SandboxTemplate(NamespacedResourceG, DictMixin, kw_only=True):
+class SandboxTemplate(NamespacedResourceG, _Object, kw_only=True):
     """What Sandboxes of a pool are made from. It has no status."""
 
-    apiVersion: str | None = None
-    kind: str | None = None
-    metadata: ObjectMeta | None = None
     spec: SandboxTemplateSpec
 
-    _api_info = _resource(_EXTENSIONS, "SandboxTemplate", "sandboxtemplates")
-
-    def __post_init__(self) -> None:
-        _name(self)
-
-
-# -- SandboxWarmPool -------------------------------------------------------------------------------
+    _api_info = _TEMPLATES
 
 
 class UpdateStrategy(DictMixin, kw_only=True):
@@ -218,40 +197,25 @@ class SandboxWarmPoolStatus(DictMixin, kw_only=True):
     selector: str | None = None
 
 
-class _SandboxWarmPool(DictMixin, kw_only=True):
-    apiVersion: str | None = None
-    kind: str | None = None
-    metadata: ObjectMeta | None = None
+class _SandboxWarmPool(_Object, kw_only=True):
     spec: SandboxWarmPoolSpec
     status: SandboxWarmPoolStatus | None = None
 
-    _info: ClassVar = _resource(_EXTENSIONS, "SandboxWarmPool", "sandboxwarmpools")
-
-    def __post_init__(self) -> None:
-        _name(self)
-
 
 class _SandboxWarmPoolStatus(NamespacedSubResource, _SandboxWarmPool):
-    _api_info = _subresource(_SandboxWarmPool._info, "status")  # noqa: SLF001
+    _api_info = _subresource(_POOLS, "status")
 
 
 class _SandboxWarmPoolScale(NamespacedSubResource, Scale):
-    _api_info = _subresource(
-        _SandboxWarmPool._info,  # noqa: SLF001
-        "scale",
-        ResourceDef("autoscaling", "v1", "Scale"),
-    )
+    _api_info = _subresource(_POOLS, "scale", ResourceDef("autoscaling", "v1", "Scale"))
 
 
 class SandboxWarmPool(NamespacedResourceG, _SandboxWarmPool):
     """Sandboxes that are ready before anybody asks for one."""
 
-    _api_info = _SandboxWarmPool._info  # noqa: SLF001
+    _api_info = _POOLS
     Status: ClassVar = _SandboxWarmPoolStatus
     Scale: ClassVar = _SandboxWarmPoolScale
-
-
-# -- SandboxClaim ----------------------------------------------------------------------------------
 
 
 class ClaimEnv(DictMixin, kw_only=True):
@@ -295,27 +259,19 @@ class SandboxClaimStatus(DictMixin, kw_only=True):
     sandbox: ClaimedSandbox | None = None
 
 
-class _SandboxClaim(DictMixin, kw_only=True):
-    apiVersion: str | None = None
-    kind: str | None = None
-    metadata: ObjectMeta | None = None
+class _SandboxClaim(_Object, kw_only=True):
     spec: SandboxClaimSpec
     status: SandboxClaimStatus | None = None
 
-    _info: ClassVar = _resource(_EXTENSIONS, "SandboxClaim", "sandboxclaims")
-
-    def __post_init__(self) -> None:
-        _name(self)
-
 
 class _SandboxClaimStatus(NamespacedSubResource, _SandboxClaim):
-    _api_info = _subresource(_SandboxClaim._info, "status")  # noqa: SLF001
+    _api_info = _subresource(_CLAIMS, "status")
 
 
 class SandboxClaim(NamespacedResourceG, _SandboxClaim):
     """Asks for a Sandbox, which it is given from a pool if one is ready."""
 
-    _api_info = _SandboxClaim._info  # noqa: SLF001
+    _api_info = _CLAIMS
     Status: ClassVar = _SandboxClaimStatus
 
 
@@ -332,9 +288,3 @@ def is_ready(of: _Sandbox | _SandboxClaim) -> bool:
     """Return whether the condition Ready is True."""
     found = condition(of)
     return found is not None and found.status == "True"
-
-
-def _name(made: Any) -> None:
-    """Set the kind of an object: what its subresource is sent as, too."""
-    resource = made._api_info.resource  # noqa: SLF001
-    made.apiVersion, made.kind = resource.api_version, resource.kind
