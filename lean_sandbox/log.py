@@ -1,10 +1,8 @@
 """Logging: colours for a person at a terminal, one JSON object a line for everything else.
 
 Event names are constant lower-case words; what varies goes into keys from a fixed list (kind,
-namespace, name, uid, reason, took_ms, ...), so that lines can be searched and counted.
-
-A line that cannot be written, because whoever read the log has gone or the disk is full, is counted
-and dropped: what logs has something more important to do.
+namespace, name, uid, reason, took_ms, ...), so that lines can be searched and counted. A line that
+cannot be written, because its reader has gone or the disk is full, is counted and dropped.
 """
 
 from __future__ import annotations
@@ -19,37 +17,12 @@ from typing import Any, TextIO
 import msgspec
 import structlog
 
-
-def _encode(event: dict[str, Any], **_: Any) -> str:
-    # The renderer passes options of the json module, which this encoder does not know.
-    return msgspec.json.encode(event, enc_hook=repr).decode()
-
-
-def _printable(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Escape what a terminal would act upon: names and messages of objects are anybody's text."""
-    return {
-        key: printable(value, kept="\n\t" if key == "exception" else "")
-        if isinstance(value, str)
-        else value
-        for key, value in event.items()
-    }
-
-
-def printable(text: str, kept: str = "") -> str:
-    """Return a text without what would end its line or move a cursor, but for ``kept``."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() or char in kept else char.encode("unicode_escape").decode()
-        for char in text
-    )
+# A closed stream raises ValueError, a process without standard error AttributeError.
+_UNWRITABLE = (OSError, ValueError, AttributeError)
 
 
 class _LineWriter:
-    """Writes lines, one by one; one that cannot be written is counted.
-
-    Without a stream they go to standard error as it is at that moment, for it may be replaced.
-    """
+    """Writes lines; without a stream to standard error as it is then, for it may be replaced."""
 
     dropped = 0
 
@@ -61,8 +34,7 @@ class _LineWriter:
             stream = self._stream or sys.stderr
             stream.write(f"{line}\n")
             stream.flush()
-        except (OSError, ValueError, AttributeError):
-            # ValueError is a closed stream, AttributeError a process without standard error.
+        except _UNWRITABLE:
             if not _LineWriter.dropped:
                 atexit.register(_let_go_of_standard_error)
             _LineWriter.dropped += 1
@@ -74,8 +46,8 @@ def _let_go_of_standard_error() -> None:
     """Give what is left in a stream that nobody reads to nobody, or the exit code would be 120."""
     try:
         sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):
-        with suppress(OSError, ValueError, AttributeError):
+    except _UNWRITABLE:
+        with suppress(*_UNWRITABLE):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stderr.fileno())
             os.close(nowhere)
@@ -94,23 +66,16 @@ def configure(level: str = "info", form: str = "auto", stream: TextIO | None = N
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+        structlog.processors.format_exc_info,
     ]
     if console:
-        processors += [
-            structlog.processors.format_exc_info,
-            _printable,
-            structlog.dev.ConsoleRenderer(
-                colors=colours,
-                timestamp_key="ts",
-                exception_formatter=structlog.dev.plain_traceback,
-            ),
-        ]
+        plain = structlog.dev.plain_traceback
+        shown = structlog.dev.ConsoleRenderer(
+            colors=colours, timestamp_key="ts", exception_formatter=plain
+        )
+        processors += [_printable, shown]
     else:
-        processors += [
-            structlog.processors.format_exc_info,
-            structlog.processors.EventRenamer("msg"),
-            structlog.processors.JSONRenderer(serializer=_encode),
-        ]
+        processors += [structlog.processors.EventRenamer("msg"), _as_json]
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
@@ -125,3 +90,25 @@ def _is_terminal(stream: TextIO | None) -> bool:
         return (stream or sys.stderr).isatty()
     except (ValueError, AttributeError):
         return False
+
+
+def _as_json(_logger: object, _method: str, event: dict[str, Any]) -> str:
+    return msgspec.json.encode(event, enc_hook=repr).decode()
+
+
+def _printable(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Escape what a terminal would act upon: names and messages of objects are anybody's text."""
+    return {
+        key: printable(value, kept="\n\t" if key == "exception" else "")
+        if isinstance(value, str)
+        else value
+        for key, value in event.items()
+    }
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Return a text without what would end its line or move a cursor, but for ``kept``."""
+    return "".join(
+        char if char.isprintable() or char in kept else char.encode("unicode_escape").decode()
+        for char in text
+    )
