@@ -72,7 +72,6 @@ INJECTION_ALLOWED: Final = "Allowed"
 INJECTION_OVERRIDES: Final = "Overrides"
 INJECTION_DISALLOWED: Final = "Disallowed"
 STRATEGY_RECREATE: Final = "Recreate"
-STRATEGY_ON_REPLENISH: Final = "OnReplenish"
 
 # --- the router and who may opt into its rules ---------------------------------------------------
 

@@ -1,20 +1,14 @@
-"""The SandboxWarmPool kind: its members, its status, and how fast it is refilled.
-
-Moments are passed in: of objects in seconds since the epoch, of refilling in those of a monotonic
-clock.
-"""
+"""The SandboxWarmPool kind, a member as it is made, and how fast a pool is refilled."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from enum import Enum
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import Condition, find
 from lean_sandbox.model.meta import (
     ObjectMeta,
     OwnerReference,
@@ -24,17 +18,11 @@ from lean_sandbox.model.meta import (
 from lean_sandbox.model.sandbox import PodTemplateMetadata
 from lean_sandbox.model.sharing import interned
 from lean_sandbox.model.template import TemplateView, blueprint_spec
-from lean_sandbox.model.times import format_duration
 from lean_sandbox.model.wire import Lenient, OrNull
 
 DEFAULT_REPLICAS: Final = 1
-MISSING_TEMPLATE_REQUEUE_S: Final = 60.0
 # The least spec.readinessGracePeriodSeconds that the definition allows.
 LEAST_GRACE_S: Final = 30
-# The look at a member's grace comes this much after it ended, so that clocks need not agree.
-GRACE_SLACK_S: Final = 2.0
-_GRACE_JITTER: Final = 0.5
-_WAITING: Final = frozenset({names.REASON_UNSCHEDULABLE, names.REASON_SCHEDULING_GATED})
 
 
 class TemplateRef(Lenient, frozen=True):
@@ -56,18 +44,6 @@ class SandboxWarmPoolSpec(Lenient, frozen=True):
     sandboxTemplateRef: OrNull[TemplateRef] = TemplateRef()
     updateStrategy: UpdateStrategy | None = None
     readinessGracePeriodSeconds: int | None = None
-
-    @property
-    def desired(self) -> int:
-        """The wanted number of members; an absent one is 1."""
-        return DEFAULT_REPLICAS if self.replicas is None else self.replicas
-
-    @property
-    def strategy(self) -> str:
-        """The strategy as written; anything but Recreate acts like OnReplenish."""
-        return (
-            self.updateStrategy.type if self.updateStrategy else ""
-        ) or names.STRATEGY_ON_REPLENISH
 
 
 class SandboxWarmPoolStatus(Lenient, frozen=True):
@@ -122,16 +98,17 @@ class PoolView(msgspec.Struct, frozen=True, gc=False):
 
 def view_of_pool(pool: SandboxWarmPool) -> PoolView:
     """Return what decisions need of ``pool``."""
-    meta = pool.metadata
-    grace_s = pool.spec.readinessGracePeriodSeconds
+    meta, spec = pool.metadata, pool.spec
+    grace_s = spec.readinessGracePeriodSeconds
+    strategy = spec.updateStrategy
     return PoolView(
         name=meta.name,
         namespace=interned(meta.namespace),
         uid=meta.uid,
         generation=meta.generation,
-        template=interned(names.clipped_name(pool.spec.sandboxTemplateRef.name)),
-        replicas=pool.spec.desired,
-        is_recreate=pool.spec.strategy == names.STRATEGY_RECREATE,
+        template=interned(names.clipped_name(spec.sandboxTemplateRef.name)),
+        replicas=DEFAULT_REPLICAS if spec.replicas is None else spec.replicas,
+        is_recreate=strategy is not None and strategy.type == names.STRATEGY_RECREATE,
         pool_hash=names.name_hash(meta.name),
         # A server whose definition is older does not refuse what is below the minimum.
         readiness_grace_s=None if grace_s is None else float(max(grace_s, LEAST_GRACE_S)),
@@ -171,16 +148,6 @@ def build_member(pool: PoolView, template: TemplateView, *, eviction: bool) -> d
     }
 
 
-def next_pool_status(pool: PoolView, active: int, ready: int) -> SandboxWarmPoolStatus:
-    """Return the status for so many active members, and among them so many that are ready."""
-    return SandboxWarmPoolStatus(
-        replicas=active,
-        readyReplicas=ready,
-        selector=pool.selector,
-        observedGeneration=pool.generation,
-    )
-
-
 def pool_status_patch(
     old: SandboxWarmPoolStatus, new: SandboxWarmPoolStatus
 ) -> dict[str, Any] | None:
@@ -193,94 +160,9 @@ def pool_status_patch(
     return {field: value or None for field, value in msgspec.structs.asdict(new).items()}
 
 
-def unschedulable_note(unschedulable: int, desired: int, grace_s: float) -> str:
-    """Return the note of the event for a pool that waits for room in the cluster."""
-    return (
-        f"{unschedulable}/{desired} sandboxes are unschedulable past the "
-        f"{format_duration(grace_s)} readiness grace period; holding them instead of replacing "
-        "(replacements would be equally unschedulable)"
-    )
-
-
-def template_missing_note(name: str) -> str:
-    """Return the note of the event for a pool whose template does not exist."""
-    return f'SandboxTemplate not found: "{name}"'
-
-
 def unusable_template(name: str, fault: str) -> str:
     """Return what is said of a template that is there and cannot be used."""
     return f'SandboxTemplate "{name}" cannot be used: {fault}'
-
-
-# --- members -------------------------------------------------------------------------------------
-
-
-class Member(msgspec.Struct, frozen=True, gc=False):
-    """The facts about an active Sandbox of a pool."""
-
-    name: str
-    # None when the object says nothing.
-    created_s: float | None = None
-    is_ready: bool = False
-    # Its Pod cannot be placed, or is held back from being placed.
-    is_waiting: bool = False
-
-
-class Readiness(Enum):
-    """What the age of an active member means."""
-
-    READY = "ready"
-    # Not ready within its grace period.
-    YOUNG = "young"
-    # Past it, but waiting for a place: kept.
-    HELD = "held"
-    # Past it for no good reason: deleted.
-    STUCK = "stuck"
-
-
-class Judgement(NamedTuple):
-    """The readiness of a member; for a young one the seconds until it has to be looked at."""
-
-    readiness: Readiness
-    remaining_s: float | None = None
-
-
-def is_waiting_on_scheduling(conditions: Iterable[Condition]) -> bool:
-    """Return whether a Sandbox mirrors that its Pod cannot be placed or is gated."""
-    scheduled = find(conditions, names.POD_SCHEDULED)
-    return (
-        scheduled is not None and scheduled.status == names.FALSE and scheduled.reason in _WAITING
-    )
-
-
-def judge_readiness(member: Member, now_s: float, grace_s: float) -> Judgement:
-    """Return what to do about an active member; ``now_s`` is in seconds since the epoch.
-
-    The age counts from creation, not from the loss of readiness. Exactly at the end of its grace a
-    member is still young.
-    """
-    if member.is_ready:
-        return Judgement(Readiness.READY)
-    if member.created_s is None:
-        return Judgement(Readiness.YOUNG)
-    age_s = now_s - member.created_s
-    if age_s <= grace_s:
-        return Judgement(Readiness.YOUNG, grace_s - age_s + GRACE_SLACK_S)
-    return Judgement(Readiness.HELD if member.is_waiting else Readiness.STUCK)
-
-
-def jittered_requeue_s(remaining_s: float, fraction: float) -> float:
-    """Return the wait for the earliest grace to end; ``fraction`` is a random number in [0, 1)."""
-    return remaining_s * (1 + _GRACE_JITTER * fraction)
-
-
-def victims(members: Iterable[Member], count: int) -> list[Member]:
-    """Return the ``count`` members that go first: not ready ones, and of each kind the newest."""
-    ordered = sorted(
-        members,
-        key=lambda member: (member.is_ready, -(member.created_s or 0.0), member.name),
-    )
-    return ordered[: max(0, count)]
 
 
 # --- refilling -----------------------------------------------------------------------------------
@@ -297,11 +179,6 @@ def slow_start_groups(total: int) -> Iterator[int]:
         yield group
         total -= group
         size *= 2
-
-
-def creation_deficit(desired: int, total: int, batch_size: int) -> int:
-    """Return how many members one pass may create; ``total`` counts the terminating ones too."""
-    return max(0, min(desired - total, batch_size))
 
 
 class ReplenishHold:

@@ -12,7 +12,6 @@ from lean_sandbox.model.warmpool import (
     Grant,
     ReplenishHold,
     TokenBucket,
-    creation_deficit,
     slow_start_groups,
 )
 
@@ -30,18 +29,6 @@ def test_groups_cover_everything(total: int) -> None:
     groups = list(slow_start_groups(total))
     assert sum(groups) == total
     assert groups[:-1] == [2**n for n in range(len(groups[:-1]))]
-
-
-@pytest.mark.pool_case(9, 18, 21, 52)
-@pytest.mark.parametrize(
-    ("desired", "total", "expected"),
-    [(3, 1, 2), (1000, 0, 300), (2147483647, 0, 300), (2, 2, 0), (0, 5, 0)],
-)
-def test_the_deficit_is_what_is_missing_up_to_a_batch(
-    desired: int, total: int, expected: int
-) -> None:
-    """Pool cases 9, 18, 21, 52: terminating members fill their place until they are gone."""
-    assert creation_deficit(desired, total, 300) == expected
 
 
 # --- the hold ------------------------------------------------------------------------------------

@@ -111,8 +111,10 @@ async def test_a_member_without_a_place_is_held_and_told_of_once() -> None:
         assert pool_status(world)["replicas"] == 1
         (event,) = pool_events(world)
         assert event[:2] == ("Warning", "WarmPoolNotProgressing")
-        note = "1/1 sandboxes are unschedulable past the 5m0s readiness grace period"
-        assert note in event[2]
+        assert event[2] == (
+            "1/1 sandboxes are unschedulable past the 5m0s readiness grace period; holding them"
+            " instead of replacing (replacements would be equally unschedulable)"
+        )
         assert not world.writes()
         await world.run_pod(name)
         await rest(world)

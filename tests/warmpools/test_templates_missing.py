@@ -24,7 +24,7 @@ async def test_a_pool_waits_for_its_template_and_starts_at_once() -> None:
         }
         (event,) = pool_events(world)
         assert event[:2] == ("Warning", "WarmPoolNotProgressing")
-        assert "SandboxTemplate not found" in event[2]
+        assert event[2] == 'SandboxTemplate not found: "tpl"'
         await world.create(placed())
         assert len(members(world)) == 2
         await rest(world)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import is_true
+from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.times import parse_rfc3339
-from lean_sandbox.model.warmpool import (
-    Member,
-    PoolView,
-    Readiness,
-    is_waiting_on_scheduling,
-    judge_readiness,
-)
+from lean_sandbox.model.warmpool import PoolView
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -24,6 +19,9 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 _LOOKED_AT_S = 10.0
 # How soon a pool comes back to members that have yet to be looked at.
 _LOOK_AGAIN_S = 1.0
+# The look at a member's grace comes this much after it ended, so that clocks need not agree.
+_GRACE_SLACK_S = 2.0
+_WAITING = frozenset({names.REASON_UNSCHEDULABLE, names.REASON_SCHEDULING_GATED})
 
 
 class PoolMembers(msgspec.Struct):
@@ -46,9 +44,9 @@ class PoolMembers(msgspec.Struct):
         """Members that take a place, those on their way out included."""
         return len(self.active) + self.terminating
 
-    def members(self) -> list[Member]:
-        """Return the facts of the active members."""
-        return [_facts_of(entry) for entry in self.active]
+    def look_in(self, seconds: float) -> None:
+        """Note that a member has to be looked at again in so many seconds."""
+        self.grace_s = seconds if self.grace_s is None else min(self.grace_s, seconds)
 
 
 def take_census(
@@ -77,41 +75,45 @@ def take_census(
         census.active.append(entry)
         if labels.get(names.LAUNCH_TYPE_LABEL) != names.LAUNCH_TYPE_WARM:
             census.unlabelled.append(entry)
-        if entry.status is not None and is_true(entry.status.conditions, names.READY):
+        if _is_ready(entry):
             census.ready += 1
-        else:
-            _judge(census, entry, now_s, readiness_grace_s)
+        elif entry.created_at:
+            _judge(census, entry, now_s - _seconds_of(entry.created_at), readiness_grace_s)
     return census
 
 
-def _judge(
-    census: PoolMembers, entry: SandboxEntry, now_s: float, readiness_grace_s: float
-) -> None:
-    """Count a member that is not ready."""
-    facts = _facts_of(entry)
-    if entry.status is None and now_s - (facts.created_s or now_s) > _LOOKED_AT_S:
+def _judge(census: PoolMembers, entry: SandboxEntry, age_s: float, grace_s: float) -> None:
+    """Count a member that is not ready: its age counts, not since when it is so."""
+    if entry.status is None and age_s > _LOOKED_AT_S:
         census.unknown += 1
-        census.grace_s = min(census.grace_s or _LOOK_AGAIN_S, _LOOK_AGAIN_S)
-        return
-    judged = judge_readiness(facts, now_s, readiness_grace_s)
-    if judged.readiness is Readiness.YOUNG and judged.remaining_s is not None:
-        soonest = census.grace_s
-        census.grace_s = judged.remaining_s if soonest is None else min(soonest, judged.remaining_s)
-    elif judged.readiness is Readiness.HELD:
+        census.look_in(_LOOK_AGAIN_S)
+    elif age_s <= grace_s:
+        census.look_in(grace_s - age_s + _GRACE_SLACK_S)
+    elif _waits_for_a_place(entry):
         census.held += 1
-    elif judged.readiness is Readiness.STUCK:
+    else:
         census.stuck.append(entry)
 
 
-def _facts_of(entry: SandboxEntry) -> Member:
-    """Return what a pool judges a member by."""
-    conditions = entry.status.conditions if entry.status is not None else ()
-    return Member(
-        name=entry.key.name,
-        created_s=_seconds_of(entry.created_at) if entry.created_at else None,
-        is_ready=is_true(conditions, names.READY),
-        is_waiting=is_waiting_on_scheduling(conditions),
-    )
+def _is_ready(entry: SandboxEntry) -> bool:
+    return entry.status is not None and is_true(entry.status.conditions, names.READY)
+
+
+def _waits_for_a_place(entry: SandboxEntry) -> bool:
+    """Tell whether a Sandbox mirrors that its Pod cannot be placed or is gated."""
+    held = entry.status.conditions if entry.status is not None else ()
+    found = find(held, names.POD_SCHEDULED)
+    return found is not None and found.status == names.FALSE and found.reason in _WAITING
+
+
+def victims(members: Iterable[SandboxEntry], count: int) -> list[SandboxEntry]:
+    """Return the ``count`` members that go first: not ready ones, and of each kind the newest."""
+
+    def order(entry: SandboxEntry) -> tuple[bool, float, str]:
+        created_s = _seconds_of(entry.created_at) if entry.created_at else 0.0
+        return _is_ready(entry), -created_s, entry.key.name
+
+    return sorted(members, key=order)[: max(0, count)]
 
 
 @lru_cache(maxsize=1024)

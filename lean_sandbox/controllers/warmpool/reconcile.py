@@ -24,7 +24,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.servertime import ServerTime
-from lean_sandbox.controllers.warmpool.members import Orphans, PoolMembers, take_census
+from lean_sandbox.controllers.warmpool.members import Orphans, PoolMembers, take_census, victims
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError
 from lean_sandbox.kube.terminating import ENDING_S
 from lean_sandbox.model import names
@@ -35,22 +35,17 @@ from lean_sandbox.model.meta import (
 )
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.template import TemplateView
+from lean_sandbox.model.times import format_duration
 from lean_sandbox.model.warmpool import (
     EMPTY_POOL_STATUS,
-    MISSING_TEMPLATE_REQUEUE_S,
     UNKNOWN_POOL_STATUS,
     PoolView,
     ReplenishHold,
+    SandboxWarmPoolStatus,
     TokenBucket,
     build_member,
-    creation_deficit,
-    jittered_requeue_s,
-    next_pool_status,
     pool_status_patch,
     slow_start_groups,
-    template_missing_note,
-    unschedulable_note,
-    victims,
 )
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.workers import ReconcileError, Result
@@ -68,6 +63,10 @@ _LOOK_AGAIN_S = 1.0
 _POLICY_UNDER_WAY_S = 5.0
 # The counts are written at most this often.
 _STATUS_INTERVAL_S = 1.0
+# How much longer than the earliest grace the look at it may take: not all pools at once.
+_GRACE_JITTER = 0.5
+# For a missing template, watches aside.
+_MISSING_TEMPLATE_REQUEUE_S = 60.0
 
 
 Launch: TypeAlias = Callable[[Key, Sandbox | None], None]
@@ -154,7 +153,8 @@ class PoolReconcile:
         members = self._recounted(members)
         self._signal(members)
         if members.grace_s is not None:
-            self._requeues.append(jittered_requeue_s(members.grace_s, self._parts.uniform()))
+            spread = 1 + _GRACE_JITTER * self._parts.uniform()
+            self._requeues.append(members.grace_s * spread)
         await self._report(members)
         errors = self._errors
         if not all(error.namespace_terminating for error in errors):
@@ -307,13 +307,12 @@ class PoolReconcile:
         surplus = min(len(members.active) - self._view.replicas, most)
         if surplus <= 0:
             return
-        by_name = {entry.key.name: entry for entry in members.active}
-        chosen = iter(victims(members.members(), surplus))
+        chosen = iter(victims(members.active, surplus))
         for size in slow_start_groups(surplus):
             failed = len(self._errors)
             async with anyio.create_task_group() as group:
                 for _ in range(size):
-                    group.start_soon(self._delete, by_name[next(chosen).name])
+                    group.start_soon(self._delete, next(chosen))
             if len(self._errors) > failed:
                 return
         if len(members.active) - surplus > self._view.replicas:
@@ -327,7 +326,7 @@ class PoolReconcile:
         now = self._parts.clock.monotonic()
         hold_s = state.hold.observe(len(members.active), view.replicas, now)
         most = self._settings.sandbox_warm_pool_max_batch_size
-        wanted = creation_deficit(view.replicas, members.total, most)
+        wanted = min(view.replicas - members.total, most)
         if template is None or self._resolver.unprotected(template) is not None:
             return
         if hold_s > 0:
@@ -385,12 +384,16 @@ class PoolReconcile:
         requeue_s = 0.0
         if self._template is None and view.replicas > 0:
             fault = self._resolver.template_fault(Key(view.namespace, view.template))
-            note = fault or template_missing_note(view.template)
-            requeue_s = MISSING_TEMPLATE_REQUEUE_S
+            note = fault or f'SandboxTemplate not found: "{view.template}"'
+            requeue_s = _MISSING_TEMPLATE_REQUEUE_S
         elif policy_note := self._policy_note(members):
             note = policy_note
         elif members.held:
-            note = unschedulable_note(members.held, view.replicas, self._grace_s)
+            note = (
+                f"{members.held}/{view.replicas} sandboxes are unschedulable past the "
+                f"{format_duration(self._grace_s)} readiness grace period; holding them instead of "
+                "replacing (replacements would be equally unschedulable)"
+            )
             requeue_s = self._settings.sandbox_warm_pool_unschedulable_recheck_interval
         if note:
             self._requeues.append(requeue_s)
@@ -428,7 +431,12 @@ class PoolReconcile:
             return
         entry, state, now = self._entry, self._state, self._parts.clock.monotonic()
         old = entry.status or EMPTY_POOL_STATUS
-        new = next_pool_status(self._view, len(members.active), members.ready)
+        new = SandboxWarmPoolStatus(
+            replicas=len(members.active),
+            readyReplicas=members.ready,
+            selector=self._view.selector,
+            observedGeneration=self._view.generation,
+        )
         patch = pool_status_patch(old, new)
         if patch is None:
             state.differs_since = None

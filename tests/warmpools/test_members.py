@@ -1,0 +1,170 @@
+"""Members of a pool as the cache shows them: how they do, which go first."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.controllers.warmpool.members import PoolMembers, take_census, victims
+from lean_sandbox.model import names
+from lean_sandbox.model.conditions import Condition
+from lean_sandbox.model.meta import OwnerReference, extension_reference
+from lean_sandbox.model.sandbox import SandboxStatus
+from lean_sandbox.model.times import format_rfc3339
+from lean_sandbox.model.warmpool import PoolView
+from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources import build_caches
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+
+NOW_S = 1_000_000.0
+GRACE_S = 300.0
+POOL = PoolView("pool", "default", "pu", pool_hash="hash")
+READY = Condition("Ready", "True")
+UNREADY = Condition("Ready", "False", "DependenciesNotReady")
+UNSCHEDULABLE = Condition("PodScheduled", "False", "Unschedulable")
+
+
+def member(name: str = "m", age_s: float | None = None, *conditions: Condition) -> SandboxEntry:
+    """Return the entry of a member of that age; None: it does not say when it was created."""
+    owner: OwnerReference = extension_reference(names.SANDBOX_WARM_POOL_KIND, "pool", "pu")
+    created = datetime.fromtimestamp(NOW_S - (age_s or 0), UTC)
+    return SandboxEntry(
+        key=Key("default", name),
+        uid=f"uid-{name}",
+        version=1,
+        generation=1,
+        is_deleting=False,
+        owner=owner,
+        labels={names.WARM_POOL_LABEL: "hash", names.LAUNCH_TYPE_LABEL: "warm"},
+        status=SandboxStatus(conditions=conditions),
+        created_at="" if age_s is None else format_rfc3339(created),
+    )
+
+
+def counted(*members: SandboxEntry, grace_s: float = GRACE_S, late_s: float = 0.0) -> PoolMembers:
+    """Return the census of these members, ``late_s`` after now."""
+    cache = build_caches().sandboxes
+    with patch.object(cache, "owned_by", lambda *_: list(members)):
+        return take_census(
+            cache, POOL, frozenset(), now_s=NOW_S + late_s, readiness_grace_s=grace_s
+        )
+
+
+# --- readiness -----------------------------------------------------------------------------------
+
+
+@pytest.mark.pool_case(62, 63)
+def test_a_young_member_is_kept_and_looked_at_later() -> None:
+    """Pool cases 62, 63: at 2 of 5 minutes the look is due in 3m2s; that of the eldest counts."""
+    found = counted(member("a", 60, UNREADY), member("b", 120, UNREADY), member("c", 0, UNREADY))
+    assert (len(found.active), found.grace_s, found.stuck, found.held) == (3, 182, [], 0)
+    found = counted(member("a", 120, READY))
+    assert (found.ready, found.grace_s) == (1, None)
+
+
+@pytest.mark.pool_case(64)
+def test_the_end_of_grace_belongs_to_it() -> None:
+    """Pool case 64: exactly at the end it is kept, one tick later it is not."""
+    assert counted(member("m", 300, UNREADY)).grace_s == 2
+    found = counted(member("m", 300, UNREADY), late_s=0.001)
+    assert (found.grace_s, len(found.stuck)) == (None, 1)
+
+
+@pytest.mark.pool_case(61, 65, 69, 71, 73, 74)
+def test_past_its_grace_only_a_waiting_member_stays() -> None:
+    """Pool cases 61, 65, 69, 71, 73, 74: the age of the object counts, whatever it was before."""
+    old = member("m", 600, UNREADY)
+    assert counted(old).stuck == [old]
+    found = counted(member("m", 600, UNREADY, UNSCHEDULABLE))
+    assert (found.held, found.stuck, found.grace_s) == (1, [], None)
+    assert not counted(member("m", 360, UNREADY), grace_s=600).stuck
+    assert counted(member("m", 3600, READY)).ready == 1
+    ageless = counted(member("m", None, UNREADY))
+    assert (len(ageless.active), ageless.grace_s, ageless.stuck) == (1, None, [])
+
+
+@pytest.mark.pool_case(65, 66, 67, 70, 71)
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (Condition("PodScheduled", "False", "Unschedulable"), True),
+        (Condition("PodScheduled", "False", "SchedulingGated"), True),
+        (Condition("PodScheduled", "False", "Other"), False),
+        (Condition("PodScheduled", "Unknown", "Unschedulable"), False),
+        (Condition("PodScheduled", "True", "Unschedulable"), False),
+        (Condition("Ready", "False", "Unschedulable"), False),
+        (None, False),
+    ],
+)
+def test_waiting_is_told_by_the_mirrored_condition(
+    condition: Condition | None,
+    expected: bool,  # noqa: FBT001
+) -> None:
+    """Pool cases 65, 66, 67, 70, 71: False with one of two reasons."""
+    found = counted(member("m", 600, *([condition] if condition else [])))
+    assert (found.held, len(found.stuck)) == ((1, 0) if expected else (0, 1))
+
+
+# --- scale down ----------------------------------------------------------------------------------
+
+
+def names_of(members: list[SandboxEntry]) -> list[str]:
+    """Return the names of members."""
+    return [one.key.name for one in members]
+
+
+@pytest.mark.pool_case(38)
+def test_the_newest_of_the_ready_goes_first() -> None:
+    """Pool case 38: four ready ones of different ages, one too many."""
+    members = [member(f"m{age}", age, READY) for age in (3, 1, 4, 2)]
+    assert names_of(victims(members, 1)) == ["m1"]
+
+
+@pytest.mark.pool_case(39)
+def test_a_member_that_is_not_ready_goes_before_any_ready_one() -> None:
+    """Pool case 39: even when it is the oldest."""
+    members = [member(f"m{age}", age, READY if age < 9 else UNREADY) for age in (1, 2, 3, 9)]
+    assert names_of(victims(members, 1)) == ["m9"]
+
+
+@pytest.mark.pool_case(40, 41)
+def test_as_many_as_asked_for_go() -> None:
+    """Pool cases 40, 41: all when all are too many, at most a batch, none for none."""
+    members = [member(f"m{n}") for n in range(700)]
+    assert len(victims(members, 300)) == 300
+    assert len(victims(members, 900)) == 700
+    assert victims(members, 0) == victims(members, -1) == []
+
+
+MEMBERS = st.lists(
+    st.builds(
+        member,
+        st.text("abc", min_size=1, max_size=3),
+        st.none() | st.integers(0, 5).map(float),
+        st.sampled_from([READY, UNREADY]),
+    ),
+    unique_by=lambda one: one.key.name,
+)
+
+
+@given(MEMBERS, st.integers(0, 10), st.randoms())
+def test_the_choice_of_victims_is_total_and_fair(
+    members: list[SandboxEntry], count: int, random: Any
+) -> None:
+    """The order of listing is no matter, and nobody stays who should have gone before a victim."""
+    chosen = victims(members, count)
+    shuffled = list(members)
+    random.shuffle(shuffled)
+
+    assert victims(shuffled, count) == chosen
+    left = [one for one in members if one not in chosen]
+    for gone in chosen:
+        for kept in left:
+            assert counted(gone).ready <= counted(kept).ready
+            if counted(gone).ready == counted(kept).ready:
+                assert gone.created_at >= kept.created_at
