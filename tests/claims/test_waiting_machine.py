@@ -1,4 +1,4 @@
-"""Claims that wait for members: whom to wake, under any order of arrivals, passes and ends."""
+"""Claims that wait for members: whom to wake, under any order of arrivals, reconciles and ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from lean_sandbox.controllers.claim.waiting import WaitingClaims
+from lean_sandbox.controllers.claim.warm import WaitingClaims
 from lean_sandbox.watch.kind import Key
 
 POOLS = (Key("ns", "p"), Key("ns", "q"))
@@ -53,7 +53,7 @@ class WaitingMachine(RuleBasedStateMachine):
     def member_is_given_back(self, pool: Key) -> None:
         """A claim that nobody woke had a member in hand, and failed."""
         self.members[pool] += 1
-        self.waiting.given_back(pool)
+        self.waiting.level(pool)
         self.note_wakes()
 
     @rule(pool=pools)
@@ -63,7 +63,7 @@ class WaitingMachine(RuleBasedStateMachine):
 
     @rule(claim=claims, pool=pools, takes=st.booleans(), comes_meanwhile=st.booleans())
     def claim_is_served(self, *, claim: Key, pool: Key, takes: bool, comes_meanwhile: bool) -> None:
-        """A pass ends with a member in hand, or without, and then the claim waits on."""
+        """A reconcile ends with a member in hand, or without, and then the claim waits on."""
         seen, tried = self.arrivals[pool], self.waiting.arrivals
         is_served = takes and self.members[pool] > 0
         if is_served:

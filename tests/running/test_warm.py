@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.controllers.claim import warm
-from lean_sandbox.controllers.claim.warm import Acquired, Counts, Member, WarmQueue, member_of
+from lean_sandbox.controllers.claim.warm import Counts, Member, WarmQueue, member_of
 from lean_sandbox.model.meta import OwnerReference, controller_reference
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -45,7 +44,7 @@ def filled(*members: Member) -> WarmQueue:
 
 def drain(queue: WarmQueue, pool: Key = POOL) -> Iterator[str]:
     """Take all there is; yield the names."""
-    while (taken := queue.acquire(pool).member) is not None:
+    while (taken := queue.acquire(pool)) is not None:
         yield taken.key.name
 
 
@@ -131,19 +130,21 @@ def test_nodes_are_counted_among_members_of_the_same_stage() -> None:
         member("m3", "n2", is_ready=False),
         member("m4", "n2", has_address=False),
     )
-    assert queue.acquire(POOL).member == member("m1", "n1")
+    assert queue.acquire(POOL) == member("m1", "n1")
 
 
 def test_a_networked_member_beats_waiting_for_another() -> None:
     """One that is not Ready is handed out at once although another may become Ready soon."""
     queue = filled(member("m1", has_address=False), member("m2", is_ready=False))
-    assert queue.acquire(POOL) == Acquired(member("m2", is_ready=False), waiting=1)
+    assert queue.acquire(POOL) == member("m2", is_ready=False)
+    assert queue.counts(POOL) == Counts(waiting=1, acquired=1)
 
 
 def test_a_member_without_an_address_is_only_counted() -> None:
     """It is never handed out, not even when it claims to be Ready, and keeps its place."""
     queue = filled(member("m1", has_address=False), member("m2", has_address=False))
-    assert queue.acquire(POOL) == Acquired(None, waiting=2)
+    assert queue.acquire(POOL) is None
+    assert queue.counts(POOL) == Counts(waiting=2)
     queue.add(member("m2", "n2"))
     queue.add(member("m1", "n1"))
     assert list(drain(queue)) == ["m1", "m2"]
@@ -153,7 +154,8 @@ def test_an_empty_pool_has_nobody_to_wait_for() -> None:
     """Unknown, emptied and never filled pools look the same: no member, nobody waiting."""
     queue = filled(member("m1"))
     assert list(drain(queue)) == ["m1"]
-    assert queue.acquire(POOL) == queue.acquire(Key("default", "other")) == Acquired(None, 0)
+    assert queue.acquire(POOL) is queue.acquire(Key("default", "other")) is None
+    assert queue.counts(POOL) == Counts(acquired=1)
 
 
 @pytest.mark.claim_case(120)
@@ -162,7 +164,7 @@ def test_an_offer_refreshes_in_place() -> None:
     queue = filled(member("m1"), member("m2", "n1"), member("m3"))
     queue.add(member("m1", "n1", mark="new"))
     assert queue.counts(POOL) == Counts(ready=3)
-    assert queue.acquire(POOL).member == member("m1", "n1", mark="new")
+    assert queue.acquire(POOL) == member("m1", "n1", mark="new")
     queue.add(member("m2"))
     assert list(drain(queue)) == ["m2", "m3"]
 
@@ -171,8 +173,8 @@ def test_a_pool_gives_only_its_own_members() -> None:
     """Not those of another pool or of its namesake elsewhere, nor for a name without namespace."""
     elsewhere = Key("other", "pool")
     queue = filled(member("m1", pool=elsewhere), member("m1", pool=Key("default", "second")))
-    assert queue.acquire(POOL) == queue.acquire(Key("", "pool")) == Acquired(None, 0)
-    assert queue.acquire(elsewhere).member == member("m1", pool=elsewhere)
+    assert queue.acquire(POOL) is queue.acquire(Key("", "pool")) is None
+    assert queue.acquire(elsewhere) == member("m1", pool=elsewhere)
 
 
 @pytest.mark.claim_case(120)
@@ -185,14 +187,14 @@ def test_a_pool_has_no_members_in_other_namespaces() -> None:
 
 
 def test_a_member_that_changes_pools_goes_along() -> None:
-    """Free, it joins the end of the new line; taken, it comes back there."""
+    """Free or taken, it joins the end of the new line; giving it back changes nothing there."""
     second = Key("default", "second")
     queue = filled(member("m1"), member("m2"), member("m3", pool=second))
     queue.add(member("m1", pool=second))
-    taken = queue.acquire(POOL).member
+    taken = queue.acquire(POOL)
     assert taken == member("m2")
     queue.add(member("m2", pool=second))
-    assert (queue.counts(POOL), queue.counts(second)) == (Counts(), Counts(ready=2, acquired=1))
+    assert (queue.counts(POOL), queue.counts(second)) == (Counts(), Counts(ready=3))
     queue.release(taken)
     assert list(drain(queue, second)) == ["m3", "m1", "m2"]
 
@@ -211,10 +213,10 @@ def test_a_refused_member_is_dropped_and_the_next_is_judged() -> None:
     def accept(one: Member) -> bool:
         return one.mark == "new"
 
-    assert queue.acquire(POOL, accept=accept) == Acquired(None, waiting=0)
+    assert queue.acquire(POOL, accept=accept) is None
     assert queue.pools() == []
     queue.add(member("m2", mark="new"))
-    assert queue.acquire(POOL, accept=accept).member == member("m2", mark="new")
+    assert queue.acquire(POOL, accept=accept) == member("m2", mark="new")
 
 
 def test_waiting_members_are_judged_up_to_the_first_that_is_accepted() -> None:
@@ -226,7 +228,8 @@ def test_waiting_members_are_judged_up_to_the_first_that_is_accepted() -> None:
         judged.append(one.mark)
         return one.mark == "3"
 
-    assert queue.acquire(POOL, accept=accept) == Acquired(None, waiting=7)
+    assert queue.acquire(POOL, accept=accept) is None
+    assert queue.counts(POOL) == Counts(waiting=7)
     assert judged == ["0", "1", "2", "3"]
 
 
@@ -242,13 +245,13 @@ def test_a_judge_that_fails_costs_no_member() -> None:
     assert list(drain(queue)) == ["m1", "m2"]
 
 
-# -- taken, given back, adopted ----------------------------------------------------------------
+# -- taken, given back, gone -------------------------------------------------------------------
 
 
 def test_three_claims_for_two_members_get_two() -> None:
     """Nobody gets what another has in hand."""
     queue = filled(member("m1"), member("m2"))
-    got = [queue.acquire(POOL).member for _ in range(3)]
+    got = [queue.acquire(POOL) for _ in range(3)]
     assert got == [member("m1"), member("m2"), None]
     assert queue.counts(POOL) == Counts(acquired=2)
 
@@ -256,28 +259,26 @@ def test_three_claims_for_two_members_get_two() -> None:
 def test_a_member_given_back_joins_the_end_with_its_latest_facts() -> None:
     """A claim that could not read or write it leaves it to others, once."""
     queue = filled(member("m1"), member("m2"))
-    taken = queue.acquire(POOL).member
+    taken = queue.acquire(POOL)
     assert taken is not None
     queue.add(member("m1", mark="new"))
     assert queue.counts(POOL) == Counts(ready=1, acquired=1)
     queue.release(taken)
     queue.release(taken)
     assert queue.counts(POOL) == Counts(ready=2)
-    assert queue.acquire(POOL).member == member("m2")
-    assert queue.acquire(POOL).member == member("m1", mark="new")
+    assert queue.acquire(POOL) == member("m2")
+    assert queue.acquire(POOL) == member("m1", mark="new")
 
 
 def test_a_forgotten_member_does_not_come_back() -> None:
     """Gone while free or while in hand, it is gone; giving it back is no error."""
     queue = filled(member("m1"), member("m2"))
-    taken = queue.acquire(POOL).member
+    taken = queue.acquire(POOL)
     assert taken is not None
     for one in (member("m1"), member("m2"), member("never")):
         queue.forget(one.key, one.uid)
     queue.release(taken)
-    queue.commit(taken)
     assert queue.pools() == []
-    assert queue.adopted == 0
 
 
 @pytest.mark.claim_case(120)
@@ -292,59 +293,13 @@ def test_forgetting_one_in_the_middle_leaves_the_others() -> None:
 def test_a_successor_of_the_same_name_is_another_member() -> None:
     """It is free at the end of the line, whatever becomes of the one before."""
     queue = filled(member("m1"), member("m2"))
-    taken = queue.acquire(POOL).member
+    taken = queue.acquire(POOL)
     assert taken is not None
     queue.add(member("m1", uid="second"))
     queue.release(taken)
-    queue.commit(taken)
     queue.forget(taken.key, taken.uid)
     assert queue.counts(POOL) == Counts(ready=2)
     assert list(drain(queue)) == ["m2", "m1"]
-
-
-def test_an_adopted_member_is_not_revived_by_old_news() -> None:
-    """What the watch says of the time before the adoption does not make the member free."""
-    queue = filled(member("m1"))
-    taken = queue.acquire(POOL).member
-    assert taken is not None
-    queue.commit(taken)
-    queue.add(member("m1", mark="late"))
-    assert queue.acquire(POOL) == Acquired(None, 0)
-    assert queue.adopted == 1
-    queue.forget(taken.key, taken.uid)
-    assert queue.adopted == 0
-    queue.add(member("m1", mark="released"))
-    assert queue.acquire(POOL).member == member("m1", mark="released")
-
-
-def test_a_successor_of_an_adopted_member_is_free() -> None:
-    """The memory of an adoption is of one uid."""
-    queue = filled(member("m1"))
-    queue.commit(member("m1"))
-    queue.add(member("m1", uid="second"))
-    assert queue.acquire(POOL).member == member("m1", uid="second")
-    assert queue.adopted == 0
-
-
-def test_an_adoption_finished_after_a_restart_needs_no_take() -> None:
-    """A claim that already names a member adopts it; no other claim is offered it."""
-    queue = filled(member("m1"), member("m2"))
-    queue.commit(member("m1", uid="another"))
-    queue.commit(member("m1"))
-    assert list(drain(queue)) == ["m2"]
-
-
-def test_the_memory_of_adoptions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the watch never tells, the oldest are dropped."""
-    monkeypatch.setattr(warm, "MOST_ADOPTED", 10)
-    queue = WarmQueue()
-    for n in range(100):
-        queue.add(member(f"m{n}"))
-        queue.commit(member(f"m{n}"))
-    assert queue.adopted == 10
-    queue.add(member("m99"))
-    queue.add(member("m0"))
-    assert list(drain(queue)) == ["m0"]
 
 
 @pytest.mark.claim_case(120)
@@ -359,7 +314,7 @@ def test_a_deleted_pool_is_forgotten_with_all_its_members() -> None:
         member("s1", pool=second),
         member("s2", pool=second),
     )
-    taken, kept = queue.acquire(POOL).member, queue.acquire(second).member
+    taken, kept = queue.acquire(POOL), queue.acquire(second)
     assert taken is not None
     assert kept is not None
     queue.forget_pool(POOL)
@@ -378,7 +333,7 @@ def test_a_deleted_pool_is_forgotten_with_all_its_members() -> None:
 def test_a_pool_is_announced_for_each_member_that_can_be_taken_now() -> None:
     """When an address appears and when a member comes back; not for what changes nothing."""
     told: list[Key] = []
-    queue = WarmQueue(on_available=told.append)
+    queue = WarmQueue(on_available=told.append, on_released=told.append)
     steps = [
         (member("m1", has_address=False), 0),
         (member("m1", "n1", has_address=False), 0),
@@ -390,7 +345,7 @@ def test_a_pool_is_announced_for_each_member_that_can_be_taken_now() -> None:
     for offered, expected in steps:
         queue.add(offered)
         assert told == [POOL] * expected
-    taken = queue.acquire(POOL).member
+    taken = queue.acquire(POOL)
     assert taken is not None
     queue.add(taken)
     assert len(told) == 2
@@ -435,10 +390,10 @@ def test_pools_leave_nothing_behind() -> None:
             second = member(f"x{n}", pool=pool, has_address=False)
             queue.add(first)
             queue.add(second)
-            taken = queue.acquire(pool).member
+            taken = queue.acquire(pool)
             assert taken is not None
             if n % 3 == 0:
-                queue.commit(taken)
+                queue.forget(taken.key, taken.uid)
             if n % 3 == 1:
                 queue.release(taken)
                 queue.forget_pool(pool)
@@ -452,5 +407,5 @@ def test_pools_leave_nothing_behind() -> None:
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert (queue.pools(), queue._slots, len(queue._adopted)) == ([], {}, 0)
+    assert (queue.pools(), queue._slots) == ([], {})
     assert grown < 20_000

@@ -169,11 +169,10 @@ class Binding:
         member = self._member(held)
         if held is not None and member is not None:
             taken = await self._adopt(held)
+            self._parts.warm.forget(member.key, member.uid)
             if taken is not None:
-                self._parts.warm.commit(member)
                 self._parts.wakes.sandbox(taken.key)
                 return taken
-            self._parts.warm.forget(member.key, member.uid)
             fresh = self._sandboxes.get(held.key)
             is_lost = fresh is not None and self._member(fresh) is None
             loss = reference_stuck(name, is_lost=is_lost)
@@ -205,10 +204,9 @@ class Binding:
                 return None
             judge = self._staleness_of(template)
         for _ in range(_MOST_TRIES):
-            acquired = warm.acquire(self._pool, accept=_may_be_fresh(judge))
-            member = acquired.member
+            member = warm.acquire(self._pool, accept=_may_be_fresh(judge))
             if member is None:
-                if acquired.waiting:
+                if warm.counts(self._pool).waiting:
                     self._wait_while_young()
                 return None
             try:
@@ -216,11 +214,10 @@ class Binding:
             except BaseException:
                 warm.release(member)
                 raise
+            warm.forget(member.key, member.uid)
             if taken is not None:
-                warm.commit(member)
                 self._taken = taken
                 return taken
-            warm.forget(member.key, member.uid)
         return None
 
     async def _take(self, member: Member, judge: Staleness | None) -> SandboxEntry | None:

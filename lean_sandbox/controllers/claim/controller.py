@@ -12,8 +12,7 @@ from lean_sandbox.controllers.claim.bind import Parts, Wakes
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.claim.reconcile import expiry_of, reconcile
 from lean_sandbox.controllers.claim.requests import ClaimRequests
-from lean_sandbox.controllers.claim.waiting import WaitingClaims
-from lean_sandbox.controllers.claim.warm import WarmQueue, member_of
+from lean_sandbox.controllers.claim.warm import WaitingClaims, WarmQueue, member_of
 from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.servertime import ServerTime
@@ -85,11 +84,9 @@ class ClaimController(Controller[ClaimEntry]):
         self.on_awaited: Callable[[], None] = lambda: None
         self._waiting = WaitingClaims(
             lambda claim: self.queue.add(claim, priority=CLIENT, reason="member available"),
-            lambda pool: self.warm.to_take(pool),  # noqa: PLW0108 -- built below
+            lambda pool: self.warm.counts(pool).to_take,
         )
-        self.warm = WarmQueue(
-            on_available=self._waiting.available, on_released=self._waiting.given_back
-        )
+        self.warm = WarmQueue(on_available=self._waiting.available, on_released=self._waiting.level)
         caches.sandboxes.on_change = self._feed
         requests = ClaimRequests(client, caches, self.queue, timeout_s=settings.request_timeout)
         self.metrics = ClaimMetrics(clock)

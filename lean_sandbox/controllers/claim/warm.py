@@ -1,11 +1,10 @@
-"""The warm queue: which member of a pool a claim gets, and never two claims the same.
+"""The warm queue: which member of a pool a claim gets, and which claim a member wakes.
 
-A member is *free* (claims may get it), *acquired* (one claim has it in hand) or *adopted* (a
-claim's write succeeded, and the watch has yet to show it). Ready members are handed out first, then
-those with an address; members without an address are only counted. Of the nodes that hold the most
-members of a stage, the one whose first member came earliest gives that member; members without a
-node come only when none has one. A member keeps its turn whatever happens to it; only one that was
-released goes to the end.
+A member is *free* (claims may get it) or *acquired* (one claim has it in hand). Ready members are
+handed out first, then those with an address; members without an address are only counted. Of the
+nodes that hold the most members of a stage, the one whose first member came earliest gives that
+member; members without a node come only when none has one. A member keeps its turn whatever happens
+to it; only one that was released goes to the end.
 
 The queue is fed with every sight of a member (:meth:`WarmQueue.add`) and of every Sandbox that is
 not, or no longer, one (:meth:`WarmQueue.forget`). It holds all of them, whatever their number, and
@@ -21,7 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -31,10 +30,6 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
-
-# Adopted members that are remembered until the watch shows the adoption; forgetting one early can
-# cost a refused write, not more.
-MOST_ADOPTED: Final = 8192
 
 # The stages of a member, those of a free one in the order in which claims want them.
 _READY: Final = 0  # it has an address and is Ready
@@ -87,18 +82,7 @@ def member_of(entry: SandboxEntry) -> Member | None:
     )
 
 
-class Acquired(msgspec.Struct, frozen=True, gc=False):
-    """What a claim gets.
-
-    ``waiting`` is how many members have no address yet. With no member in hand it is 0 exactly when
-    waiting is pointless: the claim would accept none of them.
-    """
-
-    member: Member | None
-    waiting: int
-
-
-class Counts(msgspec.Struct, frozen=True, gc=False):
+class Counts(NamedTuple):
     """The members of a pool, each counted once: free by stage, and acquired."""
 
     ready: int = 0
@@ -106,6 +90,11 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     networked: int = 0
     waiting: int = 0
     acquired: int = 0
+
+    @property
+    def to_take(self) -> int:
+        """How many members can be acquired."""
+        return self.ready + self.networked
 
 
 class _Slot(msgspec.Struct, order=True, gc=False):
@@ -126,40 +115,8 @@ class _Slot(msgspec.Struct, order=True, gc=False):
         return _READY if member.is_ready else _NETWORKED, member.node
 
 
-class _Pool:
-    """The members of one pool, by stage and node; a node without any is not kept."""
-
-    __slots__ = ("stages",)
-
-    def __init__(self) -> None:
-        # The slots on each node, earliest first.
-        self.stages: tuple[dict[str, list[_Slot]], ...] = ({}, {}, {}, {})
-
-    def size(self, stage: int) -> int:
-        return sum(map(len, self.stages[stage].values()))
-
-    def insert(self, slot: _Slot) -> None:
-        stage, node = slot.line
-        insort(self.stages[stage].setdefault(node, []), slot)
-
-    def remove(self, slot: _Slot) -> None:
-        stage, node = slot.line
-        line = self.stages[stage][node]
-        del line[bisect_left(line, slot)]
-        if not line:
-            del self.stages[stage][node]
-
-    def first(self, stage: int) -> _Slot | None:
-        """Return the slot at a stage that is next by the rule, None when there is none."""
-        nodes = self.stages[stage]
-        best: list[_Slot] = []
-        size = 0
-        for node, line in nodes.items():
-            more = len(line) - size
-            if node and (more > 0 or (more == 0 and line[0].number < best[0].number)):
-                best, size = line, len(line)
-        best = best or nodes.get("", [])
-        return best[0] if best else None
+# By stage, the slots on each node, earliest first; a node without any is not kept.
+_Stages: TypeAlias = tuple[dict[str, list[_Slot]], ...]
 
 
 class WarmQueue:
@@ -169,81 +126,65 @@ class WarmQueue:
         self,
         *,
         on_available: Callable[[Key], None] = lambda _pool: None,
-        on_released: Callable[[Key], None] | None = None,
+        on_released: Callable[[Key], None] = lambda _pool: None,
     ) -> None:
         """Create an empty queue.
 
-        ``on_available`` is called with the pool each time one more of its members can be acquired
-        (seen with an address for the first time, or released): claims that wait for one may look
-        again. It must only note that, not call back.
-        ``on_released`` is called in its place, if given, for a member that was released.
+        ``on_available`` is called with the pool each time one more of its members can be acquired,
+        seen with an address for the first time; ``on_released`` each time a claim has left one to
+        others. Neither may call back.
         """
         self._on_available = on_available
-        self._on_released = on_released or on_available
-        self._pools: dict[Key, _Pool] = {}
-        # The members that are free or acquired.
+        self._on_released = on_released
+        self._pools: dict[Key, _Stages] = {}
         self._slots: dict[Key, _Slot] = {}
-        self._adopted: dict[Key, str] = {}
         self._arrivals = 0
-        self._hits = 0
-        self._misses = 0
-        self._refused = 0
-        self._released = 0
-
-    @property
-    def adopted(self) -> int:
-        """How many adopted members the watch has not shown to be so."""
-        return len(self._adopted)
+        self._outcomes = dict.fromkeys(("taken", "missed", "refused", "given_back"), 0)
 
     def add(self, member: Member) -> None:
         """Note a member as it is now: a new one goes to the end, a known one keeps its turn.
 
-        One in hand stays so; its new facts count once it is released. A free one that is now of
-        another pool goes to the end there. Another uid under the same key is another Sandbox: the
-        former is dropped, even if acquired. An adopted member stays adopted.
+        One in hand stays so; its new facts count once it is released. Another uid or pool under the
+        same key is another member: the former is dropped, even if acquired.
         Raises ValueError when the pool is in another namespace.
         """
         key = member.key
         if member.pool.namespace != key.namespace:
             raise ValueError(f"Sandbox {key} cannot be a member of the pool {member.pool}")
-        if self._adopted.get(key) == member.uid:
-            return
-        self._adopted.pop(key, None)
         slot = self._slots.get(key)
-        if slot is None:
-            self._append(member, self._on_available)
-        elif (slot.member.uid, slot.member.pool) == (member.uid, member.pool):
-            self._refresh(slot, member)
+        if slot is None or not _is_same(slot.member, member):
+            if slot is not None:
+                self._drop(slot)
+            self._append(member)
+            is_new = True
         else:
-            self._drop(slot)
-            if slot.is_acquired and slot.member.uid == member.uid:
-                slot.member = member
-                self._insert(slot)
-            else:
-                self._append(member, self._on_available)
+            self._remove(slot)
+            is_new = not slot.member.has_address and not slot.is_acquired
+            slot.member = member
+            self._insert(slot)
+        if is_new and member.has_address:
+            self._on_available(member.pool)
 
-    def acquire(self, pool: Key, *, accept: Callable[[Member], bool] | None = None) -> Acquired:
-        """Take a member of ``pool``; :meth:`commit`, :meth:`release` or :meth:`forget` must follow.
+    def acquire(
+        self, pool: Key, *, accept: Callable[[Member], bool] | None = None
+    ) -> Member | None:
+        """Take a member of ``pool``; :meth:`release` or :meth:`forget` must follow.
 
         Members that ``accept`` refuses are dropped until they are added again; when there is none
         to take, so are those that wait for an address, up to the first that would be accepted. An
         error of ``accept`` is passed on, and the member it was asked about stays.
         """
-        held = self._pools.get(pool)
-        if held is None:
-            self._misses += 1
-            return Acquired(None, 0)
         for stage in (_READY, _NETWORKED):
-            slot = self._accepted(held, stage, accept)
+            slot = self._accepted(pool, stage, accept)
             if slot is not None:
-                self._hits += 1
-                held.remove(slot)
+                self._outcomes["taken"] += 1
+                self._remove(slot)
                 slot.is_acquired = True
-                held.insert(slot)
-                return Acquired(slot.member, held.size(_WAITING))
-        self._misses += 1
-        self._accepted(held, _WAITING, accept)
-        return Acquired(None, held.size(_WAITING))
+                self._insert(slot)
+                return slot.member
+        self._outcomes["missed"] += 1
+        self._accepted(pool, _WAITING, accept)
+        return None
 
     def release(self, member: Member) -> None:
         """Free a member in hand again, at the end of the line and with its latest facts.
@@ -251,26 +192,13 @@ class WarmQueue:
         Nothing happens when it was forgotten, replaced or released meanwhile.
         """
         slot = self._slots.get(member.key)
-        if slot is None or not slot.is_acquired or slot.member.uid != member.uid:
+        if slot is None or not slot.is_acquired or not _is_same(slot.member, member):
             return
-        self._released += 1
+        self._outcomes["given_back"] += 1
         self._drop(slot)
-        self._append(slot.member, self._on_released)
-
-    def commit(self, member: Member) -> None:
-        """Note that a claim has adopted the member: the server accepted the write.
-
-        It is remembered until :meth:`forget`, because the watch may still deliver what the member
-        was before. Works for a free member too, which a claim knew from before a restart. When the
-        watch came first and the member was forgotten, nothing happens.
-        """
-        slot = self._slots.get(member.key)
-        if slot is None or slot.member.uid != member.uid:
-            return
-        self._drop(slot)
-        self._adopted[member.key] = member.uid
-        if len(self._adopted) > MOST_ADOPTED:
-            del self._adopted[next(iter(self._adopted))]
+        self._append(slot.member)
+        if slot.member.has_address:
+            self._on_released(member.pool)
 
     def forget(self, key: Key, uid: str) -> None:
         """Drop a Sandbox that is gone, being deleted, or not a member; the unknown is no error.
@@ -280,28 +208,18 @@ class WarmQueue:
         slot = self._slots.get(key)
         if slot is not None and slot.member.uid == uid:
             self._drop(slot)
-        elif self._adopted.get(key) == uid:
-            del self._adopted[key]
 
     def forget_pool(self, pool: Key) -> None:
         """Drop the members of a pool, free and acquired, because it was deleted."""
-        held = self._pools.pop(pool, None)
-        for nodes in held.stages if held is not None else ():
+        for nodes in self._pools.pop(pool, ()):
             for line in nodes.values():
                 for slot in line:
                     del self._slots[slot.member.key]
 
     def counts(self, pool: Key) -> Counts:
         """Return how many members a pool has; all zero for an unknown one."""
-        held = self._pools.get(pool)
-        if held is None:
-            return Counts()
-        return Counts(*map(held.size, (_READY, _NETWORKED, _WAITING, _ACQUIRED)))
-
-    def to_take(self, pool: Key) -> int:
-        """Return how many members of a pool can be acquired."""
-        held = self._pools.get(pool)
-        return held.size(_READY) + held.size(_NETWORKED) if held is not None else 0
+        stages = self._pools.get(pool, ())
+        return Counts(*(sum(map(len, nodes.values())) for nodes in stages))
 
     def pools(self) -> list[Key]:
         """Return the pools that have members here."""
@@ -309,60 +227,153 @@ class WarmQueue:
 
     def collect(self, into: Exposition) -> None:
         """Add how many members there are, and what became of those that claims asked for."""
-        counts = [self.counts(pool) for pool in self._pools]
-        members = {
-            "ready": sum(count.ready for count in counts),
-            "networked": sum(count.networked for count in counts),
-            "waiting": sum(count.waiting for count in counts),
-            "taken": sum(count.acquired for count in counts),
-        }
-        into.add(families.WARM_MEMBERS, [((stage,), n) for stage, n in members.items()])
-        takes = {
-            "taken": self._hits,
-            "missed": self._misses,
-            "refused": self._refused,
-            "given_back": self._released,
-        }
-        into.add(families.WARM_TAKES, [((outcome,), n) for outcome, n in takes.items()])
+        totals = [sum(each) for each in zip(Counts(), *map(self.counts, self._pools), strict=True)]
+        members = zip(("ready", "networked", "waiting", "taken"), totals, strict=True)
+        into.add(families.WARM_MEMBERS, [((stage,), n) for stage, n in members])
+        into.add(families.WARM_TAKES, [((outcome,), n) for outcome, n in self._outcomes.items()])
 
     def _accepted(
-        self, pool: _Pool, stage: int, accept: Callable[[Member], bool] | None
+        self, pool: Key, stage: int, accept: Callable[[Member], bool] | None
     ) -> _Slot | None:
         """Return the next slot at a stage that is accepted, having dropped those before it."""
-        while (slot := pool.first(stage)) is not None:
+        while pool in self._pools and (slot := _first(self._pools[pool][stage])) is not None:
             if accept is None or accept(slot.member):
                 return slot
-            self._refused += 1
+            self._outcomes["refused"] += 1
             self._drop(slot)
         return None
 
-    def _append(self, member: Member, tell: Callable[[Key], None]) -> None:
+    def _append(self, member: Member) -> None:
         self._arrivals += 1
-        self._insert(_Slot(self._arrivals, member))
-        if member.has_address:
-            tell(member.pool)
-
-    def _insert(self, slot: _Slot) -> None:
-        self._slots[slot.member.key] = slot
-        pool = self._pools.get(slot.member.pool)
-        if pool is None:
-            pool = self._pools[slot.member.pool] = _Pool()
-        pool.insert(slot)
-
-    def _refresh(self, slot: _Slot, member: Member) -> None:
-        """Let a slot have its member as it is now. It keeps its turn, or stays acquired."""
-        before = slot.member
-        pool = self._pools[member.pool]
-        pool.remove(slot)
-        slot.member = member
-        pool.insert(slot)
-        if member.has_address and not before.has_address and not slot.is_acquired:
-            self._on_available(member.pool)
+        slot = self._slots[member.key] = _Slot(self._arrivals, member)
+        self._insert(slot)
 
     def _drop(self, slot: _Slot) -> None:
-        member = slot.member
-        del self._slots[member.key]
-        pool = self._pools[member.pool]
-        pool.remove(slot)
-        if not any(pool.stages):
-            del self._pools[member.pool]
+        del self._slots[slot.member.key]
+        self._remove(slot)
+        if not any(self._pools[slot.member.pool]):
+            del self._pools[slot.member.pool]
+
+    def _insert(self, slot: _Slot) -> None:
+        stage, node = slot.line
+        stages = self._pools.get(slot.member.pool)
+        if stages is None:
+            stages = self._pools[slot.member.pool] = ({}, {}, {}, {})
+        insort(stages[stage].setdefault(node, []), slot)
+
+    def _remove(self, slot: _Slot) -> None:
+        stage, node = slot.line
+        nodes = self._pools[slot.member.pool][stage]
+        line = nodes[node]
+        del line[bisect_left(line, slot)]
+        if not line:
+            del nodes[node]
+
+
+def _is_same(held: Member, member: Member) -> bool:
+    return (held.uid, held.pool) == (member.uid, member.pool)
+
+
+def _first(nodes: dict[str, list[_Slot]]) -> _Slot | None:
+    """Return the slot that is next by the rule, None when there is none."""
+    best: list[_Slot] = []
+    size = 0
+    for node, line in nodes.items():
+        more = len(line) - size
+        if node and (more > 0 or (more == 0 and line[0].number < best[0].number)):
+            best, size = line, len(line)
+    best = best or nodes.get("", [])
+    return best[0] if best else None
+
+
+# What a waiting claim is ordered by: the latest arrival of which it left a member untaken, when it
+# was created, its name.
+_Turn: TypeAlias = tuple[int, str, Key]
+_NEVER: Final = -1
+
+
+class _Line(msgspec.Struct):
+    """The waiting claims of one pool."""
+
+    # No member that can be taken has come later.
+    arrival: int
+    turns: dict[Key, _Turn] = {}
+    # Claims that were woken and whose reconcile has not ended yet.
+    awake: set[Key] = set()
+
+
+class WaitingClaims:
+    """Wakes one waiting claim, the oldest first, for each member that can be taken.
+
+    As many claims of a pool are awake as it has members to take, so nothing is lost when a claim
+    that was woken takes none (it ended, was refused, or another was faster): the next one is woken
+    then. A claim that left a member untaken is not woken again for that one, and comes after all
+    others for the next.
+    """
+
+    def __init__(self, wake: Callable[[Key], None], to_take: Callable[[Key], int]) -> None:
+        """``to_take`` tells how many members of a pool can be taken; both must not call back."""
+        self._wake = wake
+        self._to_take = to_take
+        self._lines: dict[Key, _Line] = {}
+        self._pools: dict[Key, Key] = {}
+        #: Counts the times that a member came to be taken, of whatever pool.
+        self.arrivals = 0
+
+    def __len__(self) -> int:
+        """Return how many claims wait or are awake."""
+        return len(self._pools)
+
+    def waits_for(self, pool: Key) -> bool:
+        """Tell whether claims wait for members of a pool."""
+        return pool in self._lines
+
+    def available(self, pool: Key) -> None:
+        """Take note that one more member of a pool can be taken."""
+        self.arrivals += 1
+        line = self._lines.get(pool)
+        if line is not None:
+            line.arrival = self.arrivals
+            self.level(pool)
+
+    def wait(self, claim: Key, pool: Key, created_at: str, *, tried: int) -> None:
+        """Take note that a reconcile has left a claim without a Sandbox.
+
+        ``tried`` is what :attr:`arrivals` was when the reconcile began.
+        """
+        if self._pools.get(claim, pool) != pool:
+            self.forget(claim)
+        self._pools[claim] = pool
+        line = self._lines.get(pool)
+        if line is None:
+            line = self._lines[pool] = _Line(self.arrivals)
+        line.awake.discard(claim)
+        has_left_one = self._to_take(pool) > len(line.awake)
+        left = tried if has_left_one else line.turns.get(claim, (_NEVER,))[0]
+        line.turns[claim] = (left, created_at, claim)
+        self.level(pool)
+
+    def forget(self, claim: Key) -> None:
+        """Drop a claim that does not wait any more; the unknown is no error."""
+        pool = self._pools.pop(claim, None)
+        if pool is None:
+            return
+        line = self._lines[pool]
+        line.turns.pop(claim, None)
+        line.awake.discard(claim)
+        if not line.turns and not line.awake:
+            del self._lines[pool]
+        else:
+            self.level(pool)
+
+    def level(self, pool: Key) -> None:
+        """Wake claims of a pool until as many are awake as members can be taken."""
+        line = self._lines.get(pool)
+        while line is not None and line.turns and self._to_take(pool) > len(line.awake):
+            left, _, claim = min(line.turns.values())
+            if left >= line.arrival:
+                # This one has seen all members that there are, and so have those behind it.
+                return
+            del line.turns[claim]
+            line.awake.add(claim)
+            self._wake(claim)
