@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ControlPlaneError, NotFound, said
@@ -18,7 +16,6 @@ from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import NETWORKPOLICIES
 from lean_sandbox.kube.terminating import ENDING_S
 from lean_sandbox.model import names, networkpolicy
-from lean_sandbox.model.networkpolicy import PolicyAction
 from lean_sandbox.model.template import TemplateView, ref_hash_patch
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, NORMAL, Item
@@ -125,36 +122,29 @@ class TemplateController(Controller[TemplateEntry]):
         return True
 
     async def _policy(self, entry: TemplateEntry, view: TemplateView) -> None:
+        """Have the template's policy say what it should; an unmanaged template has none.
+
+        Only the controller reference tells whose a policy is.
+        """
         key = key_of(entry.key.namespace, networkpolicy.policy_name(entry.key.name))
         held = self._policies.get(key)
-        is_ours = held is not None and held.owner is not None and held.owner.uid == entry.uid
-        if held is not None and is_ours and view.is_managed and held.is_stale:
+        if held is not None and view.is_managed and held.is_stale and _is_of(held, entry):
             held = await self._look(key)
-        stored = (
-            msgspec.json.decode(held.spec_json) if held is not None and held.spec_json else None
-        )
-        action = networkpolicy.judge_policy(
-            view,
-            exists=held is not None,
-            owner_uid=held.owner.uid if held is not None and held.owner is not None else None,
-            stored_spec=stored,
-        )
-        match action:
-            case PolicyAction.CREATE if networkpolicy.name_fault(entry.key.name):
-                # Its pools and claims say so; no request can help.
-                pass
-            case PolicyAction.CREATE:
+        is_ours = held is not None and _is_of(held, entry)
+        if not view.is_managed:
+            if held is not None and is_ours:
+                await self._writer.delete(self._policies, held)
+                self._policies.forget(key, held.uid)
+        elif held is None:
+            # Of a name that no policy can have its pools and claims say so.
+            if not networkpolicy.name_fault(entry.key.name):
                 body = networkpolicy.build_policy(view)
                 await self._writer.create(self._policies, key.namespace, body, name=key.name)
                 self._policy_there(entry.key)
-            case PolicyAction.REPLACE:
-                await self._replace(key, view)
-            case PolicyAction.DELETE:
-                await self._delete(key, held)
-            case PolicyAction.REFUSE:
-                raise ReconcileError(networkpolicy.refusal(entry.key.name))
-            case PolicyAction.KEEP:
-                pass
+        elif not is_ours:
+            raise ReconcileError(networkpolicy.refusal(entry.key.name))
+        elif not networkpolicy.is_as_desired(view, held.spec_json):
+            await self._replace(key, view)
 
     async def _look(self, key: Key) -> PolicyEntry | None:
         try:
@@ -170,14 +160,13 @@ class TemplateController(Controller[TemplateEntry]):
             )
         except ControlPlaneError as error:
             raise _unread(error) from error
-        body = networkpolicy.replaced_policy(view, whole)
+        # All else stays; the resourceVersion is the precondition.
+        body = {**whole, "spec": networkpolicy.desired_spec(view)}
         await self._writer.replace(self._policies, key, body)
 
-    async def _delete(self, key: Key, held: PolicyEntry | None) -> None:
-        if held is None:
-            return
-        await self._writer.delete(self._policies, held)
-        self._policies.forget(key, held.uid)
+
+def _is_of(policy: PolicyEntry, template: TemplateEntry) -> bool:
+    return policy.owner is not None and policy.owner.uid == template.uid
 
 
 def _unread(error: ControlPlaneError) -> ReconcileError:

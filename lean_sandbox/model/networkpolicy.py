@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import Enum
 from typing import Any, Final
 
 import msgspec
@@ -19,17 +17,6 @@ Json = dict[str, Any]
 _PRIVATE_IPV4: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16")
 _PRIVATE_IPV6: Final = ("fc00::/7", "fe80::/10")
 _SUFFIX: Final = "-network-policy"
-
-
-class PolicyAction(Enum):
-    """What one pass over a template has to do about its policy."""
-
-    KEEP = "keep"
-    CREATE = "create"
-    REPLACE = "replace"
-    DELETE = "delete"
-    # Somebody else's object has the name: an error, the object stays untouched.
-    REFUSE = "refuse"
 
 
 def policy_name(template_name: str) -> str:
@@ -92,43 +79,14 @@ def build_policy(template: TemplateView) -> Json:
     }
 
 
-def replaced_policy(template: TemplateView, stored: Mapping[str, Any]) -> Json:
-    """Return the full object ``stored`` with the spec it should have, for a PUT.
+def is_as_desired(template: TemplateView, stored_spec: bytes | None) -> bool:
+    """Return whether the stored policy says what it should, as JSON.
 
-    Labels, annotations, owners and resourceVersion (the precondition) stay as they are.
+    The server's defaults count as said: a port without protocol is a TCP port; null, empty and
+    absent lists are one.
     """
-    return {**stored, "spec": desired_spec(template)}
-
-
-def is_same_spec(desired: Mapping[str, Any], stored: Mapping[str, Any] | None) -> bool:
-    """Return whether two specs mean the same once the server's defaults are applied to both.
-
-    A port without protocol is a TCP port; null, empty and absent lists are one.
-    """
-    return bool(canonical(desired) == canonical(stored or {}))
-
-
-def judge_policy(
-    template: TemplateView,
-    *,
-    exists: bool,
-    owner_uid: str | None,
-    stored_spec: Mapping[str, Any] | None,
-) -> PolicyAction:
-    """Return what to do about the template's policy.
-
-    ``owner_uid`` is the uid of the controller reference of the stored object, None without one;
-    other references do not count.
-    """
-    is_ours = exists and owner_uid is not None and owner_uid == template.uid
-    if not template.is_managed:
-        return PolicyAction.DELETE if is_ours else PolicyAction.KEEP
-    if not exists:
-        return PolicyAction.CREATE
-    if not is_ours:
-        return PolicyAction.REFUSE
-    is_settled = is_same_spec(desired_spec(template), stored_spec)
-    return PolicyAction.KEEP if is_settled else PolicyAction.REPLACE
+    stored = msgspec.json.decode(stored_spec) if stored_spec else None
+    return bool(canonical(desired_spec(template)) == canonical(stored or {}))
 
 
 def refusal(template_name: str) -> str:
