@@ -19,7 +19,6 @@ from lean_sandbox.model.conditions import (
     condition,
     error_seen,
     find,
-    is_true,
     remove,
     upsert,
 )
@@ -252,32 +251,6 @@ def claim_status_patch(old: SandboxClaimStatus, new: SandboxClaimStatus) -> dict
         "conditions": [msgspec.to_builtins(one) for one in conditions] or None,
         "sandbox": {field: value or None for field, value in bound.items()},
     }
-
-
-class Recording(Enum):
-    """What a written Ready means for start-up latency."""
-
-    NOTHING = "nothing"
-    # Forget when the claim was first seen.
-    DRAIN = "drain"
-    # Ready since before it could be measured: stamp it as unknown, measure nothing.
-    BACKFILL = "backfill"
-    # Became ready for the first time: measure, then stamp it with the time.
-    OBSERVE = "observe"
-
-
-def first_ready_recording(
-    old: SandboxClaimStatus, new: SandboxClaimStatus, *, is_stamped: bool
-) -> Recording:
-    """Return what to record after ``new`` was written over ``old``.
-
-    ``is_stamped`` says whether the claim carries the first-ready annotation.
-    """
-    if is_true(old.conditions, names.READY):
-        return Recording.DRAIN if is_stamped else Recording.BACKFILL
-    if not is_true(new.conditions, names.READY):
-        return Recording.NOTHING
-    return Recording.DRAIN if is_stamped else Recording.OBSERVE
 
 
 # --- helpers -------------------------------------------------------------------------------------

@@ -14,12 +14,10 @@ from lean_sandbox.model.claim_status import (
     ClaimError,
     ClaimFault,
     ClaimObservation,
-    Recording,
     Retry,
     adoption_conflict,
     claim_status_patch,
     expired_claim_status,
-    first_ready_recording,
     is_marked_expired,
     next_claim_status,
     not_controlled,
@@ -423,38 +421,3 @@ def test_a_patch_leads_to_the_new_status_and_then_to_rest(
             assert list(reached.conditions) == sorted(reached.conditions, key=lambda c: c.type)
         assert reached.bound == new.bound
         assert claim_status_patch(reached, next_claim_status(reached, seen, NOW)) is None
-
-
-# --- latency -------------------------------------------------------------------------------------
-
-
-@pytest.mark.claim_case(114, 115, 116, 117)
-@pytest.mark.parametrize(
-    ("old", "new", "is_stamped", "expected"),
-    [
-        (True, True, False, Recording.BACKFILL),
-        (True, False, False, Recording.BACKFILL),
-        (True, True, True, Recording.DRAIN),
-        (True, False, True, Recording.DRAIN),
-        (False, False, False, Recording.NOTHING),
-        (False, False, True, Recording.NOTHING),
-        (False, True, True, Recording.DRAIN),
-        (False, True, False, Recording.OBSERVE),
-    ],
-)
-def test_only_the_first_ready_is_measured(
-    old: bool,  # noqa: FBT001
-    new: bool,  # noqa: FBT001
-    is_stamped: bool,  # noqa: FBT001
-    expected: Recording,
-) -> None:
-    """Claim cases 114, 115, 116, 117: flaps and old controllers' claims are never measured."""
-
-    def status(*, is_ready: bool) -> SandboxClaimStatus:
-        entry = condition("Ready", "True" if is_ready else "False")
-        return SandboxClaimStatus(conditions=(entry,))
-
-    recording = first_ready_recording(
-        status(is_ready=old), status(is_ready=new), is_stamped=is_stamped
-    )
-    assert recording is expected

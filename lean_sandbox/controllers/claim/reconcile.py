@@ -20,10 +20,8 @@ from lean_sandbox.model.claim_status import (
     ClaimError,
     ClaimFault,
     ClaimObservation,
-    Recording,
     Retry,
     expired_claim_status,
-    first_ready_recording,
     is_marked_expired,
     next_claim_status,
     requeue_after_s,
@@ -266,18 +264,17 @@ class ClaimReconcile:
         is_noted = sandbox.key.name in (entry.key.name, annotations.get(key))
         if key in (entry.labels or {}) or not is_noted:
             annotator.bound(entry, sandbox.key.name, is_ready=is_ready)
-        is_stamped = bool(annotations.get(names.CLAIM_FIRST_READY_AT_ANNOTATION))
-        match first_ready_recording(self._old, new, is_stamped=is_stamped):
-            case Recording.OBSERVE:
-                first_seen = annotator.ready(entry, is_known=True)
-                if first_seen is not None:
-                    self._parts.unmeasured[entry.uid] = first_seen
-            case Recording.BACKFILL:
-                annotator.ready(entry, is_known=False)
-            case Recording.DRAIN:
+        was_ready = is_true(self._old.conditions, names.READY)
+        if annotations.get(names.CLAIM_FIRST_READY_AT_ANNOTATION):
+            if was_ready or is_ready:
                 annotator.forget(entry.uid)
-            case _:
-                pass
+        elif was_ready:
+            # Ready since before that could be measured.
+            annotator.ready(entry, is_known=False)
+        elif is_ready:
+            first_seen = annotator.ready(entry, is_known=True)
+            if first_seen is not None:
+                self._parts.unmeasured[entry.uid] = first_seen
 
     # -- expiry ----------------------------------------------------------------------------------
 
