@@ -33,7 +33,7 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.watch.cache import TOMBSTONE_S, Cache
 from lean_sandbox.watch.group import ReflectorGroup
-from lean_sandbox.watch.kind import Representation, representations
+from lean_sandbox.watch.kind import Representation
 from lean_sandbox.watch.reflector import WatchOptions
 from lean_sandbox.watch.resources import build_caches
 
@@ -93,7 +93,7 @@ class Manager:
         # Set once all kinds are known, or when there is nothing more to wait for.
         self._may_extend = anyio.Event()
         self.caches = build_caches(
-            order=representations(Representation(options.watch_representation)),
+            leanest=Representation(options.watch_representation),
             sandbox_selector=options.sandbox_label_selector,
             only_tracked_services=options.cache_label_selectors,
             monotonic=self._clock.monotonic,

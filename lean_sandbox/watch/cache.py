@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
-from filters import Change, ChangeDetector, Decision, EventType
+from filters import Change, ChangeDetector, Decision, EventType, parse_labels
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.meta import ObjectMeta, as_version
@@ -74,6 +74,7 @@ class Cache(Generic[E]):
         # every owner controls one object of a kind, so a single key is stored bare.
         self._by_owner: dict[str, dict[str, Key | dict[Key, None]]] = {}
         self.detector = ChangeDetector(kind.predicate)
+        self._selector = parse_labels(kind.label_selector or "")
         # By namespace whose list is under way: what was known before and has not been listed yet.
         self._missing: dict[str | None, set[Key]] = {}
         # By the same: the newest version that was known when the list began.
@@ -324,7 +325,7 @@ class Cache(Generic[E]):
             self.dropped_unchanged += 1
             return decision
         self.passed += 1
-        new = self._build(row, item, kept)
+        new = self.kind.build(row, item, kept)
         new.seen = seen
         self.put(new)
         change = decision.change | Change.COLUMNS if suspect else decision.change
@@ -345,7 +346,7 @@ class Cache(Generic[E]):
 
     def _compare(self, row: ObjectMeta, item: Any, old: E) -> None:
         """Apply an object of a resync at the cached version; the delta says whether it differs."""
-        new = self._build(row, item, old)
+        new = self.kind.build(row, item, old)
         new.seen = old.seen
         self.put(new)
         is_same = bool(new == old)
@@ -373,7 +374,7 @@ class Cache(Generic[E]):
         self._held.pop((key, ""), None)
         if old is None and row is not None:
             # Never seen alive, yet its end may free a name somebody waits for.
-            old = self.kind.from_row(row, None)
+            old = self.kind.build(row, None, None)
         saw_deletion = row is not None and row.deletion_timestamp is not None
         self._notify(Delta(key, Change.GONE, old, None, saw_deletion=saw_deletion))
         return self.detector.deleted()
@@ -462,11 +463,11 @@ class Cache(Generic[E]):
             # A watch was faster than the response. What it showed is newer, and has been notified.
             return old, _NOTHING
         kept = old if old is not None and old.uid == row.uid else None
-        new = self._build(row, item, kept)
+        new = self.kind.build(row, item, kept)
         if kept is None and self._is_buried(new):
             # The object ended while the response was on its way: nothing would ever remove it.
             return new, Change.GONE
-        if self.kind.admits is not None and not self.kind.admits(row.labels):
+        if not self._selector.matches(row.labels):
             # It has left the selector; the watch, which tells that by a delete of its own version,
             # would be taken for late.
             if kept is not None:
@@ -487,11 +488,6 @@ class Cache(Generic[E]):
         if isinstance(shown, ObjectMeta):
             return shown, None
         return self._row_of_full(shown), shown
-
-    def _build(self, row: ObjectMeta, item: Any, kept: E | None) -> E:
-        if item is None:
-            return self.kind.from_row(row, kept)
-        return self.kind.from_full(item, row, kept)
 
     def _bury(self, uid: str, version: int) -> None:
         """Remember an end and its version, 0 for one after which nothing can follow."""

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from enum import Enum
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from filters import Change, Predicate
 from lean_sandbox.kube.resources import Resource
-from lean_sandbox.model import names
-from lean_sandbox.model.meta import ObjectMeta, OwnerReference
+from lean_sandbox.kube.wire import JSON_ACCEPT
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.sharing import interned, small_values
 from lean_sandbox.model.wire import ODD
-
-ADOPTION_LABELS = frozenset({names.NAME_HASH_LABEL, names.ADOPTABLE_LABEL})
 
 
 class Key(NamedTuple):
@@ -34,13 +32,19 @@ def key_of(namespace: str, name: str) -> Key:
     return Key(sys.intern(namespace), name)
 
 
-class Entry(Protocol):
-    """The fields that every cache entry has; ``seen`` are the fingerprints of its last event."""
+class Entry(msgspec.Struct, gc=False):
+    """What is cached of an object; ``seen`` are the fingerprints of its last event."""
 
     key: Key
     uid: str
     version: int
-    seen: tuple[Hashable, ...]
+    seen: tuple[Hashable, ...] = ()
+
+
+class OwnedEntry(Entry, gc=False):
+    """The entry of a kind whose objects a controller may own."""
+
+    owner: OwnerReference | None = None
 
 
 E = TypeVar("E", bound=Entry)
@@ -49,50 +53,32 @@ V = TypeVar("V")
 
 
 class Representation(Enum):
-    """How the objects of a watch are sent.
+    """How the objects of a watch are sent, in the order of preference.
 
-    Order of preference: a Table (metadata plus condition columns), partial metadata, the full
-    object. A server that cannot give one answers 406; the reflector then falls back to the next and
-    says so once. Measured on a real API server, one event and watcher cost it 85 us as a Table,
-    100 us as partial metadata and 450 us as a full object.
+    A Table has metadata and condition columns. A server that cannot give one form answers 406; the
+    reflector then falls back to the next and says so once. Measured on a real API server, one event
+    and watcher cost it 85 us as a Table, 100 us as partial metadata and 450 us as a full object.
     """
 
     TABLE = "table"
     METADATA = "metadata"
     FULL = "full"
 
-    @property
-    def watch_accept(self) -> str:
-        """The Accept header of a watch in this form; there is no fallback inside the header.
 
-        Without an alternative the server answers 406 when it cannot, which is what lets the
-        reflector know what it got.
-        """
-        if self is Representation.TABLE:
-            return "application/json;as=Table;g=meta.k8s.io;v=v1"
-        if self is Representation.METADATA:
-            return "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-        return "application/json"
-
-    @property
-    def list_accept(self) -> str:
-        """The Accept header of a list in this form, with full objects as the alternative.
-
-        Only the metadata of the items is read, which full objects have as well.
-        """
-        if self is Representation.METADATA:
-            return (
-                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-            )
-        return self.watch_accept
-
-
-FALLBACK_ORDER = tuple(Representation)
-
-
-def representations(leanest: Representation) -> tuple[Representation, ...]:
-    """Return the representations to try in turn, beginning with ``leanest``."""
-    return FALLBACK_ORDER[FALLBACK_ORDER.index(leanest) :]
+#: The Accept header of a watch. It has no alternative, so that a server that cannot give the form
+#: answers 406, and the reflector knows what it got.
+WATCH_ACCEPT: Final = {
+    Representation.TABLE: "application/json;as=Table;g=meta.k8s.io;v=v1",
+    Representation.METADATA: "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+    Representation.FULL: JSON_ACCEPT,
+}
+#: The Accept header of a list; of full objects, where the server has only those, metadata is read.
+LIST_ACCEPT: Final = {
+    Representation.METADATA: (
+        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+    ),
+    Representation.FULL: JSON_ACCEPT,
+}
 
 
 class Delta(msgspec.Struct, Generic[E], frozen=True):
@@ -121,35 +107,35 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     """How to list, watch and cache one kind.
 
     * ``item_type``: the Struct of a full object; it has ``metadata: ObjectMeta``.
-    * ``from_row``: builds an entry from metadata and columns, with what still holds of the old one.
-    * ``from_full``: builds an entry from a full object.
+    * ``build``: makes an entry from metadata and columns, from the full object if there is one, and
+      from what still holds of the old entry of the same object.
     * ``columns_of``: the printer columns of a full object, so that all forms have the same
       fingerprints.
     * ``suspects``: whether a row contradicts the entry; the event then passes in any case.
     * ``columns``: the columns that are read; a Table without one of them counts as metadata alone.
-    * ``admits``: whether an object with these labels matches the selector; ``None`` for all.
+    * ``watch_as``: the leanest form in which a watch has what the predicate reads.
     * ``owner_of``: the uid of the owner by which an entry is indexed, in the same namespace.
     """
 
     resource: Resource
     item_type: type[Any]
     predicate: Predicate
-    from_row: Callable[[ObjectMeta, E | None], E]
-    from_full: Callable[[Any, ObjectMeta, E | None], E]
+    build: Callable[[ObjectMeta, Any, E | None], E]
     columns_of: Callable[[Any], dict[str, str]] | None = None
     suspects: Callable[[ObjectMeta, E], bool] = lambda _row, _entry: False
     columns: tuple[str, ...] = ()
-    watch_order: tuple[Representation, ...] = FALLBACK_ORDER
+    watch_as: Representation = Representation.TABLE
     list_as: Representation = Representation.FULL
     label_selector: str | None = None
-    field_selector: str | None = None
-    admits: Callable[[Mapping[str, str] | None], bool] | None = None
     owner_of: Callable[[E], str | None] = lambda _entry: None
 
 
-def is_tracked(labels: Mapping[str, str] | None) -> bool:
-    """Tell whether a watch by the tracking label shows an object with these labels."""
-    return names.NAME_HASH_LABEL in (labels or {})
+def identity(row: ObjectMeta, old: Entry | None) -> tuple[Key, str, int]:
+    """Return the first three fields of an entry, with the texts of the old one."""
+    version = as_version(row.resource_version)
+    if old is None:
+        return key_of(row.namespace, row.name), row.uid, version
+    return old.key, old.uid, version
 
 
 def view_or_fault(view_of: Callable[[T], V], item: T) -> tuple[V | None, str]:
@@ -160,21 +146,19 @@ def view_or_fault(view_of: Callable[[T], V], item: T) -> tuple[V | None, str]:
         return None, str(error)
 
 
-def shared_owner(
-    owner: OwnerReference | None, key: Key, held: OwnerReference | None
-) -> OwnerReference | None:
-    """Return an equal owner reference that shares its memory where it can.
+def shared_owner(row: ObjectMeta, old: OwnedEntry | None) -> OwnerReference | None:
+    """Return the owner that controls an object, in memory that is shared where it can be.
 
-    ``held`` is that of the old entry. The name of an owner with the name of the object, such as the
-    Sandbox of a Pod, is the text of the key; an owner with another name is likely that of many.
+    The name of an owner with the name of the object, such as the Sandbox of a Pod, is the text of
+    the key; an owner with another name is likely that of many.
     """
+    owner = row.controller
     if owner is None:
         return None
-    if owner == held:
-        return held
-    if owner.name != key.name:
-        return _one_owner(owner)
-    return _compact(owner, key.name)
+    if old is not None and owner == old.owner:
+        return old.owner
+    name = row.name if old is None else old.key.name
+    return _compact(owner, name) if owner.name == name else _one_owner(owner)
 
 
 @small_values(256)
@@ -183,11 +167,6 @@ def _one_owner(owner: OwnerReference) -> OwnerReference:
 
 
 def _compact(owner: OwnerReference, name: str) -> OwnerReference:
-    return OwnerReference(
-        kind=interned(owner.kind),
-        name=name,
-        uid=owner.uid,
-        api_version=interned(owner.api_version),
-        controller=owner.controller,
-        block_owner_deletion=owner.block_owner_deletion,
+    return msgspec.structs.replace(
+        owner, kind=interned(owner.kind), name=name, api_version=interned(owner.api_version)
     )

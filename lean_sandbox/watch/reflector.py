@@ -49,7 +49,7 @@ from lean_sandbox.kube.transport import LineSplitter, LineTooLongError
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder, WentBackError
 from lean_sandbox.watch.failures import Backoff, why_unserved
-from lean_sandbox.watch.kind import Entry, Representation
+from lean_sandbox.watch.kind import LIST_ACCEPT, WATCH_ACCEPT, Entry, Representation
 
 E = TypeVar("E", bound=Entry)
 
@@ -124,7 +124,8 @@ class Reflector(Generic[E]):
         self._namespace = namespace
         self._excluded = exclude_namespaces
         self._backoff = Backoff(uniform)
-        self._representations = list(kind.watch_order)
+        forms = list(Representation)
+        self._representations = forms[forms.index(kind.watch_as) :]
         self._is_reopening = False
         self._resyncs = False
         self._resync_at = math.inf
@@ -158,8 +159,7 @@ class Reflector(Generic[E]):
 
     @property
     def _field_selector(self) -> str:
-        excluded = exclude_namespaces(*self._excluded)
-        return ",".join(filter(None, (self._kind.field_selector, excluded)))
+        return exclude_namespaces(*self._excluded)
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -321,7 +321,7 @@ class Reflector(Generic[E]):
             resource_version=version,
             label_selector=self._kind.label_selector,
             field_selector=self._field_selector or None,
-            accept=self._kind.list_as.list_accept,
+            accept=LIST_ACCEPT[self._kind.list_as],
             timeout_s=self._options.request_timeout_s,
             lane=Lane.BACKGROUND,
             max_body_bytes=None if limit == 1 else _MOST_PAGE_BYTES,
@@ -358,7 +358,7 @@ class Reflector(Generic[E]):
         splitter = LineSplitter()
         async with self._client.transport.stream(
             self._target(),
-            headers={"Accept": self.representation.watch_accept},
+            headers={"Accept": WATCH_ACCEPT[self.representation]},
             connect_timeout_s=self._options.request_timeout_s,
             label=self._label,
         ) as response:

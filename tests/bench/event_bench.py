@@ -308,9 +308,9 @@ def steps(rounds: int, title: str, form: Callable[[int, int], Json]) -> str:
     def caching() -> Callable[[], None]:
         store: Cache[PodEntry] = Cache(kind)
         for row in rows[:OBJECTS]:
-            store.put(kind.from_row(row, None))
-        held = [(row, old) for row, old in zip(rows[OBJECTS:], store, strict=True)]
-        return each(lambda pair: store.put(kind.from_row(*pair)), held)
+            store.put(kind.build(row, None, None))
+        held = [(row, None, old) for row, old in zip(rows[OBJECTS:], store, strict=True)]
+        return each(lambda pair: store.put(kind.build(*pair)), held)
 
     def whole() -> Callable[[], None]:
         feed, _ = fed(lines, is_full=is_full)

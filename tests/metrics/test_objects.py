@@ -170,7 +170,7 @@ def _many(count: int) -> Caches:
     caches = build_caches()
     for number in range(count):
         key = Key("ns", f"sb-{number}")
-        caches.sandboxes.put(SandboxEntry(key, f"u{number}", 1, 1, is_deleting=False))
+        caches.sandboxes.put(SandboxEntry(key, f"u{number}", 1))
     return caches
 
 
@@ -185,7 +185,7 @@ async def test_a_walk_over_many_lets_others_run_and_bears_changes() -> None:
             turns += 1
             caches.sandboxes.remove(Key("ns", f"sb-{turns}"))
             key = Key("ns", f"new-{turns}")
-            caches.sandboxes.put(SandboxEntry(key, f"v{turns}", 1, 1, is_deleting=False))
+            caches.sandboxes.put(SandboxEntry(key, f"v{turns}", 1))
             await anyio.lowlevel.checkpoint()
 
     found = Exposition()

@@ -14,7 +14,7 @@ from lean_sandbox.model.names import (
     normalise_created_by,
 )
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.resources.sandbox import sandbox_from_row
+from lean_sandbox.watch.resources.sandbox import build_sandbox
 
 
 @pytest.mark.case(11)
@@ -60,7 +60,8 @@ def test_pod_name_comes_from_a_non_empty_annotation(
     annotations: dict[str, str] | None, expected: str
 ) -> None:
     """Case 12: no, an empty or an impossible pod-name annotation means the Sandbox name."""
-    entry = sandbox_from_row(ObjectMeta(name="sb-1", namespace="ns", annotations=annotations), None)
+    row = ObjectMeta(name="sb-1", namespace="ns", annotations=annotations)
+    entry = build_sandbox(row, None, None)
     assert entry.pod_key == Key("ns", expected)
 
 

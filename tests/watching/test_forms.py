@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from filters import Change
-from lean_sandbox.watch.kind import Representation, representations
+from lean_sandbox.watch.kind import WATCH_ACCEPT, Representation
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
 from tests.support.clock import settle
 from tests.watching.objects import (
@@ -175,8 +175,7 @@ async def test_an_event_of_an_unknown_type_or_shape_is_counted() -> None:
 
 async def test_partial_metadata_carries_what_predicates_read() -> None:
     """Generation, labels and deletion pass; what is not in the metadata is not missed."""
-    order = representations(Representation.METADATA)
-    async with open_rig(sandbox_kind(order)) as rig:
+    async with open_rig(sandbox_kind(Representation.METADATA)) as rig:
         watch = await rig.listed(sandbox("a", 1))
         rig.news()
         assert watch.accept == "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -200,8 +199,7 @@ async def test_partial_metadata_carries_what_predicates_read() -> None:
 
 async def test_a_watch_of_full_objects_keeps_what_an_entry_holds() -> None:
     """The same predicates on the same columns, and nothing has to be fetched afterwards."""
-    order = representations(Representation.FULL)
-    async with open_rig(sandbox_kind(order)) as rig:
+    async with open_rig(sandbox_kind(Representation.FULL)) as rig:
         watch = await rig.listed(sandbox("a", 1))
         rig.news()
         assert watch.accept == "application/json"
@@ -231,7 +229,7 @@ async def test_each_form_that_is_refused_leads_to_the_next_and_is_said_once() ->
             watch = await rig.listed(sandbox("a", 1))
             await watch.refuse(406, "NotAcceptable")
             watch = await rig.server.next(watch=True)
-            assert watch.accept == Representation.METADATA.watch_accept
+            assert watch.accept == WATCH_ACCEPT[Representation.METADATA]
             await watch.refuse(406, "NotAcceptable")
             watch = await rig.server.next(watch=True)
             assert watch.accept == "application/json"
@@ -254,8 +252,7 @@ async def test_each_form_that_is_refused_leads_to_the_next_and_is_said_once() ->
 
 async def test_a_server_that_refuses_even_full_objects_is_a_problem() -> None:
     """Nothing is left to fall back to: it is said, and tried again later."""
-    order = representations(Representation.FULL)
-    async with open_rig(sandbox_kind(order)) as rig:
+    async with open_rig(sandbox_kind(Representation.FULL)) as rig:
         watch = await rig.listed()
         await watch.refuse(406, "NotAcceptable")
         assert "406" in await rig.failing()
@@ -309,8 +306,8 @@ async def test_nothing_is_asked_for_while_a_watch_is_quiet() -> None:
 
 async def test_an_error_among_the_events_is_never_a_row() -> None:
     """The server sends its Status as it is in every form."""
-    for order in (Representation.TABLE, Representation.METADATA, Representation.FULL):
-        async with open_rig(sandbox_kind(representations(order))) as rig:
+    for form in (Representation.TABLE, Representation.METADATA, Representation.FULL):
+        async with open_rig(sandbox_kind(form)) as rig:
             watch = await rig.listed(sandbox("a", 1))
             await watch.lines(problem(500, "InternalError"))
             assert "500 InternalError" in await rig.failing()

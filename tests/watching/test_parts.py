@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.kube.transport import LineSplitter, LineTooLongError
-from lean_sandbox.model.meta import OwnerReference, as_version
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.sharing import shared_map
 from lean_sandbox.watch.failures import Backoff
-from lean_sandbox.watch.kind import Key, shared_owner
+from lean_sandbox.watch.kind import Key, OwnedEntry, shared_owner
 
 PIECES = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b" ", "\u2028".encode(), b"\x85"]))
 
@@ -90,17 +91,21 @@ def test_equal_maps_are_shared_and_empty_ones_are_none() -> None:
 
 def test_an_owner_keeps_its_meaning_and_shares_its_texts() -> None:
     """The owner remembered stays when nothing changed; a namesake shares the object's name."""
-    key = Key("ns", "box")
+
+    def row(owner: OwnerReference | None, name: str = "box") -> ObjectMeta:
+        return ObjectMeta(name=name, owner_references=() if owner is None else (owner,))
+
     owner = OwnerReference(kind="Sandbox", name="box", uid="u", api_version="g/v1", controller=True)
-    held = shared_owner(owner, key, None)
-    assert held == owner
-    assert held is not None
-    assert held.name is key.name
-    again = OwnerReference(kind="Sandbox", name="box", uid="u", api_version="g/v1", controller=True)
-    assert shared_owner(again, key, held) is held
-    assert shared_owner(None, key, held) is None
+    old = OwnedEntry(Key("ns", "box"), "p", 1, owner=shared_owner(row(owner), None))
+    assert old.owner == owner
+    again = msgspec.structs.replace(owner)
+    assert shared_owner(row(again), old) is old.owner
+    assert shared_owner(row(None), old) is None
+    renamed = shared_owner(row(owner), OwnedEntry(old.key, "p", 1))
+    assert renamed is not None
+    assert renamed.name is old.key.name
     pool = OwnerReference(kind="Pool", name="pool", uid="p", api_version="g/v1", controller=True)
-    assert shared_owner(pool, key, held) is shared_owner(pool, Key("ns", "other"), None)
+    assert shared_owner(row(pool), old) is shared_owner(row(pool, "other"), None)
 
 
 @given(st.integers(0, 2**63))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -12,18 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Key, Kind, key_of
+from lean_sandbox.watch.kind import Entry, Key, Kind, key_of
 from lean_sandbox.watch.resources.children import pvc_kind
 
 
-class Thing(msgspec.Struct):
+class Thing(Entry):
     """A small entry."""
 
-    key: Key
-    uid: str = ""
-    version: int = 0
-    seen: tuple[Hashable, ...] = ()
-    owner: str | None = None
+    owner_uid: str | None = None
 
 
 ANY_KIND: Kind[Any] = pvc_kind()
@@ -45,13 +41,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store: Cache[Thing] = things(lambda thing: thing.owner)
+        self.store: Cache[Thing] = things(lambda thing: thing.owner_uid)
         self.model: dict[Key, Thing] = {}
 
     @rule(key=KEYS, owner=OWNERS)
     def put(self, key: Key, owner: str | None) -> None:
         """Insert or replace."""
-        thing = Thing(key=key, owner=owner)
+        thing = Thing(key, "", 0, owner_uid=owner)
         self.store.put(thing)
         self.model[key] = thing
 
@@ -75,7 +71,7 @@ class StoreMachine(RuleBasedStateMachine):
             scanned = [
                 self.model[key]
                 for key in sorted(self.model)
-                if (key.namespace, self.model[key].owner) == (namespace, owner)
+                if (key.namespace, self.model[key].owner_uid) == (namespace, owner)
             ]
             assert sorted(self.store.owned_by(namespace, owner), key=_key) == scanned
 
@@ -96,9 +92,9 @@ class StoreMachine(RuleBasedStateMachine):
     def the_index_holds_nothing_of_the_dead(self) -> None:
         """An owner without entries costs nothing."""
         owners = {
-            (key.namespace, thing.owner)
+            (key.namespace, thing.owner_uid)
             for key, thing in self.model.items()
-            if thing.owner is not None
+            if thing.owner_uid is not None
         }
         held = self.store._by_owner
         assert {(namespace, owner) for namespace in held for owner in held[namespace]} == owners
@@ -112,7 +108,7 @@ TestStore.settings = settings(max_examples=60, stateful_step_count=30, deadline=
 def test_a_store_without_owners_has_no_index() -> None:
     """By default nothing is indexed."""
     store: Cache[Thing] = things()
-    store.put(Thing(key=Key("one", "a"), owner="u1"))
+    store.put(Thing(Key("one", "a"), "", 0, owner_uid="u1"))
     assert store.owned_by("one", "u1") == []
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from filters import Change
 from lean_sandbox.model import names
-from lean_sandbox.watch.kind import Representation, representations
+from lean_sandbox.watch.kind import Representation
 from lean_sandbox.watch.resources.children import pvc_kind, service_kind
 from lean_sandbox.watch.resources.pod import PodEntry, pod_kind
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
@@ -204,7 +204,7 @@ def test_only_a_hint_at_another_state_asks_for_a_look(row: dict[str, Any], is_st
 
 def test_without_columns_every_write_of_a_pod_passes() -> None:
     """Partial metadata says nothing of readiness: each version has to be looked at."""
-    hand = Hand(pod_kind(representations(Representation.METADATA)))
+    hand = Hand(pod_kind(Representation.METADATA))
     hand.listed(pod("a", 10))
     assert hand.saw(partial("MODIFIED", pod_meta("a", 10))) == []
     (change,) = hand.saw(partial("MODIFIED", pod_meta("a", 11)))
@@ -378,7 +378,7 @@ def test_a_service_that_becomes_somebody_elses_or_ours_passes() -> None:
 
 def test_services_are_never_asked_for_as_tables() -> None:
     """Their columns say nothing that is read here."""
-    assert service_kind().watch_order == (Representation.METADATA, Representation.FULL)
+    assert service_kind().watch_as is Representation.METADATA
     assert service_kind().label_selector is None
     assert service_kind(only_tracked=True).label_selector == names.NAME_HASH_LABEL
 

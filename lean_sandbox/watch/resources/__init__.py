@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from lean_sandbox.watch.cache import TOMBSTONE_S, Cache
-from lean_sandbox.watch.kind import FALLBACK_ORDER, Entry, Kind, Representation
+from lean_sandbox.watch.kind import Entry, Kind, Representation
 from lean_sandbox.watch.resources.children import (
     PolicyEntry,
     PvcEntry,
@@ -47,7 +47,7 @@ class Caches(msgspec.Struct, frozen=True):
 
 def build_caches(
     *,
-    order: tuple[Representation, ...] = FALLBACK_ORDER,
+    leanest: Representation = Representation.TABLE,
     sandbox_selector: str = "",
     only_tracked_services: bool = False,
     monotonic: Callable[[], float] = time.monotonic,
@@ -59,9 +59,9 @@ def build_caches(
         return Cache(kind, monotonic=monotonic, tombstone_s=tombstone_s)
 
     return Caches(
-        sandboxes=cache(sandbox_kind(order, label_selector=sandbox_selector)),
-        pods=cache(pod_kind(order)),
-        services=cache(service_kind(order, only_tracked=only_tracked_services)),
+        sandboxes=cache(sandbox_kind(leanest, label_selector=sandbox_selector)),
+        pods=cache(pod_kind(leanest)),
+        services=cache(service_kind(leanest, only_tracked=only_tracked_services)),
         pvcs=cache(pvc_kind()),
         templates=cache(template_kind()),
         pools=cache(pool_kind()),

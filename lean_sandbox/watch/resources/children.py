@@ -13,33 +13,21 @@ from filters import Change, any_of, computed, deletion, keep, labels, owners
 from lean_sandbox.kube.resources import NETWORKPOLICIES, PVCS, SERVICES
 from lean_sandbox.kube.wire import PartialObject
 from lean_sandbox.model import names
-from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference
 from lean_sandbox.model.service import Service, ServiceSpec, shared_ports
-from lean_sandbox.watch.kind import (
-    ADOPTION_LABELS,
-    FALLBACK_ORDER,
-    Key,
-    Kind,
-    Representation,
-    is_tracked,
-    key_of,
-    shared_owner,
-)
+from lean_sandbox.watch.kind import Kind, OwnedEntry, Representation, identity, shared_owner
+
+ADOPTION_LABELS = frozenset({names.NAME_HASH_LABEL, names.ADOPTABLE_LABEL})
 
 # -- Services --------------------------------------------------------------------------------------
 
 
-class ServiceEntry(msgspec.Struct, gc=False):
+class ServiceEntry(OwnedEntry, gc=False):
     """The cache entry of a Service; ``spec`` only of those that a Sandbox owns or may adopt."""
 
-    key: Key
-    uid: str
-    version: int
-    owner: OwnerReference | None = None
     labels: dict[str, str] | None = None
     spec: ServiceSpec | None = None
     is_stale: bool = True
-    seen: tuple[Hashable, ...] = ()
 
     def as_service(self) -> Service:
         """Return the Service as far as it is cached."""
@@ -51,43 +39,36 @@ class ServiceEntry(msgspec.Struct, gc=False):
         )
 
 
-def service_from_row(row: ObjectMeta, old: ServiceEntry | None) -> ServiceEntry:
-    """Build the entry from metadata; the spec has to be fetched before it is compared."""
-    key = old.key if old is not None else key_of(row.namespace, row.name)
-    return ServiceEntry(
-        key=key,
-        uid=old.uid if old is not None else row.uid,
-        version=as_version(row.resource_version),
-        owner=shared_owner(row.controller, key, old.owner if old is not None else None),
+def build_service(row: ObjectMeta, item: Service | None, old: ServiceEntry | None) -> ServiceEntry:
+    """Build the entry of a Service; without the object its spec has to be fetched before use."""
+    entry = ServiceEntry(
+        *identity(row, old),
+        owner=shared_owner(row, old),
         labels=keep(row.labels, ADOPTION_LABELS),
         spec=old.spec if old is not None else None,
     )
-
-
-def service_from_full(item: Service, row: ObjectMeta, old: ServiceEntry | None) -> ServiceEntry:
-    """Build the entry from a full Service."""
-    entry = service_from_row(row, old)
-    if entry.labels is not None or _is_sandboxes(entry.owner):
+    if item is not None and _is_sandboxes(row):
         entry.spec = msgspec.structs.replace(item.spec, ports=shared_ports(item.spec.ports))
         entry.is_stale = False
-    else:
+    elif item is not None:
         entry.spec = None
     return entry
 
 
-def service_spec_version(row: ObjectMeta) -> str | None:
-    """Return the version of a Service that a Sandbox owns or may adopt: it has no generation."""
-    if _is_sandboxes(row.controller) or keep(row.labels, ADOPTION_LABELS):
-        return row.resource_version
-    return None
+def _is_sandboxes(row: ObjectMeta) -> bool:
+    """Tell whether a Sandbox owns a Service or may adopt it."""
+    owner = row.controller
+    is_owned = owner is not None and owner.is_a(names.SANDBOX_KIND, names.CORE_GROUP)
+    return is_owned or keep(row.labels, ADOPTION_LABELS) is not None
 
 
-def _is_sandboxes(owner: OwnerReference | None) -> bool:
-    return owner is not None and owner.is_a(names.SANDBOX_KIND, names.CORE_GROUP)
+def _service_version(row: ObjectMeta) -> Hashable:
+    """Return the version of a Service whose spec matters: it has no generation."""
+    return row.resource_version if _is_sandboxes(row) else None
 
 
 def service_kind(
-    order: tuple[Representation, ...] = FALLBACK_ORDER, *, only_tracked: bool = False
+    leanest: Representation = Representation.TABLE, *, only_tracked: bool = False
 ) -> Kind[ServiceEntry]:
     """Services pass when their owner changes; those that a Sandbox may own on every write.
 
@@ -101,47 +82,33 @@ def service_kind(
             deletion(),
             owners(),
             labels(*sorted(ADOPTION_LABELS), brief=True),
-            computed("spec", Change.VERSION, service_spec_version),
+            computed("spec", Change.VERSION, _service_version),
         ),
-        from_row=service_from_row,
-        from_full=service_from_full,
-        watch_order=tuple(form for form in order if form is not Representation.TABLE),
+        build=build_service,
+        watch_as=Representation.METADATA if leanest is Representation.TABLE else leanest,
         label_selector=names.NAME_HASH_LABEL if only_tracked else None,
-        admits=is_tracked if only_tracked else None,
     )
 
 
 # -- PersistentVolumeClaims ------------------------------------------------------------------------
 
 
-class PvcEntry(msgspec.Struct, gc=False):
+class PvcEntry(OwnedEntry, gc=False):
     """The cache entry of a PersistentVolumeClaim: its owners, and whether it may be adopted."""
 
-    key: Key
-    uid: str
-    version: int
-    owner: OwnerReference | None = None
     labels: dict[str, str] | None = None
     others: tuple[OwnerReference, ...] = ()
-    seen: tuple[Hashable, ...] = ()
 
 
-def pvc_from_row(row: ObjectMeta, old: PvcEntry | None) -> PvcEntry:
-    """Build the entry from metadata."""
-    key = old.key if old is not None else key_of(row.namespace, row.name)
+def build_pvc(row: ObjectMeta, _item: PartialObject | None, old: PvcEntry | None) -> PvcEntry:
+    """Build the entry of a PersistentVolumeClaim, of which only the metadata is read."""
+    owner = shared_owner(row, old)
     return PvcEntry(
-        key=key,
-        uid=old.uid if old is not None else row.uid,
-        version=as_version(row.resource_version),
-        owner=shared_owner(row.controller, key, old.owner if old is not None else None),
+        *identity(row, old),
+        owner=owner,
         labels=keep(row.labels, ADOPTION_LABELS),
-        others=row.owners if row.controller is None else (),
+        others=row.owners if owner is None else (),
     )
-
-
-def pvc_from_full(_item: PartialObject, row: ObjectMeta, old: PvcEntry | None) -> PvcEntry:
-    """Build the entry from a full PersistentVolumeClaim, of which only the metadata is read."""
-    return pvc_from_row(row, old)
 
 
 def pvc_kind() -> Kind[PvcEntry]:
@@ -150,9 +117,8 @@ def pvc_kind() -> Kind[PvcEntry]:
         resource=PVCS,
         item_type=PartialObject,
         predicate=any_of(deletion(), owners(), labels(*sorted(ADOPTION_LABELS), brief=True)),
-        from_row=pvc_from_row,
-        from_full=pvc_from_full,
-        watch_order=(Representation.METADATA, Representation.FULL),
+        build=build_pvc,
+        watch_as=Representation.METADATA,
         list_as=Representation.METADATA,
     )
 
@@ -167,33 +133,21 @@ class PolicyItem(msgspec.Struct, frozen=True):
     spec: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class PolicyEntry(msgspec.Struct, gc=False):
+class PolicyEntry(OwnedEntry, gc=False):
     """The cache entry of a NetworkPolicy; the spec only of those that a template controls."""
 
-    key: Key
-    uid: str
-    version: int
-    owner: OwnerReference | None = None
     spec_json: bytes | None = None
     is_stale: bool = True
-    seen: tuple[Hashable, ...] = ()
 
 
-def policy_from_row(row: ObjectMeta, old: PolicyEntry | None) -> PolicyEntry:
-    """Build the entry from metadata; the spec has to be fetched before it is used."""
-    return PolicyEntry(
-        key=old.key if old is not None else key_of(row.namespace, row.name),
-        uid=row.uid,
-        version=as_version(row.resource_version),
-        owner=row.controller,
+def build_policy(row: ObjectMeta, item: PolicyItem | None, old: PolicyEntry | None) -> PolicyEntry:
+    """Build the entry of a policy; without the object its spec has to be fetched before use."""
+    entry = PolicyEntry(
+        *identity(row, old),
+        owner=shared_owner(row, old),
         spec_json=old.spec_json if old is not None else None,
     )
-
-
-def policy_from_full(item: PolicyItem, row: ObjectMeta, old: PolicyEntry | None) -> PolicyEntry:
-    """Build the entry from a full policy."""
-    entry = policy_from_row(row, old)
-    if _is_templates(row):
+    if item is not None and _is_templates(row):
         entry.spec_json = bytes(item.spec)
         entry.is_stale = False
     return entry
@@ -205,7 +159,7 @@ def _is_templates(row: ObjectMeta) -> bool:
     return controller is not None and controller.kind == names.SANDBOX_TEMPLATE_KIND
 
 
-def _spec_version(row: ObjectMeta) -> Hashable:
+def _policy_version(row: ObjectMeta) -> Hashable:
     """Return the version of a policy that a template controls: any write may change its spec."""
     return row.resource_version if _is_templates(row) else None
 
@@ -215,8 +169,7 @@ def policy_kind() -> Kind[PolicyEntry]:
     return Kind(
         resource=NETWORKPOLICIES,
         item_type=PolicyItem,
-        predicate=any_of(deletion(), owners(), computed("spec", Change.VERSION, _spec_version)),
-        from_row=policy_from_row,
-        from_full=policy_from_full,
-        watch_order=(Representation.METADATA, Representation.FULL),
+        predicate=any_of(deletion(), owners(), computed("spec", Change.VERSION, _policy_version)),
+        build=build_policy,
+        watch_as=Representation.METADATA,
     )

@@ -6,9 +6,6 @@ a GET would delay the client that waits for a claim. Of the decoded object only 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TypeVar
-
 import msgspec
 
 from filters import annotation, any_of, deletion, generation, keep, labels, resource_version
@@ -16,7 +13,7 @@ from lean_sandbox.kube.resources import SANDBOXCLAIMS, SANDBOXTEMPLATES, SANDBOX
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, view_of_claim
 from lean_sandbox.model.conditions import shared_conditions
-from lean_sandbox.model.meta import ObjectMeta, as_version
+from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.template import SandboxTemplate, TemplateView, view_of_template
 from lean_sandbox.model.warmpool import (
     PoolView,
@@ -24,7 +21,7 @@ from lean_sandbox.model.warmpool import (
     SandboxWarmPoolStatus,
     view_of_pool,
 )
-from lean_sandbox.watch.kind import Key, Kind, Representation, key_of, view_or_fault
+from lean_sandbox.watch.kind import Entry, Kind, Representation, identity, view_or_fault
 
 TEMPLATE_LABELS = frozenset({names.TEMPLATE_REF_HASH_LABEL})
 CLAIM_LABELS = frozenset({names.CREATED_BY_LABEL, names.SANDBOX_NAME_ANNOTATION})
@@ -40,57 +37,35 @@ CLAIM_ANNOTATIONS = frozenset(
 )
 
 
-class _ExtensionEntry(msgspec.Struct, gc=False):
-    key: Key
-    uid: str
-    version: int
-    generation: int
-    is_deleting: bool
-
-
-X = TypeVar("X", bound=_ExtensionEntry)
-
-
-def _from_metadata(entry_type: type[X], row: ObjectMeta, old: X | None) -> X:
-    return entry_type(
-        key=old.key if old is not None else key_of(row.namespace, row.name),
-        uid=row.uid,
-        version=as_version(row.resource_version),
-        generation=row.generation or 0,
-        is_deleting=row.deletion_timestamp is not None,
-    )
-
-
 # -- templates -------------------------------------------------------------------------------------
 
 
-class TemplateEntry(_ExtensionEntry, gc=False):
+class TemplateEntry(Entry, gc=False):
     """The cache entry of a template; ``view`` has everything that a Sandbox takes from it.
 
     ``fault`` is the reason why a full template has no view.
     """
 
+    generation: int = 0
+    is_deleting: bool = False
     labels: dict[str, str] | None = None
     view: TemplateView | None = None
     fault: str = ""
-    seen: tuple[Hashable, ...] = ()
 
 
-def template_from_row(row: ObjectMeta, old: TemplateEntry | None) -> TemplateEntry:
-    """Build the entry from metadata; the view of the old entry holds for the same generation."""
-    entry = _from_metadata(TemplateEntry, row, old)
-    entry.labels = keep(row.labels, TEMPLATE_LABELS)
+def build_template(
+    row: ObjectMeta, item: SandboxTemplate | None, old: TemplateEntry | None
+) -> TemplateEntry:
+    """Build the entry of a template; the view of the old entry holds for the same generation."""
+    entry = TemplateEntry(
+        *identity(row, old),
+        generation=row.generation,
+        is_deleting=row.deletion_timestamp is not None,
+        labels=keep(row.labels, TEMPLATE_LABELS),
+    )
     if old is not None and old.generation == entry.generation and old.version:
         entry.view, entry.fault = old.view, old.fault
-    return entry
-
-
-def template_from_full(
-    item: SandboxTemplate, row: ObjectMeta, old: TemplateEntry | None
-) -> TemplateEntry:
-    """Build the entry from a full template."""
-    entry = template_from_row(row, old)
-    if entry.view is None:
+    if item is not None and entry.view is None:
         entry.view, entry.fault = view_or_fault(view_of_template, item)
     return entry
 
@@ -101,35 +76,34 @@ def template_kind() -> Kind[TemplateEntry]:
         resource=SANDBOXTEMPLATES,
         item_type=SandboxTemplate,
         predicate=any_of(generation(), deletion(), labels(*sorted(TEMPLATE_LABELS))),
-        from_row=template_from_row,
-        from_full=template_from_full,
-        watch_order=(Representation.FULL,),
+        build=build_template,
+        watch_as=Representation.FULL,
     )
 
 
 # -- pools -----------------------------------------------------------------------------------------
 
 
-class PoolEntry(_ExtensionEntry, gc=False):
+class PoolEntry(Entry, gc=False):
     """The cache entry of a pool."""
 
+    generation: int = 0
+    is_deleting: bool = False
     view: PoolView | None = None
     status: SandboxWarmPoolStatus | None = None
-    seen: tuple[Hashable, ...] = ()
 
 
-def pool_from_row(row: ObjectMeta, old: PoolEntry | None) -> PoolEntry:
-    """Build the entry from metadata; view and status are those of the old entry."""
-    entry = _from_metadata(PoolEntry, row, old)
-    if old is not None:
+def build_pool(row: ObjectMeta, item: SandboxWarmPool | None, old: PoolEntry | None) -> PoolEntry:
+    """Build the entry of a pool; without the object view and status are those of the old entry."""
+    entry = PoolEntry(
+        *identity(row, old),
+        generation=row.generation,
+        is_deleting=row.deletion_timestamp is not None,
+    )
+    if item is not None:
+        entry.view, entry.status = view_of_pool(item), item.status
+    elif old is not None:
         entry.view, entry.status = old.view, old.status
-    return entry
-
-
-def pool_from_full(item: SandboxWarmPool, row: ObjectMeta, old: PoolEntry | None) -> PoolEntry:
-    """Build the entry from a full pool."""
-    entry = pool_from_row(row, old)
-    entry.view, entry.status = view_of_pool(item), item.status
     return entry
 
 
@@ -139,25 +113,25 @@ def pool_kind() -> Kind[PoolEntry]:
         resource=SANDBOXWARMPOOLS,
         item_type=SandboxWarmPool,
         predicate=any_of(generation(), deletion()),
-        from_row=pool_from_row,
-        from_full=pool_from_full,
-        watch_order=(Representation.FULL,),
+        build=build_pool,
+        watch_as=Representation.FULL,
     )
 
 
 # -- claims ----------------------------------------------------------------------------------------
 
 
-class ClaimEntry(_ExtensionEntry, gc=False):
+class ClaimEntry(Entry, gc=False):
     """The cache entry of a claim. ``fault`` is the reason why its spec cannot be used, if any."""
 
+    generation: int = 0
+    is_deleting: bool = False
     created_at: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     view: ClaimView | None = None
     status: SandboxClaimStatus | None = None
     fault: str = ""
-    seen: tuple[Hashable, ...] = ()
 
     @property
     def needs_look(self) -> bool:
@@ -165,24 +139,23 @@ class ClaimEntry(_ExtensionEntry, gc=False):
         return self.view is None or self.status is None or self.view.generation != self.generation
 
 
-def claim_from_row(row: ObjectMeta, old: ClaimEntry | None) -> ClaimEntry:
-    """Build the entry from metadata; view and status are those of the old entry."""
-    entry = _from_metadata(ClaimEntry, row, old)
-    entry.created_at = row.creation_timestamp or ""
-    entry.labels = keep(row.labels, CLAIM_LABELS)
-    entry.annotations = keep(row.annotations, CLAIM_ANNOTATIONS)
-    if old is not None:
+def build_claim(row: ObjectMeta, item: SandboxClaim | None, old: ClaimEntry | None) -> ClaimEntry:
+    """Build the entry of a claim; without the object view and status are those of the old entry."""
+    entry = ClaimEntry(
+        *identity(row, old),
+        generation=row.generation,
+        is_deleting=row.deletion_timestamp is not None,
+        created_at=row.creation_timestamp or "",
+        labels=keep(row.labels, CLAIM_LABELS),
+        annotations=keep(row.annotations, CLAIM_ANNOTATIONS),
+    )
+    if item is not None:
+        view, entry.fault = view_or_fault(view_of_claim, item)
+        entry.view = view or ClaimView(generation=entry.generation)
+        shared = shared_conditions(item.status.conditions)
+        entry.status = msgspec.structs.replace(item.status, conditions=shared)
+    elif old is not None:
         entry.view, entry.status, entry.fault = old.view, old.status, old.fault
-    return entry
-
-
-def claim_from_full(item: SandboxClaim, row: ObjectMeta, old: ClaimEntry | None) -> ClaimEntry:
-    """Build the entry from a full claim."""
-    entry = claim_from_row(row, old)
-    view, entry.fault = view_or_fault(view_of_claim, item)
-    entry.view = view or ClaimView(generation=entry.generation)
-    shared = shared_conditions(item.status.conditions)
-    entry.status = msgspec.structs.replace(item.status, conditions=shared)
     return entry
 
 
@@ -202,7 +175,6 @@ def claim_kind() -> Kind[ClaimEntry]:
             annotation(*sorted(CLAIM_ANNOTATIONS)),
             resource_version(),
         ),
-        from_row=claim_from_row,
-        from_full=claim_from_full,
-        watch_order=(Representation.FULL,),
+        build=build_claim,
+        watch_as=Representation.FULL,
     )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-import msgspec
-
 from filters import (
     Change,
     any_of,
@@ -19,18 +17,10 @@ from filters import (
 )
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
-from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference
 from lean_sandbox.model.pod import Pod, PodState, pod_state
 from lean_sandbox.model.sharing import interned, shared_map
-from lean_sandbox.watch.kind import (
-    FALLBACK_ORDER,
-    Key,
-    Kind,
-    Representation,
-    is_tracked,
-    key_of,
-    shared_owner,
-)
+from lean_sandbox.watch.kind import Kind, OwnedEntry, Representation, identity, shared_owner
 
 READY = "ready"
 RUNNING = "running"
@@ -60,7 +50,7 @@ _WAITING_WORDS = frozenset(
 )
 
 
-class PodEntry(msgspec.Struct, gc=False):
+class PodEntry(OwnedEntry, gc=False):
     """The cache entry of a Pod.
 
     ``state`` is that of the last full Pod; ``is_stale`` says that a later event hinted at another
@@ -68,14 +58,10 @@ class PodEntry(msgspec.Struct, gc=False):
     show yet. ``foreign`` is a digest of the status writes of others than the kubelet, ``None``
     while unknown. ``others`` are the owner references of a Pod without a controller.
     ``template_labels`` are shared by the Pods of a template, ``tracking`` is the one label in which
-    they differ. ``seen`` are the fingerprints of the last event.
+    they differ.
     """
 
-    key: Key
-    uid: str
-    version: int
-    is_deleting: bool
-    owner: OwnerReference | None = None
+    is_deleting: bool = False
     template_labels: dict[str, str] | None = None
     tracking: str | None = None
     annotations: dict[str, str] | None = None
@@ -85,7 +71,6 @@ class PodEntry(msgspec.Struct, gc=False):
     hint: str = ""
     foreign: int | None = None
     others: tuple[OwnerReference, ...] = ()
-    seen: tuple[Hashable, ...] = ()
 
     @property
     def is_terminating(self) -> bool:
@@ -168,31 +153,33 @@ def managed_metadata(row: ObjectMeta) -> Hashable:
     return hash(frozenset(managed.items())) if managed else None
 
 
-def pod_from_row(row: ObjectMeta, old: PodEntry | None) -> PodEntry:
-    """Build the entry from metadata and columns; the state is that of the old entry."""
-    key = old.key if old is not None else key_of(row.namespace, row.name)
+def build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEntry:
+    """Build the entry of a Pod; without the object the state is that of the old entry."""
     hint = pod_hint(row.columns)
+    owner = shared_owner(row, old)
     labels = row.labels or {}
     tracking = labels.get(names.NAME_HASH_LABEL)
     entry = PodEntry(
-        key=key,
-        uid=old.uid if old is not None else row.uid,
-        version=as_version(row.resource_version),
+        *identity(row, old),
         is_deleting=row.deletion_timestamp is not None,
-        owner=shared_owner(row.controller, key, old.owner if old is not None else None),
+        owner=owner,
         template_labels=shared_map(
             {name: value for name, value in labels.items() if name != names.NAME_HASH_LABEL}
         ),
-        tracking=_OWN_HASH if tracking == names.name_hash(key.name) else tracking,
+        tracking=_OWN_HASH if tracking == names.name_hash(row.name) else tracking,
         annotations=shared_map(_managed_annotations(row.annotations)),
         hint=interned(hint) if hint is not None else "",
-        others=row.owners if row.controller is None else (),
+        foreign=_foreign_writes(row, old),
+        others=row.owners if owner is None else (),
     )
     if old is not None:
         entry.state = old.state
         entry.is_delete_sent = old.is_delete_sent
         entry.is_stale = old.is_stale or _shows_another_state(row, entry.hint, old)
-    entry.foreign = _foreign_writes(row, old)
+    if item is not None:
+        state = pod_state(item)
+        entry.state = state if old is None or old.state != state else old.state
+        entry.is_stale = False
     return entry
 
 
@@ -229,15 +216,6 @@ def _shows_another_state(row: ObjectMeta, hint: str, old: PodEntry) -> bool:
     )
 
 
-def pod_from_full(item: Pod, row: ObjectMeta, old: PodEntry | None) -> PodEntry:
-    """Build the entry from a full Pod."""
-    entry = pod_from_row(row, old)
-    state = pod_state(item)
-    entry.state = state if old is None or old.state != state else old.state
-    entry.is_stale = False
-    return entry
-
-
 def _is_another_writer(row: ObjectMeta, entry: PodEntry) -> bool:
     foreign = _foreign_writes(row, entry)
     return foreign != entry.foreign and bool(foreign or entry.foreign)
@@ -272,7 +250,7 @@ def _pod_unscheduled(row: ObjectMeta) -> Hashable:
     return None
 
 
-def pod_kind(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[PodEntry]:
+def pod_kind(leanest: Representation = Representation.TABLE) -> Kind[PodEntry]:
     """Pods pass when readiness, node, address, owner or managed metadata change, or they end.
 
     Only Pods with the tracking label are watched. Another Pod with the name of a Sandbox shows when
@@ -291,13 +269,11 @@ def pod_kind(order: tuple[Representation, ...] = FALLBACK_ORDER) -> Kind[PodEntr
             if_known(column("Node")),
             computed("unscheduled", Change.VERSION, _pod_unscheduled),
         ),
-        from_row=pod_from_row,
-        from_full=pod_from_full,
+        build=build_pod,
         columns_of=pod_columns,
         suspects=pod_row_contradicts,
         columns=("Ready", "Status", "IP", "Node"),
-        watch_order=order,
+        watch_as=leanest,
         label_selector=names.NAME_HASH_LABEL,
-        admits=is_tracked,
         owner_of=sandbox_uid,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -16,21 +16,20 @@ from filters import (
     keep,
     labels,
     owners,
-    parse_labels,
     status_writers,
 )
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import shared_conditions
-from lean_sandbox.model.meta import FieldManager, ObjectMeta, OwnerReference, as_version
+from lean_sandbox.model.meta import FieldManager, ObjectMeta
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView, view_of
 from lean_sandbox.model.sharing import interned, shared_map, small_values
 from lean_sandbox.watch.kind import (
-    FALLBACK_ORDER,
     Key,
     Kind,
+    OwnedEntry,
     Representation,
-    key_of,
+    identity,
     shared_owner,
     view_or_fault,
 )
@@ -49,24 +48,19 @@ _NOTES = frozenset({names.TRACE_CONTEXT_ANNOTATION, names.TEMPLATE_REF_ANNOTATIO
 SANDBOX_ANNOTATIONS = _NOTES | {names.POD_NAME_ANNOTATION}
 
 
-class SandboxEntry(msgspec.Struct, gc=False):
+class SandboxEntry(OwnedEntry, gc=False):
     """The cache entry of a Sandbox.
 
     ``view`` and ``status`` come from a full object or from our own writes; ``None`` means that the
     full object has to be fetched. ``generation`` is the newest seen, ``view.generation`` the one
     that the view was made of. ``fault`` is the reason why the spec cannot be used, if any.
     ``pod_name`` is the annotation that names the Pod, ``notes`` are the other annotations that a
-    reconcile reads. ``writers`` is what is kept of ``managedFields``, see :func:`_digest`. ``seen``
-    are the fingerprints of the last event.
+    reconcile reads. ``writers`` is what is kept of ``managedFields``, see :func:`_digest`.
     """
 
-    key: Key
-    uid: str
-    version: int
-    generation: int
-    is_deleting: bool
+    generation: int = 0
+    is_deleting: bool = False
     writers: int = 0
-    owner: OwnerReference | None = None
     labels: dict[str, str] | None = None
     pod_name: str | None = None
     notes: dict[str, str] | None = None
@@ -74,7 +68,6 @@ class SandboxEntry(msgspec.Struct, gc=False):
     status: SandboxStatus | None = None
     fault: str = ""
     created_at: str = ""
-    seen: tuple[Hashable, ...] = ()
 
     @property
     def annotations(self) -> dict[str, str] | None:
@@ -114,9 +107,8 @@ class SandboxEntry(msgspec.Struct, gc=False):
         return self.view is None or self.status is None or self.view.generation != self.generation
 
 
-def sandbox_from_row(row: ObjectMeta, old: SandboxEntry | None) -> SandboxEntry:
-    """Build the entry from metadata; view and status of the old entry are kept while they hold."""
-    key = old.key if old is not None else key_of(row.namespace, row.name)
+def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | None) -> SandboxEntry:
+    """Build the entry of a Sandbox; without the object view and status are kept while they hold."""
     annotations = row.annotations or {}
     pod_name = annotations.get(names.POD_NAME_ANNOTATION)
     if pod_name is not None:
@@ -129,22 +121,26 @@ def sandbox_from_row(row: ObjectMeta, old: SandboxEntry | None) -> SandboxEntry:
         # A trace belongs to one object; a template to many.
         notes = shared_map(notes)
     entry = SandboxEntry(
-        key=key,
-        uid=old.uid if old is not None else row.uid,
-        version=as_version(row.resource_version),
-        generation=row.generation or 0,
+        *identity(row, old),
+        generation=row.generation,
         is_deleting=row.deletion_timestamp is not None,
-        writers=_digest(row.managed_fields, old),
-        owner=shared_owner(row.controller, key, old.owner if old is not None else None),
+        writers=_digest(row.managed_fields, old if item is None else None),
+        owner=shared_owner(row, old),
         labels=shared_map(keep(row.labels, SANDBOX_LABELS)),
-        # One text instead of two equal ones: 63 bytes less.
-        pod_name=key.name if pod_name == key.name else pod_name,
+        pod_name=pod_name,
         notes=notes,
         created_at=interned(row.creation_timestamp or ""),
     )
-    if old is not None:
-        entry.view = old.view
-        entry.fault = old.fault
+    if pod_name == entry.key.name:
+        # One text instead of two equal ones: 63 bytes less.
+        entry.pod_name = entry.key.name
+    if item is not None:
+        # The fault becomes the message of the condition Ready.
+        view, entry.fault = view_or_fault(_shared_view, item)
+        entry.view = view or SandboxView(generation=entry.generation)
+        entry.status = compact_status(item.status)
+    elif old is not None:
+        entry.view, entry.fault = old.view, old.fault
         entry.status = None if sandbox_row_contradicts(row, old) else old.status
     return entry
 
@@ -159,17 +155,6 @@ def _digest(writers: Sequence[FieldManager] | None, old: SandboxEntry | None) ->
         return old.writers if old is not None else 0
     is_applied = any(writer.operation == "Apply" for writer in writers)
     return status_writers(writers, besides=names.PATCH_MANAGER) << 1 | is_applied
-
-
-def sandbox_from_full(item: Sandbox, row: ObjectMeta, old: SandboxEntry | None) -> SandboxEntry:
-    """Build the entry from a full Sandbox."""
-    entry = sandbox_from_row(row, old)
-    entry.writers = _digest(item.metadata.managed_fields, None)
-    # The reason becomes the message of the condition Ready.
-    view, entry.fault = view_or_fault(_shared_view, item)
-    entry.view = view or SandboxView(generation=entry.generation)
-    entry.status = compact_status(item.status)
-    return entry
 
 
 def _shared_view(item: Sandbox) -> SandboxView:
@@ -218,7 +203,7 @@ def sandbox_row_contradicts(row: ObjectMeta, entry: SandboxEntry) -> bool:
 
 
 def sandbox_kind(
-    order: tuple[Representation, ...] = FALLBACK_ORDER, *, label_selector: str = ""
+    leanest: Representation = Representation.TABLE, *, label_selector: str = ""
 ) -> Kind[SandboxEntry]:
     """Sandboxes pass when spec, relevant metadata or status change, or they are deleted.
 
@@ -237,13 +222,11 @@ def sandbox_kind(
             if_known(column("Ready")),
             if_known(column("Reason")),
         ),
-        from_row=sandbox_from_row,
-        from_full=sandbox_from_full,
+        build=build_sandbox,
         columns_of=lambda item: sandbox_columns(item.status),
         suspects=sandbox_row_contradicts,
         columns=("Ready", "Reason"),
         owner_of=lambda entry: entry.owner.uid if entry.owner is not None else None,
-        watch_order=order,
+        watch_as=leanest,
         label_selector=label_selector or None,
-        admits=parse_labels(label_selector).matches if label_selector else None,
     )
