@@ -7,13 +7,18 @@ the time when it was first seen, so that whoever looks into it finds that the co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
 from lean_sandbox.clock import Clock
-from lean_sandbox.controllers.claim.requests import ClaimRequests
+from lean_sandbox.kube.errors import NotFound
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_micro_time
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
 from lean_sandbox.runtime.workers import Result
+from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
@@ -37,7 +42,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
     def __init__(
         self,
         cache: Cache[ClaimEntry],
-        act: ClaimRequests,
+        writer: ObjectWriter,
         *,
         clock: Clock,
         observes: bool,
@@ -49,7 +54,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
         ``claims``: the annotations of one claim wait while others are due or being served.
         """
         super().__init__("claim-annotations", cache, clock, workers=_WORKERS)
-        self._act = act
+        self._writer = writer
         self._clock = clock
         self._observes = observes
         self.queue.gate(claims.is_busy_beside, behind=claims, longest_s=_LONGEST_WAIT_S)
@@ -148,7 +153,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
             return Result()
         self._sending[uid] = changes
         try:
-            await self._act.annotate(entry, changes)
+            await annotate(self._writer, self.cache, entry, changes)
         except BaseException:
             held_uid, later = self._pending.get(item.key, (uid, {}))
             if held_uid == uid:
@@ -157,3 +162,20 @@ class AnnotationWriter(Controller[ClaimEntry]):
         finally:
             del self._sending[uid]
         return Result()
+
+
+async def annotate(
+    writer: ObjectWriter,
+    cache: Cache[ClaimEntry],
+    entry: ClaimEntry,
+    changes: Mapping[str, str | None],
+) -> None:
+    """Set or remove annotations of a claim; one that is gone is no error. One PATCH.
+
+    The label of older days that named the Sandbox goes with the first of them.
+    """
+    metadata: dict[str, Any] = {"annotations": changes}
+    if names.SANDBOX_NAME_ANNOTATION in (entry.labels or {}):
+        metadata["labels"] = {names.SANDBOX_NAME_ANNOTATION: None}
+    with suppress(NotFound):
+        await writer.patch(cache, entry, {"metadata": metadata}, generation=entry.generation)

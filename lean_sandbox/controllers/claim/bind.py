@@ -8,15 +8,15 @@ second adopter always loses and takes another member at once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from cachetools import FIFOCache
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.claim.annotations import AnnotationWriter
+from lean_sandbox.controllers.claim.annotations import AnnotationWriter, annotate
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
-from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.controllers.claim.warm import Member, WarmQueue, member_of
 from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.resolver import NotYetError, TemplateResolver
@@ -52,6 +52,8 @@ from lean_sandbox.model.claim_status import (
 from lean_sandbox.model.comparison import Staleness, Verdict
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, visible
 from lean_sandbox.model.template import TemplateView
+from lean_sandbox.runtime.queue import WorkQueue
+from lean_sandbox.runtime.writer import ObjectWriter, Response
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources import Caches
@@ -78,7 +80,10 @@ class Parts(msgspec.Struct, kw_only=True):
     """What the reconciles of all claims share."""
 
     caches: Caches
-    requests: ClaimRequests
+    queue: WorkQueue[Key]
+    # For what a client waits for, and for what can wait.
+    writer: ObjectWriter
+    behind: ObjectWriter
     warm: WarmQueue
     resolver: TemplateResolver
     events: ObjectEvents
@@ -118,7 +123,7 @@ class Binding:
         self._parts = parts
         self._sandboxes = parts.caches.sandboxes
         self._resolver = parts.resolver
-        self._requests = parts.requests
+        self._writer = parts.writer
         self._entry = entry
         self._view = view
         self._pool = Key(entry.key.namespace, view.pool)
@@ -152,7 +157,7 @@ class Binding:
     async def _clear_up(self) -> SandboxEntry | None:
         """Look whether an adoption that ended without an answer took place. One GET."""
         doubtful = self._parts.doubtful
-        fresh = await self._requests.get_sandbox(doubtful[self._entry.uid])
+        fresh = await self._fetch(doubtful[self._entry.uid])
         doubtful.pop(self._entry.uid, None)
         if fresh is None or not is_controlled(fresh, self._entry):
             return None
@@ -177,7 +182,12 @@ class Binding:
             is_lost = fresh is not None and self._member(fresh) is None
             loss = reference_stuck(name, is_lost=is_lost)
         try:
-            await self._requests.annotate(self._entry, {names.SANDBOX_NAME_ANNOTATION: None})
+            await annotate(
+                self._parts.behind,
+                self._parts.caches.claims,
+                self._entry,
+                {names.SANDBOX_NAME_ANNOTATION: None},
+            )
         except ControlPlaneError as error:
             kind = held.owner.kind if held is not None and held.owner is not None else ""
             raise (loss or stale_reference(kind, said(error))) from error
@@ -231,7 +241,7 @@ class Binding:
         if judge is not None:
             verdict = judge.by_stamp(member.mark)
             if verdict is Verdict.UNDECIDED:
-                whole = await self._requests.peek_sandbox(member.key)
+                whole: Sandbox | None = await self._writer.peek(self._sandboxes, member.key)
                 if whole is None or whole.metadata.uid != member.uid:
                     return None
                 verdict = judge.by_spec(member.mark, whole.spec)
@@ -286,7 +296,7 @@ class Binding:
             except BaseException:
                 self._parts.doubtful[self._entry.uid] = held.key
                 raise
-            fresh = await self._requests.get_sandbox(held.key)
+            fresh = await self._fetch(held.key)
             if fresh is None or fresh.uid != held.uid:
                 return None
             if is_controlled(fresh, self._entry):
@@ -333,7 +343,13 @@ class Binding:
             resource_version=str(held.version),
             touches_template=touches,
         )
-        return await self._requests.adopt(held, patch, visible(desired) if touches else None)
+
+        def applied(response: Response[SandboxEntry]) -> None:
+            if touches:
+                _follow_template(response.entry, held, visible(desired))
+
+        written = await self._writer.patch(self._sandboxes, held, patch, applied=applied)
+        return written.entry
 
     # -- cold ------------------------------------------------------------------------------------
 
@@ -346,17 +362,20 @@ class Binding:
             fault = ClaimFault.POLICY_IMPOSSIBLE if lack.is_final else ClaimFault.POLICY_PENDING
             raise ClaimError(fault, lack.text)
         try:
-            made, whole = await self._requests.create_sandbox(self._pool.namespace, body)
+            written = await self._writer.create(
+                self._sandboxes, self._pool.namespace, body, name=self._entry.key.name
+            )
         except AlreadyExists:
             return await self._collided()
         except ControlPlaneError as error:
             if error.namespace_terminating:
                 raise
             raise ClaimError(ClaimFault.OTHER, f"sandbox create error: {said(error)}") from error
+        made = written.entry
         self._parts.metrics.bound(self._entry, made, names.LAUNCH_TYPE_COLD)
         note = f'Created Sandbox "{made.key.name}"'
         self._parts.events.emit(self._entry, "Normal", "SandboxProvisioned", "Provisioning", note)
-        self._parts.wakes.launch(made.key, whole)
+        self._parts.wakes.launch(made.key, written.item)
         return made
 
     async def _template(self) -> TemplateView:
@@ -367,7 +386,7 @@ class Binding:
     async def _collided(self) -> SandboxEntry:
         key = self._entry.key
         try:
-            found = await self._requests.get_sandbox(key)
+            found = await self._fetch(key)
         except ControlPlaneError as error:
             raise sandbox_create_pending(key.name) from error
         if found is None:
@@ -390,7 +409,7 @@ class Binding:
             claim=self._entry.key.name,
         )
         if backfill is not None:
-            sandbox = await self._requests.patch_sandbox(sandbox, backfill)
+            sandbox = await self._patch(sandbox, backfill)
         template = self._resolver.known_template_of(self._pool)
         if template is None:
             if not self._view.has_additional_metadata:
@@ -422,7 +441,8 @@ class Binding:
     async def _rewrite(
         self, sandbox: SandboxEntry, desired: PodTemplateMetadata, ref_hash: str
     ) -> SandboxEntry:
-        current = await self._requests.get_pod_metadata(sandbox.key)
+        found = await self._writer.get(self._sandboxes, sandbox.key)
+        current = found.item.spec.podTemplate.metadata if found is not None else None
         patch = bound_sync_patch(
             desired,
             current or PodTemplateMetadata(),
@@ -432,9 +452,29 @@ class Binding:
         )
         if patch is None:
             return sandbox
-        synced = await self._requests.patch_sandbox(sandbox, patch)
+        synced = await self._patch(sandbox, patch)
         self._parts.wakes.sandbox(synced.key)
         return synced
+
+    async def _patch(self, sandbox: SandboxEntry, patch: dict[str, Any]) -> SandboxEntry:
+        written = await self._writer.patch(self._sandboxes, sandbox, patch, as_metadata=False)
+        return written.entry
+
+    async def _fetch(self, key: Key) -> SandboxEntry | None:
+        found = await self._writer.get(self._sandboxes, key)
+        return found.entry if found is not None else None
+
+
+def _follow_template(
+    entry: SandboxEntry, before: SandboxEntry, metadata: PodTemplateMetadata
+) -> None:
+    """Bring the cached view to what our own patch made of it, which saves a GET."""
+    view = before.view
+    is_next = entry.generation == before.generation + 1
+    if view is not None and view.generation == before.generation and is_next:
+        entry.view = msgspec.structs.replace(
+            view, generation=entry.generation, template_metadata=metadata
+        )
 
 
 def _may_be_fresh(judge: Staleness | None) -> Callable[[Member], bool] | None:

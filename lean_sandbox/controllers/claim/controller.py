@@ -11,13 +11,13 @@ from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.bind import Parts, Wakes
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.claim.reconcile import expiry_of, reconcile
-from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.controllers.claim.warm import WaitingClaims, WarmQueue, member_of
 from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.servertime import ServerTime
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
+from lean_sandbox.kube.limits import Lane
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find, is_true
@@ -27,6 +27,7 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import CLIENT, LOW, Item
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import Result
+from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.resources import Caches
 from lean_sandbox.watch.resources.extensions import ClaimEntry, PoolEntry, TemplateEntry
@@ -88,18 +89,21 @@ class ClaimController(Controller[ClaimEntry]):
         )
         self.warm = WarmQueue(on_available=self._waiting.available, on_released=self._waiting.level)
         caches.sandboxes.on_change = self._feed
-        requests = ClaimRequests(client, caches, self.queue, timeout_s=settings.request_timeout)
+        timeout_s = settings.request_timeout
+        behind = ObjectWriter(client, lane=Lane.BACKGROUND, timeout_s=timeout_s)
         self.metrics = ClaimMetrics(clock)
         self.annotator = AnnotationWriter(
             caches.claims,
-            requests,
+            behind,
             clock=clock,
             observes=not settings.disable_claim_observability_annotations,
             claims=self.queue,
         )
         self._parts = Parts(
             caches=caches,
-            requests=requests,
+            queue=self.queue,
+            writer=ObjectWriter(client, lane=Lane.CLIENT, timeout_s=timeout_s),
+            behind=behind,
             warm=self.warm,
             resolver=resolver,
             events=ObjectEvents(recorder, names.EXTENSIONS_API_VERSION, names.SANDBOX_CLAIM_KIND),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import structlog
 
 from lean_sandbox.controllers.claim.bind import Binding, Parts, is_controlled, own_sandbox
+from lean_sandbox.controllers.claim.status import write_status
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.kube.terminating import ENDING_S
@@ -48,11 +49,11 @@ async def reconcile(parts: Parts, entry: ClaimEntry) -> Result:
         return Result()
     whole: SandboxClaim | None = None
     if entry.needs_look:
-        whole = await parts.requests.get_claim(entry.key)
-        found = parts.caches.claims.get(entry.key)
-        if whole is None or found is None or found.is_deleting:
+        found = await parts.writer.get(parts.caches.claims, entry.key)
+        held = parts.caches.claims.get(entry.key)
+        if found is None or held is None or held.is_deleting:
             return Result()
-        entry = found
+        entry, whole = held, found.item
     assert entry.view is not None
     assert entry.status is not None
     return await ClaimReconcile(parts, entry, entry.view, entry.status, whole).run()
@@ -67,7 +68,8 @@ async def _drop_policy(parts: Parts, entry: ClaimEntry) -> None:
     if not held.owner.is_a(names.SANDBOX_CLAIM_KIND, names.EXTENSIONS_GROUP):
         return
     try:
-        await parts.requests.delete_policy(held)
+        await parts.behind.delete(parts.caches.policies, held)
+        parts.caches.policies.forget(held.key, held.uid)
     except ControlPlaneError as error:
         # The claim is served all the same, and the next reconcile tries again.
         log.warning("policy_not_deleted", policy=str(held.key), error=str(error))
@@ -93,7 +95,8 @@ class ClaimReconcile:
         whole: SandboxClaim | None,
     ) -> None:
         self._parts = parts
-        self._requests = parts.requests
+        self._writer = parts.writer
+        self._claims = parts.caches.claims
         self._entry = entry
         self._view = view
         self._old = status
@@ -152,7 +155,8 @@ class ClaimReconcile:
             return
         if view.needs_cold_start and self._whole is None:
             # Variables and volume claims are not in the cache.
-            self._whole = await self._requests.get_claim(self._entry.key)
+            fetched = await self._writer.get(self._claims, self._entry.key)
+            self._whole = fetched.item if fetched is not None else None
         whole = self._whole if view.needs_cold_start else None
         self._sandbox = await binding.make(whole.spec if whole is not None else None)
 
@@ -163,8 +167,8 @@ class ClaimReconcile:
         first. Another Sandbox given to a deleted claim would be collected at once, or stay without
         an owner.
         """
-        fresh = await self._requests.get_claim(self._entry.key)
-        meta = fresh.metadata if fresh is not None else None
+        fresh = await self._writer.get(self._claims, self._entry.key)
+        meta = fresh.item.metadata if fresh is not None else None
         if meta is None or meta.uid != self._entry.uid or meta.deletion_timestamp:
             raise NotYetError(_LOOK_AGAIN_S)
 
@@ -183,7 +187,7 @@ class ClaimReconcile:
         else:
             # Before the status, so that the annotations go out beside it.
             self._annotate(new)
-        written = await self._requests.write_status(entry, self._old, new)
+        written = await write_status(self._parts, entry, self._old, new)
         if expires_now:
             return self._expired()
         unmeasured = self._parts.unmeasured
@@ -284,13 +288,15 @@ class ClaimReconcile:
         if not is_marked_expired(self._old):
             now = self._parts.clock.now()
             marked = expired_claim_status(self._old, entry.generation, now)
-            await self._requests.write_status(entry, self._old, marked)
+            await write_status(self._parts, entry, self._old, marked)
             return self._expired()
         if not view.is_deleted_at_expiry:
             return await self._retire()
         self._emit("Deleting", f"Deleting Claim (ShutdownPolicy={view.policy})")
-        foreground = view.policy == names.SHUTDOWN_POLICY_DELETE_FOREGROUND
-        await self._requests.delete_claim(entry, foreground=foreground)
+        is_foreground = view.policy == names.SHUTDOWN_POLICY_DELETE_FOREGROUND
+        await self._writer.delete(
+            self._claims, entry, propagation="Foreground" if is_foreground else None
+        )
         return Result()
 
     def _expired(self) -> Result:
@@ -311,12 +317,12 @@ class ClaimReconcile:
             self._error = sandbox_not_owned(held.key.name, entry.key.name)
         if self._sandbox is not None and not self._sandbox.is_deleting:
             try:
-                await self._requests.delete_sandbox(self._sandbox)
+                await self._writer.delete(sandboxes, self._sandbox)
             except ControlPlaneError as error:
                 raise ReconcileError(f"failed to delete expired sandbox: {error}", error) from error
         now = self._parts.clock.now()
         new = next_claim_status(self._old, self._observed(is_expired=True), now)
         if self._error is None:
             new = expired_claim_status(new, entry.generation, now)
-        await self._requests.write_status(entry, self._old, new)
+        await write_status(self._parts, entry, self._old, new)
         return Result()
