@@ -323,7 +323,7 @@ class Manager:
             delayed={one.name: one.queue.delayed for one in controllers},
             passes={one.name: one.workers.passes for one in controllers},
             errors={one.name: one.workers.errors for one in controllers},
-            caught={one.name: one.workers.caught for one in controllers},
+            caught={one.name: one.caught for one in controllers},
             cached={one.kind.resource.plural: len(one) for one in self.all_caches},
         )
 

@@ -1,18 +1,36 @@
-"""The frame of a controller: a queue of keys, workers that reconcile them, and a safety net."""
+"""The frame of a controller: a queue of keys, workers that reconcile them, and a safety net.
+
+Every change that matters is announced, so a key is reconciled because of an event or of something
+it asked for itself. If that ever failed, a lost wake-up would last for good. So a key that is not
+in its final state, and that nothing else brings back by then, is reconciled again after 10 s, then
+after twice as long each time, at most every 5 minutes. A reconcile that had to write something for
+no other reason is counted: it shows a bug elsewhere.
+"""
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+import structlog
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube.telemetry import WRITES
+from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
-from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
-from lean_sandbox.runtime.safetynet import SafetyNet
-from lean_sandbox.runtime.workers import Result, Workers
+from lean_sandbox.runtime.queue import LOW, SAFETY_NET, Item, WorkQueue
+from lean_sandbox.runtime.workers import FAILED, Outcome, ReconcileResult, Result, Workers
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Entry, Key
 
+_FIRST_S: Final = 10.0
+_LONGEST_S: Final = 300.0
+# However many objects are not final, looking at them stays cheap: each waits as long as it takes to
+# look at all the others at this rate.
+_LOOKS_PER_S: Final = 10.0
+
 E = TypeVar("E", bound=Entry)
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Controller(Generic[E]):
@@ -32,9 +50,14 @@ class Controller(Generic[E]):
             count=workers,
             clock=clock,
             retry_no_later_than_s=self.due_in_s,
-            net=SafetyNet(self.queue, clock, is_final=self.is_final, doubt=self.doubt),
             name=name,
         )
+        self.workers.on_begin.append(self._begin)
+        self.workers.on_end.append(self._end)
+        # How long each key that is not final waits for its next look.
+        self._intervals_s: dict[Key, float] = {}
+        #: How many reconciles only the safety net led to, and had to write something.
+        self.caught = 0
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one object to what its spec asks for; an error has it repeated."""
@@ -55,12 +78,38 @@ class Controller(Generic[E]):
         """Add the series of this controller's queue and workers, and of what else it counts."""
         self.workers.collect(into, self.name)
         self.queue.collect(into, self.name)
+        into.one(families.SAFETY_NET, self.caught, self.name)
 
     def enqueue_all(self, reason: str) -> None:
         """Begin as after a start: of what happened before, only the cache knows."""
         self.queue.is_paused = False
         for entry in self.cache:
             self.queue.add(entry.key, priority=LOW, reason=reason)
+
+    def _begin(self, item: Item[Key]) -> None:
+        if item.is_safety_net:
+            WRITES.set([])
+            if self._intervals_s.get(item.key, 0.0) >= _LONGEST_S:
+                self.doubt(item.key)
+
+    def _end(self, report: ReconcileResult[Key]) -> None:
+        if report.outcome in FAILED and report.next_s is not None:
+            return
+        item, key = report.item, report.item.key
+        writes = WRITES.get() if item.is_safety_net else None
+        if writes:
+            self.caught += 1
+            log.error("safety_net_caught", controller=self.name, key=str(key), writes=writes)
+        before_s = self._intervals_s.pop(key, None)
+        if self.is_final(key) or (before_s is None and report.outcome is Outcome.TERMINAL):
+            return
+        interval_s = _FIRST_S
+        if before_s is not None and item.is_safety_net and not writes:
+            interval_s = min(2.0 * before_s, _LONGEST_S)
+        self._intervals_s[key] = interval_s
+        if report.next_s is None or report.next_s > _LONGEST_S:
+            after_s = max(interval_s, len(self._intervals_s) / _LOOKS_PER_S)
+            self.queue.add(key, priority=LOW, after_s=after_s, reason=SAFETY_NET)
 
 
 def _namespace_of(key: Key) -> str:

@@ -43,7 +43,9 @@ REFILL: Final = 10
 # The initial list and whatever can wait.
 LOW: Final = 0
 
-# Why a key is reconciled although nothing has happened to it: it asked for it, or just in case.
+# Why a key is reconciled, where the one that adds it says nothing more.
+ASKED_FOR: Final = "asked for"
+# Why it is although nothing has happened to it: its last reconcile wanted that, or just in case.
 REQUEUE: Final = "requeue"
 SAFETY_NET: Final = "safety net"
 _WITHOUT_EVENT: Final = frozenset({REQUEUE, SAFETY_NET})
@@ -207,13 +209,13 @@ class WorkQueue(Generic[K]):
             self._line_up(slot)
 
     def add(
-        self, key: K, *, priority: int = NORMAL, after_s: float = 0.0, reason: str = ""
+        self, key: K, *, priority: int = NORMAL, after_s: float = 0.0, reason: str = ASKED_FOR
     ) -> None:
         """Ask for a reconcile of ``key``, not before ``after_s`` seconds.
 
         Ignored while the queue is paused and once it is closed.
         """
-        self._admit(key, priority, (reason,) if reason else (), after_s)
+        self._admit(key, priority, (reason,), after_s)
 
     def retry(
         self, key: K, *, no_later_than_s: float | None = None, not_before_s: float = 0.0
@@ -233,23 +235,13 @@ class WorkQueue(Generic[K]):
         self.retries += 1
         failed = self._running.get(key)
         priority = NORMAL if failed is None else failed.priority
-        reasons = () if failed is None else failed.reasons
-        self._admit(key, priority, reasons or ("retry",), delay_s)
+        reasons = ("retry",) if failed is None else failed.reasons
+        self._admit(key, priority, reasons, delay_s)
         return delay_s
 
     def forget(self, key: K) -> None:
         """Let the next failure of ``key`` count as its first. Waiting entries stay."""
         self._failures.pop(key, None)
-
-    def comes_within(self, key: K, seconds: float) -> bool:
-        """Tell whether a key is being worked on, will be within so many seconds, or is failing.
-
-        One that failed is tried again, however late: its backoff is as long as it is on purpose.
-        """
-        if key in self._running or key in self._failures:
-            return True
-        slot = self._slots.get(key)
-        return slot is not None and slot.due <= self._clock.monotonic() + seconds
 
     async def get(self) -> Item[K] | None:
         """Wait for the next key and lock it; :meth:`done` must follow. ``None`` once closed."""

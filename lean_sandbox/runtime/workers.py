@@ -19,11 +19,9 @@ from anyio.abc import TaskGroup
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.errors import ControlPlaneError, said
-from lean_sandbox.kube.telemetry import WRITES
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histogram
 from lean_sandbox.runtime.queue import REQUEUE, Item, WorkQueue
-from lean_sandbox.runtime.safetynet import SafetyNet
 
 # Longer than any pass that makes progress: every request in it has a shorter deadline of its own.
 DEADLINE_S: Final = 60.0
@@ -80,7 +78,7 @@ class Outcome(Enum):
     CANCELLED = "cancelled"
 
 
-_FAILED: Final = (Outcome.ERROR, Outcome.TERMINAL, Outcome.PANIC, Outcome.TIMEOUT)
+FAILED: Final = (Outcome.ERROR, Outcome.TERMINAL, Outcome.PANIC, Outcome.TIMEOUT)
 
 
 class ReconcileResult(msgspec.Struct, Generic[K], frozen=True):
@@ -106,7 +104,6 @@ class Workers(Generic[K]):
         deadline_s: float = DEADLINE_S,
         grace_s: float = GRACE_S,
         retry_no_later_than_s: Callable[[K], float | None] | None = None,
-        net: SafetyNet[K] | None = None,
         name: str = "",
     ) -> None:
         """Prepare to run; nothing happens before :meth:`run`.
@@ -115,7 +112,6 @@ class Workers(Generic[K]):
         ``grace_s``: how long running passes may go on after the queue was closed.
         ``retry_no_later_than_s``: asked after a failed pass; the seconds until something falls due
         for the key (its expiry), which a long backoff must not delay. None: nothing does.
-        ``net``: is told of the passes that went well, and runs as long as they do.
         ``name``: of the controller, for the log.
         """
         if count < 1:
@@ -130,14 +126,13 @@ class Workers(Generic[K]):
         self.on_begin: list[Callable[[Item[K]], None]] = []
         self.on_end: list[Callable[[ReconcileResult[K]], None]] = []
         self._no_later_than_s = retry_no_later_than_s
-        self.net = net
         self._log = _log.bind(controller=name) if name else _log
         # Deadline and scope of each, in the order in which they were started.
         self._passes: dict[K, tuple[float, anyio.CancelScope]] = {}
         self._room = anyio.Event()
         self._begun = anyio.Event()
         self.outcomes = dict.fromkeys(Outcome, 0)
-        #: Calls of on_end, retry_no_later_than_s or the safety net that raised.
+        #: Calls of on_end or retry_no_later_than_s that raised.
         self.callback_errors = 0
         self.pass_time = Histogram(families.RECONCILE_TIME.buckets)
 
@@ -149,8 +144,6 @@ class Workers(Generic[K]):
         """
         async with anyio.create_task_group() as attendants:
             attendants.start_soon(self._watch_deadlines)
-            if self.net is not None:
-                attendants.start_soon(self.net.run)
             async with anyio.create_task_group() as passes:
                 attendants.start_soon(self._end_grace, passes.cancel_scope)
                 await self._dispatch(passes)
@@ -169,12 +162,7 @@ class Workers(Generic[K]):
     @property
     def errors(self) -> int:
         """How many reconciles failed in any way, as Kubernetes' controllers count them."""
-        return sum(self.outcomes[outcome] for outcome in _FAILED)
-
-    @property
-    def caught(self) -> int:
-        """How many reconciles only the safety net led to, and had to write something."""
-        return self.net.caught if self.net is not None else 0
+        return sum(self.outcomes[outcome] for outcome in FAILED)
 
     def collect(self, into: Exposition, controller: str) -> None:
         """Add the series of these workers, under the name of their controller."""
@@ -196,7 +184,6 @@ class Workers(Generic[K]):
         into.one(families.CANCELLED, outcomes[Outcome.CANCELLED], controller)
         errors = self.callback_errors + self._queue.gate_errors
         into.one(families.CALLBACK_ERRORS, errors, controller)
-        into.one(families.SAFETY_NET, self.caught, controller)
 
     async def _dispatch(self, passes: TaskGroup) -> None:
         while True:
@@ -239,9 +226,6 @@ class Workers(Generic[K]):
         next_s: float | None = None
         retry_after_s = 0.0
         error: BaseException | None = None
-        writes: list[str] = []
-        if item.is_safety_net:
-            WRITES.set(writes)
         try:
             try:
                 with scope:
@@ -252,8 +236,6 @@ class Workers(Generic[K]):
                 outcome, retry_after_s, error = classify(failure)
             if result is not None:
                 outcome, next_s = self._after_success(item, result)
-                if self.net is not None:
-                    self._tell_net(self.net, item, writes)
             elif error is None or scope.cancel_called:
                 # A pass cut off by its deadline may leave with any error while it unwinds.
                 outcome, error = Outcome.TIMEOUT, None
@@ -264,15 +246,6 @@ class Workers(Generic[K]):
         finally:
             took_s = self._clock.monotonic() - item.started_at
             self._finish(ReconcileResult(item, outcome, took_s, next_s, error))
-
-    def _tell_net(self, net: SafetyNet[K], item: Item[K], writes: list[str]) -> None:
-        before = net.caught
-        try:
-            net.passed(item, writes=len(writes))
-        except Exception as error:  # noqa: BLE001 -- a bug in a judgement must never end the passes
-            self._callback_failed("safety net", item.key, error)
-        if net.caught > before:
-            self._log.error("safety_net_caught", key=str(item.key), writes=writes)
 
     def _after_success(self, item: Item[K], result: Result) -> tuple[Outcome, float | None]:
         key, after_s = item.key, result.requeue_after_s

@@ -14,6 +14,8 @@ from lean_sandbox.runtime.queue import (
     MAX_REASONS,
     NORMAL,
     REFILL,
+    REQUEUE,
+    SAFETY_NET,
     WorkQueue,
 )
 from lean_sandbox.watch.kind import Key
@@ -59,6 +61,18 @@ def test_merged_adds_keep_the_first_distinct_reasons(queue: WorkQueue[str]) -> N
     item = queue.get_nowait()
     assert item is not None
     assert item.reasons == tuple(f"r{n}" for n in range(MAX_REASONS))
+
+
+@pytest.mark.parametrize(("options", "is_look"), [({}, False), ({"reason": REQUEUE}, True)])
+def test_a_look_of_the_safety_net_that_an_event_joins_is_none_any_more(
+    queue: WorkQueue[str], options: dict[str, str], *, is_look: bool
+) -> None:
+    """What such a reconcile writes is no sign of a lost wake-up, with or without a reason."""
+    queue.add("a", priority=LOW, after_s=10.0, reason=SAFETY_NET)
+    queue.add("a", **options)  # type: ignore[arg-type]
+    item = queue.get_nowait()
+    assert item is not None
+    assert item.is_safety_net is is_look
 
 
 def test_inside_a_priority_first_in_is_first_out(queue: WorkQueue[str]) -> None:

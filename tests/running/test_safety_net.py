@@ -41,6 +41,19 @@ async def test_a_lost_readiness_is_found_within_ten_seconds() -> None:
         assert caught(world) == {"sandbox": 1}
 
 
+async def test_an_object_that_has_long_been_pending_does_not_delay_the_look_at_others() -> None:
+    """Whenever the next look at the one is due, the other is looked at after ten seconds."""
+    async with open_world(AT_ONCE) as world:
+        await world.create(sandbox())
+        await world.advance(3700.0)
+        await world.create(sandbox("sb-2"))
+        await world.bind("sb-2")
+        lose_wakes(world, "pods")
+        await world.pod_status("sb-2", **running_status())
+        await world.advance(10.5)
+        assert condition(world.get("sb-2"), "Ready")["status"] == "True"
+
+
 async def test_what_is_final_is_not_looked_at() -> None:
     """Ready, suspended, finished and expired Sandboxes cost nothing for a day."""
     async with open_world(AT_ONCE) as world:
