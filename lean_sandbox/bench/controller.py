@@ -263,13 +263,15 @@ class MeasuredController:
             raise BenchError(f"the controller's metrics cannot be read: {error}") from error
         if answer.status != 200:
             raise BenchError(
-                f"the controller's metrics at {self._metrics.host}{self._path} are answered"
+                f"the controller's metrics at {self._metrics.counted.host}{self._path} are answered"
                 f" with {answer.status}; give the address of a plain HTTP endpoint"
             )
         try:
             return read_metrics(answer.body.decode("utf-8", "replace"))
         except ValueError as error:
-            raise BenchError(f"what {self._metrics.host}{self._path} answers: {error}") from error
+            raise BenchError(
+                f"what {self._metrics.counted.host}{self._path} answers: {error}"
+            ) from error
 
     async def begin(self) -> Snapshot:
         """Begin a stretch: from here on requests count."""

@@ -25,13 +25,14 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.kube import errors
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.config import load
 from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.http1 import LineSplitter
 from lean_sandbox.kube.limits import Lane, Limits
 from lean_sandbox.kube.resources import SANDBOXCLAIMS, SANDBOXES, path
-from lean_sandbox.kube.telemetry import Label
-from lean_sandbox.kube.transport import LineSplitter, Transport
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.kube.wire import METADATA_ACCEPT, Page
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
@@ -350,7 +351,7 @@ class _Binder:
         async with self._client.transport.stream(
             f"{path(SANDBOXCLAIMS, self._namespace)}?{query}",
             headers={"Accept": METADATA_ACCEPT},
-            label=Label("watch", SANDBOXCLAIMS.qualified),
+            asked=errors.Asked("watch", SANDBOXCLAIMS.qualified),
         ) as stream:
             while True:
                 # The load that waits for its claims has the deadline.

@@ -15,7 +15,7 @@ import msgspec
 from lean_sandbox.kube import errors
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import Resource, path
-from lean_sandbox.kube.telemetry import WRITES, Label
+from lean_sandbox.kube.telemetry import WRITES
 from lean_sandbox.kube.terminating import TerminatingNamespaces
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.kube.wire import JSON_ACCEPT
@@ -91,7 +91,6 @@ class Client:
         self._list_timeout_s = list_timeout_s
         self._field_manager = field_manager
         self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
-        self._labels: dict[tuple[str, str, str, str | None], Label] = {}
 
     async def get(
         self,
@@ -243,7 +242,9 @@ class Client:
         headers = {"Accept": wanted.get("accept", JSON_ACCEPT)}
         if body:
             headers["Content-Type"] = content_type
-        label = self._label(verb, resource, subresource)
+        what = f"{resource.qualified}/{subresource}" if subresource else resource.qualified
+        where = namespace if resource.namespaced and namespace else ""
+        asked = errors.Asked(verb, what, where, name or "")
         if verb == "create" and namespace:
             self.ending.enter(namespace)
         response = await self.transport.request(
@@ -253,12 +254,10 @@ class Client:
             headers=headers,
             timeout_s=wanted.get("timeout_s", self._timeout_s),
             lane=wanted.get("lane", Lane.BACKGROUND),
-            label=label,
+            asked=asked,
             max_body_bytes=wanted.get("max_body_bytes"),
         )
         if response.status >= 300:
-            where = namespace if resource.namespaced and namespace else ""
-            asked = errors.Asked(verb, label.resource, where, name or "", plain)
             refusal = errors.from_response(response.status, response.body, response.headers, asked)
             if verb == "create" and isinstance(refusal, errors.Forbidden):
                 self.ending.remember(namespace or "", refusal)
@@ -267,7 +266,7 @@ class Client:
             self.ending.forget(namespace or "")
         if (writes := WRITES.get()) is not None and method != "GET":
             writes.append(f"{verb} {resource.plural}")
-        return self._decode(response.body, type_, label)
+        return self._decode(response.body, type_, asked)
 
     def _target(
         self, method: str, plain: str, given: dict[str, str | None], wanted: WriteOptions
@@ -281,16 +280,7 @@ class Client:
             query["dryRun"] = "All"
         return f"{plain}?{urlencode(query)}" if query else plain
 
-    def _label(self, verb: str, resource: Resource, subresource: str | None) -> Label:
-        key = (verb, resource.group, resource.plural, subresource)
-        label = self._labels.get(key)
-        if label is None:
-            name = resource.qualified
-            label = Label(verb, f"{name}/{subresource}" if subresource else name)
-            self._labels[key] = label
-        return label
-
-    def _decode(self, body: bytes, type_: type[T], label: Label) -> T:
+    def _decode(self, body: bytes, type_: type[T], asked: errors.Asked) -> T:
         if type_ is bytes:
             return cast("T", body)
         decoder = self._decoders.get(type_)
@@ -300,7 +290,7 @@ class Client:
             return cast("T", decoder.decode(body))
         except ODD as problem:
             raise errors.DecodeFault(
-                f"{label.verb} {label.resource}: the answer is not a {type_!r}: {problem}"
+                f"{asked.verb} {asked.resource}: the answer is not a {type_!r}: {problem}"
             ) from problem
 
 

@@ -88,11 +88,10 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     resource: str = ""
     namespace: str = ""
     name: str = ""
-    path: str = ""
 
     def __str__(self) -> str:
         """Return it in words: ``patch pods 'web' in namespace 'default'``."""
-        what = f"{self.verb} {self.resource}".strip() or self.path or "request"
+        what = f"{self.verb} {self.resource}".strip() or "request"
         if self.name:
             what += f" {self.name!r}"
         if self.namespace:
@@ -330,10 +329,10 @@ def _class_of(status: int, reason: str) -> type[ApiError]:
     return _BY_STATUS.get(status, ApiError)
 
 
-def _retry_after(header: str | None, details: Details | None) -> float | None:
+def _retry_after(header: bytes | None, details: Details | None) -> float | None:
     # Kubernetes sends whole seconds; the HTTP-date form would need a clock and is never used by it.
     seconds = details.retryAfterSeconds if details is not None else 0
-    if header is not None and header.isascii() and header.isdigit():
+    if header is not None and header.isdigit():
         return min(float(header), _LONGEST_RETRY_AFTER_S)
     return float(min(seconds, _LONGEST_RETRY_AFTER_S)) if seconds > 0 else None
 
@@ -350,7 +349,7 @@ def _parse(body: bytes) -> Status:
 
 
 def from_response(
-    status: int, body: bytes, headers: Mapping[str, str], asked: Asked = _NOTHING_ASKED
+    status: int, body: bytes, headers: Mapping[bytes, bytes], asked: Asked = _NOTHING_ASKED
 ) -> ApiError:
     """Build the error an answer of 300 or more stands for.
 
@@ -359,7 +358,7 @@ def from_response(
     have lower-case names.
     """
     said = _parse(body)
-    retry_after_s = _retry_after(headers.get("retry-after"), said.details)
+    retry_after_s = _retry_after(headers.get(b"retry-after"), said.details)
     return _class_of(status, said.reason)(status, said, asked, retry_after_s=retry_after_s)
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: D102 -- the methods on_... of a connection are the callbacks of its parser.
 """HTTP/1.1 as a client speaks it: requests as bytes, responses by llhttp, one connection.
 
 llhttp (``httptools``) refuses what is ambiguous by RFC 9112: a length beside chunks, repeated
@@ -15,15 +16,14 @@ import anyio
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from lean_sandbox.kube.errors import AnswerTooLarge, ProtocolFault
-from lean_sandbox.kube.sockets import ByteStream
+from lean_sandbox.kube.sockets import SocketStream
 from lean_sandbox.kube.telemetry import RequestCounters
 
 #: The most that is read of heads, and of chunk sizes and trailers without any of the body.
 _HEAD_LIMIT_BYTES: Final = 65536
 _HEADER_LINES: Final = re.compile(r"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t -~]*\r\n)*")
 
-#: Header lines as they came, in their order.
-Fields = list[tuple[bytes, bytes]]
+_METHODS: Final = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE"))
 
 
 class Disconnected(ProtocolFault):
@@ -52,7 +52,7 @@ def encode_request(method: str, target: str, lines: str, body: bytes) -> bytes:
     ``lines`` are :func:`header_lines`. Raises ValueError for a target that would not stay in its
     line.
     """
-    if not (method.isalpha() and method.isascii() and method.isupper()):
+    if method not in _METHODS:
         raise ValueError(f"not a request method: {method!r}")
     if not (target.isascii() and target.isprintable()) or " " in target or target[:1] != "/":
         raise ValueError(f"not a request target: {target!r}")
@@ -61,47 +61,51 @@ def encode_request(method: str, target: str, lines: str, body: bytes) -> bytes:
     return f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode("ascii") + body
 
 
-def decode_headers(fields: Fields) -> dict[str, str]:
-    """Return headers with lower-case names; repeated ones are joined by a comma."""
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in fields:
-        name = raw_name.decode("latin-1").lower()
-        value = raw_value.decode("latin-1").rstrip(" \t")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return headers
-
-
 class HttpConnection:
     """One keep-alive connection, used by one request at a time.
 
-    ``status``, ``fields`` and ``keeps_alive`` of :attr:`response` are those of the last request,
-    and so are ``sent_bytes`` and ``received_bytes``; ``counted`` has those of all connections.
+    ``status``, ``headers`` (lower-case names, repeated ones joined by a comma) and ``keeps_alive``
+    are those of the last response; trailers are dropped. The bytes of all connections are
+    ``counted``. The methods ``on_...`` are llhttp's callbacks.
     """
 
-    def __init__(self, stream: ByteStream, counted: RequestCounters, *, identity: int = 0) -> None:
-        self.response = _ResponseParser()
+    def __init__(
+        self, stream: SocketStream, counted: RequestCounters, *, identity: int = 0
+    ) -> None:
         #: Which client certificate it was opened with, see :attr:`.auth.Auth.identity`.
         self.identity = identity
         self.idle_since = 0.0
-        self.sent_bytes = 0
-        self.received_bytes = 0
         self._stream = stream
         self._counted = counted
+        self._parser = HttpResponseParser(self)
+        self._begin()
 
-    async def send(self, data: bytes, method: str) -> None:
+    def _begin(self) -> None:
+        """Expect another response."""
+        self.status = 0
+        self.headers: dict[bytes, bytes] = {}
+        self.keeps_alive = False
+        self._problem = ""
+        self._pieces: list[bytes] = []
+        # What the head announces of the body (0 where it does not), and what has come of it.
+        self._length = self._body_bytes = 0
+        self._overhead_bytes = 0
+        # Whether any byte of the response has come, all of its head, all of it.
+        self._has_begun = self._has_head = self._is_complete = False
+        self._is_interim = self._ends_with_connection = False
+
+    async def send(self, data: bytes) -> None:
         """Send a request and wait for the head of its final response (1xx are skipped).
 
         Raises :class:`Disconnected` when the peer closed before the first byte of a response.
         """
-        self.response.begin(method)
-        self.sent_bytes = self.received_bytes = 0
+        self._begin()
         try:
             await self._stream.send(data)
         except OSError as problem:
             raise Disconnected(at_write=True) from problem
-        self.sent_bytes = len(data)
         self._counted.sent_bytes += len(data)
-        while not self.response.has_head:
+        while not self._has_head:
             await self._read()
 
     async def body(self, limit_bytes: int) -> bytes:
@@ -109,21 +113,19 @@ class HttpConnection:
 
         Raises ProtocolFault when it is truncated, AnswerTooLarge as soon as it is above the limit.
         """
-        response = self.response
-        announced = 0 if response.is_complete else response.length
-        while max(announced, response.body_bytes) <= limit_bytes:
-            if response.is_complete:
-                return response.take_body()
+        while max(self._length, self._body_bytes) <= limit_bytes:
+            if self._is_complete:
+                return self._taken()
             await self._read()
         raise AnswerTooLarge(f"an answer above the limit of {limit_bytes} bytes")
 
     async def receive(self) -> bytes:
-        """Return the next piece of the body, never empty.
+        """Return the next piece of the body, never empty, without any deadline of its own.
 
         Raises EndOfStream after the last one, ProtocolFault when the connection ends before it.
         """
-        while not (piece := self.response.take_body()):
-            if self.response.is_complete:
+        while not (piece := self._taken()):
+            if self._is_complete:
                 raise anyio.EndOfStream
             await self._read()
         return piece
@@ -136,81 +138,7 @@ class HttpConnection:
         """Close at once."""
         self._stream.close()
 
-    async def _read(self) -> None:
-        response = self.response
-        try:
-            data = await self._stream.receive()
-        except OSError as problem:
-            if not response.has_begun:
-                raise Disconnected(at_write=False) from problem
-            raise ProtocolFault("the connection was reset in the middle of an answer") from problem
-        if data:
-            self.received_bytes += len(data)
-            self._counted.received_bytes += len(data)
-            response.feed(data)
-        elif response.has_begun:
-            response.feed_end()
-        else:
-            raise Disconnected(at_write=False)
-
-
-class _ResponseParser:
-    """The responses of one connection, one after the other, in pieces of any size.
-
-    ``fields`` are the header lines; trailers are dropped. The methods ``on_...`` are llhttp's
-    callbacks.
-    """
-
-    def __init__(self) -> None:
-        self._parser = HttpResponseParser(self)
-        self._is_bodyless = False
-        self.begin("GET")
-
-    def begin(self, method: str) -> None:
-        """Expect the response to a request of this method."""
-        if self._is_bodyless:
-            # llhttp waits for the body that a HEAD's response only announces.
-            self._parser = HttpResponseParser(self)
-        self._is_bodyless = method == "HEAD"
-        self._is_interim = False
-        self._ends_with_connection = False
-        self._overhead_bytes = 0
-        self._problem = ""
-        self._pieces: list[bytes] = []
-        #: What the head announces of the body (0 where it does not), and what has come of it.
-        self.length = self.body_bytes = 0
-        self.status = 0
-        self.fields: Fields = []
-        #: Whether any byte of the response has come, all of its head, all of it.
-        self.has_begun = self.has_head = self.is_complete = False
-        #: Whether another request may follow on the connection.
-        self.keeps_alive = False
-
-    def feed(self, data: bytes) -> None:
-        """Take what was received. Raises ProtocolFault."""
-        self.has_begun = True
-        self._overhead_bytes += len(data)
-        try:
-            self._parser.feed_data(data)
-        except (HttpParserError, HttpParserUpgrade) as problem:
-            # Behind a whole response it only means that no other can follow.
-            self.keeps_alive = False
-            if not self.is_complete:
-                self._problem = self._problem or f"not an HTTP/1.1 answer: {problem}"
-        if self._overhead_bytes > _HEAD_LIMIT_BYTES and not self.is_complete:
-            what = "chunk size or trailer" if self.has_head else "head"
-            self._problem = f"a {what} above the limit of {_HEAD_LIMIT_BYTES} bytes"
-        if self._problem:
-            raise ProtocolFault(self._problem)
-
-    def feed_end(self) -> None:
-        """Take the end of the connection. Raises ProtocolFault when the response is cut short."""
-        self.keeps_alive = False
-        self.is_complete = self._ends_with_connection
-        if not self.is_complete:
-            raise ProtocolFault("the answer is truncated")
-
-    def take_body(self) -> bytes:
+    def _taken(self) -> bytes:
         """Return what has come of the body since the last call."""
         if len(self._pieces) == 1:
             return self._pieces.pop()
@@ -218,48 +146,136 @@ class _ResponseParser:
         self._pieces.clear()
         return whole
 
+    async def _read(self) -> None:
+        try:
+            data = await self._stream.receive()
+        except OSError as problem:
+            if not self._has_begun:
+                raise Disconnected(at_write=False) from problem
+            raise ProtocolFault("the connection was reset in the middle of an answer") from problem
+        if not data and not self._has_begun:
+            raise Disconnected(at_write=False)
+        self._has_begun = True
+        self._counted.received_bytes += len(data)
+        self._parse(data)
+        if self._problem:
+            raise ProtocolFault(self._problem)
+
+    def _parse(self, data: bytes) -> None:
+        """Take what was received, nothing at the end of the connection."""
+        if not data:
+            self.keeps_alive = False
+            self._is_complete = self._ends_with_connection
+            self._problem = "" if self._is_complete else "the answer is truncated"
+            return
+        self._overhead_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as problem:
+            # Behind a whole response it only means that no other can follow.
+            self.keeps_alive = False
+            if not self._is_complete:
+                self._problem = self._problem or f"not an HTTP/1.1 answer: {problem}"
+        if self._overhead_bytes > _HEAD_LIMIT_BYTES and not self._is_complete:
+            what = "chunk size or trailer" if self._has_head else "head"
+            self._problem = f"a {what} above the limit of {_HEAD_LIMIT_BYTES} bytes"
+
     def on_message_begin(self) -> None:
-        if self.is_complete:
+        if self._is_complete:
             self.keeps_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self.has_head:
-            self.fields.append((name, value))
+        if self._has_head:
+            return
+        name, value = name.lower(), value.rstrip(b" \t")
+        before = self.headers.get(name)
+        self.headers[name] = value if before is None else before + b", " + value
 
     def on_headers_complete(self) -> None:
-        if self.has_head:
+        if self._has_head:
             return
         status = self._parser.get_status_code()
+        headers = self.headers
         self._is_interim = 100 <= status < 200 and status != 101
         if self._is_interim:
-            self.fields = []
+            self.headers = {}
             return
-        framing = {name.lower(): value for name, value in self.fields}
-        coding = framing.get(b"transfer-encoding")
+        coding = headers.get(b"transfer-encoding")
         if status < 200 or not self._parser.get_http_version().startswith("1."):
             self._problem = f"not an HTTP/1.1 answer, or one with the impossible status {status}"
-        elif coding is not None and coding.strip().lower() != b"chunked":
+        elif coding is not None and coding.lower() != b"chunked":
             self._problem = f"unknown transfer encoding {coding[:64]!r}"
         self.status = status
-        self.has_head = True
-        self.is_complete = self._is_bodyless
-        self.length = int(framing.get(b"content-length", 0))
-        self._ends_with_connection = coding is None and b"content-length" not in framing
+        self._has_head = True
+        self._length = int(headers.get(b"content-length", 0))
+        self._ends_with_connection = coding is None and b"content-length" not in headers
         self.keeps_alive = self._parser.should_keep_alive()
 
     def on_chunk_header(self) -> None:
         self._overhead_bytes = 0
 
     def on_body(self, data: bytes) -> None:
-        if self.is_complete:
+        if self._is_complete:
             self.keeps_alive = False
             return
         self._overhead_bytes = 0
-        self.body_bytes += len(data)
+        self._body_bytes += len(data)
         self._pieces.append(data)
 
     def on_message_complete(self) -> None:
         if self._is_interim:
             self._is_interim = False
         else:
-            self.is_complete = True
+            self._is_complete = True
+
+
+class LineTooLongError(Exception):
+    """A line grew past the limit; the stream cannot be trusted any more."""
+
+
+class LineSplitter:
+    r"""Collects the chunks of a watch and returns the complete lines among them.
+
+    Only the byte ``\n`` ends a line. Text splitting would also cut at U+0085 or U+2028, which Go's
+    encoder leaves unescaped inside strings: anybody who can annotate a watched object could then
+    break the watch.
+
+    ``limit_bytes`` bounds a line, finished or not; an object of the API server is at most about
+    3 MiB, so the default of 16 MiB is only ever reached by a broken peer.
+    """
+
+    __slots__ = ("_limit_bytes", "_pending", "pending_bytes")
+
+    def __init__(self, limit_bytes: int = 16 * 1024 * 1024) -> None:
+        self._pending: list[bytes] = []
+        #: Bytes of a line whose end has not been seen.
+        self.pending_bytes = 0
+        self._limit_bytes = limit_bytes
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take a chunk and return the lines it completes, without their ends, skipping empty ones.
+
+        Raises :class:`LineTooLongError` when a line exceeds the limit.
+        """
+        lines = chunk.split(b"\n")
+        tail = lines.pop()
+        if lines and self._pending:
+            self._keep(lines[0])
+            lines[0] = b"".join(self._pending)
+            self._pending.clear()
+            self.pending_bytes = 0
+        if tail:
+            self._keep(tail)
+        if len(chunk) > self._limit_bytes:
+            for line in lines:
+                self._check(len(line))
+        return [line for line in lines if line and not line.isspace()]
+
+    def _keep(self, piece: bytes) -> None:
+        self._pending.append(piece)
+        self.pending_bytes += len(piece)
+        self._check(self.pending_bytes)
+
+    def _check(self, size_bytes: int) -> None:
+        if size_bytes > self._limit_bytes:
+            raise LineTooLongError(f"a line of the watch exceeds {self._limit_bytes} bytes")

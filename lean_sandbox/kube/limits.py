@@ -18,7 +18,6 @@ First come, first served inside a lane. Streams (watches) are outside these limi
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from enum import IntEnum
 from typing import Final
@@ -51,46 +50,17 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
     burst: int = 100
 
 
-class _Bucket:
-    """Tokens at ``rate`` a second, at most ``burst`` of them; starts full."""
-
-    def __init__(self, clock: Clock, rate: float, burst: int) -> None:
-        self._clock = clock
-        self._rate = rate
-        self.interval_s = 1.0 / rate
-        self._burst = float(burst)
-        self._tokens = float(burst)
-        self._at = clock.monotonic()
-
-    def wait_s(self) -> float:
-        """Return the seconds until a token is there; 0.0 when there is one now."""
-        now = self._clock.monotonic()
-        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
-        self._at = now
-        # Refilling in steps loses fractions; without the slack a waiter could wake a hair too early
-        # and then sleep for an interval that rounds to nothing.
-        missing = 1.0 - self._tokens
-        return 0.0 if missing <= 1e-9 else missing / self._rate
-
-    def take(self) -> None:
-        self._tokens -= 1.0
-
-
 class Limiter:
     """Slots for requests, by the rules of this module."""
 
     def __init__(self, clock: Clock, limits: Limits | None = None) -> None:
-        """Raise ValueError for limits that would let nothing through."""
         limits = limits or Limits()
-        if limits.max_in_flight < 1 or limits.burst < 1:
-            raise ValueError("max_in_flight and burst must be at least 1")
-        if not 0 <= limits.reserved_for_client < limits.max_in_flight:
-            raise ValueError("reserved_for_client must be at least 0 and below max_in_flight")
-        if limits.qps is not None and not (limits.qps > 0 and math.isfinite(limits.qps)):
-            raise ValueError("qps must be above 0, or None for no limit")
         self.limits = limits
         self._clock = clock
-        self._bucket = _Bucket(clock, limits.qps, limits.burst) if limits.qps else None
+        self._interval_s = 1.0 / limits.qps if limits.qps else 0.0
+        # How far ahead of the clock the time at which the bucket is full may lie with a token left.
+        self._slack_s = (limits.burst - 1) * self._interval_s + 1e-9
+        self._full_at = clock.monotonic()
         self._caps = (limits.max_in_flight, limits.max_in_flight - limits.reserved_for_client)
         #: Slots that are held, by lane.
         self.running = [0, 0]
@@ -107,7 +77,9 @@ class Limiter:
         try:
             self._grant()
             while not granted.is_set():
-                await self._clock.wait(granted, self._look_again_s())
+                # A slot that comes free calls its next holder; a token that falls due calls nobody.
+                pause_s = (self._pause() or self._interval_s) if self._interval_s else None
+                await self._clock.wait(granted, pause_s)
                 self._grant()
         except BaseException:
             if granted.is_set():
@@ -131,19 +103,15 @@ class Limiter:
         return total < self._caps[0] and self.running[lane] < self._caps[lane]
 
     def _pause(self) -> float:
-        return 0.0 if self._bucket is None else self._bucket.wait_s()
-
-    def _look_again_s(self) -> float | None:
-        # A slot that comes free calls its next holder; a token that falls due calls nobody, so with
-        # a bucket each waiter looks again by itself.
-        if self._bucket is None:
-            return None
-        return self._bucket.wait_s() or self._bucket.interval_s
+        """Return the seconds until a token is there; 0.0 when there is one now."""
+        if not self._interval_s:
+            return 0.0
+        return max(0.0, self._full_at - self._slack_s - self._clock.monotonic())
 
     def _take(self, lane: Lane) -> None:
         self.running[lane] += 1
-        if self._bucket is not None:
-            self._bucket.take()
+        if self._interval_s:
+            self._full_at = max(self._full_at, self._clock.monotonic()) + self._interval_s
 
     def _grant(self) -> None:
         while (self._waiting[0] or self._waiting[1]) and not self._pause():

@@ -11,7 +11,8 @@ import os
 import select
 import socket
 import ssl
-from typing import Any, Final, Protocol
+from contextlib import suppress
+from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
@@ -20,27 +21,11 @@ from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ConnectFailed
 
 _RECEIVE_BYTES: Final = 65536
-#: How long one address of a server is tried alone before the next one is tried beside it.
-_HEAD_START_S: Final = 0.25
+#: How long an address of a server is tried where the server has others.
+_ADDRESS_S: Final = 1.0
 _CONNECTING: Final = (0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
 #: A watch may be silent for minutes: the kernel's probes find a peer that is gone in one minute.
 _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-
-
-class ByteStream(Protocol):
-    """What an HTTP connection sends over; tests hand in their own."""
-
-    async def send(self, data: bytes) -> None:
-        """Send all of ``data``. Raises OSError."""
-
-    async def receive(self) -> bytes:
-        """Return the next bytes, ``b""`` once the peer has closed. Raises OSError."""
-
-    def is_quiet(self) -> bool:
-        """Whether the peer neither closed nor sent something unasked while nobody was reading."""
-
-    def close(self) -> None:
-        """Close at once, without TLS's farewell: HTTP says itself where a message ends."""
 
 
 class SocketStream:
@@ -93,11 +78,11 @@ class SocketStream:
         return not is_pending and not self._poll.poll(0)
 
     def close(self) -> None:
-        """Close at once."""
+        """Close at once, without TLS's farewell: HTTP says itself where a message ends."""
         self._socket.close()
 
 
-async def open_stream(connection: Connection) -> ByteStream:
+async def open_stream(connection: Connection) -> SocketStream:
     """Connect to the server over TCP, and TLS where the URL says so. Raises ConnectFailed."""
     address = connection.address
     try:
@@ -149,34 +134,11 @@ _Address = tuple[int, Any]
 
 async def _connect(addresses: list[_Address]) -> socket.socket:
     """Return a socket connected to the first of the addresses that answers."""
-    connected: list[socket.socket] = []
-    problems: list[OSError] = []
-
-    async def attempt(found: _Address, ended: anyio.Event) -> None:
-        try:
-            connected.append(await _connect_to(found))
-        except OSError as problem:
-            problems.append(problem)
-            ended.set()
-        else:
-            group.cancel_scope.cancel()
-
-    try:
-        async with anyio.create_task_group() as group:
-            for found in addresses:
-                ended = anyio.Event()
-                group.start_soon(attempt, found, ended)
-                with anyio.move_on_after(_HEAD_START_S):
-                    await ended.wait()
-    except BaseException:
-        for each in connected:
-            each.close()
-        raise
-    for superfluous in connected[1:]:
-        superfluous.close()
-    if not connected:
-        raise problems[0]
-    return connected[0]
+    *others, last = addresses
+    for each in others:
+        with suppress(OSError), anyio.fail_after(_ADDRESS_S):
+            return await _connect_to(each)
+    return await _connect_to(last)
 
 
 async def _addresses(host: str, port: int) -> list[_Address]:

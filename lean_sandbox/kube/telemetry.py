@@ -19,13 +19,6 @@ from lean_sandbox.metrics.registry import Exposition, Histograms
 _NO_ANSWER = "<error>"
 
 
-class Label(msgspec.Struct, frozen=True, gc=False):
-    """What a request does: RBAC ``verb``, and ``resource`` as ``plural[.group][/subresource]``."""
-
-    verb: str
-    resource: str
-
-
 WRITES: ContextVar[list[str] | None] = ContextVar("writes", default=None)
 """Where a task notes the writes that the server has carried out, as ``verb resource``."""
 
@@ -34,17 +27,14 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False):
     """One finished request.
 
     ``code`` is the HTTP status, 0 when no answer arrived, and then ``error`` names the class of the
-    error. Sizes are those of the HTTP messages, heads included, before TLS. ``latency_s`` runs from
-    the first byte sent (or the connect before it) to the last received; for a watch that is the
-    time it stayed open. A connect counts as the request that needed it.
+    error. ``latency_s`` runs from the first byte sent (or the connect before it) to the last
+    received; for a watch that is the time it stayed open.
     """
 
     method: str
     verb: str
     resource: str
     code: int
-    sent_bytes: int
-    received_bytes: int
     latency_s: float
     error: str = ""
 

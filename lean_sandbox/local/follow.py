@@ -19,7 +19,6 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import Asked, ControlPlaneError, Gone, from_status
 from lean_sandbox.kube.resources import Resource, path
-from lean_sandbox.kube.telemetry import Label
 from lean_sandbox.kube.wire import JSON_ACCEPT
 
 _WATCH_TIMEOUT_S = 290
@@ -173,11 +172,8 @@ class Follower(Generic[O]):
             target,
             headers={"Accept": JSON_ACCEPT},
             connect_timeout_s=_CONNECT_TIMEOUT_S,
-            label=Label("watch", self._resource.qualified),
+            asked=Asked("watch", self._resource.qualified),
         ) as stream:
-            if stream.status != 200:
-                with anyio.fail_after(_CONNECT_TIMEOUT_S):
-                    raise await stream.refusal(self._resource.qualified)
             rest = b""
             with anyio.fail_after(_SILENCE_S) as deadline:
                 while True:

@@ -112,7 +112,7 @@ async def _read(client: Client, target: str, timeout_s: float) -> _Discovery:
     if response.status == 404:
         return _Discovery()
     if response.status >= 300:
-        asked = Asked("get", path=target)
+        asked = Asked("get")
         raise from_response(response.status, response.body, response.headers, asked)
     try:
         return msgspec.json.decode(response.body, type=_Discovery)

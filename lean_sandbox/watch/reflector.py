@@ -34,6 +34,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import (
     AnswerTooLarge,
+    Asked,
     ControlPlaneError,
     Gone,
     NotAcceptable,
@@ -42,10 +43,9 @@ from lean_sandbox.kube.errors import (
     RequestTimeout,
     is_from_the_future,
 )
+from lean_sandbox.kube.http1 import LineSplitter, LineTooLongError
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import path
-from lean_sandbox.kube.telemetry import Label
-from lean_sandbox.kube.transport import LineSplitter, LineTooLongError
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder, WentBackError
 from lean_sandbox.watch.failures import Backoff, why_unserved
@@ -134,7 +134,7 @@ class Reflector(Generic[E]):
         self._heard_at = 0.0
         self._bookmarks_before = self._received_before = 0
         self._listed_at = math.inf
-        self._label = Label("watch", kind.resource.qualified)
+        self._asked = Asked("watch", kind.resource.qualified, namespace or "")
         self._log = log.bind(kind=kind.resource.plural, namespace=namespace or "*")
         self.synced = anyio.Event()
         self.problem: str | None = None
@@ -360,10 +360,8 @@ class Reflector(Generic[E]):
             self._target(),
             headers={"Accept": WATCH_ACCEPT[self.representation]},
             connect_timeout_s=self._options.request_timeout_s,
-            label=self._label,
+            asked=self._asked,
         ) as response:
-            if response.status != 200:
-                raise await response.refusal(self._kind.resource.qualified, self._namespace or "")
             if self.problem is not None and self._group is not None:
                 self._group.start_soon(self._confirm, scope)
             while True:

@@ -37,10 +37,10 @@ BUSY = b"""{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
 "details":{"retryAfterSeconds":3},"code":429}"""
 
 
-ASKED = errors.Asked("create", "pods", "a", path="/p")
+ASKED = errors.Asked("create", "pods", "a")
 
 
-def made(status: int, body: bytes, headers: dict[str, str] | None = None) -> errors.ApiError:
+def made(status: int, body: bytes, headers: dict[bytes, bytes] | None = None) -> errors.ApiError:
     """Build the error of an answer to a create of Pods in namespace a."""
     return errors.from_response(status, body, headers or {}, ASKED)
 
@@ -119,16 +119,16 @@ def test_refusals_say_what_was_asked_and_the_way_out() -> None:
 @pytest.mark.parametrize(
     ("headers", "body", "expected"),
     [
-        ({"retry-after": "7"}, BUSY, 7.0),
+        ({b"retry-after": b"7"}, BUSY, 7.0),
         ({}, BUSY, 3.0),
-        ({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, b"", None),
-        ({"retry-after": "-1"}, b"", None),
-        ({"retry-after": "\u00b2"}, b"", None),
+        ({b"retry-after": b"Wed, 21 Oct 2026 07:28:00 GMT"}, b"", None),
+        ({b"retry-after": b"-1"}, b"", None),
+        ({b"retry-after": b"\xb2"}, b"", None),
         ({}, b"", None),
     ],
 )
 def test_retry_after_is_read_from_header_or_body(
-    headers: dict[str, str], body: bytes, expected: float | None
+    headers: dict[bytes, bytes], body: bytes, expected: float | None
 ) -> None:
     """Whole seconds in the header win over the Status; other forms are ignored."""
     assert made(429, body, headers).retry_after_s == expected

@@ -12,7 +12,7 @@ import pytest
 
 from lean_sandbox.kube import tls
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.errors import ConnectFailed, RequestTimeout
+from lean_sandbox.kube.errors import Asked, ConnectFailed, RequestTimeout
 from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates, make_plain
 from tests.api.server import Answer, chunked, in_turn, reply, serve
@@ -34,7 +34,7 @@ async def test_a_server_signed_by_the_authority_is_trusted(certificates: Certifi
         context = tls.trusting(file=certificates.authority)
         transport = Transport(Connection(server.url, context))
         assert (await transport.request("GET", "/")).body == b"{}"
-        async with transport.stream("/") as stream:
+        async with transport.stream("/", asked=Asked("watch")) as stream:
             assert await stream.receive() == b"x"
         await transport.request("GET", "/")
         assert transport.counted.connections_opened == 2

@@ -1,4 +1,4 @@
-# ruff: noqa: D102 -- the methods of the fakes are those of ByteStream and Auth.
+# ruff: noqa: D102 -- the methods of the fakes are those of SocketStream and Auth.
 """The transport over the wire: reuse, repetition, deadlines, credentials, telemetry."""
 
 from __future__ import annotations
@@ -16,14 +16,23 @@ import pytest
 from lean_sandbox.kube import sockets
 from lean_sandbox.kube.auth import basic, bearer
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.errors import ConfigError, ConnectFailed, ProtocolFault, RequestTimeout
+from lean_sandbox.kube.errors import (
+    Asked,
+    ConfigError,
+    ConnectFailed,
+    Gone,
+    ProtocolFault,
+    RequestTimeout,
+)
 from lean_sandbox.kube.limits import Lane, Limits
-from lean_sandbox.kube.sockets import ByteStream
-from lean_sandbox.kube.telemetry import Label, RequestRecord
+from lean_sandbox.kube.sockets import SocketStream
+from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.version import __version__
 from tests.api.server import Answer, Request, Script, Server, chunked, in_turn, reply, serve
 from tests.support.clock import FakeClock, settle
+
+THINGS = Asked("watch", "things.g")
 
 
 @asynccontextmanager
@@ -52,7 +61,7 @@ async def test_a_request_is_sent_as_asked_and_its_answer_returned() -> None:
         response = await transport.request(
             "POST", "/api/v1/pods?x=1", body=b"{}", headers={"Accept": "a/b"}
         )
-    assert (response.status, response.body, response.headers["x-y"]) == (201, b'{"a":1}', "z")
+    assert (response.status, response.body, response.headers[b"x-y"]) == (201, b'{"a":1}', b"z")
     (request,) = server.requests
     assert (request.method, request.target, request.body) == (
         "POST",
@@ -132,7 +141,7 @@ async def test_an_answer_that_began_is_never_repeated() -> None:
     assert (records[-1].code, records[-1].error) == (200, "ProtocolFault")
 
 
-class Breakable:
+class Breakable(SocketStream):
     """A peer that answers each request, until sending to it fails."""
 
     def __init__(self) -> None:
@@ -160,7 +169,7 @@ async def test_a_request_that_could_not_be_written_is_repeated_whatever_its_meth
     """Sending failed, so the server cannot have carried it out: a POST goes out once more."""
     streams: list[Breakable] = []
 
-    async def connect(connection: Connection) -> ByteStream:
+    async def connect(connection: Connection) -> SocketStream:
         streams.append(Breakable())
         return streams[-1]
 
@@ -241,6 +250,7 @@ async def test_an_address_that_does_not_answer_gives_way_to_the_next(
             return [(socket.AF_INET, (each, port)) for each in hosts]
 
         monkeypatch.setattr(sockets, "_addresses", found)
+        monkeypatch.setattr(sockets, "_ADDRESS_S", 0.05)
         transport = Transport(Connection(f"http://api.test:{port}"))
         assert (await transport.request("GET", "/")).status == 200
         await transport.aclose()
@@ -308,7 +318,7 @@ async def test_the_pool_is_bounded_and_streams_are_outside_of_it() -> None:
             transport,
             _,
         ),
-        transport.stream("/api/v1/pods?watch=1", label=Label("watch", "pods")) as stream,
+        transport.stream("/api/v1/pods?watch=1", asked=Asked("watch", "pods")) as stream,
     ):
         assert await stream.receive() == b"x"
         async with anyio.create_task_group() as group:
@@ -321,16 +331,15 @@ async def test_the_pool_is_bounded_and_streams_are_outside_of_it() -> None:
 
 
 async def test_a_stream_takes_over_a_connection_that_nobody_uses() -> None:
-    """A watch that follows a list needs no new one; what it moved before is not the stream's."""
+    """A watch that follows a list needs no new one."""
     script = in_turn(reply(200, b"x" * 5000), chunked([b"one\n"], end=False), reply())
-    async with running(script) as (server, transport, records):
+    async with running(script) as (server, transport, _):
         await transport.request("GET", "/1")
-        async with transport.stream("/2") as stream:
+        async with transport.stream("/2", asked=THINGS) as stream:
             assert await stream.receive() == b"one\n"
             await transport.request("GET", "/3")
         assert len(transport._idle) == 1
     assert [request.connection for request in server.requests] == [1, 1, 2]
-    assert records[-1].received_bytes < 1000 < records[0].received_bytes
 
 
 async def test_a_stream_on_a_dying_connection_is_an_error() -> None:
@@ -338,7 +347,7 @@ async def test_a_stream_on_a_dying_connection_is_an_error() -> None:
     async with running(in_turn(reply(), Answer(close=True))) as (server, transport, records):
         await transport.request("GET", "/1")
         with pytest.raises(ProtocolFault, match="without an answer"):
-            async with transport.stream("/2"):
+            async with transport.stream("/2", asked=THINGS):
                 raise AssertionError("the stream began")
     assert [request.connection for request in server.requests] == [1, 1]
     assert (records[-1].code, records[-1].error) == (0, "Disconnected")
@@ -353,33 +362,42 @@ async def test_a_stream_ends_cleanly_or_says_that_it_broke() -> None:
     """The last chunk is EndOfStream; a connection that ends before it is a ProtocolFault."""
     cut = chunked([b"three\n"], end=False, close=True)
     async with running(in_turn(chunked([b"one\n", b"two\n"]), cut)) as (_, transport, records):
-        async with transport.stream("/api/v1/pods?watch=1", label=Label("watch", "pods")) as stream:
-            got = await stream.read()
+        async with transport.stream("/api/v1/pods?watch=1", asked=Asked("watch", "pods")) as stream:
+            got = await stream.receive() + await stream.receive()
             with pytest.raises(anyio.EndOfStream):
                 await stream.receive()
-        async with transport.stream("/apis/g/v1/things?watch=1") as stream:
-            got += await stream.receive()
-            with pytest.raises(ProtocolFault, match="truncated"):
+        with pytest.raises(ProtocolFault, match="truncated"):  # noqa: PT012 -- the first is there
+            async with transport.stream("/apis/g/v1/things?watch=1", asked=THINGS) as stream:
+                got += await stream.receive()
                 await stream.receive()
     assert got == b"one\ntwo\nthree\n"
     assert [(r.verb, r.resource, r.code, r.error) for r in records] == [
         ("watch", "pods", 200, ""),
-        ("get", "nonresource", 200, "ProtocolFault"),
+        ("watch", "things.g", 200, "ProtocolFault"),
     ]
 
 
-async def test_an_error_answer_to_a_stream_can_be_read() -> None:
-    """A watch that is refused gives status, headers and body like any answer."""
-    script = in_turn(reply(410, b'{"kind":"Status"}'))
-    async with running(script) as (_, transport, _), transport.stream("/x") as stream:
-        assert (stream.status, await stream.read()) == (410, b'{"kind":"Status"}')
+async def test_a_stream_that_is_refused_is_an_error() -> None:
+    """It has the words of the server, and the connection serves on."""
+    script = in_turn(reply(410, b'{"kind":"Status","message":"too old"}'), reply())
+    async with running(script) as (server, transport, records):
+        with pytest.raises(Gone, match=r"watch things\.g: 410: too old"):
+            async with transport.stream("/x", asked=THINGS):
+                raise AssertionError("the stream began")
+        await transport.request("GET", "/1")
+        assert transport.counted.streams == 0
+    assert server.opened == 1
+    assert [record.code for record in records] == [410, 200]
 
 
 async def test_a_stream_refreshes_its_credential_too() -> None:
     """A watch opened with an old token is opened again with the new one."""
     script = in_turn(reply(401), chunked([b"x"]))
     auth = Turning("a", "b")
-    async with running(script, auth=auth) as (server, way, _), way.stream("/x") as stream:
+    async with (
+        running(script, auth=auth) as (server, way, _),
+        way.stream("/x", asked=THINGS) as stream,
+    ):
         assert await stream.receive() == b"x"
         assert way.counted.retries == {("GET", 401): 1}
     assert [request.headers["authorization"] for request in server.requests] == ["a", "b"]
@@ -389,26 +407,35 @@ async def test_a_stream_that_never_begins_times_out() -> None:
     """The deadline of a stream covers all up to the head of the answer."""
     async with running(in_turn(Answer(hang=True))) as (_, transport, records):
         with pytest.raises(RequestTimeout):
-            async with transport.stream("/x", connect_timeout_s=0.05):
+            async with transport.stream("/x", asked=THINGS, connect_timeout_s=0.05):
                 raise AssertionError("the stream began")
         assert transport.counted.streams == 0
     assert records[0].error == "RequestTimeout"
 
 
+def size(request: Request) -> int:
+    """Return how many bytes a request had on the wire."""
+    lines = [f"{request.method} {request.target} HTTP/1.1", ""]
+    lines += [f"{name}: {value}" for name, value in request.headers.items()]
+    return sum(len(line) + 2 for line in lines) + len(request.body)
+
+
 async def test_every_byte_and_request_is_counted() -> None:
     """Records and statistics agree with what crossed the wire."""
     body = b"x" * 1000
-    async with running(in_turn(reply(200, body), reply(404))) as (_, transport, records):
-        label = Label("patch", "sandboxes.agents.x-k8s.io/status")
-        await transport.request("PATCH", "/a", body=body, label=label)
+    answers = [reply(200, body), reply(404)]
+    async with running(in_turn(*answers)) as (server, transport, records):
+        asked = Asked("patch", "sandboxes.agents.x-k8s.io/status", "n", "s")
+        await transport.request("PATCH", "/a", body=body, asked=asked)
         await transport.request("GET", "/api/v1/namespaces/n/pods/p")
     statistics = transport.counted
     assert statistics.requests == {
         ("PATCH", "patch", "sandboxes.agents.x-k8s.io/status", 200): 1,
         ("GET", "get", "nonresource", 404): 1,
     }
-    assert statistics.sent_bytes == sum(record.sent_bytes for record in records) > 1000
-    assert statistics.received_bytes == sum(record.received_bytes for record in records) > 1000
+    assert statistics.sent_bytes == sum(size(request) for request in server.requests) > 1000
+    received = sum(len(piece) for answer in answers for piece in answer.pieces)
+    assert statistics.received_bytes == received > 1000
     assert all(record.latency_s >= 0 for record in records)
     assert transport.in_flight == 0
 
@@ -470,6 +497,6 @@ class Gated:
     def __init__(self, gate: anyio.Event) -> None:
         self.gate = gate
 
-    async def connect(self, connection: Connection) -> ByteStream:
+    async def connect(self, connection: Connection) -> SocketStream:
         await self.gate.wait()
         return Breakable()

@@ -39,7 +39,7 @@ from typing import Any
 import msgspec
 
 from filters import ChangeDetector, EventType
-from lean_sandbox.kube.transport import LineSplitter
+from lean_sandbox.kube.http1 import LineSplitter
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.pod import Pod

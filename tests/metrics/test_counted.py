@@ -53,7 +53,7 @@ def test_request_times_leave_watches_out() -> None:
     times = RequestCounters(with_times=True)
     times.host = "api:443"
     for verb, method in (("get", "GET"), ("watch", "GET"), ("patch", "PATCH")):
-        times.count(RequestRecord(method, verb, "pods", 200, 1, 1, 0.003))
+        times.count(RequestRecord(method, verb, "pods", 200, 0.003))
     found = Exposition()
     times.collect(found)
     scraped = Scraped(read_classic("".join(render(found))))

@@ -112,8 +112,8 @@ def test_owners_of_another_namespace_are_others() -> None:
 def test_requests_outside_of_passes_are_not_kept() -> None:
     """Watches, Events and the Lease belong to no object."""
     ring = TraceBuffer(10, FakeClock())
-    ring.observe(RequestRecord("GET", "watch", "pods", 200, 1, 1, 1.0))
-    ring.observe(RequestRecord("PUT", "update", "leases", 200, 1, 1, 1.0))
+    ring.observe(RequestRecord("GET", "watch", "pods", 200, 1.0))
+    ring.observe(RequestRecord("PUT", "update", "leases", 200, 1.0))
     assert not ring.entries
 
 

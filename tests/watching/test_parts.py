@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.kube.transport import LineSplitter, LineTooLongError
+from lean_sandbox.kube.http1 import LineSplitter, LineTooLongError
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.sharing import shared_map
 from lean_sandbox.watch.failures import Backoff
