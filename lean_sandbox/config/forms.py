@@ -30,7 +30,7 @@ class Form(msgspec.Struct, frozen=True):
     """
 
     metavar: str
-    parse: Callable[[str], Any]
+    parse: Callable[[str], Any] = str
     write: Callable[[Any], str] = str
     words: tuple[str, ...] = ()
 
@@ -115,7 +115,7 @@ def _shard(text: str) -> str:
     return text
 
 
-TEXT = Form("TEXT", str)
+TEXT = Form("TEXT")
 BOOLEAN = Form("BOOL", _boolean, lambda value: "true" if value else "false")
 INTEGER = Form("N", _integer)
 NUMBER = Form("RATE", _number, lambda value: repr(value).removesuffix(".0"))

@@ -8,10 +8,9 @@ meaning.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -25,18 +24,14 @@ from lean_sandbox.config.forms import (
     NAMESPACES,
     NUMBER,
     SHARD,
-    TEXT,
     Form,
     choice,
 )
 from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.model.names import is_object_name
 
 Bound = Callable[[Any], str]
-_OBJECT_NAME = re.compile(
-    r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII
-)
-_LONGEST_NAME = 253
-_MANY_WORKERS = 1000
+_MANY_WORKERS: Final = 1000
 
 
 def _positive(value: float) -> str:
@@ -52,28 +47,34 @@ def _not_nan(value: float) -> str:
 
 
 def _name_of_object(value: str) -> str:
-    if not value or (len(value) <= _LONGEST_NAME and _OBJECT_NAME.fullmatch(value)):
+    if not value or is_object_name(value):
         return ""
     return "must be the name of an object: lower-case letters, digits, - and . between them"
 
 
-class Option(msgspec.Struct, frozen=True):
-    """One option: its name among the settings, and what its declaration says.
+class Flag(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source may name: ``name`` is what it sets, empty for a flag that has no effect.
 
-    ``bound`` says what is wrong with a value of the right form. ``is_own``: the option makes one
-    process what it is, so the ConfigMap of all controllers cannot set it. ``topic`` begins a
-    section of the help.
+    ``bound`` says what is wrong with a value of the right form.
     """
 
-    name: str
-    default: Any
-    help: str
+    name: str = ""
     form: Form
-    metavar: str
-    unit: str
-    bound: Bound | None
-    is_own: bool
-    topic: str
+    help: str
+    bound: Bound | None = None
+
+
+class Option(Flag, frozen=True, kw_only=True):
+    """A flag that is named as the setting that it gives.
+
+    ``is_own``: it makes one process what it is, so the ConfigMap of all controllers cannot set it.
+    ``topic`` begins a section of the help.
+    """
+
+    default: Any
+    unit: str = ""
+    is_own: bool = False
+    topic: str = ""
 
     @property
     def flag(self) -> str:
@@ -90,24 +91,20 @@ def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _option(
-    default: Any,
-    meaning: str,
-    form: Form = TEXT,
-    *,
-    unit: str = "",
-    metavar: str = "",
-    bound: Bound | None = None,
-    own: bool = False,
-    topic: str = "",
-) -> Any:
-    metadata = {"help": meaning, "form": form, "metavar": metavar or form.metavar, "unit": unit}
-    metadata |= {"bound": bound, "is_own": own, "topic": topic}
-    return field(default=default, metadata=metadata)
+def _option(default: Any, meaning: str, form: Form, **more: Any) -> Any:
+    return field(default=default, metadata={"help": meaning, "form": form, **more})
 
 
-def _switch(meaning: str, *, default: bool = False, own: bool = False, topic: str = "") -> Any:
-    return _option(default, meaning, BOOLEAN, own=own, topic=topic)
+def _own(default: Any, meaning: str, form: Form, **more: Any) -> Any:
+    return _option(default, meaning, form, is_own=True, **more)
+
+
+def _switch(meaning: str, *, default: bool = False, **more: Any) -> Any:
+    return _option(default, meaning, BOOLEAN, **more)
+
+
+def _own_switch(meaning: str, **more: Any) -> Any:
+    return _switch(meaning, is_own=True, **more)
 
 
 def _count(default: int, meaning: str, unit: str, bound: Bound | None = _positive) -> Any:
@@ -122,16 +119,13 @@ def _duration(default_s: float, meaning: str, bound: Bound | None = _not_negativ
 class Settings:
     """The values of all options for one controller. Durations are in seconds."""
 
-    kubeconfig: str = _option(
+    kubeconfig: str = _own(
         "",
         "kubeconfig file; empty: KUBECONFIG, then the Pod's service account, then ~/.kube/config",
-        metavar="FILE",
-        own=True,
+        Form("FILE"),
         topic="API server",
     )
-    context: str = _option(
-        "", "context of the kubeconfig; empty: its current one", metavar="NAME", own=True
-    )
+    context: str = _own("", "context of the kubeconfig; empty: its current one", Form("NAME"))
     max_requests_in_flight: int = _count(
         16, "requests in flight to the API server; more than about 16 only queue there", "requests"
     )
@@ -148,34 +142,30 @@ class Settings:
         "deadline of one request; one that takes longer is given up and retried",
         bound=_positive,
     )
-    namespaces: tuple[str, ...] = _option(
+    namespaces: tuple[str, ...] = _own(
         (),
         "comma separated namespaces to watch; empty: all. Fewer namespaces need only Roles",
         NAMESPACES,
-        own=True,
         topic="what is watched, and how",
     )
-    exclude_namespaces: tuple[str, ...] = _option(
+    exclude_namespaces: tuple[str, ...] = _own(
         (),
         "comma separated namespaces to leave alone; the server does not send what is in them, and"
         " what was begun there stays as it is",
         NAMESPACES,
-        own=True,
     )
-    sandbox_label_selector: str = _option(
+    sandbox_label_selector: str = _own(
         "",
         "serve only Sandboxes with these labels (a=b,c in (d,e),!f); one that loses them is"
         " forgotten and nothing of it is deleted. Not with --extensions",
         LABEL_SELECTOR,
-        own=True,
     )
-    shard: str = _option(
+    shard: str = _own(
         "",
         "serve only those namespaces whose names, hashed, fall to this one of COUNT controllers, as"
         " in 0/2; an INDEX counts modulo COUNT. The server still sends what is in the others, which"
         " is dropped; empty: all namespaces",
         SHARD,
-        own=True,
     )
     page_size: int = _count(
         250, "objects a list page at most; large objects come in pages of about 2 MiB", "objects"
@@ -191,7 +181,7 @@ class Settings:
         " Services without it are then seen only when a create collides with them"
     )
     cluster_domain: str = _option(
-        "cluster.local", "suffix of status.serviceFQDN", metavar="DOMAIN", topic="Sandboxes"
+        "cluster.local", "suffix of status.serviceFQDN", Form("DOMAIN"), topic="Sandboxes"
     )
     sandbox_concurrent_workers: int = _count(
         100, "Sandboxes reconciled at the same time", "Sandboxes"
@@ -210,9 +200,8 @@ class Settings:
         0.0, "delay of metadata patches on a Sandbox's own Pod, at most 1s; 0: at once"
     )
     disable_sandbox_events: bool = _switch("write no Events about Sandboxes")
-    extensions: bool = _switch(
+    extensions: bool = _own_switch(
         "also serve SandboxClaims, SandboxTemplates and SandboxWarmPools",
-        own=True,
         topic="claims, templates and pools",
     )
     sandbox_claim_concurrent_workers: int = _count(50, "claims served at the same time", "claims")
@@ -262,96 +251,84 @@ class Settings:
         " given, /etc/sandbox-config/allowed-label-domains is read if it exists",
         DOMAINS,
     )
-    config_map_namespace: str = _option(
+    config_map_namespace: str = _own(
         "",
         "namespace of the ConfigMap agent-sandbox-config, whose keys are flags; empty: that of the"
         " Pod, and outside a cluster none is read",
-        metavar="NAMESPACE",
-        own=True,
+        Form("NAMESPACE"),
     )
-    leader_elect: bool | None = _option(
+    leader_elect: bool | None = _own(
         None,
         "work only while holding the Lease that replicas contend for; automatic: with"
         " the credential of a Pod's service account yes, with a kubeconfig no",
         BOOLEAN,
-        own=True,
         topic="replicas",
     )
-    leader_election_namespace: str = _option(
+    leader_election_namespace: str = _own(
         "",
         "namespace of the Lease; empty: that of the Pod, and outside a cluster it must be named",
-        metavar="NAMESPACE",
-        own=True,
+        Form("NAMESPACE"),
     )
-    allow_second_controller: bool = _switch(
+    allow_second_controller: bool = _own_switch(
         "run although a controller works in the cluster already; without this, and"
         " without an election, a run from outside of the cluster looks for its Lease and its"
         " Deployment first and refuses",
-        own=True,
     )
-    leader_election_lease: str = _option(
+    leader_election_lease: str = _own(
         "",
         "name of the Lease; each shard needs another. Empty: a3317529.agent-sandbox.x-k8s.io, so"
         " that the reference never works at the same time, and with --shard one for each of them",
-        metavar="NAME",
+        Form("NAME"),
         bound=_name_of_object,
-        own=True,
     )
-    metrics_bind_address: str = _option(
+    metrics_bind_address: str = _own(
         ":8080",
         "where /metrics is served, host:port; no host: every address, port 0: a free one; 0: not"
         " at all. Outside of a Pod the default is 127.0.0.1:8080",
-        metavar="ADDRESS",
-        own=True,
+        Form("ADDRESS"),
         topic="metrics, health, profiles and traces",
     )
-    health_probe_bind_address: str = _option(
+    health_probe_bind_address: str = _own(
         ":8081",
         "where /healthz and /readyz are served; empty or 0: not at all, and probes fail. Outside"
         " of a Pod the default is 127.0.0.1:8081",
-        metavar="ADDRESS",
-        own=True,
+        Form("ADDRESS"),
     )
-    metrics_secure_serving: bool = _switch(
-        "serve metrics over TLS only, with the certificate of --metrics-cert-dir", own=True
+    metrics_secure_serving: bool = _own_switch(
+        "serve metrics over TLS only, with the certificate of --metrics-cert-dir"
     )
-    metrics_cert_dir: str = _option(
+    metrics_cert_dir: str = _own(
         "",
         "folder of tls.crt and tls.key for --metrics-secure-serving; read again when they change",
-        metavar="DIR",
-        own=True,
+        Form("DIR"),
     )
-    tls_min_version: str = _option(
+    tls_min_version: str = _own(
         "",
         "oldest TLS version of the metrics listener: VersionTLS10 to VersionTLS13; empty:"
         " VersionTLS12",
-        metavar="VERSION",
-        own=True,
+        Form("VERSION"),
     )
-    tls_cipher_suites: tuple[str, ...] = _option(
+    tls_cipher_suites: tuple[str, ...] = _own(
         (),
         "comma separated cipher suites of the metrics listener, by their IANA names; empty: those"
         " of OpenSSL. Those of TLS 1.3 cannot be chosen",
         NAMES,
-        own=True,
     )
     enable_rest_client_metrics: bool = _switch(
         "also measure how long requests to the API server take, by method"
     )
-    enable_pprof: bool = _switch(
+    enable_pprof: bool = _own_switch(
         "serve a CPU profile, as folded stacks, on /debug/pprof/profile of the metrics"
         " listener, to anyone who can reach it",
-        own=True,
     )
-    enable_pprof_debug: bool = _switch(
-        "serve heap, goroutine (tasks) and cmdline on /debug/pprof/ as well", own=True
+    enable_pprof_debug: bool = _own_switch(
+        "serve heap, goroutine (tasks) and cmdline on /debug/pprof/ as well"
     )
-    enable_tracing: bool = _switch(
+    enable_tracing: bool = _own_switch(
         "send a span of each pass over a Sandbox to where OTEL_EXPORTER_OTLP_ENDPOINT"
         " says, and leave its context on the Sandbox; needs the extra `tracing`",
-        own=True,
     )
-    trace_entries: int = _option(
+    trace_entries: int = _own(
         0,
         "events, passes and requests kept in memory for `lean-sandbox trace`, at 0.3 KiB each; the"
         " oldest is overwritten. Served on /debug/trace of the metrics listener, to anyone who can"
@@ -359,7 +336,6 @@ class Settings:
         INTEGER,
         unit="entries",
         bound=_not_negative,
-        own=True,
     )
     log_level: str = _option(
         "info",
@@ -443,21 +419,6 @@ def doubts(settings: Settings) -> dict[str, str]:
 # Source: its command line of v1.0.8, to which no release up to v1.0.12 is known to add. What v1.0.0
 # removed, it refuses as unknown, and so does this.
 
-
-class Foreign(msgspec.Struct, frozen=True):
-    """A flag of the reference: its form, what help says of it, and the settings it stands for.
-
-    Without ``settings`` it has no effect. Where ``is_default``, it only changes what holds when no
-    source names the settings.
-    """
-
-    form: Form
-    help: str
-    settings: Callable[[Any], Mapping[str, Any]] | None = None
-    is_default: bool = False
-    bound: Bound | None = None
-
-
 _LEVELS = {"debug": "debug", "info": "info", "error": "error", "panic": "error"}
 
 
@@ -474,49 +435,52 @@ def _zap_level(text: str) -> str:
     return "debug"
 
 
+DEVELOPMENT: Final = "zap_devel"
+DEVELOPMENT_DEFAULTS: Final = {"log_format": "console", "log_level": "debug"}
+"""What holds with ``--zap-devel`` where no source names these settings."""
+
 TRANSLATED = {
-    "zap-log-level": Foreign(
-        Form("LEVEL", _zap_level),
-        "--log-level in the reference's words; a verbosity above 0 is debug, panic is error",
-        lambda level: {"log_level": level},
+    "zap-log-level": Flag(
+        name="log_level",
+        form=Form("LEVEL", _zap_level),
+        help="--log-level in the reference's words; a verbosity above 0 is debug, panic is error",
     ),
-    "zap-encoder": Foreign(
-        choice("json", "console", metavar="FORMAT", is_case_ignored=True),
-        "--log-format in the reference's words",
-        lambda form: {"log_format": form},
+    "zap-encoder": Flag(
+        name="log_format",
+        form=choice("json", "console", metavar="FORMAT", is_case_ignored=True),
+        help="--log-format in the reference's words",
     ),
-    "zap-devel": Foreign(
-        BOOLEAN,
-        "console and debug where neither is chosen otherwise",
-        lambda on: {"log_format": "console", "log_level": "debug"} if on else {},
-        is_default=True,
+    "zap-devel": Flag(
+        name=DEVELOPMENT,
+        form=BOOLEAN,
+        help="console and debug where neither is chosen otherwise",
     ),
 }
 
 IDLE = {
-    "api-connections": Foreign(
-        INTEGER,
-        "every request in flight has a connection of its own: --max-requests-in-flight",
+    "api-connections": Flag(
+        form=INTEGER,
+        help="every request in flight has a connection of its own: --max-requests-in-flight",
         bound=_positive,
     ),
-    "separate-watch-connection": Foreign(BOOLEAN, "every watch has a connection of its own"),
-    "pprof-block-profile-rate": Foreign(
-        INTEGER, "there is no block profile: nothing blocks a thread"
+    "separate-watch-connection": Flag(form=BOOLEAN, help="every watch has a connection of its own"),
+    "pprof-block-profile-rate": Flag(
+        form=INTEGER, help="there is no block profile: nothing blocks a thread"
     ),
-    "pprof-mutex-profile-fraction": Foreign(
-        INTEGER, "there is no mutex profile: one thread holds no lock"
+    "pprof-mutex-profile-fraction": Flag(
+        form=INTEGER, help="there is no mutex profile: one thread holds no lock"
     ),
-    "zap-stacktrace-level": Foreign(
-        choice("info", "error", "panic", metavar="LEVEL", is_case_ignored=True),
-        "only failures of the program itself are logged with a trace, and always",
+    "zap-stacktrace-level": Flag(
+        form=choice("info", "error", "panic", metavar="LEVEL", is_case_ignored=True),
+        help="only failures of the program itself are logged with a trace, and always",
     ),
-    "zap-time-encoding": Foreign(
-        choice(
+    "zap-time-encoding": Flag(
+        form=choice(
             *("epoch", "millis", "nano", "nanos", "iso8601", "rfc3339", "rfc3339nano"),
             metavar="FORM",
             is_case_ignored=True,
         ),
-        "times in the log are always RFC 3339",
+        help="times in the log are always RFC 3339",
     ),
 }
 
@@ -526,7 +490,6 @@ REMOVED = dict.fromkeys(
     "v1.0.0 removed it with the conversion webhook; leave it out",
 )
 
-TUNABLE = frozenset(
-    (*(name for name, option in OPTIONS.items() if not option.is_own), *TRANSLATED, *IDLE)
-)
+FLAGS: Final[dict[str, Flag]] = {**OPTIONS, **TRANSLATED, **IDLE}
+TUNABLE: Final = FLAGS.keys() - {name for name, option in OPTIONS.items() if option.is_own}
 """What the ConfigMap of all controllers may set."""

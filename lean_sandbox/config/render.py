@@ -44,16 +44,16 @@ def help_text(command: str, summary: str, own: Mapping[str, str]) -> str:
             lines += ["", f"{option.topic}:"]
         default = f"{option.shown(option.default)} {option.unit}".rstrip()
         meaning = f"{option.help} (default: {default})"
-        lines += _entry(_usage(option.flag, option.form, option.metavar), meaning)
+        lines += _entry(_usage(option.flag, option.form), meaning)
     for head, flags in _FOREIGN.items():
         lines += ["", f"{head}:"]
         for name, foreign in flags.items():
-            lines += _entry(_usage(f"--{name}", foreign.form, foreign.form.metavar), foreign.help)
+            lines += _entry(_usage(f"--{name}", foreign.form), foreign.help)
     return "\n".join((*lines, ""))
 
 
-def _usage(flag: str, form: Form, metavar: str) -> str:
-    return flag if form is BOOLEAN else f"{flag} {metavar}"
+def _usage(flag: str, form: Form) -> str:
+    return flag if form is BOOLEAN else f"{flag} {form.metavar}"
 
 
 def _entry(flag: str, meaning: str) -> list[str]:

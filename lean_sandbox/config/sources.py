@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.config.forms import BOOLEAN, TEXT, Form
+from lean_sandbox.config.forms import BOOLEAN, DOMAINS, TEXT, Form
 from lean_sandbox.config.options import (
-    IDLE,
-    OPTIONS,
+    DEVELOPMENT,
+    DEVELOPMENT_DEFAULTS,
+    FLAGS,
     REMOVED,
-    TRANSLATED,
     TUNABLE,
     Settings,
     doubts,
@@ -34,10 +34,6 @@ CONFIG: Final = "config"
 CONFIG_MAP: Final = "agent-sandbox-config"
 # Where the reference's manifests mount their optional ConfigMap (spec of claims, 1.3).
 MOUNTED_DOMAINS: Final = Path("/etc/sandbox-config/allowed-label-domains")
-
-_FORMS: Final[Mapping[str, Form]] = {
-    name: option.form for name, option in (OPTIONS | TRANSLATED | IDLE).items()
-}
 # Kubernetes sets these in every Pod for a Service of our name; they are nobody's settings.
 _SERVICE_LINK = re.compile(
     r"\w*_SERVICE_HOST|\w*_SERVICE_PORT(_\w+)?|\w*_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
@@ -80,6 +76,17 @@ class Given(msgspec.Struct, frozen=True):
     text: str
     place: Place
 
+    def parsed(self, form: Form) -> Any:
+        """Return the value. Raises UsageError on the command line, elsewhere ConfigError."""
+        try:
+            return form.parse(self.text)
+        except ValueError as error:
+            problem = f"{self.text!r} is not valid: {error}"
+            if self.place.origin is Origin.FLAG:
+                raise UsageError(f"--{self.name}: {problem}") from error
+            source = str(self.place)
+            raise ConfigError(problem, source=source, field=f"--{self.name}") from error
+
 
 class Scanned(msgspec.Struct, frozen=True):
     """A command line taken apart: its flags in their order, and what follows the last of them."""
@@ -87,10 +94,9 @@ class Scanned(msgspec.Struct, frozen=True):
     flags: tuple[Given, ...]
     rest: tuple[str, ...]
 
-    def last(self, *names: str) -> str | None:
-        """Return the value of the last flag of one of these names, None without any."""
-        texts = [flag.text for flag in self.flags if flag.name in names]
-        return texts[-1] if texts else None
+    def last(self, *names: str) -> Given | None:
+        """Return the last flag of one of these names, None without any."""
+        return next((flag for flag in reversed(self.flags) if flag.name in names), None)
 
 
 class ConfigMap(msgspec.Struct, frozen=True):
@@ -120,6 +126,9 @@ class Effective(msgspec.Struct, frozen=True):
         return self.places.get(name, Place(Origin.DEFAULT))
 
 
+_Values = dict[str, tuple[Any, Given]]
+
+
 def variable_of(flag: str) -> str:
     """Return the environment variable of a flag, given without dashes."""
     return PREFIX + flag.upper().replace("-", "_")
@@ -136,7 +145,7 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
     Ours on top: ``--no-x`` switches a boolean off. Raises UsageError for what is no flag,
     HelpWanted when help is asked for before that.
     """
-    forms = {**_FORMS, CONFIG: TEXT, **(extra or {})}
+    forms = {name: flag.form for name, flag in FLAGS.items()} | {CONFIG: TEXT} | dict(extra or {})
     found: list[Given] = []
     waiting = list(arguments)
     while waiting and len(waiting[0]) > 1 and waiting[0].startswith("-"):
@@ -146,11 +155,10 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
         name, equals, text = argument.removeprefix("-").removeprefix("-").partition("=")
         if not name or name.startswith("-"):
             raise UsageError(f"{argument} is no flag")
-        form = forms.get(name)
-        negated = name.removeprefix("no-")
+        form, negated = forms.get(name), name.removeprefix("no-")
         if form is None and name in ("h", "help"):
             raise HelpWanted
-        if form is None and name != negated and forms.get(negated) is BOOLEAN:
+        if form is None and forms.get(negated) is BOOLEAN:
             if equals:
                 raise UsageError(f"--{name} takes no value")
             name, text = negated, "false"
@@ -181,17 +189,18 @@ def effective(
     A key of the ConfigMap that sets nothing is remarked upon. Raises UsageError for a flag whose
     value cannot be read, ConfigError for everything else.
     """
-    config = scanned.last(CONFIG)
-    if config is None:
-        config = environment.get(variable_of(CONFIG), "")
+    named = scanned.last(CONFIG)
+    config = environment.get(variable_of(CONFIG), "") if named is None else named.text
     tuned, strange = _in_config_map(config_map) if config_map is not None else ([], [])
-    flags = [flag for flag in scanned.flags if flag.name in _FORMS]
-    values: dict[str, tuple[Any, Given]] = {}
-    defaults: dict[str, tuple[Any, Given]] = {}
+    flags = [flag for flag in scanned.flags if flag.name in FLAGS]
+    values: _Values = {}
     idle: dict[str, Remark] = {}
     for source in (tuned, _in_file(config), _in_environment(environment), flags):
-        values |= _values_of(source, defaults, idle)
-    values = defaults | values
+        values |= _values_of(source, idle)
+    is_development, chosen_by = values.pop(DEVELOPMENT, (False, None))
+    if is_development and chosen_by is not None:
+        defaults = {name: (value, chosen_by) for name, value in DEVELOPMENT_DEFAULTS.items()}
+        values = defaults | values
     chosen = {name: value for name, (value, _) in values.items()}
     places = {name: given.place for name, (_, given) in values.items()}
     if chosen.get("extensions") and "allowed_label_domains" not in chosen:
@@ -210,51 +219,29 @@ def effective(
     return Effective(settings, places, (*remarks, *strange))
 
 
-def _values_of(
-    source: Iterable[Given], defaults: dict[str, tuple[Any, Given]], idle: dict[str, Remark]
-) -> dict[str, tuple[Any, Given]]:
-    """Return the settings of one source, and note defaults and flags without effect."""
-    values: dict[str, tuple[Any, Given]] = {}
+def _values_of(source: Iterable[Given], idle: dict[str, Remark]) -> _Values:
+    """Return what one source sets, by the names of the settings; note flags without effect."""
+    values: _Values = {}
     for given in source:
-        if given.name not in _FORMS:
+        flag = FLAGS.get(given.name)
+        if flag is None:
             raise _unknown(given)
-        value = _parsed(given)
-        if (option := OPTIONS.get(given.name)) is not None:
-            meant: Mapping[str, Any] = {option.name: value}
-        elif (translated := TRANSLATED.get(given.name)) is not None and translated.settings:
-            meant = translated.settings(value)
-            if translated.is_default:
-                defaults.clear()
-                defaults.update((name, (default, given)) for name, default in meant.items())
-                continue
-        else:
-            flag = IDLE[given.name]
+        value = given.parsed(flag.form)
+        if not flag.name:
             place = "" if given.place.origin is Origin.FLAG else str(given.place)
             if flag.bound is not None and (wrong := flag.bound(value)):
                 raise ConfigError(f"--{given.name} {wrong}, not {value}", source=place)
             idle[given.name] = Remark(f"--{given.name}", place, flag.help)
             continue
-        for name, one in meant.items():
-            before, first = values.get(name, (one, given))
-            if before != one and first.name != given.name:
-                raise ConfigError(
-                    f"--{first.name} and --{given.name} contradict each other",
-                    source=f"{first.place}, {given.place}",
-                    way_out="leave one of them out",
-                )
-            values[name] = (one, given)
+        before, first = values.get(flag.name, (value, given))
+        if before != value and first.name != given.name:
+            raise ConfigError(
+                f"--{first.name} and --{given.name} contradict each other",
+                source=f"{first.place}, {given.place}",
+                way_out="leave one of them out",
+            )
+        values[flag.name] = (value, given)
     return values
-
-
-def _parsed(given: Given) -> Any:
-    try:
-        return _FORMS[given.name].parse(given.text)
-    except ValueError as error:
-        problem = f"{given.text!r} is not valid: {error}"
-        if given.place.origin is Origin.FLAG:
-            raise UsageError(f"{given.place.name}: {problem}") from error
-        source = str(given.place)
-        raise ConfigError(problem, source=source, field=f"--{given.name}") from error
 
 
 def _with_places(error: ConfigError, places: Mapping[str, Place]) -> ConfigError:
@@ -276,7 +263,7 @@ def _unknown(given: Given) -> ConfigError:
     else:
         import difflib  # noqa: PLC0415 -- for an error only
 
-        near = difflib.get_close_matches(name, (*_FORMS, CONFIG), n=1, cutoff=0.5)
+        near = difflib.get_close_matches(name, (*FLAGS, CONFIG), n=1, cutoff=0.5)
         if near:
             spelt = {Origin.FLAG: f"--{near[0]}", Origin.ENVIRONMENT: variable_of(near[0])}
             way_out = f"did you mean {spelt.get(place.origin, near[0])}?"
@@ -290,37 +277,32 @@ def _unknown(given: Given) -> ConfigError:
 # -- environment, files and ConfigMap --------------------------------------------------------------
 
 
-def _in_environment(environment: Mapping[str, str]) -> list[Given]:
-    names = {variable_of(name): name for name in _FORMS}
-    return [
-        Given(
-            names.get(variable, variable.removeprefix(PREFIX)),
-            text,
-            Place(Origin.ENVIRONMENT, variable),
-        )
-        for variable, text in environment.items()
-        if variable.startswith(PREFIX)
-        and variable != variable_of(CONFIG)
-        and (variable in names or not _is_service_link(variable, text))
-    ]
+def _in_environment(environment: Mapping[str, str]) -> Iterator[Given]:
+    names = {variable_of(name): name for name in FLAGS}
+    for variable, text in environment.items():
+        name = names.get(variable, variable.removeprefix(PREFIX))
+        if not variable.startswith(PREFIX) or variable == variable_of(CONFIG):
+            continue
+        if variable in names or not _is_service_link(variable, text):
+            yield Given(name, text, Place(Origin.ENVIRONMENT, variable))
 
 
 def _is_service_link(variable: str, text: str) -> bool:
-    if _SERVICE_LINK.fullmatch(variable) is not None:
+    if variable.endswith("_PORT") and _SERVICE_URL.fullmatch(text) is not None:
         return True
-    return variable.endswith("_PORT") and _SERVICE_URL.fullmatch(text) is not None
+    return _SERVICE_LINK.fullmatch(variable) is not None
 
 
-def _in_file(config: str) -> Iterable[Given]:
+def _in_file(config: str) -> Iterator[Given]:
+    """Yield the flags of a config file, or of a mounted ConfigMap: a folder, one file for each."""
     path = Path(config)
     if not config:
-        return ()
-    return _folder(path) if path.is_dir() else read_file(path)
-
-
-def _folder(path: Path) -> Iterator[Given]:
-    """Yield the flags of a mounted ConfigMap; names that begin with a dot are Kubernetes' own."""
+        return
+    if not path.is_dir():
+        yield from read_file(path)
+        return
     for file in sorted(path.iterdir()):
+        # Names that begin with a dot are Kubernetes' own.
         if not file.name.startswith("."):
             yield Given(file.name, _one_line(_text_of(file)), Place(Origin.FILE, str(file)))
 
@@ -329,13 +311,12 @@ def _one_line(text: str) -> str:
     return ",".join(text.strip("\r\n").splitlines())
 
 
-def _text_of(path: Path) -> str:
+def _text_of(path: Path, way_out: str = "point --config at another") -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"it cannot be read: {error}", source=str(path), way_out="point --config at another"
-        ) from error
+        problem = f"it cannot be read: {error}"
+        raise ConfigError(problem, source=str(path), way_out=way_out) from error
 
 
 def read_file(path: Path) -> Iterator[Given]:
@@ -388,7 +369,7 @@ def _in_config_map(config_map: ConfigMap) -> tuple[list[Given], list[Remark]]:
             found.append(given)
             continue
         why = "only a flag, the environment or the config file can set this"
-        if name not in _FORMS:
+        if name not in FLAGS:
             error = _unknown(given)
             why = ": ".join(filter(None, (error.problem, error.way_out)))
         strange.append(Remark(name, str(given.place), f"it is not used: {why}"))
@@ -396,11 +377,8 @@ def _in_config_map(config_map: ConfigMap) -> tuple[list[Given], list[Remark]]:
 
 
 def _domains(path: Path) -> tuple[str, ...]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    """Return what the reference's mounted file says, nothing where there is none."""
+    if not path.exists():
         return ()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"it cannot be read: {error}", source=str(path)) from error
-    domains: tuple[str, ...] = _FORMS["allowed-label-domains"].parse(text)
+    domains: tuple[str, ...] = DOMAINS.parse(_text_of(path, way_out=""))
     return domains

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from lean_sandbox.config.forms import BOOLEAN, Form, choice
+from lean_sandbox.config.forms import BOOLEAN, choice
 from lean_sandbox.config.options import Settings, flag_of
 from lean_sandbox.config.sources import (
     ConfigMap,
@@ -99,7 +99,8 @@ def config(arguments: Sequence[str]) -> int:
         scanned = scan(arguments, {**_EXTRA, **own})
         if _wants_version(scanned):
             return _print_version()
-        form = _parsed("output", _OUTPUT, scanned.last(*own) or "table")
+        asked = scanned.last(*own)
+        form = "table" if asked is None else asked.parsed(_OUTPUT)
         found = effective(scanned, os.environ)
     except (HelpWanted, UsageError) as wanted:
         return _explain("config", _CONFIG, wanted, flags)
@@ -112,21 +113,14 @@ def config(arguments: Sequence[str]) -> int:
     return EXIT_OK
 
 
-def _parsed(name: str, form: Form, text: str) -> Any:
-    try:
-        return form.parse(text)
-    except ValueError as error:
-        raise UsageError(f"--{name}: {text!r} is not valid: {error}") from error
-
-
 def _fields(remark: Remark) -> dict[str, str]:
     place = {"source": remark.place} if remark.place else {}
     return {"flag": remark.flag, **place, "why": remark.why}
 
 
 def _wants_version(scanned: Scanned) -> bool:
-    text = scanned.last("version")
-    return text is not None and bool(_parsed("version", BOOLEAN, text))
+    flag = scanned.last("version")
+    return flag is not None and bool(flag.parsed(BOOLEAN))
 
 
 def _print_version() -> int:

@@ -110,7 +110,7 @@ def test_every_number_has_a_unit_and_nothing_else_has() -> None:
         is_number = option.form in (INTEGER, NUMBER)
         assert bool(option.unit) is is_number, option.name
         if option.form in (BOOLEAN, DURATION):
-            assert option.metavar in ("BOOL", "DURATION")
+            assert option.form.metavar in ("BOOL", "DURATION")
 
 
 def test_the_commands_are_listed_with_the_others(capsys: pytest.CaptureFixture[str]) -> None:
