@@ -52,15 +52,15 @@ def _name_of_object(value: str) -> str:
     return "must be the name of an object: lower-case letters, digits, - and . between them"
 
 
-class Flag(msgspec.Struct, frozen=True, kw_only=True):
+class Flag(msgspec.Struct, frozen=True):
     """What a source may name: ``name`` is what it sets, empty for a flag that has no effect.
 
     ``bound`` says what is wrong with a value of the right form.
     """
 
-    name: str = ""
     form: Form
     help: str
+    name: str = ""
     bound: Bound | None = None
 
 
@@ -91,16 +91,16 @@ def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _option(default: Any, meaning: str, form: Form, **more: Any) -> Any:
+def _option(meaning: str, form: Form, default: Any = "", **more: Any) -> Any:
     return field(default=default, metadata={"help": meaning, "form": form, **more})
 
 
-def _own(default: Any, meaning: str, form: Form, **more: Any) -> Any:
-    return _option(default, meaning, form, is_own=True, **more)
+def _own(meaning: str, form: Form, default: Any = "", **more: Any) -> Any:
+    return _option(meaning, form, default, is_own=True, **more)
 
 
 def _switch(meaning: str, *, default: bool = False, **more: Any) -> Any:
-    return _option(default, meaning, BOOLEAN, **more)
+    return _option(meaning, BOOLEAN, default, **more)
 
 
 def _own_switch(meaning: str, **more: Any) -> Any:
@@ -108,11 +108,15 @@ def _own_switch(meaning: str, **more: Any) -> Any:
 
 
 def _count(default: int, meaning: str, unit: str, bound: Bound | None = _positive) -> Any:
-    return _option(default, meaning, INTEGER, unit=unit, bound=bound)
+    return _option(meaning, INTEGER, default, unit=unit, bound=bound)
+
+
+def _rate(default: float, meaning: str, unit: str, bound: Bound) -> Any:
+    return _option(meaning, NUMBER, default, unit=unit, bound=bound)
 
 
 def _duration(default_s: float, meaning: str, bound: Bound | None = _not_negative) -> Any:
-    return _option(default_s, meaning, DURATION, bound=bound)
+    return _option(meaning, DURATION, default_s, bound=bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,48 +124,39 @@ class Settings:
     """The values of all options for one controller. Durations are in seconds."""
 
     kubeconfig: str = _own(
-        "",
         "kubeconfig file; empty: KUBECONFIG, then the Pod's service account, then ~/.kube/config",
         Form("FILE"),
         topic="API server",
     )
-    context: str = _own("", "context of the kubeconfig; empty: its current one", Form("NAME"))
+    context: str = _own("context of the kubeconfig; empty: its current one", Form("NAME"))
     max_requests_in_flight: int = _count(
         16, "requests in flight to the API server; more than about 16 only queue there", "requests"
     )
-    kube_api_qps: float = _option(
-        -1.0,
-        "requests a second at most; negative: no limit",
-        NUMBER,
-        unit="requests/s",
-        bound=_not_nan,
+    kube_api_qps: float = _rate(
+        -1.0, "requests a second at most; negative: no limit", "requests/s", _not_nan
     )
     kube_api_burst: int = _count(10, "requests above the rate before it holds", "requests")
     request_timeout: float = _duration(
-        15.0,
-        "deadline of one request; one that takes longer is given up and retried",
-        bound=_positive,
+        15.0, "deadline of one request; one that takes longer is given up and retried", _positive
     )
     namespaces: tuple[str, ...] = _own(
-        (),
         "comma separated namespaces to watch; empty: all. Fewer namespaces need only Roles",
         NAMESPACES,
+        (),
         topic="what is watched, and how",
     )
     exclude_namespaces: tuple[str, ...] = _own(
-        (),
         "comma separated namespaces to leave alone; the server does not send what is in them, and"
         " what was begun there stays as it is",
         NAMESPACES,
+        (),
     )
     sandbox_label_selector: str = _own(
-        "",
         "serve only Sandboxes with these labels (a=b,c in (d,e),!f); one that loses them is"
         " forgotten and nothing of it is deleted. Not with --extensions",
         LABEL_SELECTOR,
     )
     shard: str = _own(
-        "",
         "serve only those namespaces whose names, hashed, fall to this one of COUNT controllers, as"
         " in 0/2; an INDEX counts modulo COUNT. The server still sends what is in the others, which"
         " is dropped; empty: all namespaces",
@@ -171,17 +166,17 @@ class Settings:
         250, "objects a list page at most; large objects come in pages of about 2 MiB", "objects"
     )
     watch_representation: str = _option(
-        "table",
         "leanest form to ask of a watch: table, metadata or full; the next is used where a server"
         " refuses",
         choice("table", "metadata", "full", metavar="FORM"),
+        "table",
     )
     cache_label_selectors: bool = _switch(
         "watch only Services with the tracking label (Pods are always watched so);"
         " Services without it are then seen only when a create collides with them"
     )
     cluster_domain: str = _option(
-        "cluster.local", "suffix of status.serviceFQDN", Form("DOMAIN"), topic="Sandboxes"
+        "suffix of status.serviceFQDN", Form("DOMAIN"), "cluster.local", topic="Sandboxes"
     )
     sandbox_concurrent_workers: int = _count(
         100, "Sandboxes reconciled at the same time", "Sandboxes"
@@ -215,30 +210,27 @@ class Settings:
     )
     # The reference checks the workers of every kind but this.
     sandbox_template_concurrent_workers: int = _count(
-        1, "templates looked at at the same time", "templates", bound=None
+        1, "templates looked at at the same time", "templates", None
     )
     sandbox_warm_pool_max_batch_size: int = _count(
         300, "members created or deleted in one pass over a pool at most", "members"
     )
     sandbox_warm_pool_replenish_delay: float = _duration(
-        0.0,
-        "how long a pool waits after losing members before it is refilled; 0: not at all",
-        bound=None,
+        0.0, "how long a pool waits after losing members before it is refilled; 0: not at all", None
     )
-    sandbox_warm_pool_max_refill_rate: float = _option(
+    sandbox_warm_pool_max_refill_rate: float = _rate(
         0.0,
         "members created a second in each pool at most; 0: no limit",
-        NUMBER,
-        unit="members/s",
-        bound=_not_negative,
+        "members/s",
+        _not_negative,
     )
     sandbox_warm_pool_readiness_grace_period: float = _duration(
         300.0,
         "a member that is not ready for so long is replaced, unless it waits for a place",
-        bound=_positive,
+        _positive,
     )
     sandbox_warm_pool_unschedulable_recheck_interval: float = _duration(
-        60.0, "how often a pool looks at members that wait for a place", bound=_positive
+        60.0, "how often a pool looks at members that wait for a place", _positive
     )
     enable_warm_pool_eviction: bool = _switch("mark members as safe to evict", default=True)
     disable_claim_events: bool = _switch("write no Events about claims")
@@ -246,107 +238,102 @@ class Settings:
         "do not write when a claim was first observed"
     )
     allowed_label_domains: tuple[str, ...] = _option(
-        ("sandbox.users.io",),
         "comma separated domains of labels that claims may ask for on their Pods; where it is not"
         " given, /etc/sandbox-config/allowed-label-domains is read if it exists",
         DOMAINS,
+        ("sandbox.users.io",),
     )
     config_map_namespace: str = _own(
-        "",
         "namespace of the ConfigMap agent-sandbox-config, whose keys are flags; empty: that of the"
         " Pod, and outside a cluster none is read",
         Form("NAMESPACE"),
     )
     leader_elect: bool | None = _own(
-        None,
         "work only while holding the Lease that replicas contend for; automatic: with"
         " the credential of a Pod's service account yes, with a kubeconfig no",
         BOOLEAN,
+        None,
         topic="replicas",
     )
     leader_election_namespace: str = _own(
-        "",
         "namespace of the Lease; empty: that of the Pod, and outside a cluster it must be named",
         Form("NAMESPACE"),
     )
     allow_second_controller: bool = _own_switch(
         "run although a controller works in the cluster already; without this, and"
         " without an election, a run from outside of the cluster looks for its Lease and its"
-        " Deployment first and refuses",
+        " Deployment first and refuses"
     )
     leader_election_lease: str = _own(
-        "",
         "name of the Lease; each shard needs another. Empty: a3317529.agent-sandbox.x-k8s.io, so"
         " that the reference never works at the same time, and with --shard one for each of them",
         Form("NAME"),
         bound=_name_of_object,
     )
     metrics_bind_address: str = _own(
-        ":8080",
         "where /metrics is served, host:port; no host: every address, port 0: a free one; 0: not"
         " at all. Outside of a Pod the default is 127.0.0.1:8080",
         Form("ADDRESS"),
+        ":8080",
         topic="metrics, health, profiles and traces",
     )
     health_probe_bind_address: str = _own(
-        ":8081",
         "where /healthz and /readyz are served; empty or 0: not at all, and probes fail. Outside"
         " of a Pod the default is 127.0.0.1:8081",
         Form("ADDRESS"),
+        ":8081",
     )
     metrics_secure_serving: bool = _own_switch(
         "serve metrics over TLS only, with the certificate of --metrics-cert-dir"
     )
     metrics_cert_dir: str = _own(
-        "",
         "folder of tls.crt and tls.key for --metrics-secure-serving; read again when they change",
         Form("DIR"),
     )
     tls_min_version: str = _own(
-        "",
         "oldest TLS version of the metrics listener: VersionTLS10 to VersionTLS13; empty:"
         " VersionTLS12",
         Form("VERSION"),
     )
     tls_cipher_suites: tuple[str, ...] = _own(
-        (),
         "comma separated cipher suites of the metrics listener, by their IANA names; empty: those"
         " of OpenSSL. Those of TLS 1.3 cannot be chosen",
         NAMES,
+        (),
     )
     enable_rest_client_metrics: bool = _switch(
         "also measure how long requests to the API server take, by method"
     )
     enable_pprof: bool = _own_switch(
         "serve a CPU profile, as folded stacks, on /debug/pprof/profile of the metrics"
-        " listener, to anyone who can reach it",
+        " listener, to anyone who can reach it"
     )
     enable_pprof_debug: bool = _own_switch(
         "serve heap, goroutine (tasks) and cmdline on /debug/pprof/ as well"
     )
     enable_tracing: bool = _own_switch(
         "send a span of each pass over a Sandbox to where OTEL_EXPORTER_OTLP_ENDPOINT"
-        " says, and leave its context on the Sandbox; needs the extra `tracing`",
+        " says, and leave its context on the Sandbox; needs the extra `tracing`"
     )
     trace_entries: int = _own(
-        0,
         "events, passes and requests kept in memory for `lean-sandbox trace`, at 0.3 KiB each; the"
         " oldest is overwritten. Served on /debug/trace of the metrics listener, to anyone who can"
         " reach it; 0: none are kept",
         INTEGER,
+        0,
         unit="entries",
         bound=_not_negative,
     )
     log_level: str = _option(
-        "info",
         "debug, info, warning or error; lines below it are not written",
         choice("debug", "info", "warning", "error", metavar="LEVEL"),
+        "info",
         topic="log",
     )
     log_format: str = _option(
-        "auto",
         "json, console, or auto: console on a terminal, json elsewhere",
         choice("auto", "json", "console", metavar="FORMAT"),
+        "auto",
     )
 
     def __post_init__(self) -> None:
@@ -361,7 +348,7 @@ class Settings:
         _check_together(self)
 
 
-OPTIONS = {
+OPTIONS: Final = {
     option.name.replace("_", "-"): Option(
         name=option.name, default=option.default, **option.metadata
     )
@@ -441,46 +428,40 @@ DEVELOPMENT_DEFAULTS: Final = {"log_format": "console", "log_level": "debug"}
 
 TRANSLATED = {
     "zap-log-level": Flag(
-        name="log_level",
-        form=Form("LEVEL", _zap_level),
-        help="--log-level in the reference's words; a verbosity above 0 is debug, panic is error",
+        Form("LEVEL", _zap_level),
+        "--log-level in the reference's words; a verbosity above 0 is debug, panic is error",
+        "log_level",
     ),
     "zap-encoder": Flag(
-        name="log_format",
-        form=choice("json", "console", metavar="FORMAT", is_case_ignored=True),
-        help="--log-format in the reference's words",
+        choice("json", "console", metavar="FORMAT", is_case_ignored=True),
+        "--log-format in the reference's words",
+        "log_format",
     ),
-    "zap-devel": Flag(
-        name=DEVELOPMENT,
-        form=BOOLEAN,
-        help="console and debug where neither is chosen otherwise",
-    ),
+    "zap-devel": Flag(BOOLEAN, "console and debug where neither is chosen otherwise", DEVELOPMENT),
 }
 
 IDLE = {
     "api-connections": Flag(
-        form=INTEGER,
-        help="every request in flight has a connection of its own: --max-requests-in-flight",
+        INTEGER,
+        "every request in flight has a connection of its own: --max-requests-in-flight",
         bound=_positive,
     ),
-    "separate-watch-connection": Flag(form=BOOLEAN, help="every watch has a connection of its own"),
-    "pprof-block-profile-rate": Flag(
-        form=INTEGER, help="there is no block profile: nothing blocks a thread"
-    ),
+    "separate-watch-connection": Flag(BOOLEAN, "every watch has a connection of its own"),
+    "pprof-block-profile-rate": Flag(INTEGER, "there is no block profile: nothing blocks a thread"),
     "pprof-mutex-profile-fraction": Flag(
-        form=INTEGER, help="there is no mutex profile: one thread holds no lock"
+        INTEGER, "there is no mutex profile: one thread holds no lock"
     ),
     "zap-stacktrace-level": Flag(
-        form=choice("info", "error", "panic", metavar="LEVEL", is_case_ignored=True),
-        help="only failures of the program itself are logged with a trace, and always",
+        choice("info", "error", "panic", metavar="LEVEL", is_case_ignored=True),
+        "only failures of the program itself are logged with a trace, and always",
     ),
     "zap-time-encoding": Flag(
-        form=choice(
+        choice(
             *("epoch", "millis", "nano", "nanos", "iso8601", "rfc3339", "rfc3339nano"),
             metavar="FORM",
             is_case_ignored=True,
         ),
-        help="times in the log are always RFC 3339",
+        "times in the log are always RFC 3339",
     ),
 }
 

@@ -323,12 +323,12 @@ def read_file(path: Path) -> Iterator[Given]:
     """Yield the flags of a config file: YAML of one ``flag: value`` a line, a value or a list."""
     import yaml  # noqa: PLC0415 -- 0.9 MiB, and few name a file
 
+    def at(mark: yaml.Mark | None) -> str:
+        return f"{path} line {mark.line + 1}" if mark is not None else str(path)
+
     def refused(node: yaml.Node, problem: str, key: str = "") -> ConfigError:
         way_out = "write one `flag: value` a line; lists as [a, b]"
         return ConfigError(problem, source=at(node.start_mark), field=key, way_out=way_out)
-
-    def at(mark: yaml.Mark | None) -> str:
-        return f"{path} line {mark.line + 1}" if mark is not None else str(path)
 
     def scalar(node: yaml.Node, key: str = "") -> str:
         if not isinstance(node, yaml.ScalarNode):
@@ -346,10 +346,12 @@ def read_file(path: Path) -> Iterator[Given]:
         raise ConfigError(problem, source=source) from error
     except RecursionError as error:
         raise ConfigError("it is nested too deeply", source=str(path)) from error
-    if root is not None and not isinstance(root, yaml.MappingNode):
+    if root is None:
+        return
+    if not isinstance(root, yaml.MappingNode):
         raise refused(root, "it is no `flag: value`")
     seen: set[str] = set()
-    for key_node, node in root.value if root is not None else ():
+    for key_node, node in root.value:
         key = scalar(key_node)
         if key in seen:
             raise refused(key_node, f"{key} stands there twice", key)
@@ -378,7 +380,10 @@ def _in_config_map(config_map: ConfigMap) -> tuple[list[Given], list[Remark]]:
 
 def _domains(path: Path) -> tuple[str, ...]:
     """Return what the reference's mounted file says, nothing where there is none."""
-    if not path.exists():
-        return ()
-    domains: tuple[str, ...] = DOMAINS.parse(_text_of(path, way_out=""))
+    try:
+        domains: tuple[str, ...] = DOMAINS.parse(_text_of(path, way_out=""))
+    except ConfigError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return ()
+        raise
     return domains
