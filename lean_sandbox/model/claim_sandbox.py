@@ -24,7 +24,7 @@ from lean_sandbox.model.claim_additions import (
     inject_env,
     merge_claim_templates,
 )
-from lean_sandbox.model.meta import NO_RECORD, owner_references_body
+from lean_sandbox.model.meta import NO_RECORD
 from lean_sandbox.model.pod import merge_patch_of
 from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate, visible
 from lean_sandbox.model.template import TemplateView, blueprint_spec
@@ -87,7 +87,7 @@ def build_cold_sandbox(
             "namespace": claim.namespace,
             "labels": _cold_labels(claim, template),
             "annotations": _cold_annotations(claim, template),
-            "ownerReferences": owner_references_body((claim.reference,)),
+            "ownerReferences": [claim.reference],
         },
         "spec": body,
     }
@@ -146,13 +146,12 @@ def adoption_patch(
         if not member.annotations:
             return None
         operations.append(_set("annotations", names.TRACE_CONTEXT_ANNOTATION, trace))
-    owners = owner_references_body((claim.reference,))
+    owners = [claim.reference]
     operations.append({"op": "replace", "path": "/metadata/ownerReferences", "value": owners})
     if not member.is_applied:
         operations.append({"op": "add", "path": "/metadata/managedFields", "value": NO_RECORD})
     if touches_template:
-        metadata = msgspec.to_builtins(desired)
-        operations.append({"op": "add", "path": "/spec/podTemplate/metadata", "value": metadata})
+        operations.append({"op": "add", "path": "/spec/podTemplate/metadata", "value": desired})
     return operations
 
 
@@ -169,7 +168,7 @@ def adoption_merge_patch(
     metadata: Json = {
         "resourceVersion": resource_version,
         "labels": _adopted_labels(member.labels or {}, claim, ref_hash),
-        "ownerReferences": owner_references_body((claim.reference,)),
+        "ownerReferences": [claim.reference],
     }
     if not member.is_applied:
         metadata["managedFields"] = NO_RECORD

@@ -87,11 +87,6 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rena
         return None
 
 
-# How the texts call the three kinds of children.
-PVC: Final = "PVC"
-POD: Final = "pod"
-SERVICE: Final = "service"
-
 NO_RECORD: Final[list[dict[str, Any]]] = [{}]
 """What to write to ``metadata.managedFields`` to end the record of who set which field."""
 
@@ -116,22 +111,27 @@ def is_controlled_by(controller: OwnerReference | None, uid: str) -> bool:
     return controller is not None and controller.uid == uid
 
 
-def may_adopt(labels: Mapping[str, str] | None, own_hash: str) -> bool:
-    """Return whether the labels of an unowned object authorise the Sandbox to adopt it."""
+def adoption_refusal(
+    what: str,
+    name: str,
+    owner: OwnerReference | None,
+    labels: Mapping[str, str] | None,
+    sandbox_name: str,
+) -> str | None:
+    """Return why a Sandbox leaves the child ``name`` alone, ``None`` if it may adopt it.
+
+    ``owner`` controls the child; one that nobody controls needs a label that allows the adoption.
+    """
+    if owner is not None:
+        return (
+            f'{what} "{name}" is owned by {owner.kind}/{owner.name} (UID: {owner.uid}), '
+            f'not by sandbox "{sandbox_name}"'
+        )
     labels = labels or {}
-    return labels.get(ADOPTABLE_LABEL) == "true" or labels.get(NAME_HASH_LABEL) == own_hash
-
-
-def owned_by_other(what: str, name: str, owner: OwnerReference, sandbox_name: str) -> str:
-    """Return why the child ``name`` of the kind ``what`` is refused: somebody else controls it."""
-    return (
-        f'{what} "{name}" is owned by {owner.kind}/{owner.name} (UID: {owner.uid}), '
-        f'not by sandbox "{sandbox_name}"'
-    )
-
-
-def cannot_adopt(what: str, name: str) -> str:
-    """Return why the unowned child ``name`` of the kind ``what`` is refused."""
+    if labels.get(ADOPTABLE_LABEL) == "true":
+        return None
+    if labels.get(NAME_HASH_LABEL) == name_hash(sandbox_name):
+        return None
     return (
         f'cannot adopt unowned {what} "{name}": missing required pool authorization label '
         f'("{ADOPTABLE_LABEL}") or sandbox tracking label ("{NAME_HASH_LABEL}")'
@@ -148,9 +148,19 @@ def extension_reference(kind: str, name: str, uid: str) -> OwnerReference:
     return controller_reference(EXTENSIONS_API_VERSION, kind, name, uid)
 
 
-def sandbox_reference(sandbox_meta: ObjectMeta) -> OwnerReference:
+def sandbox_reference(name: str, uid: str) -> OwnerReference:
     """Return the controller reference of a Sandbox."""
-    return controller_reference(CORE_API_VERSION, SANDBOX_KIND, sandbox_meta.name, sandbox_meta.uid)
+    return controller_reference(CORE_API_VERSION, SANDBOX_KIND, name, uid)
+
+
+def changed_keys(
+    old: Mapping[str, str] | None, new: Mapping[str, str] | None
+) -> dict[str, str | None]:
+    """Return the merge patch that turns one map into the other; None removes a key."""
+    old, new = old or {}, new or {}
+    changes: dict[str, str | None] = {k: v for k, v in new.items() if old.get(k) != v}
+    changes.update((key, None) for key in old if key not in new)
+    return changes
 
 
 def child_metadata(
@@ -161,7 +171,7 @@ def child_metadata(
         "name": name,
         "namespace": sandbox_meta.namespace,
         "labels": {**(labels or {}), NAME_HASH_LABEL: name_hash(sandbox_meta.name)},
-        "ownerReferences": owner_references_body((sandbox_reference(sandbox_meta),)),
+        "ownerReferences": [sandbox_reference(sandbox_meta.name, sandbox_meta.uid)],
     }
 
 
@@ -173,20 +183,10 @@ def with_controller_reference(
     It takes the place of the one to the same group, kind and name, else the end of the list; every
     other reference is kept.
     """
+    target = reference.group, reference.kind, reference.name
     kept = list(references)
     for index, present in enumerate(kept):
-        if _target(present) == _target(reference):
+        if (present.group, present.kind, present.name) == target:
             kept[index] = reference
-            break
-    else:
-        kept.append(reference)
-    return tuple(kept)
-
-
-def owner_references_body(references: Iterable[OwnerReference]) -> list[dict[str, Any]]:
-    """Return ``references`` as plain JSON data for a request body."""
-    return [msgspec.to_builtins(reference) for reference in references]
-
-
-def _target(reference: OwnerReference) -> tuple[str, str, str]:
-    return reference.group, reference.kind, reference.name
+            return tuple(kept)
+    return (*kept, reference)

@@ -8,7 +8,7 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.comparison import canonical
-from lean_sandbox.model.meta import extension_reference, owner_references_body
+from lean_sandbox.model.meta import extension_reference
 from lean_sandbox.model.template import TemplateView
 
 Json = dict[str, Any]
@@ -73,7 +73,7 @@ def build_policy(template: TemplateView) -> Json:
         "metadata": {
             "name": policy_name(template.name),
             "namespace": template.namespace,
-            "ownerReferences": owner_references_body((reference,)),
+            "ownerReferences": [reference],
         },
         "spec": desired_spec(template),
     }

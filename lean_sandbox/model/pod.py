@@ -7,10 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.meta import (
-    ObjectMeta,
-    child_metadata,
-)
+from lean_sandbox.model.meta import ObjectMeta, changed_keys, child_metadata
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, VolumeClaimTemplate, visible
 from lean_sandbox.model.sharing import interned, small_values
 from lean_sandbox.model.wire import Lenient, OrNull, Value
@@ -143,15 +140,11 @@ def merge_patch_of(
     current: PodTemplateMetadata, desired: PodTemplateMetadata
 ) -> dict[str, dict[str, str | None]]:
     """Return the merge patch that turns ``current`` into ``desired``; empty when they are equal."""
-    patch: dict[str, dict[str, str | None]] = {}
-    for field in ("labels", "annotations"):
-        old = getattr(current, field) or {}
-        new = getattr(desired, field) or {}
-        changes: dict[str, str | None] = {k: v for k, v in new.items() if old.get(k) != v}
-        changes.update((key, None) for key in old if key not in new)
-        if changes:
-            patch[field] = changes
-    return patch
+    patch = {
+        "labels": changed_keys(current.labels, desired.labels),
+        "annotations": changed_keys(current.annotations, desired.annotations),
+    }
+    return {field: changes for field, changes in patch.items() if changes}
 
 
 def _propagated(

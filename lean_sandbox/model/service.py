@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import (
-    SERVICE,
     ObjectMeta,
     OwnerReference,
-    cannot_adopt,
+    changed_keys,
     child_metadata,
-    may_adopt,
-    owner_references_body,
     sandbox_reference,
     with_controller_reference,
 )
@@ -101,57 +98,52 @@ def shared_ports(ports: tuple[ServicePort, ...]) -> tuple[ServicePort, ...]:
     return ports
 
 
-def build_service(sandbox_meta: ObjectMeta, ports: Iterable[ServicePort]) -> dict[str, Any]:
+def build_service(sandbox_meta: ObjectMeta, ports: tuple[ServicePort, ...]) -> dict[str, Any]:
     """Return the body that creates the headless Service of a Sandbox."""
     metadata = child_metadata(sandbox_meta, sandbox_meta.name)
     spec: dict[str, Any] = {"clusterIP": HEADLESS, "selector": dict(metadata["labels"])}
-    if bodies := _port_bodies(ports):
-        spec["ports"] = bodies
+    if ports:
+        spec["ports"] = ports
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
 def owned_service_patch(
-    service: Service, name_hash_value: str, ports: tuple[ServicePort, ...] | None
+    labels: Mapping[str, str] | None,
+    held: ServiceSpec,
+    tracking_hash: str,
+    ports: tuple[ServicePort, ...] | None,
 ) -> dict[str, Any] | None:
     """Return the merge patch that repairs an owned Service, or None when nothing drifted.
 
     The tracking label is set and other labels stay; the selector becomes exactly the tracking
-    selector; ports are replaced when they differ, or left alone when ``ports`` is None. The patch
-    is the whole request body.
+    selector; ports are replaced when they differ, or left alone when ``ports`` is None.
     """
+    tracking = {names.NAME_HASH_LABEL: tracking_hash}
     patch: dict[str, Any] = {}
-    if (service.metadata.labels or {}).get(names.NAME_HASH_LABEL) != name_hash_value:
-        patch["metadata"] = {"labels": {names.NAME_HASH_LABEL: name_hash_value}}
+    if (labels or {}).get(names.NAME_HASH_LABEL) != tracking_hash:
+        patch["metadata"] = {"labels": tracking}
     spec: dict[str, Any] = {}
-    selector = service.spec.selector or {}
-    if selector != {names.NAME_HASH_LABEL: name_hash_value}:
-        changes: dict[str, str | None] = dict.fromkeys(selector)
-        changes[names.NAME_HASH_LABEL] = name_hash_value
-        if selector.get(names.NAME_HASH_LABEL) == name_hash_value:
-            del changes[names.NAME_HASH_LABEL]
-        spec["selector"] = changes
-    if ports is not None and ports != service.spec.ports:
-        spec["ports"] = _port_bodies(ports) or None
+    if selector := changed_keys(held.selector, tracking):
+        spec["selector"] = selector
+    if ports is not None and ports != held.ports:
+        spec["ports"] = ports or None
     if spec:
         patch["spec"] = spec
     return patch or None
 
 
-def adoption_refusal(service: Service, name_hash_value: str) -> str | None:
-    """Return why an unowned Service cannot be adopted, or None when it can."""
-    name = service.metadata.name
-    if not may_adopt(service.metadata.labels, name_hash_value):
-        return cannot_adopt(SERVICE, name)
-    if service.spec.clusterIP not in ("", HEADLESS):
-        return (
-            f'cannot adopt service "{name}": ClusterIP is "{service.spec.clusterIP}" '
-            '(expected "None", field is immutable)'
-        )
-    return None
+def cluster_ip_refusal(name: str, spec: ServiceSpec) -> str | None:
+    """Return why the Service ``name`` can never be a headless one, None when it can."""
+    if spec.clusterIP in ("", HEADLESS):
+        return None
+    return (
+        f'cannot adopt service "{name}": ClusterIP is "{spec.clusterIP}" '
+        '(expected "None", field is immutable)'
+    )
 
 
 def adopted_service(
-    service: Mapping[str, Any], sandbox_meta: ObjectMeta, ports: Iterable[ServicePort]
+    service: Mapping[str, Any], sandbox_meta: ObjectMeta, ports: tuple[ServicePort, ...]
 ) -> dict[str, Any]:
     """Return the full Service ``service``, as the server sent it, made ours for a PUT.
 
@@ -163,14 +155,14 @@ def adopted_service(
     metadata = dict(service.get("metadata") or {})
     metadata["labels"] = {**(metadata.get("labels") or {}), **tracking}
     references = msgspec.convert(metadata.get("ownerReferences") or [], tuple[OwnerReference, ...])
-    metadata["ownerReferences"] = owner_references_body(
-        with_controller_reference(references, sandbox_reference(sandbox_meta))
+    metadata["ownerReferences"] = with_controller_reference(
+        references, sandbox_reference(sandbox_meta.name, sandbox_meta.uid)
     )
     spec = dict(service.get("spec") or {})
     spec["selector"] = tracking
     spec.pop("ports", None)
-    if bodies := _port_bodies(ports):
-        spec["ports"] = bodies
+    if ports:
+        spec["ports"] = ports
     return {**service, "metadata": metadata, "spec": spec}
 
 
@@ -198,7 +190,3 @@ def _free_name(key: tuple[int, str], taken: set[str]) -> str:
         suffix += 1
     taken.add(name)
     return name
-
-
-def _port_bodies(ports: Iterable[ServicePort]) -> list[dict[str, Any]]:
-    return [msgspec.to_builtins(port) for port in ports]

@@ -13,7 +13,6 @@ from lean_sandbox.model.meta import (
     ObjectMeta,
     OwnerReference,
     extension_reference,
-    owner_references_body,
 )
 from lean_sandbox.model.sandbox import PodTemplateMetadata
 from lean_sandbox.model.sharing import interned
@@ -142,7 +141,7 @@ def build_member(pool: PoolView, template: TemplateView, *, eviction: bool) -> d
                 names.CREATED_BY_LABEL: "controller",
             },
             "annotations": {names.TEMPLATE_REF_ANNOTATION: template.name},
-            "ownerReferences": owner_references_body((pool.reference,)),
+            "ownerReferences": [pool.reference],
         },
         "spec": blueprint_spec(template, PodTemplateMetadata(pod_labels, annotations or None)),
     }

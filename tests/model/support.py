@@ -100,6 +100,11 @@ def seen(**fields: Any) -> Observation:
     return Observation(**{"generation": 1, **fields})
 
 
+def as_json(value: Any) -> Any:
+    """Return a body as the server would read it."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
 def merged(target: Any, patch: Any) -> Any:
     """Apply a JSON merge patch (RFC 7386) to plain JSON data."""
     if not isinstance(patch, dict):

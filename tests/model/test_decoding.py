@@ -11,14 +11,13 @@ from lean_sandbox.model.meta import (
     OwnerReference,
     controller_reference,
     is_controlled_by,
-    owner_references_body,
     sandbox_reference,
     with_controller_reference,
 )
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, SandboxStatus, view_of
 from lean_sandbox.model.service import Service, ServicePort
-from tests.model.support import UID, owner, sandbox, template
+from tests.model.support import UID, as_json, owner, sandbox, template
 
 KINDS = [Sandbox, Pod, Service]
 
@@ -149,7 +148,7 @@ def test_core_references_have_the_empty_group() -> None:
 
 def test_our_reference_replaces_the_one_to_the_same_target() -> None:
     """A reference to the same group, kind and name is replaced in place; other ones are kept."""
-    mine = sandbox_reference(ObjectMeta(name="sb-1", uid=UID))
+    mine = sandbox_reference("sb-1", UID)
     plain = OwnerReference("apps/v1", "Deployment", "d", "1")
     stale = OwnerReference("agents.x-k8s.io/v1alpha1", "Sandbox", "sb-1", "old")
 
@@ -160,7 +159,7 @@ def test_our_reference_replaces_the_one_to_the_same_target() -> None:
 
 def test_a_controller_reference_blocks_the_deletion_of_its_owner() -> None:
     """The reference on children has every field a foreground deletion needs."""
-    assert owner_references_body((sandbox_reference(ObjectMeta(name="sb-1", uid=UID)),)) == [
+    assert as_json([sandbox_reference("sb-1", UID)]) == [
         {
             "apiVersion": "agents.x-k8s.io/v1beta1",
             "kind": "Sandbox",

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lean_sandbox.model.meta import (
-    POD,
-    PVC,
-    SERVICE,
-    cannot_adopt,
-    controller_reference,
-    owned_by_other,
-)
+from lean_sandbox.model.meta import adoption_refusal, controller_reference
 from lean_sandbox.model.sandbox_status import Failure, failed, multiple_pods
 
 LABELS = (
@@ -21,21 +14,22 @@ LABELS = (
 
 
 @pytest.mark.case(64, 90, 102)
-@pytest.mark.parametrize("what", [PVC, POD, SERVICE])
+@pytest.mark.parametrize("what", ["PVC", "pod", "service"])
 def test_a_child_of_somebody_else_is_named_with_its_owner(what: str) -> None:
     """Cases 64, 90, 102: a refused child says who owns it and who wanted it."""
     other = controller_reference("apps/v1", "Deployment", "x", "u-1")
 
-    assert owned_by_other(what, "c-1", other, "sb-1") == (
+    assert adoption_refusal(what, "c-1", other, None, "sb-1") == (
         f'{what} "c-1" is owned by Deployment/x (UID: u-1), not by sandbox "sb-1"'
     )
 
 
 @pytest.mark.case(51, 94, 105)
-@pytest.mark.parametrize("what", [PVC, POD, SERVICE])
+@pytest.mark.parametrize("what", ["PVC", "pod", "service"])
 def test_an_unauthorised_child_is_named_with_the_missing_labels(what: str) -> None:
     """Cases 51, 94, 105: a child that may not be adopted says which labels would allow it."""
-    assert cannot_adopt(what, "c-1") == f'cannot adopt unowned {what} "c-1": {LABELS}'
+    refusal = adoption_refusal(what, "c-1", None, None, "sb-1")
+    assert refusal == f'cannot adopt unowned {what} "c-1": {LABELS}'
 
 
 @pytest.mark.case(60)

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.meta import ObjectMeta, may_adopt
+from lean_sandbox.model.meta import ObjectMeta, adoption_refusal
 from lean_sandbox.model.service import (
     Service,
     ServicePort,
     ServiceSpec,
     adopted_service,
-    adoption_refusal,
     build_service,
+    cluster_ip_refusal,
     derive_ports,
     owned_service_patch,
     service_fqdn,
 )
-from tests.model.support import HASH, HASH_KEY, UID, merged, sandbox_meta
+from tests.model.support import HASH, HASH_KEY, UID, as_json, merged, sandbox_meta
 
 Port = tuple[str, int, str]
 SELECTOR = {HASH_KEY: HASH}
@@ -140,7 +140,7 @@ def test_derived_ports_are_unique_and_sorted(containers: list[list[Port]]) -> No
 @pytest.mark.case(15)
 def test_the_service_is_headless_and_tracked() -> None:
     """Case 15: name, label, selector, headless address, reference, and nothing else."""
-    assert build_service(sandbox_meta(), (HTTP,)) == {
+    assert as_json(build_service(sandbox_meta(), (HTTP,))) == {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
@@ -185,6 +185,13 @@ def owned(
     )
 
 
+def repair(service: Service, ports: tuple[ServicePort, ...] | None) -> dict[str, Any] | None:
+    """Return the patch that an owned Service needs, as the server would read it."""
+    patch = owned_service_patch(service.metadata.labels, service.spec, HASH, ports)
+    plain: dict[str, Any] | None = as_json(patch)
+    return plain
+
+
 @pytest.mark.case(84)
 def test_ports_are_untouched_when_nobody_asked_for_the_service() -> None:
     """Case 84: with ports None only label and selector are repaired."""
@@ -192,7 +199,7 @@ def test_ports_are_untouched_when_nobody_asked_for_the_service() -> None:
         ObjectMeta(name="sb-1"), ServiceSpec("None", {"a": "b"}, (ServicePort("x", "TCP", 9090),))
     )
 
-    assert owned_service_patch(service, HASH, None) == {
+    assert repair(service, None) == {
         "metadata": {"labels": SELECTOR},
         "spec": {"selector": {"a": None, HASH_KEY: HASH}},
     }
@@ -205,7 +212,7 @@ def test_drift_of_an_owned_service_is_repaired() -> None:
         (HTTP, ServicePort("x", "TCP", 1, 1)), {**SELECTOR, "more": "x"}, {"keep": "me"}
     )
 
-    patch = owned_service_patch(service, HASH, (HTTP,))
+    patch = repair(service, (HTTP,))
 
     assert patch == {
         "spec": {
@@ -215,12 +222,12 @@ def test_drift_of_an_owned_service_is_repaired() -> None:
     }
     after = merged(msgspec.to_builtins(service), patch)
     assert after["metadata"]["labels"] == {**SELECTOR, "keep": "me"}
-    assert owned_service_patch(msgspec.convert(after, Service), HASH, (HTTP,)) is None
+    assert repair(msgspec.convert(after, Service), (HTTP,)) is None
 
 
 def test_ports_nobody_wants_are_cleared() -> None:
     """When the template has no ports left, the Service's are removed."""
-    assert owned_service_patch(owned((HTTP,)), HASH, ()) == {"spec": {"ports": None}}
+    assert repair(owned((HTTP,)), ()) == {"spec": {"ports": None}}
 
 
 @pytest.mark.case(86)
@@ -234,7 +241,7 @@ def test_other_port_fields_are_no_drift() -> None:
         type=Service,
     )
 
-    assert owned_service_patch(service, HASH, (HTTP,)) is None
+    assert repair(service, (HTTP,)) is None
 
 
 @pytest.mark.parametrize(
@@ -248,8 +255,8 @@ def test_other_port_fields_are_no_drift() -> None:
 )
 def test_each_compared_port_field_is_a_drift(port: ServicePort) -> None:
     """Name, protocol, number and target are compared, position by position."""
-    assert owned_service_patch(owned((port,)), HASH, (HTTP,)) is not None
-    assert owned_service_patch(owned((port, HTTP)), HASH, (HTTP, port)) is not None
+    assert repair(owned((port,)), (HTTP,)) is not None
+    assert repair(owned((port, HTTP)), (HTTP, port)) is not None
 
 
 @pytest.mark.case(48, 49, 51, 52, 53, 92, 94, 103, 104, 105)
@@ -266,25 +273,18 @@ def test_each_compared_port_field_is_a_drift(port: ServicePort) -> None:
 )
 def test_adoption_needs_one_of_two_labels(labels: dict[str, str] | None, is_allowed: bool) -> None:  # noqa: FBT001
     """Cases 48-53, 92, 94, 103-105: only ``adoptable: "true"`` or the own hash authorise."""
-    service = Service(ObjectMeta(name="sb-1", labels=labels))
-
-    assert may_adopt(service.metadata.labels, HASH) is is_allowed
-    assert (adoption_refusal(service, HASH) is None) is is_allowed
+    assert (adoption_refusal("service", "sb-1", None, labels, "sb-1") is None) is is_allowed
 
 
 @pytest.mark.case(93)
 def test_a_service_with_an_address_is_not_adopted() -> None:
     """Case 93: a real cluster IP cannot be changed, so such a Service is refused."""
-
-    def with_ip(address: str) -> Service:
-        return Service(ObjectMeta(name="sb-1", labels=SELECTOR), ServiceSpec(address))
-
-    assert adoption_refusal(with_ip("10.96.0.100"), HASH) == (
+    assert cluster_ip_refusal("sb-1", ServiceSpec("10.96.0.100")) == (
         'cannot adopt service "sb-1": ClusterIP is "10.96.0.100" '
         '(expected "None", field is immutable)'
     )
-    assert adoption_refusal(with_ip("None"), HASH) is None
-    assert adoption_refusal(with_ip(""), HASH) is None
+    assert cluster_ip_refusal("sb-1", ServiceSpec("None")) is None
+    assert cluster_ip_refusal("sb-1", ServiceSpec("")) is None
 
 
 @pytest.mark.case(91)
@@ -305,7 +305,7 @@ def test_an_adopted_service_keeps_what_is_not_ours() -> None:
     }
     before = msgspec.json.encode(found)
 
-    made = adopted_service(found, sandbox_meta(), (HTTP,))
+    made = as_json(adopted_service(found, sandbox_meta(), (HTTP,)))
 
     assert msgspec.json.encode(found) == before
     assert made["metadata"]["labels"] == {"agents.x-k8s.io/adoptable": "true", **SELECTOR}

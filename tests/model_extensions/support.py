@@ -20,6 +20,7 @@ from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec
 from lean_sandbox.model.template import SandboxTemplate, TemplateView, view_of_template
 from lean_sandbox.model.warmpool import PoolView, SandboxWarmPool, view_of_pool
+from tests.model.support import as_json
 
 NOW = datetime(2026, 10, 22, 12, 0, 0, tzinfo=UTC)
 EARLIER = "2026-10-22T11:00:00Z"
@@ -42,11 +43,6 @@ MAIN: dict[str, Any] = {"name": "main", "image": "i"}
 def seconds(value: float) -> timedelta:
     """Return a time span."""
     return timedelta(seconds=value)
-
-
-def as_json(value: Any) -> Any:
-    """Return a body as the server would read it."""
-    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def template_object(

@@ -21,7 +21,7 @@ from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec, view_of
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import build_member
-from tests.model.support import merged, sandbox
+from tests.model.support import as_json, merged, sandbox
 from tests.model_extensions.support import (
     CLAIM_UID,
     CREATED_BY,
@@ -34,7 +34,6 @@ from tests.model_extensions.support import (
     TRACE,
     WARM_POOL,
     additional,
-    as_json,
     facts,
     known,
     patched,
@@ -147,7 +146,7 @@ def test_the_merge_patch_of_a_typical_member() -> None:
     )
 
     gone = dict.fromkeys((WARM_POOL, TEMPLATE_HASH, POD_TEMPLATE_HASH, CREATED_BY))
-    assert patch == {
+    assert as_json(patch) == {
         "metadata": {
             "resourceVersion": "41",
             "labels": {**gone, CLAIM_UID: "u1"},

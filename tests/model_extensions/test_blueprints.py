@@ -18,11 +18,11 @@ from lean_sandbox.model.template import (
     blueprint_spec,
     json_hash,
 )
+from tests.model.support import as_json
 from tests.model_extensions.support import (
     MAIN,
     REF_HASH,
     TEMPLATE_HASH,
-    as_json,
     pod_metadata,
     sandbox_spec,
     template,

@@ -13,7 +13,7 @@ from lean_sandbox.model.claim import EnvVar
 from lean_sandbox.model.claim_additions import inject_env, merge_claim_templates
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
 from lean_sandbox.model.sandbox import VolumeClaimTemplate
-from tests.model_extensions.support import as_json
+from tests.model.support import as_json
 
 REJECTED = "environment variable injection rejected: "
 MERGE = "failed to merge volume claim templates: "

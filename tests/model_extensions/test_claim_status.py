@@ -29,8 +29,8 @@ from lean_sandbox.model.claim_status import (
 )
 from lean_sandbox.model.conditions import Condition, find
 from lean_sandbox.model.sandbox import SandboxStatus
-from tests.model.support import merged
-from tests.model_extensions.support import EARLIER, NOW, as_json, claim_status, condition
+from tests.model.support import as_json, merged
+from tests.model_extensions.support import EARLIER, NOW, claim_status, condition
 
 NOW_TEXT = "2026-10-22T12:00:00Z"
 READY = condition("Ready", "True", "DependenciesReady", "Pod is Ready")

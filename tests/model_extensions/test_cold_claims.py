@@ -15,6 +15,7 @@ from lean_sandbox.model.claim_sandbox import (
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.template import TemplateView
+from tests.model.support import as_json
 from tests.model_extensions.support import (
     CLAIM_UID,
     CREATED_BY,
@@ -25,7 +26,6 @@ from tests.model_extensions.support import (
     TEMPLATE_REF,
     TRACE,
     additional,
-    as_json,
     claim_spec,
     facts,
     template,

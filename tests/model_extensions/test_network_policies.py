@@ -18,6 +18,7 @@ from lean_sandbox.model.networkpolicy import (
     refusal,
 )
 from lean_sandbox.model.template import TemplateView
+from tests.model.support import as_json
 from tests.model_extensions.support import REF_HASH, template
 
 RULE: dict[str, Any] = {
@@ -41,7 +42,7 @@ def is_same(rules: dict[str, Any], stored: dict[str, Any]) -> bool:
 @pytest.mark.template_case(7, 8, 9, 10, 11, 12)
 def test_the_default_policy_word_for_word() -> None:
     """Template cases 7 to 12: one router peer, two egress peers, both types, one owner."""
-    assert build_policy(template(name="t")) == {
+    assert as_json(build_policy(template(name="t"))) == {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {

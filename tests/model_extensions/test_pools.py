@@ -18,7 +18,7 @@ from lean_sandbox.model.warmpool import (
     pool_status_patch,
     view_of_pool,
 )
-from tests.model.support import merged
+from tests.model.support import as_json, merged
 from tests.model_extensions.support import (
     CREATED_BY,
     LAUNCH_TYPE,
@@ -30,7 +30,6 @@ from tests.model_extensions.support import (
     TEMPLATE_HASH,
     TEMPLATE_REF,
     WARM_POOL,
-    as_json,
     pool,
     template,
 )

@@ -15,11 +15,10 @@ from lean_sandbox.model.template import (
     ref_hash_patch,
     view_of_template,
 )
-from tests.model.support import merged
+from tests.model.support import as_json, merged
 from tests.model_extensions.support import (
     MAIN,
     REF_HASH,
-    as_json,
     pod_metadata,
     template,
     template_object,

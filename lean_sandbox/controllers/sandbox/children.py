@@ -33,9 +33,8 @@ from lean_sandbox.model import names
 from lean_sandbox.model.meta import (
     ObjectMeta,
     OwnerReference,
-    controller_reference,
     is_controlled_by,
-    owner_references_body,
+    sandbox_reference,
     with_controller_reference,
 )
 from lean_sandbox.model.pod import PodState, build_pod, build_pvc, metadata_patch, pvc_name
@@ -224,12 +223,10 @@ class Children:
         if not is_controlled_by(made.owner, self.entry.uid):
             self._repeat_in(0.0)
 
-    def _references(self, others: tuple[OwnerReference, ...]) -> list[dict[str, Any]]:
+    def _references(self, others: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
         """Return the owner references of an adopted object: those it has, and our control."""
-        controller = controller_reference(
-            names.CORE_API_VERSION, names.SANDBOX_KIND, self.key.name, self.entry.uid
-        )
-        return owner_references_body(with_controller_reference(others, controller))
+        controller = sandbox_reference(self.key.name, self.entry.uid)
+        return with_controller_reference(others, controller)
 
     # -- the Pod ---------------------------------------------------------------------------------
 

@@ -11,16 +11,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.meta import (
-    POD,
-    PVC,
-    SERVICE,
-    cannot_adopt,
-    is_controlled_by,
-    may_adopt,
-    owned_by_other,
-)
-from lean_sandbox.model.service import adoption_refusal
+from lean_sandbox.model.meta import adoption_refusal, is_controlled_by
+from lean_sandbox.model.service import ServiceSpec, cluster_ip_refusal
 from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -89,11 +81,7 @@ ServiceStep = _Step[ServiceEntry]
 
 def _refusal(kind: str, found: T, entry: SandboxEntry) -> str | None:
     """Return why an object that is not the Sandbox's is left alone, ``None`` if it is adopted."""
-    if found.owner is not None:
-        return owned_by_other(kind, found.key.name, found.owner, entry.key.name)
-    if may_adopt(found.labels, names.name_hash(entry.key.name)):
-        return None
-    return cannot_adopt(kind, found.key.name)
+    return adoption_refusal(kind, found.key.name, found.owner, found.labels, entry.key.name)
 
 
 def _is_own(found: T, entry: SandboxEntry) -> bool:
@@ -144,7 +132,7 @@ def plan_pod(
         return Create(clears)
     if _is_own(pod, entry):
         return Keep(pod, clears_annotation=clears)
-    text = _refusal(POD, pod, entry)
+    text = _refusal("pod", pod, entry)
     if text is None:
         return Adopt(pod)
     return Refuse(text, clears_annotation=has_annotation and pod.owner is not None)
@@ -168,7 +156,7 @@ def plan_pvc(entry: SandboxEntry, pvc: PvcEntry | None) -> PvcStep:
         return Create()
     if _is_own(pvc, entry):
         return Keep(pvc)
-    text = _refusal(PVC, pvc, entry)
+    text = _refusal("PVC", pvc, entry)
     return Adopt(pvc) if text is None else Refuse(text)
 
 
@@ -185,11 +173,11 @@ def plan_service(entry: SandboxEntry, service: ServiceEntry | None) -> ServiceSt
         return Keep(service) if is_known else Fetch()
     if wanted is False or (wanted is None and service.owner is None):
         return Nothing()
-    text = _refusal(SERVICE, service, entry)
+    text = _refusal("service", service, entry)
     if text is not None:
         return Refuse(text)
     if not is_known:
         return Fetch()
     # The cached spec is enough to refuse; what is adopted is written back whole.
-    text = adoption_refusal(service.as_service(), names.name_hash(entry.key.name))
+    text = cluster_ip_refusal(service.key.name, service.spec or ServiceSpec())
     return Adopt(service) if text is None else Refuse(text)

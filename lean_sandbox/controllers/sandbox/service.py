@@ -19,7 +19,12 @@ from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError
 from lean_sandbox.model import names
 from lean_sandbox.model.sandbox_status import Failure, failed
-from lean_sandbox.model.service import adopted_service, build_service, owned_service_patch
+from lean_sandbox.model.service import (
+    ServiceSpec,
+    adopted_service,
+    build_service,
+    owned_service_patch,
+)
 from lean_sandbox.runtime.workers import ReconcileError
 from lean_sandbox.watch.resources.children import ServiceEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -105,7 +110,8 @@ def _missing(entry: SandboxEntry, service: ServiceEntry) -> dict[str, Any] | Non
     """
     assert entry.view is not None
     return owned_service_patch(
-        service.as_service(),
+        service.labels,
+        service.spec or ServiceSpec(),
         names.name_hash(entry.key.name),
         entry.view.ports if entry.view.service else None,
     )

@@ -29,10 +29,7 @@ from lean_sandbox.kube.errors import Conflict, ControlPlaneError
 from lean_sandbox.kube.terminating import ENDING_S
 from lean_sandbox.model import names
 from lean_sandbox.model.comparison import Staleness, Verdict
-from lean_sandbox.model.meta import (
-    owner_references_body,
-    with_controller_reference,
-)
+from lean_sandbox.model.meta import with_controller_reference
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.times import format_duration
@@ -237,7 +234,7 @@ class PoolReconcile:
         owners = with_controller_reference(meta.owners, self._view.reference)
         patch = {
             "resourceVersion": meta.resource_version,
-            "ownerReferences": owner_references_body(owners),
+            "ownerReferences": owners,
             "labels": {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM},
         }
         await self._patch(orphan, patch)

@@ -29,15 +29,6 @@ class ServiceEntry(OwnedEntry, gc=False):
     spec: ServiceSpec | None = None
     is_stale: bool = True
 
-    def as_service(self) -> Service:
-        """Return the Service as far as it is cached."""
-        return Service(
-            metadata=ObjectMeta(
-                name=self.key.name, namespace=self.key.namespace, uid=self.uid, labels=self.labels
-            ),
-            spec=self.spec or ServiceSpec(),
-        )
-
 
 def build_service(row: ObjectMeta, item: Service | None, old: ServiceEntry | None) -> ServiceEntry:
     """Build the entry of a Service; without the object its spec has to be fetched before use."""
