@@ -14,16 +14,16 @@ server never transforms, and objects that it could not transform: :class:`WatchO
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 import structlog
 from msgspec.structs import force_setattr
 
 from filters import EventType
-from lean_sandbox.kube.errors import ApiError, Asked, ProtocolFault, from_status
+from lean_sandbox.kube.errors import Asked, ProtocolFault, from_status
 from lean_sandbox.kube.wire import ListMeta, Page
 from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.model.wire import ODD
@@ -32,6 +32,8 @@ from lean_sandbox.watch.kind import Entry, key_of
 
 E = TypeVar("E", bound=Entry)
 T = TypeVar("T")
+
+log = structlog.get_logger("watch")
 _TYPES = {str(event_type): event_type for event_type in EventType}
 _SHOWN_BYTES = 200
 # Objects of which it is remembered that they were logged.
@@ -51,19 +53,8 @@ class WentBackError(ProtocolFault):
     """The versions of a watch went backwards: the server's store was replaced by an older one."""
 
 
-@dataclass(slots=True)
-class WatchStatistics:
-    """Counters of one reflector since its start."""
-
-    lists: int = 0
-    pages: int = 0
-    watches: int = 0
-    bookmarks: int = 0
-    undecodable: int = 0
-    failures: int = 0
-    relists: int = 0
-    received_bytes: int = 0
-    fallbacks: int = 0
+#: What a reflector counts, and the labels of its metric.
+STEPS = ("list", "page", "watch", "bookmark", "relist", "fallback", "failure", "undecodable")
 
 
 class PartialItem(msgspec.Struct, gc=False):
@@ -86,16 +77,11 @@ class ColumnDefinition(msgspec.Struct, gc=False):
 
 
 class WatchObject(msgspec.Struct, rename="camel", gc=False):
-    """The object of a watch event: a Table, one object's metadata, or a Status."""
+    """The object of a watch event: a Table, or one object's metadata."""
 
-    kind: str = ""
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     column_definitions: list[ColumnDefinition] | None = None
     rows: list[TableRow] | None = None
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-    details: Any = None
 
 
 class RawLine(msgspec.Struct, gc=False):
@@ -127,18 +113,12 @@ class EventDecoder(Generic[E]):
     that is listed, ``None`` for all.
     """
 
-    def __init__(
-        self,
-        cache: Cache[E],
-        logger: Any = None,
-        *,
-        namespace: str | None = None,
-    ) -> None:
+    def __init__(self, cache: Cache[E], *, namespace: str | None = None) -> None:
         kind = self._kind = cache.kind
         self._cache = cache
         self._namespace = namespace
-        self.statistics = WatchStatistics()
-        self._log = logger or structlog.get_logger("watch")
+        self.steps = Counter(dict.fromkeys(STEPS, 0))
+        self.log = log.bind(kind=kind.resource.plural, namespace=namespace or "*")
         self._decode_item = msgspec.json.Decoder(kind.item_type).decode
         self._decode_page = msgspec.json.Decoder(Page[msgspec.Raw]).decode
         self._decode_full = msgspec.json.Decoder(FullLine[kind.item_type]).decode  # type: ignore[name-defined]
@@ -146,7 +126,6 @@ class EventDecoder(Generic[E]):
         self._decode_line = msgspec.json.Decoder(WatchLine).decode
         self._logged: dict[str, str] = {}
         self._positions: dict[str, int] = {}
-        self._last_position = -1
         self._logged_missing: list[str] = []
         self.version: str | None = None
 
@@ -156,7 +135,7 @@ class EventDecoder(Generic[E]):
         """Apply one page of a list and return its metadata. Raises ProtocolFault."""
         page = self._split(body)
         if self._cache.went_back(self._namespace, page.metadata.resourceVersion):
-            self._log.warning("store_restored", version=page.metadata.resourceVersion)
+            self.log.warning("store_restored", version=page.metadata.resourceVersion)
         for raw in page.items:
             self._whole(EventType.ADDED, bytes(raw), initial=initial)
         return page.metadata
@@ -176,28 +155,28 @@ class EventDecoder(Generic[E]):
     def begin_watch(self) -> None:
         """Forget the columns of the watch before: each watch begins with its own definitions."""
         self._positions = {}
-        self._last_position = -1
 
     def line(self, line: bytes) -> None:
         """Apply one line of a watch of Tables or partial metadata.
 
         Raises ProtocolFault, and errors that the server reports.
         """
-        event = self._envelope(line)
-        if event is None:
-            return
-        received = event.object
+        try:
+            event = self._decode_line(line)
+            event_type, received = _TYPES[event.type], event.object
+        except ODD:
+            odd = self._odd_line(line)
+            if odd is None:
+                return
+            try:
+                event_type, received = odd[0], _patiently(_decode_received, odd[1])
+            except ODD as error:
+                self._skip(line, error)
+                return
         if received.column_definitions:
             # The server sends them with the first event only, and that may be a bookmark.
             self._learn_columns(received.column_definitions)
         rows = received.rows
-        if event.type == "BOOKMARK":
-            self._bookmark(received.metadata.resource_version or _version_of(rows))
-            return
-        event_type = _TYPES.get(event.type)
-        if event_type is None:
-            self._skip(line, ValueError(f"an event of type {event.type!r}"))
-            return
         if rows is None:
             # Partial metadata, or an object the server could not turn into a row.
             rows = [TableRow(PartialItem(received.metadata))]
@@ -220,8 +199,8 @@ class EventDecoder(Generic[E]):
             event = self._decode_full(line)
             event_type = _TYPES[event.type]
         except ODD:
-            # A bookmark, an error, or an object that breaks its schema.
-            self._full_line(line)
+            if (odd := self._odd_line(line)) is not None:
+                self._advance(self._whole(*odd, initial=False))
             return
         try:
             self._cache.full(event_type, event.object, initial=False)
@@ -229,19 +208,41 @@ class EventDecoder(Generic[E]):
             self._as_metadata(event_type, bytes(self._decode_raw_line(line).object), error)
         self._advance(event.object.metadata.resource_version)
 
-    def _full_line(self, line: bytes) -> None:
-        event = self._raw_line(line)
-        if event is None:
-            return
+    def _odd_line(self, line: bytes) -> tuple[EventType, bytes] | None:
+        """Take in a bookmark; raise a reported error; return the object of any other event."""
+        try:
+            event = _patiently(self._decode_raw_line, line)
+        except _ODD_OBJECT as error:
+            self._skip(line, error)
+            return None
+        except ODD as error:
+            # The bytes are no JSON: a line was cut or mixed, and what was lost is unknown.
+            raise self._garbage("a line of the watch", error) from error
+        raw = bytes(event.object)
+        if event.type == "ERROR":
+            raise from_status(raw, Asked("watch", self._kind.resource.qualified))
         if event.type == "BOOKMARK":
-            meta = self._metadata(event.object)
-            self._bookmark(meta.resource_version if meta is not None else "")
-            return
-        event_type = _TYPES.get(event.type)
-        if event_type is None:
+            self._bookmark(raw)
+        elif event.type in _TYPES:
+            return _TYPES[event.type], raw
+        else:
             self._skip(line, ValueError(f"an event of type {event.type!r}"))
+        return None
+
+    def _bookmark(self, raw: bytes) -> None:
+        self.steps["bookmark"] += 1
+        try:
+            received = _patiently(_decode_received, raw)
+        except ODD as error:
+            self._skip(raw, error)
             return
-        self._advance(self._whole(event_type, bytes(event.object), initial=False))
+        if received.column_definitions:
+            self._learn_columns(received.column_definitions)
+        version = received.metadata.resource_version
+        if not version and received.rows and received.rows[0].object is not None:
+            # As a Table: the version is that of the object in its only row.
+            version = received.rows[0].object.metadata.resource_version
+        self._advance(version)
 
     def _whole(self, event_type: EventType, raw: bytes, *, initial: bool) -> str:
         """Apply a full object; return its version, "" when that cannot be read."""
@@ -276,50 +277,15 @@ class EventDecoder(Generic[E]):
         except ODD:
             return None
 
-    def _raw_line(self, line: bytes) -> RawLine | None:
-        """Decode a line of a full object; as :meth:`_envelope` does."""
-        try:
-            event = _patiently(self._decode_raw_line, line)
-        except _ODD_OBJECT as error:
-            self._skip(line, error)
-            return None
-        except msgspec.DecodeError as error:
-            raise self._garbage("a line of the watch", error) from error
-        if event.type == "ERROR":
-            raise self._reported(event.object)
-        return event
-
-    def _envelope(self, line: bytes) -> WatchLine | None:
-        """Decode a line; ``None`` for an object that breaks its schema. Raises reported errors."""
-        try:
-            event = _patiently(self._decode_line, line)
-        except _ODD_OBJECT as error:
-            self._skip(line, error)
-            return None
-        except msgspec.DecodeError as error:
-            self._check_shape(line, error)
-            self._skip(line, error)
-            return None
-        if event.type == "ERROR":
-            raise self._reported(msgspec.json.encode(event.object))
-        return event
-
-    def _check_shape(self, line: bytes, error: Exception) -> None:
-        """Raise ProtocolFault unless the line is an event whose object alone is at fault."""
-        try:
-            _patiently(self._decode_raw_line, line)
-        except ODD:
-            # The bytes are no JSON: a line was cut or mixed, and what was lost is unknown.
-            raise self._garbage("a line of the watch", error) from error
-
     def _columns(self, row: TableRow) -> dict[str, str] | None:
         cells = row.cells
-        if not self._positions or len(cells) <= self._last_position:
+        try:
+            return {
+                name: "" if cells[at] is None else str(cells[at])
+                for name, at in self._positions.items()
+            } or None
+        except IndexError:
             return None
-        return {
-            name: "" if cells[at] is None else str(cells[at])
-            for name, at in self._positions.items()
-        }
 
     def _learn_columns(self, definitions: list[ColumnDefinition]) -> None:
         found = {definition.name: at for at, definition in enumerate(definitions)}
@@ -328,14 +294,9 @@ class EventDecoder(Generic[E]):
         if missing != self._logged_missing:
             self._logged_missing = missing
             if missing:
-                self._log.warning("columns_missing", columns=missing, using="metadata")
+                self.log.warning("columns_missing", columns=missing, using="metadata")
         # Predicates take columns for complete: none are better than some.
         self._positions = {} if missing else {name: found[name] for name in wanted}
-        self._last_position = max(self._positions.values(), default=-1)
-
-    def _bookmark(self, version: str) -> None:
-        self.statistics.bookmarks += 1
-        self._advance(version)
 
     def _advance(self, version: str) -> None:
         """Remember the version up to which everything was applied. Raises WentBackError."""
@@ -355,7 +316,7 @@ class EventDecoder(Generic[E]):
 
     def _skip(self, raw: bytes, error: Exception, meta: ObjectMeta | None = None) -> None:
         """Count an object that could not be applied, and log it once for each version."""
-        self.statistics.undecodable += 1
+        self.steps["undecodable"] += 1
         meta = meta or ObjectMeta()
         object_ = meta.uid or meta.name
         if object_ and self._logged.get(object_) == meta.resource_version:
@@ -363,7 +324,7 @@ class EventDecoder(Generic[E]):
         if len(self._logged) >= _LOGGED:
             self._logged.clear()
         self._logged[object_] = meta.resource_version
-        self._log.error(
+        self.log.error(
             "object_not_understood",
             object=f"{meta.namespace}/{meta.name}",
             version=meta.resource_version,
@@ -376,11 +337,9 @@ class EventDecoder(Generic[E]):
     def _garbage(self, what: str, error: Exception) -> ProtocolFault:
         return ProtocolFault(f"{what} of {self._kind.resource.plural} is not understood: {error}")
 
-    def _reported(self, status: bytes | msgspec.Raw) -> ApiError:
-        return from_status(bytes(status), Asked("watch", self._kind.resource.qualified))
-
 
 _decode_partial = msgspec.json.Decoder(PartialItem).decode
+_decode_received = msgspec.json.Decoder(WatchObject).decode
 
 
 def _patiently(decode: Callable[[bytes | msgspec.Raw], T], text: bytes | msgspec.Raw) -> T:
@@ -391,13 +350,6 @@ def _patiently(decode: Callable[[bytes | msgspec.Raw], T], text: bytes | msgspec
         raise
     except ODD:
         return decode(_readable(bytes(text)))
-
-
-def _version_of(rows: list[TableRow] | None) -> str:
-    """Return the version of a bookmark that came as a Table: that of the object in its only row."""
-    if rows and rows[0].object is not None:
-        return rows[0].object.metadata.resource_version
-    return ""
 
 
 def _readable(text: bytes) -> bytes:

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from anyio.abc import TaskGroup
 
+from filters import exclude_namespaces as excluding
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.decode import STEPS
 from lean_sandbox.watch.reflector import Reflector, WatchOptions
-
-# The label of a step, and the counter of a reflector it is.
-_STEPS: Final = {
-    "list": "lists",
-    "page": "pages",
-    "watch": "watches",
-    "bookmark": "bookmarks",
-    "relist": "relists",
-    "fallback": "fallbacks",
-    "failure": "failures",
-    "undecodable": "undecodable",
-}
 
 
 class ReflectorGroup:
@@ -49,7 +39,7 @@ class ReflectorGroup:
         self._uniform = uniform
         self._options = options
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
-        self._excluded = () if namespaces else exclude_namespaces
+        self._field_selector = "" if namespaces else excluding(*exclude_namespaces)
         self._reflectors: dict[str, list[Reflector[Any]]] = {}
         self._group: TaskGroup | None = None
 
@@ -72,7 +62,7 @@ class ReflectorGroup:
                 uniform=self._uniform,
                 options=self._options,
                 namespace=namespace,
-                exclude_namespaces=self._excluded,
+                field_selector=self._field_selector,
             )
             for namespace in self._namespaces
         ]
@@ -126,14 +116,9 @@ class ReflectorGroup:
 
     def collect(self, into: Exposition, resource: str) -> None:
         """Add what lists and watches of a kind did, and whether one of them fails."""
-        counted = [reflector.statistics for reflector in self._reflectors.get(resource, ())]
-        received = sum(one.received_bytes for one in counted)
+        reflectors = self._reflectors.get(resource, [])
+        received = sum(one.received_bytes for one in reflectors)
+        steps = {step: sum(one.steps[step] for one in reflectors) for step in STEPS}
         into.one(families.WATCH_BYTES, received, resource)
-        into.add(
-            families.WATCH_STEPS,
-            [
-                ((resource, step), sum(getattr(one, field) for one in counted))
-                for step, field in _STEPS.items()
-            ],
-        )
+        into.add(families.WATCH_STEPS, [((resource, step), n) for step, n in steps.items()])
         into.one(families.WATCH_PROBLEMS, int(resource in self.problems), resource)

@@ -26,10 +26,8 @@ from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
 import anyio
-import structlog
 from anyio.abc import TaskGroup
 
-from filters import exclude_namespaces
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import (
@@ -53,7 +51,6 @@ from lean_sandbox.watch.kind import LIST_ACCEPT, WATCH_ACCEPT, Entry, Representa
 
 E = TypeVar("E", bound=Entry)
 
-log = structlog.get_logger("watch")
 # Share by which the requested lifetime of a watch varies, so that not all end together.
 _TIMEOUT_SPREAD = 0.1
 # How much later than requested the end of a watch may arrive.
@@ -113,7 +110,7 @@ class Reflector(Generic[E]):
         uniform: Callable[[], float],
         options: WatchOptions | None = None,
         namespace: str | None = None,
-        exclude_namespaces: tuple[str, ...] = (),
+        field_selector: str = "",
     ) -> None:
         self._client = client
         kind = self._kind = cache.kind
@@ -122,12 +119,10 @@ class Reflector(Generic[E]):
         self._uniform = uniform
         self._options = options or WatchOptions()
         self._namespace = namespace
-        self._excluded = exclude_namespaces
+        self._field_selector = field_selector
         self._backoff = Backoff(uniform)
         forms = list(Representation)
         self._representations = forms[forms.index(kind.watch_as) :]
-        self._is_reopening = False
-        self._resyncs = False
         self._resync_at = math.inf
         self._scope: anyio.CancelScope | None = None
         self._group: TaskGroup | None = None
@@ -135,11 +130,13 @@ class Reflector(Generic[E]):
         self._bookmarks_before = self._received_before = 0
         self._listed_at = math.inf
         self._asked = Asked("watch", kind.resource.qualified, namespace or "")
-        self._log = log.bind(kind=kind.resource.plural, namespace=namespace or "*")
         self.synced = anyio.Event()
         self.problem: str | None = None
-        self._decoder = EventDecoder(cache, self._log, namespace=namespace)
-        self.statistics = self._decoder.statistics
+        self._decoder = EventDecoder(cache, namespace=namespace)
+        self._log = self._decoder.log
+        #: What was done how often, by the names in ``STEPS``.
+        self.steps = self._decoder.steps
+        self.received_bytes = 0
 
     @property
     def representation(self) -> Representation:
@@ -151,16 +148,6 @@ class Reflector(Generic[E]):
         """The version up to which the cache is complete; ``None`` before the first list."""
         return self._decoder.version
 
-    def _reopen(self) -> None:
-        """End the open watch; the next attempt goes on from its version. Never ends a list."""
-        if self._scope is not None:
-            self._is_reopening = True
-            self._scope.cancel()
-
-    @property
-    def _field_selector(self) -> str:
-        return exclude_namespaces(*self._excluded)
-
     async def run(self) -> None:
         """List and watch until cancelled."""
         async with anyio.create_task_group() as group:
@@ -169,28 +156,22 @@ class Reflector(Generic[E]):
             while True:
                 await self._attempt()
 
-    def _list_anew(self) -> None:
+    def _forget_version(self) -> None:
         self._decoder.version = None
-        self.statistics.relists += 1
-        self._reopen()
+        self.steps["relist"] += 1
 
     async def _attempt(self) -> None:
         """List if there is no version, watch until the stream ends, and pause after a failure."""
         began = self._clock.monotonic()
         at_least_s, at_most_s = 0.0, math.inf
-        self._is_reopening = False
         try:
-            if self._decoder.version is not None and self._is_resync_due:
-                self._resyncs = True
-                self._decoder.version = None
-            if self._decoder.version is None:
+            if self._decoder.version is None or self._is_resync_due:
                 await self._list()
                 began = self._clock.monotonic()
-            await self._watch()
-            if self._is_reopening:
+            if not await self._watch():
                 return
             if self._clock.monotonic() - began >= self._options.hasty_end_s:
-                if self.statistics.received_bytes == self._received_before:
+                if self.received_bytes == self._received_before:
                     await self._check_version()
                 self._recovered()
                 self._backoff.reset()
@@ -199,8 +180,7 @@ class Reflector(Generic[E]):
             self._failed("the server ended the watch at once")
         except (Gone, WentBackError) as error:
             # The server does not have the version: only a list helps, no retry.
-            self._decoder.version = None
-            self.statistics.relists += 1
+            self._forget_version()
             if self._clock.monotonic() - self._listed_at >= self._options.hasty_end_s:
                 return
             self._failed(str(error))
@@ -218,8 +198,7 @@ class Reflector(Generic[E]):
             at_most_s = _LOOK_AGAIN_S
         except ControlPlaneError as error:
             if is_from_the_future(error):
-                self._decoder.version = None
-                self.statistics.relists += 1
+                self._forget_version()
             self._failed(str(error))
             at_least_s = getattr(error, "retry_after_s", None) or 0.0
         except Exception as error:  # noqa: BLE001 -- a bug here must not end the other watches
@@ -236,7 +215,7 @@ class Reflector(Generic[E]):
         return self._clock.monotonic() >= self._resync_at
 
     def _failed(self, problem: str) -> None:
-        self.statistics.failures += 1
+        self.steps["failure"] += 1
         if problem != self.problem:
             self._log.warning("watch_interrupted", problem=problem)
         self.problem = problem
@@ -250,7 +229,7 @@ class Reflector(Generic[E]):
         if len(self._representations) == 1:
             return False
         refused = self._representations.pop(0)
-        self.statistics.fallbacks += 1
+        self.steps["fallback"] += 1
         self._log.warning(
             "representation_refused",
             refused=refused.value,
@@ -262,16 +241,15 @@ class Reflector(Generic[E]):
     # -- listing ---------------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        self.statistics.lists += 1
+        self.steps["list"] += 1
         self._listed_at = self._clock.monotonic()
         initial = not self.synced.is_set()
-        self._cache.begin_list(self._namespace, resync=self._resyncs)
+        self._cache.begin_list(self._namespace, resync=self._is_resync_due)
         version = await self._list_by_pages(initial=initial)
         if not version:
             raise ProtocolFault(f"the list of {self._kind.resource.plural} has no version")
         self._cache.end_list(self._namespace, version)
         self._decoder.version = version
-        self._resyncs = False
         spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
         self._resync_at = self._clock.monotonic() + spread * self._options.resync_s
         self.synced.set()
@@ -286,7 +264,7 @@ class Reflector(Generic[E]):
         continue_: str | None = None
         limit = min(_FIRST_PAGE, self._options.page_size)
         # Later lists are compared with versions that are known, so they have to be consistent.
-        any_version = self._options.lists_any_version and self.statistics.lists == 1
+        any_version = self._options.lists_any_version and self.steps["list"] == 1
         while True:
             try:
                 body = await self._page(limit, continue_, version="0" if any_version else None)
@@ -300,8 +278,8 @@ class Reflector(Generic[E]):
                 limit = max(1, limit // 4)
                 continue
             any_version = False
-            self.statistics.pages += 1
-            self.statistics.received_bytes += len(body)
+            self.steps["page"] += 1
+            self.received_bytes += len(body)
             metadata = self._decoder.page(body, initial=initial)
             if not metadata.continue_:
                 return metadata.resourceVersion
@@ -329,13 +307,16 @@ class Reflector(Generic[E]):
 
     # -- watching --------------------------------------------------------------------------------
 
-    async def _watch(self) -> None:
-        """Open a watch from the present version and apply its lines until it ends."""
+    async def _watch(self) -> bool:
+        """Apply the lines of a watch until it ends; return whether it was the server that ended it.
+
+        Raises RequestTimeout for a watch that is silent for too long.
+        """
         self._decoder.begin_watch()
-        self.statistics.watches += 1
+        self.steps["watch"] += 1
         self._heard_at = self._clock.monotonic()
-        self._bookmarks_before = self.statistics.bookmarks
-        self._received_before = self.statistics.received_bytes
+        self._bookmarks_before = self.steps["bookmark"]
+        self._received_before = self.received_bytes
         with anyio.CancelScope() as scope:
             self._scope = scope
             try:
@@ -346,11 +327,12 @@ class Reflector(Generic[E]):
                 raise ProtocolFault(str(error)) from error
             finally:
                 self._scope = None
-        if scope.cancelled_caught and not self._is_reopening:
+        if scope.cancelled_caught and self._is_silent:
             raise RequestTimeout(
                 f"the watch of {self._kind.resource.plural} was silent for"
                 f" {self._longest_silence_s:g} s"
             )
+        return not scope.cancelled_caught
 
     async def _receive(self, scope: anyio.CancelScope) -> None:
         is_full = self.representation is Representation.FULL
@@ -367,7 +349,7 @@ class Reflector(Generic[E]):
             while True:
                 chunk = await response.receive()
                 self._heard_at = self._clock.monotonic()
-                self.statistics.received_bytes += len(chunk)
+                self.received_bytes += len(chunk)
                 for line in splitter.feed(chunk):
                     apply(line)
 
@@ -378,19 +360,20 @@ class Reflector(Generic[E]):
         other. Costs one LIST of one object; not needed where bookmarks arrive.
         """
         body = await self._page(1, None)
-        self.statistics.received_bytes += len(body)
+        self.received_bytes += len(body)
         self._decoder.check_list(body)
 
     async def _confirm(self, scope: anyio.CancelScope) -> None:
         """Clear the problem once a watch has lasted for a while."""
         await self._clock.sleep(self._options.hasty_end_s)
-        if self._scope is scope and self.statistics.received_bytes == self._received_before:
+        if self._scope is scope and self.received_bytes == self._received_before:
             # Servers restart for a restore; so soon after, versions have not caught up yet.
             try:
                 await self._check_version()
             except WentBackError:
                 if self._scope is scope:
-                    self._list_anew()
+                    self._forget_version()
+                    scope.cancel()
                 return
             except ControlPlaneError:
                 return
@@ -407,24 +390,25 @@ class Reflector(Generic[E]):
         }
         if self._kind.label_selector:
             parameters["labelSelector"] = self._kind.label_selector
-        field_selector = self._field_selector
-        if field_selector:
-            parameters["fieldSelector"] = field_selector
+        if self._field_selector:
+            parameters["fieldSelector"] = self._field_selector
         return f"{path(self._kind.resource, self._namespace)}?{urlencode(parameters)}"
 
     async def _guard(self) -> None:
         """Cancel a watch that was silent for too long, or end it when a resync is due."""
         while True:
             await self._clock.sleep(self._options.silence_s / 3)
-            silent_s = self._clock.monotonic() - self._heard_at
-            if self._scope is not None and silent_s >= self._longest_silence_s:
+            if self._scope is not None and (self._is_silent or self._is_resync_due):
                 self._scope.cancel()
-            elif self._is_resync_due:
-                self._reopen()
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether the open watch has sent nothing for longer than it may."""
+        return self._clock.monotonic() - self._heard_at >= self._longest_silence_s
 
     @property
     def _longest_silence_s(self) -> float:
         """How long the open watch may be silent, which depends on whether it has sent bookmarks."""
-        if self.statistics.bookmarks > self._bookmarks_before:
+        if self.steps["bookmark"] > self._bookmarks_before:
             return self._options.silence_s
         return (1.0 + _TIMEOUT_SPREAD) * self._options.server_timeout_s + _END_SLACK_S

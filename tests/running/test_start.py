@@ -85,7 +85,6 @@ def test_the_records_of_a_start_are_structs() -> None:
     )
     assert found <= {
         "lean_sandbox.config.options.Settings",
-        "lean_sandbox.watch.decode.WatchStatistics",
         "lean_sandbox.watch.reflector.WatchOptions",
     }
     assert "lean_sandbox.config.options.Settings" in found

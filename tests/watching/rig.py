@@ -80,8 +80,8 @@ class Rig(Generic[E]):
 
     async def failing(self) -> str:
         """Wait until the informer pauses after one more failure; return the problem."""
-        await until(lambda: self.informer.statistics.failures > self._failures)
-        self._failures = self.informer.statistics.failures
+        await until(lambda: self.informer.steps["failure"] > self._failures)
+        self._failures = self.informer.steps["failure"]
         await settle()
         assert self.informer.problem is not None
         return self.informer.problem

@@ -107,7 +107,7 @@ async def test_a_line_may_hold_an_object_that_was_not_transformed() -> None:
         assert [name for name, _ in news] == ["a"]
         assert Change.GENERATION in news[0][1]
         assert rig.get("a").generation == 2
-        assert rig.informer.statistics.undecodable == 0
+        assert rig.informer.steps["undecodable"] == 0
 
 
 async def test_missing_columns_are_said_once_and_metadata_serves() -> None:
@@ -155,7 +155,7 @@ async def test_a_row_without_its_object_is_counted() -> None:
         watch = await rig.listed(sandbox("a", 1))
         await watch.lines(empty, sandbox_row("MODIFIED", "a", 102))
         await rig.at(102)
-        assert rig.informer.statistics.undecodable == 1
+        assert rig.informer.steps["undecodable"] == 1
 
 
 async def test_an_event_of_an_unknown_type_or_shape_is_counted() -> None:
@@ -169,7 +169,7 @@ async def test_an_event_of_an_unknown_type_or_shape_is_counted() -> None:
         await watch.raw(b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}\n')
         await watch.line(sandbox_row("MODIFIED", "a", 103, generation=2))
         await rig.at(103)
-        assert rig.informer.statistics.undecodable == 3
+        assert rig.informer.steps["undecodable"] == 3
         assert rig.get("a").generation == 2
 
 
@@ -219,7 +219,7 @@ async def test_a_watch_of_full_objects_keeps_what_an_entry_holds() -> None:
         assert not entry.needs_look
         assert entry.status is not None
         assert entry.status.conditions[0].status == "False"
-        assert rig.informer.statistics.undecodable == 2
+        assert rig.informer.steps["undecodable"] == 2
 
 
 async def test_each_form_that_is_refused_leads_to_the_next_and_is_said_once() -> None:
@@ -245,8 +245,8 @@ async def test_each_form_that_is_refused_leads_to_the_next_and_is_said_once() ->
             ("table", "metadata"),
             ("metadata", "full"),
         ]
-        assert rig.informer.statistics.fallbacks == 2
-        assert rig.informer.statistics.failures == 0
+        assert rig.informer.steps["fallback"] == 2
+        assert rig.informer.steps["failure"] == 0
         assert rig.informer.representation is Representation.FULL
 
 
@@ -276,7 +276,7 @@ async def test_bookmarks_move_the_version_to_resume_from(ends: bool) -> None:  #
         rig.news()
         await watch.lines(table_bookmark(150, SANDBOX_COLUMNS), table_bookmark(170))
         await rig.at(170)
-        assert rig.informer.statistics.bookmarks == 2
+        assert rig.informer.steps["bookmark"] == 2
         assert rig.news() == []
         await rig.clock.advance(30)
         if ends:
@@ -287,7 +287,7 @@ async def test_bookmarks_move_the_version_to_resume_from(ends: bool) -> None:  #
             await rig.clock.advance(1)
         watch = await rig.server.next(watch=True)
         assert watch.query["resourceVersion"] == "170"
-        assert rig.informer.statistics.lists == 1
+        assert rig.informer.steps["list"] == 1
 
 
 async def test_nothing_is_asked_for_while_a_watch_is_quiet() -> None:

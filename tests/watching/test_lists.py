@@ -39,7 +39,7 @@ async def test_the_first_list_is_read_page_by_page() -> None:
         assert rig.names() == ["a", "b", "c"]
         assert all(notice.initial for notice in rig.notices)
         assert {change for _, change in rig.news()} == {Change.FIRST_SEEN}
-        assert rig.informer.statistics.pages == 2
+        assert rig.informer.steps["page"] == 2
 
 
 async def test_items_are_pruned_while_they_are_decoded() -> None:
@@ -80,7 +80,7 @@ async def test_one_object_that_does_not_decode_is_skipped_alone() -> None:
             await listing.reply(200, body.replace(b"DIRTY", b"\xff\xfe"))
             await rig.server.next(watch=True)
         assert rig.names() == ["a", "b"]
-        assert rig.informer.statistics.undecodable == 2
+        assert rig.informer.steps["undecodable"] == 2
         assert [entry["event"] for entry in logs].count("object_not_understood") == 2
         assert rig.informer.problem is None
 
@@ -300,5 +300,5 @@ async def test_a_page_that_is_far_too_large_is_asked_for_again_with_fewer_object
         await listing.reply(200, page([huge], 9))
         await rig.server.next(watch=True)
         assert rig.names() == ["a", "huge"]
-        assert rig.informer.statistics.failures == 0
-        assert rig.informer.statistics.received_bytes < 6_000_000
+        assert rig.informer.steps["failure"] == 0
+        assert rig.informer.received_bytes < 6_000_000

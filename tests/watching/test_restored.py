@@ -91,7 +91,7 @@ async def test_a_silent_watch_of_a_server_that_has_not_gone_back_goes_on() -> No
         await asked.reply(200, page([listed("a", 1)], 400))
         watch = await rig.server.next(watch=True)
         assert watch.query["resourceVersion"] == "100"
-        assert rig.informer.statistics.relists == 0
+        assert rig.informer.steps["relist"] == 0
         assert rig.informer.problem is None
 
 

@@ -86,7 +86,7 @@ async def test_a_version_that_always_expires_is_not_listed_in_a_loop() -> None:
         for _ in range(600):
             await rig.clock.advance(0.1)
         assert len(lists) < 10
-        assert rig.informer.statistics.relists >= len(lists) - 1
+        assert rig.informer.steps["relist"] >= len(lists) - 1
 
 
 @pytest.mark.parametrize("in_stream", [True, False])
@@ -106,8 +106,8 @@ async def test_an_expired_version_is_cured_by_a_list_at_once(in_stream: bool) ->
             await watch.refuse(410, "Expired")
         await rig.listed(sandbox("b", 2), version=200)
         assert rig.news() == [("a", Change.GONE)]
-        assert rig.informer.statistics.failures == 0
-        assert rig.informer.statistics.relists == 1
+        assert rig.informer.steps["failure"] == 0
+        assert rig.informer.steps["relist"] == 1
 
 
 async def test_an_error_as_the_first_line_resumes_after_a_pause() -> None:
@@ -160,7 +160,7 @@ async def test_the_backoff_grows_with_each_failure_and_resets_after_a_healthy_wh
             await rig.clock.advance(0.1)
             watch = await rig.server.next(watch=True)
         await watch.lines(table_bookmark(100, SANDBOX_COLUMNS))
-        await until(lambda: rig.informer.statistics.bookmarks == 1)
+        await until(lambda: rig.informer.steps["bookmark"] == 1)
         for minute in range(3):
             await rig.clock.advance(60)
             await watch.line(table_bookmark(100 + minute, SANDBOX_COLUMNS))
@@ -184,7 +184,7 @@ async def test_a_silent_watch_is_cut_and_resumed() -> None:
         await rig.clock.advance(1)
         watch = await rig.server.next(watch=True)
         assert watch.query["resourceVersion"] == "105"
-        assert rig.informer.statistics.lists == 1
+        assert rig.informer.steps["list"] == 1
 
 
 async def test_a_server_that_is_not_there_is_asked_again_with_pauses() -> None:
@@ -249,7 +249,7 @@ async def test_a_problem_ends_with_a_clean_end_of_a_watch() -> None:
         await watch.end()
         await rig.server.next(watch=True)
         assert rig.informer.problem is None
-        assert rig.informer.statistics.failures == 1
+        assert rig.informer.steps["failure"] == 1
 
 
 async def test_bytes_that_are_no_json_end_the_watch_and_are_a_problem() -> None:
@@ -288,7 +288,7 @@ async def test_odd_characters_inside_texts_do_not_cut_lines() -> None:
         await watch.lines(sandbox_row("ADDED", "a", 101, first=True, labels=labels))
         await rig.at(101)
         assert rig.get("a").labels == labels
-        assert rig.informer.statistics.undecodable == 0
+        assert rig.informer.steps["undecodable"] == 0
 
 
 async def test_a_line_may_arrive_in_pieces_of_any_size() -> None:
