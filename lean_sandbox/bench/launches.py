@@ -14,7 +14,7 @@ from lean_sandbox.bench.environment import Environment, add_latencies
 from lean_sandbox.bench.load import Load
 from lean_sandbox.bench.report import ScenarioReport
 from lean_sandbox.bench.workers import Asked, connected, process_usage
-from lean_sandbox.kube import config
+from lean_sandbox.kube import kubeconfig
 from lean_sandbox.kube.resources import (
     NETWORKPOLICIES,
     PODS,
@@ -215,7 +215,7 @@ async def _list_everything(env: Environment) -> float:
 
     Each page has a connection of its own, as curl makes one for each; nothing of it is kept.
     """
-    connection = config.load(env.kubeconfig or None, env.context or None, clock=env.clock)
+    connection = kubeconfig.load(env.kubeconfig or None, env.context or None, clock=env.clock)
     began = env.clock.monotonic()
     for resource in _LISTED:
         token = ""

@@ -27,9 +27,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube import errors
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import load
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.http1 import LineSplitter
+from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.limits import Lane, Limits
 from lean_sandbox.kube.resources import SANDBOXCLAIMS, SANDBOXES, path
 from lean_sandbox.kube.transport import Transport

@@ -47,7 +47,7 @@ from lean_sandbox.demo.bill import (
     print_account,
 )
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import load
+from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet

@@ -1,15 +1,23 @@
-"""Credentials that go into the Authorization header, and those that change over time.
+"""Credentials: what stands in the Authorization header, and client certificates.
 
 A transport asks :meth:`Auth.authorization` before each request and, once after a 401,
-:meth:`Auth.refresh`. Client certificates of a kubeconfig live in the TLS context and need nothing
-here; only a credential plugin can replace them later, which raises :attr:`Auth.identity`.
+:meth:`Auth.refresh`. The client certificate of a kubeconfig is loaded into the TLS context once;
+one that a credential plugin prints later raises :attr:`Auth.identity`.
 """
 
 from __future__ import annotations
 
 import base64
+import os
+import ssl
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Literal
+
+import anyio
+import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.errors import CredentialFault
@@ -17,51 +25,44 @@ from lean_sandbox.kube.errors import CredentialFault
 # How old a token read from a file may get. The kubelet rotates it at 80 % of its life time (at
 # least 10 minutes), so a minute is early enough and costs one small read.
 _TOKEN_FILE_MAX_AGE_S = 60.0
+#: A plugin may ask its own server, or a person; longer than this it is taken for stuck.
+_PLUGIN_TIMEOUT_S = 60.0
+#: Renewed this long before the expiry, so that no request starts with a credential about to end.
+_EXPIRY_MARGIN = timedelta(seconds=30)
+_NEVER_RUN = datetime.min.replace(tzinfo=UTC)
+_STDERR_LIMIT_CHARACTERS = 500
 
 
-class Auth(Protocol):
-    """A credential."""
-
-    @property
-    def identity(self) -> int:
-        """Grows when the TLS client certificate was replaced: older connections have the old."""
-
-    async def authorization(self) -> str | None:
-        """Return the Authorization header, None for none. Raises CredentialFault."""
-
-    async def refresh(self, refused: str | None, /) -> bool:
-        """Look for a newer credential than ``refused``; return whether trying again makes sense."""
-
-
-class HeaderAuth:
+class Auth:
     """A header that never changes; none for an open server or a client certificate."""
 
+    #: Grows when the TLS client certificate was replaced: older connections have the old.
     identity = 0
 
     def __init__(self, header: str | None = None) -> None:
         self._header = header
 
     async def authorization(self) -> str | None:
-        """Return the header."""
+        """Return the Authorization header, None for none. Raises CredentialFault."""
         return self._header
 
     async def refresh(self, _refused: str | None, /) -> bool:
-        """Return False: there is nothing newer."""
+        """Look for a newer credential than the refused one; return whether there is one."""
         return False
 
 
-def bearer(token: str) -> HeaderAuth:
+def bearer(token: str) -> Auth:
     """Return the credential of a fixed token."""
-    return HeaderAuth(f"Bearer {token}")
+    return Auth(f"Bearer {token}")
 
 
-def basic(username: str, password: str) -> HeaderAuth:
+def basic(username: str, password: str) -> Auth:
     """Return the credential of a user name and password (RFC 7617)."""
     pair = base64.b64encode(f"{username}:{password}".encode()).decode()
-    return HeaderAuth(f"Basic {pair}")
+    return Auth(f"Basic {pair}")
 
 
-class TokenFileAuth:
+class TokenFileAuth(Auth):
     """A token in a file that somebody else keeps fresh, such as a service account's.
 
     Read at first use, once a minute, and after a 401. While the file cannot be read an earlier
@@ -69,12 +70,10 @@ class TokenFileAuth:
     The read is done in place: the file is some hundred bytes in memory-backed storage.
     """
 
-    identity = 0
-
     def __init__(self, file: str | Path, clock: Clock) -> None:
+        super().__init__()
         self._file = Path(file)
         self._clock = clock
-        self._header: str | None = None
         self._read_at = 0.0
         #: Reads that failed while an earlier token was still in use.
         self.failed_reads = 0
@@ -109,3 +108,195 @@ class TokenFileAuth:
 def is_token(text: str) -> bool:
     """Whether ``text`` can stand in a header line."""
     return bool(text) and text.isascii() and text.isprintable()
+
+
+def load_identity(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Load a client certificate given as PEM text.
+
+    Python's ssl module takes files only, so both are on disk for a moment, in a private folder.
+    Raises OSError (ssl.SSLError is one) for what is no certificate and key, or does not belong
+    together. A key with a password is refused, for nobody is there to type it.
+    """
+    import tempfile  # noqa: PLC0415 -- brings four compression libraries along
+
+    def no_password() -> str:
+        raise OSError("the client key is protected by a password, which is not supported")
+
+    with tempfile.TemporaryDirectory(prefix="lean-sandbox-") as folder:
+        certificate_file, key_file = Path(folder, "certificate"), Path(folder, "key")
+        certificate_file.write_bytes(certificate)
+        key_file.touch(mode=0o600)
+        key_file.write_bytes(key)
+        context.load_cert_chain(certificate_file, key_file, password=no_password)
+
+
+class EnvironmentVariable(msgspec.Struct, frozen=True):
+    """What a plugin finds in its environment beside ours."""
+
+    name: str
+    value: str
+
+
+class ExecSettings(msgspec.Struct, frozen=True, rename="camel"):
+    """What a kubeconfig says about its plugin, and two things that stand elsewhere in it.
+
+    ``cluster`` is set when the plugin is to be told. A relative ``command`` with a slash in it
+    begins at ``folder``, that of the kubeconfig.
+    """
+
+    api_version: str
+    command: str
+    args: tuple[str, ...] | None = None
+    env: tuple[EnvironmentVariable, ...] | None = None
+    interactive_mode: Literal["Never", "IfAvailable", "Always"] | None = None
+    install_hint: str | None = None
+    provide_cluster_info: bool = False
+    cluster: dict[str, Any] | None = None
+    folder: str = ""
+
+
+class _CredentialStatus(msgspec.Struct, frozen=True):
+    token: str | None = None
+    clientCertificateData: str | None = None
+    clientKeyData: str | None = None
+    expirationTimestamp: str | None = None
+
+
+class _Credential(msgspec.Struct, frozen=True):
+    apiVersion: str = ""
+    kind: str = ""
+    status: _CredentialStatus | None = None
+
+
+class ExecAuth(Auth):
+    """The credential a plugin prints (``client.authentication.k8s.io``, v1 and v1beta1).
+
+    A plugin prints an ``ExecCredential``: a token, a client certificate, or both, and when they
+    expire. It is run at the first request, shortly before the expiry, and after a 401; one run
+    serves every request that waits for it. ``context`` is the TLS context a printed certificate is
+    loaded into. ``has_terminal`` says whether a person can be asked.
+    """
+
+    def __init__(
+        self,
+        settings: ExecSettings,
+        clock: Clock,
+        *,
+        context: ssl.SSLContext | None = None,
+        environ: Mapping[str, str] | None = None,
+        has_terminal: bool = False,
+        timeout_s: float = _PLUGIN_TIMEOUT_S,
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._clock = clock
+        self._context = context
+        self._environ = dict(os.environ if environ is None else environ)
+        self._interactive = has_terminal and settings.interactive_mode != "Never"
+        self._timeout_s = timeout_s
+        self._lock = anyio.Lock()
+        self._certificate: tuple[str, str] | None = None
+        self._expires = _NEVER_RUN
+        #: How often the plugin was run.
+        self.runs = 0
+
+    async def authorization(self) -> str | None:
+        """Return the header, running the plugin when there is none or it is about to expire."""
+        if not self._is_fresh():
+            async with self._lock:
+                if not self._is_fresh():
+                    await self._renew()
+        return self._header
+
+    async def refresh(self, refused: str | None, /) -> bool:
+        """Run the plugin again unless another request did so since; True when there is news."""
+        identity = self.identity
+        async with self._lock:
+            if self._header == refused and self.identity == identity:
+                await self._renew()
+        return self._header != refused or self.identity != identity
+
+    def _is_fresh(self) -> bool:
+        return self._expires - self._clock.now() > _EXPIRY_MARGIN
+
+    async def _renew(self) -> None:
+        self.runs += 1
+        status = self._parse(await self._run())
+        expires = self._expiry(status.expirationTimestamp)
+        if status.clientCertificateData and status.clientKeyData:
+            self._load((status.clientCertificateData, status.clientKeyData))
+        self._header = f"Bearer {status.token}" if status.token else None
+        self._expires = expires
+
+    async def _run(self) -> bytes:
+        settings = self._settings
+        command = settings.command
+        if os.sep in command:
+            command = str(Path(settings.folder, command))
+        # The shape of this variable is fixed by the API group's ExecCredential type.
+        spec: dict[str, Any] = {"interactive": self._interactive}
+        if settings.cluster is not None:
+            spec["cluster"] = settings.cluster
+        info = {"apiVersion": settings.api_version, "kind": "ExecCredential", "spec": spec}
+        environ = self._environ | {pair.name: pair.value for pair in settings.env or ()}
+        environ["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
+        try:
+            with anyio.fail_after(self._timeout_s):
+                done = await anyio.run_process(
+                    [command, *(settings.args or ())],
+                    stdin=None if self._interactive else subprocess.DEVNULL,
+                    stderr=None if self._interactive else subprocess.PIPE,
+                    env=environ,
+                    check=False,
+                )
+        except OSError as problem:
+            if isinstance(problem, TimeoutError):
+                raise self._fault(f"did not answer within {self._timeout_s:g} s") from problem
+            raise self._fault(f"cannot be run: {problem}", settings.install_hint or "") from problem
+        if done.returncode != 0:
+            said = (done.stderr or b"").decode("utf-8", "replace").strip()
+            raise self._fault(f"ended with {done.returncode}: {said[-_STDERR_LIMIT_CHARACTERS:]}")
+        return done.stdout
+
+    def _parse(self, output: bytes) -> _CredentialStatus:
+        try:
+            credential = msgspec.json.decode(output, type=_Credential)
+        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+            raise self._fault(f"did not print an ExecCredential: {problem}") from problem
+        wanted = self._settings.api_version
+        if credential.kind != "ExecCredential" or credential.apiVersion != wanted:
+            raise self._fault(
+                f"printed {credential.apiVersion!r} {credential.kind!r}, "
+                f"not {wanted!r} 'ExecCredential'"
+            )
+        status = credential.status or _CredentialStatus()
+        if bool(status.clientCertificateData) != bool(status.clientKeyData):
+            raise self._fault("printed a certificate without its key, or the reverse")
+        if not status.token and not status.clientCertificateData:
+            raise self._fault("printed neither a token nor a client certificate")
+        if status.token and not is_token(status.token):
+            raise self._fault("printed a token that cannot stand in a header")
+        return status
+
+    def _expiry(self, timestamp: str | None) -> datetime:
+        if timestamp is None:
+            return datetime.max.replace(tzinfo=UTC)
+        try:
+            expires = datetime.fromisoformat(timestamp)
+        except ValueError as problem:
+            raise self._fault(f"printed an impossible expirationTimestamp: {problem}") from problem
+        return expires if expires.tzinfo else expires.replace(tzinfo=UTC)
+
+    def _load(self, certificate: tuple[str, str]) -> None:
+        if self._context is None or certificate == self._certificate:
+            return
+        try:
+            load_identity(self._context, certificate[0].encode(), certificate[1].encode())
+        except OSError as problem:
+            raise self._fault(f"printed a client certificate that fails: {problem}") from problem
+        self._certificate = certificate
+        self.identity += 1
+
+    def _fault(self, problem: str, hint: str = "") -> CredentialFault:
+        text = f"credential plugin {self._settings.command!r} {problem}"
+        return CredentialFault(f"{text}. {hint}" if hint else text)

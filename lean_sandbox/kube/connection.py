@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import ssl
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from lean_sandbox.kube.auth import Auth, HeaderAuth
+from lean_sandbox.kube.auth import Auth
 from lean_sandbox.kube.errors import ConfigError
 
 _LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}", re.ASCII)
@@ -42,7 +43,7 @@ class Connection(msgspec.Struct, frozen=True):
 
     server: str
     ssl_context: ssl.SSLContext | None = None
-    auth: Auth = msgspec.field(default_factory=HeaderAuth)
+    auth: Auth = msgspec.field(default_factory=Auth)
     namespace: str = "default"
     tls_server_name: str | None = None
     source: str = ""
@@ -95,3 +96,26 @@ def parse_server(server: str, *, source: str = "") -> ServerAddress:
         authority=authority,
         base_path=url.path.rstrip("/"),
     )
+
+
+def trusting(*, file: Path | None = None, data: str | None = None) -> ssl.SSLContext:
+    """Return a context that trusts the given authority (PEM), or the system's when none is given.
+
+    Raises OSError or ValueError for what is no certificate.
+    """
+    context = ssl.create_default_context(cafile=file, cadata=data)
+    # Cluster authorities are often made by tools that leave out extensions the strict mode (default
+    # since Python 3.13) asks for, and the given file may be an intermediate one. Go accepts both.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def careless() -> ssl.SSLContext:
+    """Return a context that believes any certificate: ``insecure-skip-tls-verify``."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["http/1.1"])
+    return context

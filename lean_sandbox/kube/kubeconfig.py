@@ -1,27 +1,55 @@
-"""The part of a kubeconfig that one context names: found, read and checked.
+"""From a kubeconfig or a service account to a :class:`~lean_sandbox.kube.connection.Connection`.
 
-Only what is used is decoded, so that a broken neighbour in the file does no harm. What would be
-dangerous or baffling to leave out silently (proxies, auth providers, impersonation) is refused.
+Where it looks, first match wins:
+
+1. the ``--kubeconfig`` flag,
+2. ``KUBECONFIG``: one file or several separated by ``:``; the first that has the wanted context
+   (or, when none is named, a current context) is used, and is used alone: files are not merged,
+3. the service account of the Pod, unless a context was asked for by name,
+4. ``~/.kube/config``.
+
+Only what one context names is decoded, so that a broken neighbour in the file does no harm. What
+would be dangerous or baffling to leave out silently (proxies, auth providers, impersonation) is
+refused. The TLS context is made once: a changed CA or client certificate file takes a restart.
+Tokens in files and credential plugins are refreshed, see :mod:`.auth`.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 import re
+import ssl
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.kube.auth import (
+    Auth,
+    ExecAuth,
+    ExecSettings,
+    TokenFileAuth,
+    basic,
+    bearer,
+    is_token,
+    load_identity,
+)
+from lean_sandbox.kube.connection import Connection, careless, parse_server, trusting
 from lean_sandbox.kube.errors import ConfigError
-from lean_sandbox.kube.exec_plugin import ExecSettings
 
 T = TypeVar("T")
 
-HELP = "point --kubeconfig or KUBECONFIG at a kubeconfig file"
 #: Where the kubelet mounts the token, CA and namespace of a Pod's service account.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+_HELP = "point --kubeconfig or KUBECONFIG at a kubeconfig file"
+_RELATIVE = "relative paths begin at the kubeconfig's folder"
 _CORRECT = "correct the file"
 _FIELD = re.compile(r" - at `\$\.?([^`]*)`$")
 
@@ -60,74 +88,101 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
     client_key_data: str | None = None
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where in a file something stands, for messages."""
-
-    source: str
-    field: str = ""
-
-    def at(self, field: str) -> Place:
-        """Return a place below this one."""
-        return Place(self.source, f"{self.field}.{field}" if self.field and field else field)
-
-    def error(self, problem: str, way_out: str = "") -> ConfigError:
-        """Return an error that names this place."""
-        return ConfigError(problem, source=self.source, field=self.field, way_out=way_out)
-
-
-class Choice(msgspec.Struct, frozen=True):
-    """One context of one file, and where its cluster and its user stand in it."""
+class _Place(msgspec.Struct, frozen=True):
+    """Where in a file something stands."""
 
     file: Path
-    context: str
-    namespace: str
-    cluster: Cluster
-    cluster_at: Place
-    user: User | None
-    user_at: Place
+    field: str = ""
+
+    def at(self, field: str) -> _Place:
+        """Return a place below this one."""
+        return _Place(self.file, f"{self.field}.{field}" if self.field and field else field)
+
+    def error(self, problem: str, way_out: str) -> ConfigError:
+        return ConfigError(problem, source=str(self.file), field=self.field, way_out=way_out)
+
+    @property
+    def folder(self) -> Path:
+        return self.file.absolute().parent
+
+    def path(self, text: str) -> Path:
+        """Return the file that a text at this place means."""
+        return self.folder / Path(text).expanduser()
 
 
-def files_of(
-    kubeconfig: str | None,
-    context: str | None,
+def load(
+    kubeconfig: str | None = None,
+    context: str | None = None,
     *,
-    environ: Mapping[str, str],
+    clock: Clock | None = None,
+    environ: Mapping[str, str] | None = None,
     home: Path | None = None,
     service_account: Path = SERVICE_ACCOUNT,
-) -> list[Path]:
-    """Return the kubeconfigs that are to be read; none where a service account or nothing is used.
+) -> Connection:
+    """Find the settings and return the connection they describe.
 
-    ``kubeconfig`` names one, then comes the list in KUBECONFIG, then, outside of a cluster or for a
-    context, the one of the user's home.
+    No request is made and no plugin is run. Raises ConfigError, which names file, field and the way
+    out.
     """
-    if kubeconfig:
-        return [Path(kubeconfig).expanduser()]
-    listed = [Path(part) for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
-    if listed:
-        return [file.expanduser() for file in listed]
-    is_inside = context is None and "KUBERNETES_SERVICE_HOST" in environ
-    if is_inside and (service_account / "token").is_file():
-        return []
+    clock = clock or SystemClock()
+    environ = os.environ if environ is None else environ
     default = (home or Path.home()) / ".kube" / "config"
-    return [default] if default.is_file() else []
+    is_inside = context is None and "KUBERNETES_SERVICE_HOST" in environ
+    named = [kubeconfig] if kubeconfig else environ.get("KUBECONFIG", "").split(os.pathsep)
+    files = [Path(each).expanduser() for each in named if each]
+    if not files and is_inside and (service_account / "token").is_file():
+        return _in_cluster(environ, service_account, clock)
+    if not files and not default.is_file():
+        raise ConfigError(
+            f"no kubeconfig: neither --kubeconfig nor KUBECONFIG is set, {service_account}/token "
+            f"is not there, and {default} does not exist",
+            way_out=f"{_HELP}, or run in a Pod with a service account",
+        )
+    file, document, name = _find(files or [default], context)
+    return _connection(_Place(file), document, name, clock, environ)
 
 
-def choose(files: list[Path], wanted: str | None) -> Choice:
-    """Read the first of ``files`` that has the wanted context, or else a current one.
+def own_namespace(service_account: Path = SERVICE_ACCOUNT) -> str:
+    """Return the namespace of this Pod, "" outside of a cluster."""
+    try:
+        return (service_account / "namespace").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
-    Raises ConfigError for files that are missing or malformed, and for fields not supported.
-    """
+
+def _in_cluster(environ: Mapping[str, str], folder: Path, clock: Clock) -> Connection:
+    host = environ["KUBERNETES_SERVICE_HOST"]
+    port = environ.get("KUBERNETES_SERVICE_PORT", "443")
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    parse_server(server, source="KUBERNETES_SERVICE_HOST")
+    authority = folder / "ca.crt"
+    return Connection(
+        server=server,
+        ssl_context=_trusting(_Place(authority), file=authority),
+        auth=TokenFileAuth(folder / "token", clock),
+        # The projected volume may leave it out.
+        namespace=own_namespace(folder) or "default",
+        source=f"service account {folder}",
+        in_cluster=True,
+    )
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def _find(files: list[Path], wanted: str | None) -> tuple[Path, dict[str, Any], str]:
+    """Return the first of ``files`` that has the wanted context, or else a current one."""
     present = [file for file in files if file.is_file()]
     if not present:
         names = ", ".join(map(str, files))
-        raise ConfigError("the kubeconfig does not exist", source=names, way_out=HELP)
+        raise ConfigError("the kubeconfig does not exist", source=names, way_out=_HELP)
     known: list[str] = []
     for file in present:
-        document, place = _read(file), Place(str(file))
+        document = _read(_Place(file))
         name = wanted or document.get("current-context")
-        contexts = [entry["name"] for entry in _entries(document, "contexts", place)]
+        contexts = [entry["name"] for entry in _entries(document, "contexts", _Place(file))]
         if name in contexts:
-            return _choice(file, document, place, str(name))
+            return file, document, str(name)
         known += contexts
     problem, field = "current-context is not set or names no context", "current-context"
     if wanted:
@@ -141,14 +196,13 @@ def choose(files: list[Path], wanted: str | None) -> Choice:
     )
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(place: _Place) -> dict[str, Any]:
     import yaml  # noqa: PLC0415 -- 0.9 MiB, and a Pod reads no kubeconfig
 
-    place = Place(str(file))
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = yaml.safe_load(place.file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as problem:
-        raise place.error(f"cannot be read: {problem}", HELP) from problem
+        raise place.error(f"cannot be read: {problem}", _HELP) from problem
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
         line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -157,11 +211,11 @@ def _read(file: Path) -> dict[str, Any]:
     except RecursionError as problem:
         raise place.error("is nested too deeply", _CORRECT) from problem
     if not isinstance(document, dict):
-        raise place.error("is not a kubeconfig: its top level is no mapping", HELP)
+        raise place.error("is not a kubeconfig: its top level is no mapping", _HELP)
     return document
 
 
-def _entries(document: dict[str, Any], section: str, place: Place) -> list[dict[str, Any]]:
+def _entries(document: dict[str, Any], section: str, place: _Place) -> list[dict[str, Any]]:
     entries = document.get(section) or []
     if not isinstance(entries, list) or not all(
         isinstance(entry, dict) and isinstance(entry.get("name"), str) for entry in entries
@@ -170,35 +224,9 @@ def _entries(document: dict[str, Any], section: str, place: Place) -> list[dict[
     return entries
 
 
-def _choice(file: Path, document: dict[str, Any], place: Place, name: str) -> Choice:
-    raw, context_at = _entry(document, place, "context", name)
-    context = _converted(raw, Context, context_at)
-    raw, cluster_at = _entry(document, place, "cluster", context.cluster)
-    cluster = _converted(raw, Cluster, cluster_at)
-    if cluster.proxy_url:
-        raise cluster_at.at("proxy-url").error(
-            "proxies are not supported", "give the server a direct route and remove the field"
-        )
-    if not cluster.server:
-        raise cluster_at.at("server").error("is missing", "give a URL like https://host:6443")
-    user, user_at = None, context_at
-    if context.user:
-        raw, user_at = _entry(document, place, "user", context.user)
-        if raw.get("auth-provider"):
-            raise user_at.at("auth-provider").error(
-                "is not supported (Kubernetes removed it too)", "use a credential plugin: exec"
-            )
-        if any(raw.get(key) for key in ("as", "as-uid", "as-groups", "as-user-extra")):
-            raise user_at.at("as").error(
-                "impersonation is not supported", "use a user that has the rights itself"
-            )
-        user = _converted(raw, User, user_at)
-    return Choice(file, name, context.namespace or "default", cluster, cluster_at, user, user_at)
-
-
 def _entry(
-    document: dict[str, Any], place: Place, key: str, name: str
-) -> tuple[dict[str, Any], Place]:
+    document: dict[str, Any], place: _Place, key: str, name: str
+) -> tuple[dict[str, Any], _Place]:
     """Return what an entry, such as a user, holds under ``key``, and where that stands."""
     section = f"{key}s"
     entries = _entries(document, section, place)
@@ -213,7 +241,7 @@ def _entry(
     raise at.error("does not exist", f"{section} in this file: {names}")
 
 
-def _converted(raw: dict[str, Any], type_: type[T], place: Place) -> T:
+def _converted(raw: dict[str, Any], type_: type[T], place: _Place) -> T:
     try:
         return msgspec.convert(raw, type_)
     except msgspec.ValidationError as problem:
@@ -221,3 +249,191 @@ def _converted(raw: dict[str, Any], type_: type[T], place: Place) -> T:
         field = _FIELD.search(text)
         at = place.at(field[1]) if field else place
         raise at.error(f"is malformed: {_FIELD.sub('', text)}", _CORRECT) from problem
+
+
+# -- one context -----------------------------------------------------------------------------------
+
+
+def _connection(
+    place: _Place, document: dict[str, Any], name: str, clock: Clock, environ: Mapping[str, str]
+) -> Connection:
+    raw, at = _entry(document, place, "context", name)
+    context = _converted(raw, Context, at)
+    raw, cluster_at = _entry(document, place, "cluster", context.cluster)
+    cluster = _converted(raw, Cluster, cluster_at)
+    if cluster.proxy_url:
+        raise cluster_at.at("proxy-url").error(
+            "proxies are not supported", "give the server a direct route and remove the field"
+        )
+    if not cluster.server:
+        raise cluster_at.at("server").error("is missing", "give a URL like https://host:6443")
+    user, user_at = User(), at
+    if context.user:
+        raw, user_at = _entry(document, place, "user", context.user)
+        user = _user(raw, user_at)
+    address = parse_server(cluster.server, source=f"{place.file}: {cluster_at.field}")
+    secured = _tls(cluster, cluster_at) if address.tls else None
+    if secured is not None:
+        _client_certificate(secured, user, user_at)
+    if not address.is_private:
+        _refuse_credentials(user, user_at, cluster.server)
+    return Connection(
+        server=cluster.server,
+        ssl_context=secured,
+        auth=_auth(user, user_at, cluster, secured, clock, environ),
+        namespace=context.namespace or "default",
+        tls_server_name=cluster.tls_server_name or None,
+        source=f"kubeconfig {place.file}, context {name!r}",
+    )
+
+
+def _user(raw: dict[str, Any], place: _Place) -> User:
+    if raw.get("auth-provider"):
+        raise place.at("auth-provider").error(
+            "is not supported (Kubernetes removed it too)", "use a credential plugin: exec"
+        )
+    if any(raw.get(key) for key in ("as", "as-uid", "as-groups", "as-user-extra")):
+        raise place.at("as").error(
+            "impersonation is not supported", "use a user that has the rights itself"
+        )
+    return _converted(raw, User, place)
+
+
+def _refuse_credentials(user: User, place: _Place, server: str) -> None:
+    """Refuse to send a credential where anybody on the way can read it."""
+    for field, value in {
+        "tokenFile": user.token_file,
+        "token": user.token,
+        "password": user.username or user.password,
+        "exec": user.exec,
+    }.items():
+        if value:
+            raise place.at(field).error(
+                f"is not sent to {server}, for http:// shows it to everybody on the way",
+                "give the cluster's server an https:// URL",
+            )
+
+
+def _tls(cluster: Cluster, place: _Place) -> ssl.SSLContext:
+    data, file = cluster.certificate_authority_data, cluster.certificate_authority
+    if cluster.insecure_skip_tls_verify:
+        if data or file:
+            raise place.at("insecure-skip-tls-verify").error(
+                "excludes a certificate-authority", "remove one of the two"
+            )
+        return careless()
+    if data:
+        field = place.at("certificate-authority-data")
+        return _trusting(field, data=_decode(data, field).decode("ascii", "replace"))
+    if file:
+        return _trusting(place.at("certificate-authority"), file=place.path(file))
+    return _trusting(place)
+
+
+def _trusting(
+    place: _Place, *, file: Path | None = None, data: str | None = None
+) -> ssl.SSLContext:
+    try:
+        return trusting(file=file, data=data)
+    except (OSError, ValueError) as problem:
+        raise place.error(
+            f"is no readable certificate: {problem}",
+            "give a PEM file with the cluster's certificate authority",
+        ) from problem
+
+
+def _client_certificate(context: ssl.SSLContext, user: User, place: _Place) -> None:
+    if not (user.client_certificate or user.client_certificate_data):
+        return
+    if not (user.client_key or user.client_key_data):
+        raise place.at("client-key").error("is missing", "add client-key or client-key-data")
+    at = place.at("client-certificate")
+    certificate = _pem(user.client_certificate_data, user.client_certificate, at)
+    key = _pem(user.client_key_data, user.client_key, place.at("client-key"))
+    try:
+        load_identity(context, certificate, key)
+    except OSError as problem:
+        raise at.error(
+            f"certificate and key cannot be used: {problem}",
+            "give PEM files that belong together, the key without a password",
+        ) from problem
+
+
+def _pem(data: str | None, file: str | None, place: _Place) -> bytes:
+    if data:
+        return _decode(data, _Place(place.file, f"{place.field}-data"))
+    try:
+        return place.path(file or "").read_bytes()
+    except OSError as problem:
+        raise place.error(f"cannot be read: {problem}", _RELATIVE) from problem
+
+
+def _decode(data: str, place: _Place) -> bytes:
+    try:
+        # People wrap long lines; everything else that is not base64 is a mistake.
+        return base64.b64decode("".join(data.split()), validate=True)
+    except (binascii.Error, ValueError) as problem:
+        raise place.error(f"is not base64: {problem}", "paste it again") from problem
+
+
+def _auth(
+    user: User,
+    place: _Place,
+    cluster: Cluster,
+    context: ssl.SSLContext | None,
+    clock: Clock,
+    environ: Mapping[str, str],
+) -> Auth:
+    if user.token_file:
+        file = place.path(user.token_file)
+        if not file.is_file():
+            raise place.at("tokenFile").error(f"{file} does not exist", _RELATIVE)
+        return TokenFileAuth(file, clock)
+    if user.token:
+        if not is_token(user.token):
+            raise place.at("token").error("has characters no token has", "paste it again")
+        return bearer(user.token)
+    if user.username or user.password:
+        return basic(user.username or "", user.password or "")
+    if user.exec is None:
+        return Auth()
+    settings = _exec_settings(user.exec, place.at("exec"), cluster)
+    has_terminal = sys.stdin is not None and sys.stdin.isatty()
+    if settings.interactive_mode == "Always" and not has_terminal:
+        raise place.at("exec.interactiveMode").error(
+            "the plugin must ask a person, and there is no terminal",
+            "use a service account token or a plugin that needs nobody",
+        )
+    return ExecAuth(settings, clock, context=context, environ=environ, has_terminal=has_terminal)
+
+
+def _exec_settings(found: ExecSettings, place: _Place, cluster: Cluster) -> ExecSettings:
+    """Return a plugin's settings with what the file has elsewhere."""
+    if found.api_version not in _EXEC_VERSIONS:
+        raise place.at("apiVersion").error(
+            f"{found.api_version!r} is not supported", f"use one of {', '.join(_EXEC_VERSIONS)}"
+        )
+    if found.interactive_mode is None and found.api_version == _EXEC_VERSIONS[0]:
+        # v1 requires the field, v1beta1 has a default.
+        raise place.at("interactiveMode").error("is missing", "set it to Never or IfAvailable")
+    told = _cluster_info(cluster, place) if found.provide_cluster_info else None
+    return msgspec.structs.replace(found, cluster=told, folder=str(place.folder))
+
+
+def _cluster_info(cluster: Cluster, place: _Place) -> dict[str, Any]:
+    """Return what a plugin is told of the cluster; files are inlined for it."""
+    authority = cluster.certificate_authority_data
+    if not authority and cluster.certificate_authority:
+        pem = _pem(None, cluster.certificate_authority, place.at("provideClusterInfo"))
+        authority = base64.b64encode(pem).decode()
+    info = {
+        "server": cluster.server,
+        "tls-server-name": cluster.tls_server_name,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+        "certificate-authority-data": authority,
+    }
+    info = {key: value for key, value in info.items() if value}
+    for entry in cluster.extensions or ():
+        if isinstance(entry, dict) and entry.get("name") == _EXEC_EXTENSION:
+            info["config"] = entry.get("extension")
+    return info

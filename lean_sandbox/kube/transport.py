@@ -18,13 +18,12 @@ import anyio
 import msgspec
 
 from lean_sandbox.clock import Clock, SystemClock
-from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.connection import Connection, trusting
 from lean_sandbox.kube.errors import Asked, ProtocolFault, RequestTimeout, from_response
 from lean_sandbox.kube.http1 import Disconnected, HttpConnection, encode_request, header_lines
 from lean_sandbox.kube.limits import Lane, Limiter, Limits
 from lean_sandbox.kube.sockets import SocketStream, open_stream
 from lean_sandbox.kube.telemetry import Observer, RequestCounters, RequestRecord
-from lean_sandbox.kube.tls import trusting
 from lean_sandbox.version import __version__
 
 _IDEMPOTENT: Final = frozenset(("GET", "PUT", "DELETE"))

@@ -21,7 +21,7 @@ from anyio.abc import TaskStatus
 
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import load
+from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings

@@ -41,7 +41,6 @@ import structlog
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import own_namespace
 from lean_sandbox.kube.errors import (
     ConfigError,
     Conflict,
@@ -51,7 +50,7 @@ from lean_sandbox.kube.errors import (
     RequestTimeout,
 )
 from lean_sandbox.kube.events import EventRecorder
-from lean_sandbox.kube.kubeconfig import SERVICE_ACCOUNT
+from lean_sandbox.kube.kubeconfig import SERVICE_ACCOUNT, own_namespace
 from lean_sandbox.kube.limits import Lane, Limits
 from lean_sandbox.kube.resources import LEASES
 from lean_sandbox.kube.transport import Transport

@@ -22,9 +22,9 @@ from lean_sandbox.controllers.servertime import ServerTime
 from lean_sandbox.controllers.template import TemplateController
 from lean_sandbox.controllers.warmpool.controller import PoolController
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import load
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.events import EventRecorder
+from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.telemetry import Observer, RequestCounters
 from lean_sandbox.kube.transport import Transport

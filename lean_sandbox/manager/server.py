@@ -19,9 +19,9 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import ConfigMap
 from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, bind, health
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import load, own_namespace
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.kube.kubeconfig import load, own_namespace
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.manager.exposition import Scraper
 from lean_sandbox.manager.manager import Manager, open_client

@@ -326,7 +326,7 @@ def ask(url: str, kind: str, key: Key, *, ca_file: Path | None = None) -> Life:
 
 
 def _context(ca_file: Path | None) -> ssl.SSLContext:
-    from lean_sandbox.kube.tls import trusting  # noqa: PLC0415 -- for https only
+    from lean_sandbox.kube.connection import trusting  # noqa: PLC0415 -- for https only
 
     try:
         return trusting(file=ca_file)

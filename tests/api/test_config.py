@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
-from lean_sandbox.kube.auth import HeaderAuth, TokenFileAuth
-from lean_sandbox.kube.config import load
+from lean_sandbox.kube.auth import Auth, EnvironmentVariable, ExecAuth, TokenFileAuth
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ConfigError
-from lean_sandbox.kube.exec_plugin import EnvironmentVariable, ExecAuth
+from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates
 from tests.api.server import in_turn, reply, serve
@@ -141,7 +141,7 @@ async def test_each_kind_of_user_becomes_its_credential(home: Home) -> None:
     found = home.load()
     assert (await header(found), found.namespace) == ("Bearer t", "ns")
     home.write(user={"username": "u", "password": "p"}, cluster=near)
-    assert isinstance(home.load().auth, HeaderAuth)
+    assert isinstance(home.load().auth, Auth)
     home.write()
     assert await header(home.load()) is None
     home.write(context={"user": ""})
@@ -175,6 +175,17 @@ async def test_certificates_by_file_and_inline_reach_a_server(
         transport = Transport(home.load(home.write("conf", cluster=authority | more, user=user)))
         assert (await transport.request("GET", "/")).status == 200
         await transport.aclose()
+
+
+def test_a_date_in_the_file_is_no_obstacle(home: Home) -> None:
+    """YAML makes dates of some texts; a plugin is told them as texts."""
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"at": "then"}}
+    cluster = {"server": "https://h", "extensions": [extension]}
+    file = home.write(cluster=cluster, user={"exec": EXEC | {"provideClusterInfo": True}})
+    file.write_text(file.read_text().replace("at: then", "at: 2026-01-02"))
+    auth = home.load().auth
+    assert isinstance(auth, ExecAuth)
+    assert b'"at":"2026-01-02"' in msgspec.json.encode(auth._settings.cluster)
 
 
 async def test_insecure_skips_verification(home: Home, certificates: Certificates) -> None:
@@ -372,7 +383,7 @@ def test_an_unknown_context_lists_those_there_are(home: Home) -> None:
 def test_the_client_side_imports_without_lightkube() -> None:
     """A process in a cluster never pays for lightkube's package and its HTTP library."""
     code = (
-        "import sys, lean_sandbox.kube.client, lean_sandbox.kube.config, lean_sandbox.kube.events\n"
+        "import sys, lean_sandbox.kube.kubeconfig, lean_sandbox.kube.events\n"
         "assert not {'lightkube', 'httpx2', 'yaml'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 -- our own interpreter

@@ -11,10 +11,9 @@ import anyio
 import msgspec
 import pytest
 
-from lean_sandbox.kube import tls
-from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.auth import EnvironmentVariable, ExecAuth, ExecSettings
+from lean_sandbox.kube.connection import Connection, careless, trusting
 from lean_sandbox.kube.errors import CredentialFault
-from lean_sandbox.kube.exec_plugin import EnvironmentVariable, ExecAuth, ExecSettings
 from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates
 from tests.api.server import Request, in_turn, reply, serve
@@ -191,7 +190,7 @@ async def test_a_printed_client_certificate_is_shown_and_replaced(
         )
 
     printed("client")
-    context = tls.trusting(file=certificates.authority)
+    context = trusting(file=certificates.authority)
     auth = ExecAuth(plugin.settings(), FakeClock(), context=context)
     script = in_turn(reply(), reply(401), reply(), reply())
     async with serve(script, tls=certificates.server_context(ask_client=True)) as server:
@@ -213,6 +212,6 @@ async def test_a_printed_client_certificate_is_shown_and_replaced(
 async def test_a_printed_certificate_that_is_none_is_a_credential_fault(plugin: Plugin) -> None:
     """What OpenSSL refuses is told as the plugin's mistake."""
     plugin.will_print(clientCertificateData="no", clientKeyData="no")
-    auth = ExecAuth(plugin.settings(), FakeClock(), context=tls.careless())
+    auth = ExecAuth(plugin.settings(), FakeClock(), context=careless())
     with pytest.raises(CredentialFault, match="client certificate that fails"):
         await auth.authorization()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lean_sandbox.kube import tls
-from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.auth import load_identity
+from lean_sandbox.kube.connection import Connection, careless, trusting
 from lean_sandbox.kube.errors import Asked, ConnectFailed, RequestTimeout
 from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates, make_plain
@@ -31,7 +31,7 @@ async def test_a_server_signed_by_the_authority_is_trusted(certificates: Certifi
     """Requests and streams run over TLS, by address and by name."""
     script = in_turn(reply(), chunked([b"x"]), reply())
     async with serve(script, tls=certificates.server_context()) as server:
-        context = tls.trusting(file=certificates.authority)
+        context = trusting(file=certificates.authority)
         transport = Transport(Connection(server.url, context))
         assert (await transport.request("GET", "/")).body == b"{}"
         async with transport.stream("/", asked=Asked("watch")) as stream:
@@ -46,7 +46,7 @@ async def test_a_closed_tls_connection_is_noticed_before_use(certificates: Certi
     """The farewell of TLS counts as a close as well."""
     script = in_turn(reply(close=True), reply())
     async with serve(script, tls=certificates.server_context()) as server:
-        transport = Transport(Connection(server.url, tls.trusting(file=certificates.authority)))
+        transport = Transport(Connection(server.url, trusting(file=certificates.authority)))
         await transport.request("GET", "/")
         await server.closed(1)
         await transport.request("POST", "/")
@@ -60,7 +60,7 @@ async def test_what_is_larger_than_a_socket_takes_at_once_arrives_whole(
     """Request and answer of some MiB go through in parts, in both directions."""
     body = bytes(range(256)) * 20_000
     async with serve(in_turn(reply(200, body)), tls=certificates.server_context()) as server:
-        transport = Transport(Connection(server.url, tls.trusting(file=certificates.authority)))
+        transport = Transport(Connection(server.url, trusting(file=certificates.authority)))
         assert (await transport.request("POST", "/", body=body)).body == body
         await transport.aclose()
     assert server.requests[0].body == body
@@ -68,7 +68,7 @@ async def test_what_is_larger_than_a_socket_takes_at_once_arrives_whole(
 
 async def test_a_handshake_that_stalls_ends_at_the_deadline(certificates: Certificates) -> None:
     """A peer that accepts and stays silent holds up neither the request nor other tasks."""
-    context = tls.trusting(file=certificates.authority)
+    context = trusting(file=certificates.authority)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         transport = Transport(Connection(f"https://127.0.0.1:{silent.getsockname()[1]}", context))
         with pytest.raises(RequestTimeout):
@@ -90,7 +90,7 @@ async def test_an_unknown_authority_is_refused_and_named(certificates: Certifica
 
 async def test_the_name_is_checked_and_can_be_replaced(certificates: Certificates) -> None:
     """``tls-server-name`` is what the certificate must say, instead of the URL's host."""
-    context = tls.trusting(file=certificates.authority)
+    context = trusting(file=certificates.authority)
     script = in_turn(reply())
     async with serve(script, tls=certificates.server_context()) as server:
         with pytest.raises(ConnectFailed, match=r"expected name 'other\.test'"):
@@ -101,22 +101,22 @@ async def test_the_name_is_checked_and_can_be_replaced(certificates: Certificate
 async def test_verification_can_be_switched_off(certificates: Certificates) -> None:
     """``insecure-skip-tls-verify`` believes anybody."""
     async with serve(in_turn(reply()), tls=certificates.server_context()) as server:
-        assert await ask(Connection(server.url, tls.careless(), tls_server_name="x.test")) == 200
+        assert await ask(Connection(server.url, careless(), tls_server_name="x.test")) == 200
 
 
 async def test_a_client_certificate_is_shown(certificates: Certificates) -> None:
     """A server that asks for a certificate gets ours; without one the handshake fails."""
     with_client = certificates.server_context(ask_client=True)
     async with serve(in_turn(reply()), tls=with_client) as server:
-        context = tls.trusting(file=certificates.authority)
-        tls.load_identity(context, *(file.read_bytes() for file in certificates.client))
+        context = trusting(file=certificates.authority)
+        load_identity(context, *(file.read_bytes() for file in certificates.client))
         assert await ask(Connection(server.url, context)) == 200
 
 
 async def test_a_server_without_tls_is_a_connect_failure() -> None:
     """Speaking TLS to plain HTTP, or to a peer that hangs up, fails with a sentence."""
     async with serve(in_turn(Answer(close=True))) as server:
-        connection = Connection(server.url.replace("http:", "https:"), tls.careless())
+        connection = Connection(server.url.replace("http:", "https:"), careless())
         with pytest.raises(ConnectFailed, match="TLS with"):
             await ask(connection)
 
@@ -127,7 +127,7 @@ def test_a_locked_key_never_asks_the_terminal(certificates: Certificates) -> Non
     certificate, _ = certificates.client
     locked = Path(certificates.folder, "locked.key")
     with pytest.raises(OSError, match="password"):
-        tls.load_identity(context, certificate.read_bytes(), locked.read_bytes())
+        load_identity(context, certificate.read_bytes(), locked.read_bytes())
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ async def test_an_authority_without_key_identifiers_is_trusted(
         url = server.url.replace("127.0.0.1", "localhost")
         with pytest.raises(ConnectFailed, match="was refused"):
             await ask(Connection(url, strict))
-        assert await ask(Connection(url, tls.trusting(file=old.authority))) == 200
+        assert await ask(Connection(url, trusting(file=old.authority))) == 200
 
 
 async def test_without_key_identifiers_the_chain_is_verified(
@@ -164,7 +164,7 @@ async def test_without_key_identifiers_the_chain_is_verified(
     async with serve(in_turn(), tls=old.server_context()) as server:
         url = server.url.replace("127.0.0.1", "localhost")
         with pytest.raises(ConnectFailed, match="signature failure"):
-            await ask(Connection(url, tls.trusting(file=other.authority)))
+            await ask(Connection(url, trusting(file=other.authority)))
 
 
 async def test_without_key_identifiers_the_dates_are_verified(
@@ -175,7 +175,7 @@ async def test_without_key_identifiers_the_dates_are_verified(
     async with serve(in_turn(), tls=old.server_context()) as server:
         url = server.url.replace("127.0.0.1", "localhost")
         with pytest.raises(ConnectFailed, match="certificate has expired"):
-            await ask(Connection(url, tls.trusting(file=old.authority)))
+            await ask(Connection(url, trusting(file=old.authority)))
 
 
 async def test_without_key_identifiers_the_name_is_verified(
@@ -185,4 +185,4 @@ async def test_without_key_identifiers_the_name_is_verified(
     old = plain("old")
     async with serve(in_turn(), tls=old.server_context()) as server:
         with pytest.raises(ConnectFailed, match=r"expected name '127\.0\.0\.1'"):
-            await ask(Connection(server.url, tls.trusting(file=old.authority)))
+            await ask(Connection(server.url, trusting(file=old.authority)))

@@ -14,7 +14,7 @@ import anyio.lowlevel
 import pytest
 
 from lean_sandbox.kube import sockets
-from lean_sandbox.kube.auth import basic, bearer
+from lean_sandbox.kube.auth import Auth, basic, bearer
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import (
     Asked,
@@ -256,12 +256,11 @@ async def test_an_address_that_does_not_answer_gives_way_to_the_next(
         await transport.aclose()
 
 
-class Turning:
+class Turning(Auth):
     """A credential that has a newer one after each refusal."""
 
-    identity = 0
-
     def __init__(self, *tokens: str) -> None:
+        super().__init__()
         self.tokens = list(tokens)
 
     async def authorization(self) -> str | None:

@@ -29,10 +29,9 @@ from lightkube.core.resource import NamespacedResourceG
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.types import PatchType
 
-from lean_sandbox.kube import tls
 from lean_sandbox.kube.auth import bearer
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.connection import Connection, trusting
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.kube.transport import Transport
@@ -169,7 +168,7 @@ async def measure(ports: list[int], authority: Path, rounds: int) -> list[str]:
     lines = []
     for scheme, port in zip(("http", "TLS"), ports, strict=True):
         url = f"{'https' if scheme == 'TLS' else 'http'}://127.0.0.1:{port}"
-        context = tls.trusting(file=authority) if scheme == "TLS" else None
+        context = trusting(file=authority) if scheme == "TLS" else None
         # All 16 in flight, as the stock client has them: no slot is kept for the other lane.
         credential = Connection(url, context, auth=bearer("t"))
         transport = Transport(credential, limits=Limits(reserved_for_client=0))

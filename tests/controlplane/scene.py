@@ -20,7 +20,7 @@ import yaml
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import load
+from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.local.kubelet import Delay, Kubelet, KubeletSettings, WritesPerStart
 from tests.conformance.api import Api, Room
 from tests.controlplane.server import KUBELET, RealServer

@@ -26,7 +26,7 @@ from anyio.abc import Process
 
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.kube.config import load
+from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.local.crds.definitions import definitions
 from lean_sandbox.manager.commands import EXIT_CONFIG, EXIT_OK
 from lean_sandbox.manager.manager import Manager

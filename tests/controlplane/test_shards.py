@@ -21,7 +21,7 @@ import yaml
 
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.kube.config import load
+from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.manager.leaderelection import Elector, LeaseTimes
 from lean_sandbox.manager.manager import Manager
 from lean_sandbox.manager.sharding import admits, lease_of, scope_of

@@ -11,7 +11,7 @@ import anyio
 import anyio.abc
 import pytest
 
-from lean_sandbox.kube.config import load
+from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.resources import NODES, PODS
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.up import StartController, UpSettings, up

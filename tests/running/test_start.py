@@ -65,7 +65,7 @@ def test_a_kubeconfig_costs_the_yaml_parser_alone(tmp_path: Path) -> None:
         "users: [{name: u, user: {token: t}}]\n"
     )
     loaded = printed(
-        f"from lean_sandbox.kube.config import load\nload({str(file)!r})\nprint(*sys.modules)\n"
+        f"from lean_sandbox.kube.kubeconfig import load\nload({str(file)!r})\nprint(*sys.modules)\n"
     )
     assert "yaml" in loaded
     assert loaded & {"lightkube", "httpx", "httpx2", "httpcore", "email"} == set()

@@ -26,8 +26,8 @@ from lean_sandbox.config.sources import (
     variable_of,
 )
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import own_namespace
 from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.kube.kubeconfig import own_namespace
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.commands import EXIT_CONFIG, EXIT_OK
 from lean_sandbox.manager.preflight import read_config_map

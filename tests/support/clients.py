@@ -12,8 +12,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.auth import bearer
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.tls import trusting
+from lean_sandbox.kube.connection import Connection, trusting
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.manager import Manager

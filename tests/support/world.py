@@ -19,7 +19,7 @@ import anyio
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.config import load
+from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.local.audit import AuditEntry
