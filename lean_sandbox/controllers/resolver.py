@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
-from cachetools import TTLCache
+from cachetools import FIFOCache, TTLCache
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
@@ -27,6 +27,7 @@ from lean_sandbox.model.claim_status import (
     pool_not_found,
     template_not_found,
 )
+from lean_sandbox.model.comparison import Staleness
 from lean_sandbox.model.names import is_object_name
 from lean_sandbox.model.template import SandboxTemplate, TemplateView, view_of_template
 from lean_sandbox.model.warmpool import (
@@ -47,8 +48,16 @@ _Name: TypeAlias = tuple[str, Key]
 # How often a name is looked for at most, and how many names are remembered for that.
 _LOOK_AGAIN_S = 1.0
 _MOST_NAMES = 4096
+_MOST_TEMPLATES = 1024
 # For how long an absence is believed that no event has contradicted.
 _ABSENT_S = 600.0
+
+
+class _Look(msgspec.Struct):
+    """A GET of a name: when it was sent, and whether it found nothing that nobody doubts."""
+
+    at: float
+    is_absent: bool = False
 
 
 class NotYetError(Exception):
@@ -73,12 +82,9 @@ class TemplateResolver:
         self._client = client
         self._caches = caches
         self._clock = clock
-        # Names that a GET has not found, and nobody has doubted since.
-        self._absent: TTLCache[_Name, None] = TTLCache(_MOST_NAMES, _ABSENT_S, clock.monotonic)
-        # When a name was last looked for and not found, or is being looked for.
-        self._looked: TTLCache[_Name, float] = TTLCache(_MOST_NAMES, _LOOK_AGAIN_S, clock.monotonic)
-        # The latest GET under way for a name, unless it was sent before a doubt.
-        self._looking: dict[_Name, object] = {}
+        # The latest GET for each name that was not found, or is under way.
+        self._looks: TTLCache[_Name, _Look] = TTLCache(_MOST_NAMES, _ABSENT_S, clock.monotonic)
+        self._staleness: FIFOCache[Key, Staleness] = FIFOCache(_MOST_TEMPLATES)
         self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
 
     def known_pool(self, key: Key) -> PoolView | None:
@@ -100,6 +106,14 @@ class TemplateResolver:
         """Return the template of a pool if the caches have both."""
         view = self.known_pool(pool)
         return None if view is None else self.known_template(Key(pool.namespace, view.template))
+
+    def staleness(self, template: TemplateView) -> Staleness:
+        """Return what was compared with a template, as long as it stays the same."""
+        key = Key(template.namespace, template.name)
+        held = self._staleness.get(key)
+        if held is None or held.template is not template:
+            held = self._staleness[key] = Staleness(template)
+        return held
 
     def pools_of(self, template: Key) -> list[Key]:
         """Return the cached pools that name a template."""
@@ -135,8 +149,11 @@ class TemplateResolver:
             self._doubt(SANDBOXTEMPLATES, Key(pool.namespace, view.template))
 
     def _doubt(self, resource: Resource, key: Key) -> None:
-        self._absent.pop((resource.plural, key), None)
-        self._looking.pop((resource.plural, key), None)
+        name = (resource.plural, key)
+        look = self._looks.get(name)
+        if look is not None:
+            # A new one: what the GET under way finds may be from before the doubt.
+            self._looks[name] = _Look(look.at)
 
     async def pool(self, key: Key) -> PoolView:
         """Return the pool. At most one GET.
@@ -173,28 +190,24 @@ class TemplateResolver:
 
     async def _look(self, resource: Resource, key: Key, type_: type[T]) -> T | None:
         """Ask the server for an object that the cache does not have; ``None`` when it is absent."""
-        name = (resource.plural, key)
-        if not is_object_name(key.name) or name in self._absent:
+        if not is_object_name(key.name):
             return None
-        now = self._clock.monotonic()
-        looked_at = self._looked.get(name)
-        if looked_at is not None:
-            raise NotYetError(looked_at + _LOOK_AGAIN_S - now)
-        self._looked[name] = now
-        look = self._looking[name] = object()
+        name, now = (resource.plural, key), self._clock.monotonic()
+        look = self._looks.get(name)
+        if look is not None and look.is_absent:
+            return None
+        if look is not None and now < look.at + _LOOK_AGAIN_S:
+            raise NotYetError(look.at + _LOOK_AGAIN_S - now)
+        look = self._looks[name] = _Look(now)
         try:
             found = await self._client.get(
                 resource, key.namespace, key.name, type_, **self._options
             )
         except NotFound:
-            if self._looking.get(name) is look:
-                self._absent[name] = None
+            look.is_absent = True
             return None
-        finally:
-            if self._looking.get(name) is look:
-                del self._looking[name]
         # It exists: the watch is late, and whoever asks next may ask at once.
-        self._looked.pop(name, None)
+        self._looks.pop(name, None)
         return found
 
 

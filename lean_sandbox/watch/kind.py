@@ -114,7 +114,7 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     * ``suspects``: whether a row contradicts the entry; the event then passes in any case.
     * ``columns``: the columns that are read; a Table without one of them counts as metadata alone.
     * ``watch_as``: the leanest form in which a watch has what the predicate reads.
-    * ``owner_of``: the uid of the owner by which an entry is indexed, in the same namespace.
+    * ``owner_of``: by what an entry is indexed in its namespace: as a rule the uid of its owner.
     """
 
     resource: Resource

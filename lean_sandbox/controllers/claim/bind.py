@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from cachetools import FIFOCache
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
@@ -65,7 +64,6 @@ _LOOK_AGAIN_S = 0.5
 _MOST_TRIES = 64
 # How often one member is patched while others keep writing to it.
 _MOST_PATCHES = 5
-_MOST_POOLS = 1024
 
 
 class Wakes(msgspec.Struct, frozen=True):
@@ -93,10 +91,6 @@ class Parts(msgspec.Struct, kw_only=True):
     clock: Clock
     server_time: ServerTime
     settings: Settings
-    # What was compared of the members of a pool, as long as its template stays the same.
-    staleness: FIFOCache[Key, Staleness] = msgspec.field(
-        default_factory=lambda: FIFOCache(_MOST_POOLS)
-    )
     # By uid of the claim: the member whose adoption ended without a clear answer.
     doubtful: dict[str, Key] = {}
     # By uid of the claim: how many creates in a row met a Sandbox that could not be read.
@@ -212,7 +206,7 @@ class Binding:
             if template is None:
                 # Nobody can tell who is stale: the members stay, and the cold path says why.
                 return None
-            judge = self._staleness_of(template)
+            judge = self._resolver.staleness(template)
         for _ in range(_MOST_TRIES):
             member = warm.acquire(self._pool, accept=_may_be_fresh(judge))
             if member is None:
@@ -248,12 +242,6 @@ class Binding:
             if verdict is not Verdict.FRESH:
                 return None
         return await self._adopt(held)
-
-    def _staleness_of(self, template: TemplateView) -> Staleness:
-        held = self._parts.staleness.get(self._pool)
-        if held is None or held.template is not template:
-            held = self._parts.staleness[self._pool] = Staleness(template)
-        return held
 
     def _wait_while_young(self) -> None:
         if not self._entry.created_at:

@@ -9,7 +9,6 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.servertime import ServerTime
-from lean_sandbox.controllers.warmpool.members import Orphans
 from lean_sandbox.controllers.warmpool.reconcile import (
     Claims,
     Launch,
@@ -65,13 +64,11 @@ class PoolController(Controller[PoolEntry]):
             longest_s=_LONGEST_STAND_BACK_S,
         )
         self._terminating = client.ending
-        self._orphans = Orphans(caches.sandboxes)
         self._states: dict[Key, PoolState] = {}
         self._parts = Parts(
             caches=caches,
             writer=ObjectWriter(client, lane=Lane.BACKGROUND, timeout_s=settings.request_timeout),
             resolver=resolver,
-            orphans=self._orphans,
             events=ObjectEvents(
                 recorder, names.EXTENSIONS_API_VERSION, names.SANDBOX_WARM_POOL_KIND
             ),
@@ -138,17 +135,15 @@ class PoolController(Controller[PoolEntry]):
             for entry in (delta.old, delta.new):
                 if entry is not None:
                     self.wake_pool_of(entry)
-        if delta.old is not None:
-            self._orphans.forget(delta.old)
-        label = self._orphans.saw(delta.new) if delta.new is not None else None
-        if label is not None and not delta.initial:
-            for pool in self.cache:
-                is_here = pool.key.namespace == delta.key.namespace
-                if is_here and pool.view is not None and pool.view.pool_hash == label:
-                    self.wake(pool.key)
 
     def wake_pool_of(self, entry: SandboxEntry) -> None:
-        """Reconcile the pool of a Sandbox, if it belongs to one, soon."""
-        owner = entry.owner
-        if owner is not None and owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP):
-            self.wake(Key(entry.key.namespace, owner.name))
+        """Reconcile soon the pool of a Sandbox, or the one that may take in what has no owner."""
+        owner, namespace = entry.owner, entry.key.namespace
+        if owner is not None:
+            if owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP):
+                self.wake(Key(namespace, owner.name))
+        elif label := (entry.labels or {}).get(names.WARM_POOL_LABEL):
+            for pool in self.cache:
+                view = pool.view
+                if view is not None and (view.namespace, view.pool_hash) == (namespace, label):
+                    self.wake(pool.key)

@@ -12,8 +12,7 @@ from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.model.warmpool import PoolView
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.resources.sandbox import SandboxEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry, orphans_of
 
 # By when a new member has been looked at in any case that is not a takeover.
 _LOOKED_AT_S = 10.0
@@ -122,51 +121,13 @@ def _seconds_of(created_at: str) -> float:
     return parse_rfc3339(created_at).timestamp()
 
 
-class Orphans:
-    """Sandboxes with the label of a pool and no owner: a pool adopts or deletes them (pools, 5.3).
+def find_orphans(sandboxes: Cache[SandboxEntry], pool: PoolView) -> list[SandboxEntry]:
+    """Return the Sandboxes with the label of the pool and no owner, which it may take in (5.3).
 
-    They are remembered from what the watch shows, by namespace and value of the label, so that no
-    reconcile has to search all Sandboxes.
+    What they are indexed by could also be the text of an owner reference.
     """
-
-    def __init__(self, sandboxes: Cache[SandboxEntry]) -> None:
-        self._sandboxes = sandboxes
-        self._keys: dict[tuple[str, str], set[Key]] = {}
-
-    def saw(self, entry: SandboxEntry) -> str | None:
-        """Take in a Sandbox as it is now; return its pool label if it is an orphan."""
-        label = _pool_label_of_orphan(entry)
-        if label is not None:
-            self._keys.setdefault((entry.key.namespace, label), set()).add(entry.key)
-        return label
-
-    def of(self, pool: PoolView) -> list[SandboxEntry]:
-        """Return the orphans of a pool; what is no orphan any more is forgotten."""
-        place = (pool.namespace, pool.pool_hash)
-        keys = self._keys.get(place, set())
-        found = []
-        for key in sorted(keys):
-            entry = self._sandboxes.get(key)
-            if entry is not None and _pool_label_of_orphan(entry) == pool.pool_hash:
-                found.append(entry)
-            else:
-                keys.discard(key)
-        if not keys:
-            self._keys.pop(place, None)
-        return found
-
-    def forget(self, entry: SandboxEntry) -> None:
-        """Drop a Sandbox that is gone or has changed."""
-        place = (entry.key.namespace, (entry.labels or {}).get(names.WARM_POOL_LABEL, ""))
-        keys = self._keys.get(place)
-        if keys is not None:
-            keys.discard(entry.key)
-            if not keys:
-                del self._keys[place]
-
-
-def _pool_label_of_orphan(entry: SandboxEntry) -> str | None:
-    """Return the pool label of an orphan, ``None`` for any other Sandbox."""
-    if entry.owner is not None or entry.is_deleting:
-        return None
-    return (entry.labels or {}).get(names.WARM_POOL_LABEL) or None
+    found = sandboxes.owned_by(pool.namespace, orphans_of(pool.pool_hash))
+    return sorted(
+        (entry for entry in found if entry.owner is None and not entry.is_deleting),
+        key=lambda entry: entry.key,
+    )

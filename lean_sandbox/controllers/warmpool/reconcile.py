@@ -24,11 +24,16 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.servertime import ServerTime
-from lean_sandbox.controllers.warmpool.members import Orphans, PoolMembers, take_census, victims
+from lean_sandbox.controllers.warmpool.members import (
+    PoolMembers,
+    find_orphans,
+    take_census,
+    victims,
+)
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError
 from lean_sandbox.kube.terminating import ENDING_S
 from lean_sandbox.model import names
-from lean_sandbox.model.comparison import Staleness, Verdict
+from lean_sandbox.model.comparison import Verdict
 from lean_sandbox.model.meta import with_controller_reference
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.template import TemplateView
@@ -88,7 +93,6 @@ class Parts(msgspec.Struct, kw_only=True):
     caches: Caches
     writer: ObjectWriter
     resolver: TemplateResolver
-    orphans: Orphans
     events: ObjectEvents
     claims: Claims
     launch: Launch
@@ -111,7 +115,6 @@ class PoolState(msgspec.Struct):
     is_stuck: bool = False
     # Since when the pool has waited for the NetworkPolicy of its template.
     unprotected_since: float | None = None
-    staleness: Staleness | None = None
 
     @classmethod
     def of(cls, uid: str, settings: Settings) -> PoolState:
@@ -188,7 +191,7 @@ class PoolReconcile:
 
     async def _put_in_order(self) -> PoolMembers:
         """Settle who belongs to the pool, delete what is stale or stuck, and count the rest."""
-        for orphan in self._parts.orphans.of(self._view):
+        for orphan in find_orphans(self._sandboxes, self._view):
             if orphan.uid not in self._state.deleted:
                 await self._attempt(self._take_in, orphan)
         members = self._count()
@@ -260,9 +263,7 @@ class PoolReconcile:
         """Judge by labels, or by the spec, whether a Sandbox fits the template, if there is one."""
         if self._template is None:
             return None
-        staleness = self._state.staleness
-        if staleness is None or staleness.template is not self._template:
-            staleness = self._state.staleness = Staleness(self._template)
+        staleness = self._resolver.staleness(self._template)
         if whole is None:
             return staleness.by_labels(member.labels, is_orphan=is_orphan)
         # The stamp of an orphan is not trusted.

@@ -202,6 +202,18 @@ def sandbox_row_contradicts(row: ObjectMeta, entry: SandboxEntry) -> bool:
     return _digest(row.managed_fields, entry) >> 1 not in (0, entry.writers >> 1)
 
 
+def orphans_of(pool_hash: str) -> str:
+    """Return what the Sandboxes without an owner that have the label of a pool are indexed by."""
+    return f"orphans of {pool_hash}"
+
+
+def _owner_or_pool(entry: SandboxEntry) -> str | None:
+    if entry.owner is not None:
+        return entry.owner.uid
+    pool_hash = (entry.labels or {}).get(names.WARM_POOL_LABEL)
+    return orphans_of(pool_hash) if pool_hash else None
+
+
 def sandbox_kind(
     leanest: Representation = Representation.TABLE, *, label_selector: str = ""
 ) -> Kind[SandboxEntry]:
@@ -226,7 +238,7 @@ def sandbox_kind(
         columns_of=lambda item: sandbox_columns(item.status),
         suspects=sandbox_row_contradicts,
         columns=("Ready", "Reason"),
-        owner_of=lambda entry: entry.owner.uid if entry.owner is not None else None,
+        owner_of=_owner_or_pool,
         watch_as=leanest,
         label_selector=label_selector or None,
     )
