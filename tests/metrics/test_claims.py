@@ -248,19 +248,3 @@ async def test_members_without_a_template_have_the_claims_word_for_it() -> None:
         await world.advance(2.0)
         found = await scraping(world)
     assert {one["sandbox_template"] for one, _ in found.find(CREATIONS)} == {"__unknown__"}
-
-
-async def test_a_crowd_that_nobody_scrapes_is_bounded() -> None:
-    """What was noted for a later count never grows beyond a few hundred claims."""
-    async with open_claims("m1") as world:
-        claims = world.whole.claims
-        assert claims is not None
-        metrics = claims.metrics
-        await world.create(claim())
-        entry = next(iter(world.whole.caches.claims))
-        member = next(iter(world.whole.caches.sandboxes))
-        for _ in range(5000):
-            metrics.bound(entry, member, "warm")
-            assert len(metrics._got) < 512
-        found = await scraping(world)
-    assert sum(value for _, value in found.find(CREATIONS)) == 5001

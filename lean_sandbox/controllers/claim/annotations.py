@@ -58,11 +58,10 @@ class AnnotationWriter(Controller[ClaimEntry]):
         self._clock = clock
         self._observes = observes
         self.queue.gate(claims.is_busy_beside, behind=claims, longest_s=_LONGEST_WAIT_S)
-        self._pending: dict[Key, tuple[str, dict[str, str]]] = {}
-        # What is being written at this moment, by uid.
-        self._sending: dict[str, dict[str, str]] = {}
+        # By uid of the claim: what is to be written or just being written, when the claim was first
+        # seen, and the trace that was begun for a client that began none.
+        self._pending: dict[str, dict[str, str]] = {}
         self._first_seen: dict[str, str] = {}
-        # Traces that were begun for claims whose client began none, by uid.
         self._traces: dict[str, str] = {}
 
     def saw(self, entry: ClaimEntry) -> None:
@@ -71,10 +70,15 @@ class AnnotationWriter(Controller[ClaimEntry]):
         if not stamped and entry.uid not in self._first_seen:
             self._first_seen[entry.uid] = self._now()
 
-    def forget(self, uid: str) -> None:
-        """Forget a claim that is gone, or was ready before."""
+    def was_ready(self, uid: str) -> None:
+        """Forget the beginnings of a claim that was ready before."""
         self._first_seen.pop(uid, None)
         self._traces.pop(uid, None)
+
+    def forget(self, uid: str) -> None:
+        """Forget a claim that is gone."""
+        self.was_ready(uid)
+        self._pending.pop(uid, None)
 
     def trace_of(self, entry: ClaimEntry) -> str:
         """Return the trace that a claim carries or will carry, empty for none."""
@@ -96,7 +100,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
         Returns when the claim was first seen ("": not known), ``None`` if this was noted before.
         """
         key = names.CLAIM_FIRST_READY_AT_ANNOTATION
-        if key in self._under_way(entry):
+        if key in self._pending.get(entry.uid, ()):
             return None
         observed = self._observed(entry)
         stamped = (entry.annotations or {}).get(names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION, "")
@@ -121,24 +125,15 @@ class AnnotationWriter(Controller[ClaimEntry]):
         }
         return {key: value for key, value in found.items() if value and not carried.get(key)}
 
-    def _under_way(self, entry: ClaimEntry) -> dict[str, str]:
-        """Return the annotations of a claim that are to be written or just being written."""
-        uid, pending = self._pending.get(entry.key, ("", {}))
-        return {**self._sending.get(entry.uid, {}), **(pending if uid == entry.uid else {})}
-
     def _now(self) -> str:
         """Return the time with as many digits of fraction as it needs."""
         return format_micro_time(self._clock.now()).rstrip("Z").rstrip("0").rstrip(".") + "Z"
 
     def _add(self, entry: ClaimEntry, changes: dict[str, str], after_s: float) -> None:
-        sending = self._sending.get(entry.uid, {})
-        changes = {key: value for key, value in changes.items() if sending.get(key) != value}
-        if not changes:
+        held = self.cache.get(entry.key)
+        if held is None or held.uid != entry.uid:
             return
-        uid, pending = self._pending.get(entry.key, (entry.uid, {}))
-        if uid != entry.uid:
-            pending = {}
-        self._pending[entry.key] = (entry.uid, {**pending, **changes})
+        self._pending.setdefault(entry.uid, {}).update(changes)
         self.queue.add(entry.key, priority=LOW, after_s=after_s)
 
     def enqueue_all(self, reason: str) -> None:  # noqa: ARG002 -- the claims' controller finds it
@@ -147,20 +142,15 @@ class AnnotationWriter(Controller[ClaimEntry]):
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Write what has been collected for one claim."""
-        uid, changes = self._pending.pop(item.key, ("", {}))
         entry = self.cache.get(item.key)
-        if entry is None or entry.uid != uid or entry.is_deleting or not changes:
+        if entry is None or entry.is_deleting or entry.uid not in self._pending:
             return Result()
-        self._sending[uid] = changes
-        try:
-            await annotate(self._writer, self.cache, entry, changes)
-        except BaseException:
-            held_uid, later = self._pending.get(item.key, (uid, {}))
-            if held_uid == uid:
-                self._pending[item.key] = (uid, {**changes, **later})
-            raise
-        finally:
-            del self._sending[uid]
+        changes = self._pending[entry.uid].copy()
+        await annotate(self._writer, self.cache, entry, changes)
+        # What was added meanwhile has its own turn.
+        pending = self._pending.pop(entry.uid, {})
+        if later := dict(pending.items() - changes.items()):
+            self._pending[entry.uid] = later
         return Result()
 
 

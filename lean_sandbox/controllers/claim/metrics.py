@@ -1,13 +1,8 @@
-"""What is counted of claims: Sandboxes they got, and how long they took to be ready (claims, 8.2).
-
-Nothing here is worked out while a client waits: an adoption is only noted, and counted when the
-claim's status has been written or somebody scrapes.
-"""
+"""What is counted of claims: the Sandboxes they got, and how long that took (claims, 8.2)."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.metrics import UNKNOWN_TEMPLATE_OF_CLAIM, template_of
@@ -15,12 +10,9 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Counters, Exposition, Histograms
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find, is_true
-from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
-
-_MOST_NOTED: Final = 512
 
 
 class ClaimMetrics:
@@ -28,7 +20,6 @@ class ClaimMetrics:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._got: list[tuple[ClaimEntry, SandboxEntry, SandboxStatus | None, str]] = []
         self._creations = Counters(families.CLAIM_CREATIONS)
         self._startup = Histograms(families.CLAIM_STARTUP)
         self._controller_startup = Histograms(families.CLAIM_CONTROLLER_STARTUP)
@@ -37,7 +28,6 @@ class ClaimMetrics:
 
     def collect(self, into: Exposition) -> None:
         """Add everything as it is now."""
-        self._settle()
         for each in (
             self._creations,
             self._startup,
@@ -48,33 +38,26 @@ class ClaimMetrics:
             each.collect(into)
 
     def bound(self, entry: ClaimEntry, sandbox: SandboxEntry, launch: str) -> None:
-        """Note that a claim took a member of its pool, or that a Sandbox was created for it."""
-        self._got.append((entry, sandbox, sandbox.status, launch))
-        if len(self._got) >= _MOST_NOTED:
-            self._settle()
-
-    def _settle(self) -> None:
-        for entry, sandbox, status, launch in self._got:
-            is_ready = status is not None and is_true(status.conditions, names.READY)
-            creator = (entry.labels or {}).get(names.CREATED_BY_LABEL)
-            # The pool a member came from is the one its claim asks for; no other is taken.
-            pool = entry.view.pool if entry.view is not None else ""
-            self._creations.add(
-                entry.key.namespace,
-                template_of(sandbox) or UNKNOWN_TEMPLATE_OF_CLAIM,
-                launch,
-                pool if not pool or names.is_object_name(pool) else UNKNOWN_TEMPLATE_OF_CLAIM,
-                "ready" if is_ready else "not_ready",
-                names.normalise_created_by(creator) or names.CREATED_BY_UNKNOWN,
-            )
-        self._got.clear()
+        """Count a member that a claim took from its pool, or a Sandbox that was created for it."""
+        status = sandbox.status
+        is_ready = status is not None and is_true(status.conditions, names.READY)
+        creator = (entry.labels or {}).get(names.CREATED_BY_LABEL)
+        # The pool a member came from is the one its claim asks for; no other is taken.
+        pool = entry.view.pool if entry.view is not None else ""
+        self._creations.add(
+            entry.key.namespace,
+            template_of(sandbox) or UNKNOWN_TEMPLATE_OF_CLAIM,
+            launch,
+            pool if not pool or names.is_object_name(pool) else UNKNOWN_TEMPLATE_OF_CLAIM,
+            "ready" if is_ready else "not_ready",
+            names.normalise_created_by(creator) or names.CREATED_BY_UNKNOWN,
+        )
 
     def first_ready(self, entry: ClaimEntry, sandbox: SandboxEntry, first_observed: str) -> None:
         """Observe how long a claim took, after the status that says Ready was written.
 
         ``first_observed`` is when the controller saw the claim first; empty when it is not known.
         """
-        self._settle()
         now = self._clock.now()
         annotations = entry.annotations or {}
         labels = sandbox.labels or {}

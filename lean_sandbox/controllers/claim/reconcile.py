@@ -271,7 +271,7 @@ class ClaimReconcile:
         was_ready = is_true(self._old.conditions, names.READY)
         if annotations.get(names.CLAIM_FIRST_READY_AT_ANNOTATION):
             if was_ready or is_ready:
-                annotator.forget(entry.uid)
+                annotator.was_ready(entry.uid)
         elif was_ready:
             # Ready since before that could be measured.
             annotator.ready(entry, is_known=False)
