@@ -58,19 +58,11 @@ class BoundSandbox(Lenient, frozen=True):
     serviceFQDN: OrNull[str] = ""
 
 
-UNBOUND: Final = BoundSandbox()
-
-
 class SandboxClaimStatus(Lenient, frozen=True):
-    """``status`` of a SandboxClaim; ``sandbox`` is None when the key was never written."""
+    """``status`` of a SandboxClaim; ``bound`` is the Sandbox it has."""
 
     conditions: OrNull[tuple[Condition, ...]] = ()
-    sandbox: BoundSandbox | None = None
-
-    @property
-    def bound(self) -> BoundSandbox:
-        """The bound Sandbox, empty when there is none."""
-        return self.sandbox or UNBOUND
+    bound: OrNull[BoundSandbox] = msgspec.field(default=BoundSandbox(), name="sandbox")
 
 
 EMPTY_CLAIM_STATUS: Final = SandboxClaimStatus()

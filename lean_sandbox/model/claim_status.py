@@ -12,10 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.claim import UNBOUND, BoundSandbox, SandboxClaimStatus
+from lean_sandbox.model.claim import BoundSandbox, SandboxClaimStatus
 from lean_sandbox.model.conditions import (
     Condition,
-    changed_conditions,
     condition,
     error_seen,
     find,
@@ -242,13 +241,13 @@ def claim_status_patch(old: SandboxClaimStatus, new: SandboxClaimStatus) -> dict
     All of it, null for what is empty: what is stored may be newer than ``old``. An unbound claim
     gets an empty ``sandbox`` with its first status; that alone is not worth a request.
     """
-    # Times count by value, and the order of conditions does not count.
+    # The order of conditions does not count.
     conditions = _sorted(new.conditions)
-    if new.bound == old.bound and not changed_conditions(_sorted(old.conditions), conditions):
+    if new.bound == old.bound and conditions == _sorted(old.conditions):
         return None
     bound = msgspec.structs.asdict(new.bound)
     return {
-        "conditions": [msgspec.to_builtins(one) for one in conditions] or None,
+        "conditions": conditions or None,
         "sandbox": {field: value or None for field, value in bound.items()},
     }
 
@@ -282,13 +281,13 @@ def _mirrored(seen: ClaimObservation, kind: str) -> Condition | None:
 
 def _bound(
     old: SandboxClaimStatus, seen: ClaimObservation, fault: ClaimFault | None
-) -> BoundSandbox | None:
+) -> BoundSandbox:
     if seen.sandbox_name:
         status = seen.sandbox_status or SandboxStatus()
         return BoundSandbox(seen.sandbox_name, status.podIPs, status.serviceFQDN)
     if fault in (None, ClaimFault.SANDBOX_NOT_OWNED):
-        return UNBOUND
-    return old.sandbox if old.sandbox is not None else UNBOUND
+        return BoundSandbox()
+    return old.bound
 
 
 def _sorted(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:

@@ -1,19 +1,19 @@
-"""Lists of conditions (metav1.Condition), and merge patches of the statuses that hold them.
+"""Lists of conditions (metav1.Condition).
 
-This controller is the only writer of its statuses, so arrays are replaced as a whole.
+This controller is the only writer of its statuses, so patches replace the lists as a whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.sharing import interned, small_values
-from lean_sandbox.model.times import format_rfc3339, same_instant
+from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.model.wire import Value
 
 # A limit of the schema of metav1.Condition; a status that breaks it would be rejected as a whole.
@@ -104,28 +104,3 @@ def _shared(held: Condition) -> Condition:
         reason=interned(held.reason),
         message=interned(held.message),
     )
-
-
-def changed_conditions(old: tuple[Condition, ...], new: tuple[Condition, ...]) -> dict[str, Any]:
-    """Return the part of a status patch for conditions: all of them, or nothing if none changed."""
-    if len(old) == len(new) and all(map(_is_same, old, new)):
-        return {}
-    return {"conditions": [msgspec.to_builtins(one) for one in new] or None}
-
-
-def changed_fields(
-    old: msgspec.Struct, new: msgspec.Struct, fields: Iterable[str]
-) -> dict[str, Any]:
-    """Return the part of a status patch for plain fields: those that differ, null for empty."""
-    return {
-        field: (list(value) if isinstance(value, tuple) else value) or None
-        for field in fields
-        if getattr(old, field) != (value := getattr(new, field))
-    }
-
-
-def _is_same(left: Condition, right: Condition) -> bool:
-    if left == right:
-        return True
-    aligned = msgspec.structs.replace(right, lastTransitionTime=left.lastTransitionTime)
-    return left == aligned and same_instant(left.lastTransitionTime, right.lastTransitionTime)

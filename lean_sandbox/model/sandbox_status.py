@@ -15,8 +15,6 @@ import msgspec
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import (
     Condition,
-    changed_conditions,
-    changed_fields,
     condition,
     error_seen,
     find,
@@ -32,7 +30,6 @@ from lean_sandbox.model.service import service_fqdn
 _MAX_REASON_CHARACTERS: Final = 1024
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _STATUSES: Final = frozenset({names.TRUE, names.FALSE, names.UNKNOWN})
-_FIELDS: Final = ("podIPs", "selector", "nodeName", "service", "serviceFQDN")
 
 
 class Failure(StrEnum):
@@ -114,7 +111,21 @@ def multiple_pods(count: int) -> str:
 
 def suspended(seen: Observation) -> Condition:
     """Return the Suspended condition; failures of claims and Services never influence it."""
-    return condition(names.SUSPENDED, *_suspension(seen), seen.generation)
+    if not seen.is_suspended:
+        verdict = names.FALSE, names.REASON_NOT_SUSPENDED, "Sandbox is not suspended"
+    elif seen.is_pod_state_unknown:
+        message = "Pod state is unknown. Sandbox suspension cannot be confirmed"
+        verdict = names.UNKNOWN, names.REASON_POD_STATE_UNKNOWN, message
+    elif seen.pod is None:
+        message = "Pod has been terminated. Sandbox is suspended"
+        verdict = names.TRUE, names.REASON_POD_TERMINATED, message
+    elif not seen.pod.is_owned:
+        message = "Refused to delete pod because it is not owned by this sandbox"
+        verdict = names.FALSE, names.REASON_POD_NOT_OWNED, message
+    else:
+        message = "Pod is terminating. Sandbox is suspending"
+        verdict = names.FALSE, names.REASON_POD_TERMINATING, message
+    return condition(names.SUSPENDED, *verdict, seen.generation)
 
 
 def finished(seen: Observation) -> Condition | None:
@@ -129,44 +140,47 @@ def finished(seen: Observation) -> Condition | None:
 
 def pod_scheduled(seen: Observation) -> Condition | None:
     """Return the mirrored PodScheduled condition, None when it does not apply."""
+    status, reason = names.UNKNOWN, names.REASON_POD_SCHEDULING_UNKNOWN
     if seen.is_pod_state_unknown:
         message = "Pod state is unknown. Pod scheduling cannot be determined"
-        return _unknown_scheduling(message, seen.generation)
-    if seen.pod is None or not seen.pod.is_owned:
+    elif seen.pod is None or not seen.pod.is_owned:
         return None
-    mirrored = seen.pod.state.scheduled
-    if mirrored is None:
+    elif (mirrored := seen.pod.state.scheduled) is None:
         message = "Pod has not reported a PodScheduled condition yet"
-        return _unknown_scheduling(message, seen.generation)
-    status = mirrored.status if mirrored.status in _STATUSES else names.UNKNOWN
-    reason = mirrored.reason
-    if not reason and status == names.TRUE:
-        reason = names.REASON_POD_SCHEDULED
-    elif not _is_legal_reason(reason):
-        reason = names.REASON_POD_SCHEDULING_UNKNOWN
-    return condition(names.POD_SCHEDULED, status, reason, mirrored.message, seen.generation)
+    else:
+        status = mirrored.status if mirrored.status in _STATUSES else names.UNKNOWN
+        if not mirrored.reason and status == names.TRUE:
+            reason = names.REASON_POD_SCHEDULED
+        elif _is_legal_reason(mirrored.reason):
+            reason = mirrored.reason
+        message = mirrored.message
+    return condition(names.POD_SCHEDULED, status, reason, message, seen.generation)
 
 
 def ready(seen: Observation) -> Condition:
-    """Return the Ready condition.
+    """Return the Ready condition: the first reason that applies.
 
     A refused child is reported as InvalidConfiguration only when nothing else failed: clients take
     that reason as final, and it must not appear while a retry may still change the picture.
     """
-    return condition(names.READY, *_readiness(seen), seen.generation)
-
-
-def compute(seen: Observation) -> tuple[tuple[str, Condition | None], ...]:
-    """Return every condition by type in the order of writing; None means it is removed.
-
-    The conditions carry no transition time yet: :func:`upsert` knows the old ones.
-    """
-    return (
-        (names.SUSPENDED, suspended(seen)),
-        (names.FINISHED, finished(seen)),
-        (names.POD_SCHEDULED, pod_scheduled(seen)),
-        (names.READY, ready(seen)),
-    )
+    outcome = _outcome(seen.pod) if seen.pod is not None else None
+    if seen.multiple_pods is not None:
+        verdict = names.FALSE, names.REASON_MULTIPLE_PODS, seen.multiple_pods
+    elif seen.errors:
+        texts = (*seen.errors, *((seen.invalid,) if seen.invalid is not None else ()))
+        verdict = names.FALSE, names.REASON_RECONCILER_ERROR, error_seen("\n".join(texts))
+    elif seen.invalid is not None:
+        verdict = names.FALSE, names.REASON_INVALID_CONFIGURATION, seen.invalid
+    elif seen.is_suspended:
+        message = "Sandbox is suspended" if seen.pod is None else "Sandbox is suspending"
+        verdict = names.FALSE, names.REASON_SANDBOX_SUSPENDED, message
+    elif seen.pod is not None and seen.pod.is_terminating:
+        verdict = names.FALSE, names.REASON_POD_TERMINATING, "Pod is terminating"
+    elif outcome is not None:
+        verdict = names.FALSE, *outcome
+    else:
+        verdict = _dependencies(seen)
+    return condition(names.READY, *verdict, seen.generation)
 
 
 # --- whole statuses ----------------------------------------------------------------------------
@@ -187,8 +201,16 @@ def next_status(
     said of the Service stays when the pass could not find out.
     """
     conditions = old.conditions
-    for kind, found in compute(seen):
-        conditions = remove(conditions, kind) if found is None else upsert(conditions, found, now)
+    for kind, observed in (
+        (names.SUSPENDED, suspended(seen)),
+        (names.FINISHED, finished(seen)),
+        (names.POD_SCHEDULED, pod_scheduled(seen)),
+        (names.READY, ready(seen)),
+    ):
+        if observed is None:
+            conditions = remove(conditions, kind)
+        else:
+            conditions = upsert(conditions, observed, now)
     selector = old.selector
     if seen.pod is not None:
         selector = f"{names.NAME_HASH_LABEL}={names.name_hash(name)}"
@@ -231,24 +253,17 @@ def status_patch(old: SandboxStatus, new: SandboxStatus) -> dict[str, Any] | Non
     Changed fields only, null for cleared ones, conditions as a whole. A changed nodeName alone is
     not worth a request before the Sandbox is ready: it goes with the next change.
     """
-    patch = changed_conditions(old.conditions, new.conditions)
-    patch |= changed_fields(old, new, _FIELDS)
+    patch = {
+        field: value or None
+        for field, value in msgspec.structs.asdict(new).items()
+        if value != getattr(old, field)
+    }
     if patch.keys() == {"nodeName"} and not is_true(new.conditions, names.READY):
         return None
     return patch or None
 
 
 # --- helpers -----------------------------------------------------------------------------------
-
-
-def _unknown_scheduling(message: str, generation: int) -> Condition:
-    return condition(
-        names.POD_SCHEDULED,
-        names.UNKNOWN,
-        names.REASON_POD_SCHEDULING_UNKNOWN,
-        message,
-        generation,
-    )
 
 
 def _expired(generation: int) -> Condition:
@@ -267,43 +282,13 @@ def _outcome(pod: ObservedPod) -> tuple[str, str] | None:
     return None
 
 
-def _suspension(seen: Observation) -> tuple[str, str, str]:
-    """Return status, reason and message of Suspended."""
-    if not seen.is_suspended:
-        return names.FALSE, names.REASON_NOT_SUSPENDED, "Sandbox is not suspended"
-    if seen.is_pod_state_unknown:
-        message = "Pod state is unknown. Sandbox suspension cannot be confirmed"
-        return names.UNKNOWN, names.REASON_POD_STATE_UNKNOWN, message
-    if seen.pod is None:
-        message = "Pod has been terminated. Sandbox is suspended"
-        return names.TRUE, names.REASON_POD_TERMINATED, message
-    if not seen.pod.is_owned:
-        message = "Refused to delete pod because it is not owned by this sandbox"
-        return names.FALSE, names.REASON_POD_NOT_OWNED, message
-    message = "Pod is terminating. Sandbox is suspending"
-    return names.FALSE, names.REASON_POD_TERMINATING, message
-
-
-def _readiness(seen: Observation) -> tuple[str, str, str]:
-    """Return status, reason and message of Ready: the first that applies."""
-    if seen.multiple_pods is not None:
-        return names.FALSE, names.REASON_MULTIPLE_PODS, seen.multiple_pods
-    if seen.errors:
-        texts = (*seen.errors, *((seen.invalid,) if seen.invalid is not None else ()))
-        return names.FALSE, names.REASON_RECONCILER_ERROR, error_seen("\n".join(texts))
-    if seen.invalid is not None:
-        return names.FALSE, names.REASON_INVALID_CONFIGURATION, seen.invalid
-    if seen.is_suspended:
-        message = "Sandbox is suspended" if seen.pod is None else "Sandbox is suspending"
-        return names.FALSE, names.REASON_SANDBOX_SUSPENDED, message
-    if seen.pod is not None and seen.pod.is_terminating:
-        return names.FALSE, names.REASON_POD_TERMINATING, "Pod is terminating"
-    if seen.pod is not None and (outcome := _outcome(seen.pod)) is not None:
-        return names.FALSE, *outcome
-    is_pod_ready, message = _pod_part(seen.pod)
+def _dependencies(seen: Observation) -> tuple[str, str, str]:
+    """Return status, reason and message of Ready by Pod and Service."""
+    is_ready, message = _pod_part(seen.pod)
     if seen.service_required:
         message += "; Service Exists" if seen.service_present else "; Service does not exist"
-    if is_pod_ready and (seen.service_present or not seen.service_required):
+        is_ready = is_ready and seen.service_present
+    if is_ready:
         return names.TRUE, names.REASON_DEPENDENCIES_READY, message
     return names.FALSE, names.REASON_DEPENDENCIES_NOT_READY, message
 

@@ -84,18 +84,6 @@ def _formatted(instant: datetime, precision: str) -> str:
     return f"{text}Z"
 
 
-def same_instant(left: str | None, right: str | None) -> bool:
-    """Return whether two written instants are the same one, however they are written."""
-    if left == right:
-        return True
-    if not left or not right:
-        return not left and not right
-    try:
-        return parse_rfc3339(left) == parse_rfc3339(right)
-    except ValueError:
-        return False
-
-
 def has_come(moment_s: float | None, now: datetime) -> bool:
     """Return whether a moment (seconds since the epoch) has come; None never does."""
     return moment_s is not None and now.timestamp() + _TIMER_SLACK_S >= moment_s

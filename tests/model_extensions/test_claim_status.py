@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.claim import EMPTY_CLAIM_STATUS, SandboxClaimStatus
+from lean_sandbox.model.claim import EMPTY_CLAIM_STATUS, BoundSandbox, SandboxClaimStatus
 from lean_sandbox.model.claim_status import (
     ClaimError,
     ClaimFault,
@@ -279,7 +279,7 @@ def test_finished_leaves_with_its_sandbox_unless_the_claim_expired() -> None:
 def test_a_binding_survives_failures() -> None:
     """Claim cases 18, 19, 20, 32: with or without the Sandbox in hand."""
     for error in (INVALID, pool_not_found("pool"), ClaimError(ClaimFault.OTHER, "500")):
-        assert after(BOUND, error=error).sandbox == BOUND.sandbox
+        assert after(BOUND, error=error).bound == BOUND.bound
     held = after(BOUND, error=INVALID, sandbox_name="m1", sandbox_status=mirrored(READY))
     assert held.bound.name == "m1"
     assert held.bound.podIPs == ()
@@ -289,7 +289,7 @@ def test_a_binding_survives_failures() -> None:
 def test_a_binding_ends_with_its_sandbox() -> None:
     """Claim cases 97, 99: gone, or somebody else's; name, IPs and FQDN go together."""
     for gone in (after(BOUND, is_expired=True), after(BOUND, error=sandbox_not_owned("m1", "c"))):
-        assert as_json(gone)["sandbox"] == {}
+        assert gone.bound == BoundSandbox()
         patch = claim_status_patch(BOUND, gone)
         assert patch is not None
         assert patch["sandbox"] == {"name": None, "podIPs": None, "serviceFQDN": None}
@@ -314,7 +314,7 @@ def test_the_mark_of_expiry_changes_ready_only() -> None:
 
     assert ready(marked) == ("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
     assert moment(marked, "Ready") == NOW_TEXT
-    assert (marked.conditions[0], marked.sandbox) == (FINISHED, status.sandbox)
+    assert (marked.conditions[0], marked.bound) == (FINISHED, status.bound)
     assert is_marked_expired(marked)
     assert not is_marked_expired(status)
     assert is_marked_expired(after(error=sandbox_not_owned("m1", "c")))
@@ -358,10 +358,9 @@ def test_order_and_notation_of_time_are_no_change() -> None:
         for entry in entries
     )
     old = msgspec.structs.replace(status, conditions=stored)
-    assert claim_status_patch(old, status) is None
-    renamed = msgspec.structs.replace(
-        status, sandbox=claim_status({"sandbox": {"name": "m2"}}).sandbox
-    )
+    new = after(old, sandbox_name="m1", sandbox_status=mirrored(READY, FINISHED))
+    assert claim_status_patch(old, new) is None
+    renamed = msgspec.structs.replace(new, bound=BoundSandbox("m2"))
     patch = claim_status_patch(old, renamed)
     assert patch is not None
     assert patch["sandbox"] == {"name": "m2", "podIPs": None, "serviceFQDN": None}
