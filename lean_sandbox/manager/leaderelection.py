@@ -5,13 +5,11 @@ Both can contend for one Lease. The rules:
 * Whoever finds no Lease creates it; whoever finds one that nobody holds, or that has expired, takes
   it over. Every write is a PUT at the version that was read, so that one of several wins.
 * A Lease has expired when its record has not changed for ``leaseDurationSeconds`` *since we first
-  saw it so, on our own monotonic clock*. Times in the record are for people: clocks of two machines
-  are never compared, and wall clocks may jump.
-* The holder renews every ``retry_s``, and twice as often while that fails, with one PUT and no
-  read. It leads until ``renew_deadline_s`` after it *sent* the last renewal that succeeded, which
-  others have seen no earlier than that and respect for ``duration_s``. So no two lead at once while
-  no clock runs faster than another by more than the ratio of the two (3 to 2), the tolerance that
-  client-go names for the same settings.
+  saw it so, on our own monotonic clock*: clocks of two machines are never compared.
+* The holder renews every ``RETRY_S``, and twice as often while that fails, with one PUT and no
+  read. It leads until ``RENEW_DEADLINE_S`` after it *sent* the last renewal that succeeded, which
+  others have seen no earlier than that and respect for ``DURATION_S``. So no two lead at once while
+  no clock runs faster than another by more than the ratio of the two (3 to 2).
 * Leadership ends by the clock, not by a task that has to get its turn: :meth:`Elector.fence` looks
   at the clock before each write, and a process that was stopped for a minute writes nothing when it
   goes on. What is lost is not contended for again: the process ends and begins anew.
@@ -35,7 +33,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
-import msgspec
 import structlog
 
 from lean_sandbox.clock import Clock, SystemClock
@@ -55,52 +52,34 @@ from lean_sandbox.kube.limits import Lane, Limits
 from lean_sandbox.kube.resources import LEASES
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.kube.wire import METADATA_ACCEPT, ObjectReference, PartialObject
-from lean_sandbox.manager.sharding import LEASE_NAME, lease_of, scope_of
+from lean_sandbox.manager.preflight import LEASE_NAME, lease_of, scope_of
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.times import format_micro_time
 
 Json = dict[str, Any]
 
+# The reference's (spec, 7.8). How long others respect a record that does not change; whole seconds.
+DURATION_S: Final = 15
+# How long a holder leads after its last renewal.
+RENEW_DEADLINE_S: Final = 10.0
+# How often a holder renews, and how often a standby looks.
+RETRY_S: Final = 2.0
+# Deadline of an attempt: a holder has time for another one before its own ends.
+ATTEMPT_S: Final = RENEW_DEADLINE_S / 2
 _REPORTING_CONTROLLER: Final = "agent-sandbox-controller"
 # A standby asks up to this share sooner than its period, so that several do not ask in step.
 _JITTER: Final = 0.1
 # How long a release waits for its Event.
 _FAREWELL_S: Final = 1.0
 _NEVER: Final = float("-inf")
-_RELEASED_DURATION_S: Final = 1
 _AWAKE: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 # What client-go compares, too: a change of anything else is no sign of life.
 _RECORD: Final = (
-    "holderIdentity",
-    "leaseDurationSeconds",
-    "acquireTime",
-    "renewTime",
-    "leaseTransitions",
+    *("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions"),
 )
 
 _log = structlog.get_logger("leader")
-
-
-class LeaseTimes(msgspec.Struct, frozen=True, gc=False):
-    """The settings of an election in seconds; the defaults are the reference's (spec, 7.8)."""
-
-    #: How long others respect a record that does not change; whole seconds.
-    duration_s: int = 15
-    #: How long a holder leads after its last renewal.
-    renew_deadline_s: float = 10.0
-    #: How often a holder renews, and how often a standby looks.
-    retry_s: float = 2.0
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for times with which two could lead, or nobody."""
-        if not 0 < self.retry_s < self.renew_deadline_s < self.duration_s:
-            raise ValueError("it takes 0 < retry_s < renew_deadline_s < duration_s")
-
-    @property
-    def attempt_s(self) -> float:
-        """Deadline of one request: a holder has time for another one before its own ends."""
-        return self.renew_deadline_s / 2
 
 
 class Elector:
@@ -109,7 +88,7 @@ class Elector:
     ``acquired`` is set when this process begins to lead; ``loss`` says why it has ceased to without
     meaning to. :meth:`run` goes into a task group.
 
-    Requests: a standby makes one GET each ``retry_s``, a holder one PUT. ``client`` should have
+    Requests: a standby makes one GET each ``RETRY_S``, a holder one PUT. ``client`` should have
     connections and slots of its own, for a renewal must not wait behind the work it allows.
     """
 
@@ -121,7 +100,6 @@ class Elector:
         identity: str,
         clock: Clock,
         uniform: Callable[[], float] = random.random,
-        times: LeaseTimes | None = None,
         recorder: EventRecorder | None = None,
         lease: str = LEASE_NAME,
         scope: str = "",
@@ -147,10 +125,10 @@ class Elector:
         self.recorder = recorder
         self._clock = clock
         self._uniform = uniform
-        self._times = times or LeaseTimes()
-        self._leads = False
+        # Of what others respect; _NEVER before this process leads, and once it has ceased to.
         self._leads_until = _NEVER
         self._stops = False
+        # Held by an attempt, and by a release from its beginning to its end.
         self._turn = anyio.Lock()
         # The Lease as this process wrote it last; None when it has to be read first.
         self._own: Json | None = None
@@ -160,12 +138,11 @@ class Elector:
         self._failures: dict[str, int] = {}
         self._stamped: datetime | None = None
         self._told = anyio.Event()
-        self._released = anyio.Event()
 
     @property
     def is_leader(self) -> bool:
         """Whether this process leads at this moment."""
-        return self._leads and self._clock.monotonic() < self._leads_until
+        return self._clock.monotonic() < self._leads_until
 
     def fence(self) -> None:
         """Raise NotLeaderError unless this process leads at this moment; for a transport."""
@@ -193,7 +170,6 @@ class Elector:
             return
         async with anyio.create_task_group() as group:
             group.start_soon(self._tell)
-            group.start_soon(self._end_in_time, group.cancel_scope)
             await self._keep()
             group.cancel_scope.cancel()
 
@@ -204,48 +180,37 @@ class Elector:
         that does not lead. A failure is logged and counted: the Lease then expires.
         """
         self._stops = True
-        try:
-            async with self._turn:
-                if self.is_leader and self._own is not None:
-                    await self._give_up(self._own)
-        finally:
-            self._released.set()
-
-    async def _give_up(self, lease: Json) -> None:
-        self._leads = False
-        if self.recorder is not None:
-            self._announce("Released", "stopped leading")
-            self.recorder.close()
-            await self._clock.wait(self._told, _FAREWELL_S)
-        now = self._stamp()
-        # As client-go gives a Lease up.
-        spec = {
-            **lease["spec"],
-            "holderIdentity": "",
-            "leaseDurationSeconds": _RELEASED_DURATION_S,
-            "acquireTime": now,
-            "renewTime": now,
-        }
-        if await self._within(self._times.attempt_s, lambda: self._write(lease, spec)):
-            self.holder = ""
-            _log.info("released", lease=self.lease)
+        async with self._turn:
+            if not self.is_leader or self._own is None:
+                return
+            self._leads_until = _NEVER
+            if self.recorder is not None:
+                self._announce("Released", "stopped leading")
+                self.recorder.close()
+                await self._clock.wait(self._told, _FAREWELL_S)
+            lease, now = self._own, self._stamp()
+            # As client-go gives a Lease up.
+            given_up = {"holderIdentity": "", "leaseDurationSeconds": 1}
+            spec = {**lease["spec"], **given_up, "acquireTime": now, "renewTime": now}
+            if await self._within(ATTEMPT_S, lambda: self._write(lease, spec)):
+                self.holder = ""
+                _log.info("released", lease=self.lease)
 
     # -- the two loops ---------------------------------------------------------------------------
 
     async def _acquire(self) -> bool:
         """Try until this process leads; false when it was told to stop."""
-        times = self._times
         while not self._stops:
             began = self._clock.monotonic()
-            await self._try(times.attempt_s)
-            if self._leads:
+            await self._try(ATTEMPT_S)
+            if self._leads_until != _NEVER:
                 _log.info("leading", lease=self.lease, namespace=self.namespace)
                 self.acquired.set()
                 self._announce("Acquired", "became leader")
                 return True
-            wait_s = times.retry_s * (1.0 - _JITTER * self._uniform())
+            wait_s = RETRY_S * (1.0 - _JITTER * self._uniform())
             asked_s = getattr(self.problem, "retry_after_s", None) or 0.0
-            next_at = began + max(wait_s, min(asked_s, times.duration_s))
+            next_at = began + max(wait_s, min(asked_s, DURATION_S))
             now = self._clock.monotonic()
             if now < self._expires_at:
                 # A holder that has died is succeeded at the moment it may be.
@@ -254,34 +219,24 @@ class Elector:
         return False
 
     async def _keep(self) -> None:
-        times = self._times
-        began = self._leads_until - times.renew_deadline_s
+        """Renew until the Lease is lost, or released."""
+        began = self._leads_until - RENEW_DEADLINE_S
         while self.loss is None:
-            pause_s = times.retry_s if self.problem is None else times.retry_s / 2
-            await self._clock.sleep(began + pause_s - self._clock.monotonic())
+            pause_s = RETRY_S if self.problem is None else RETRY_S / 2
+            next_at = min(began + pause_s, self._leads_until)
+            await self._clock.sleep(next_at - self._clock.monotonic())
             if self._stops:
-                await self._released.wait()
-                return
+                async with self._turn:
+                    return
             began = self._clock.monotonic()
-            if began >= self._leads_until:
-                self._run_out()
-                return
-            await self._try(min(times.attempt_s, self._leads_until - began))
-
-    async def _end_in_time(self, renewing: anyio.CancelScope) -> None:
-        """Be there when leadership ends, whatever a renewal is waiting for."""
-        while self._leads and (left_s := self._leads_until - self._clock.monotonic()) > 0.0:
-            await self._clock.sleep(left_s)
-        if self._leads:
-            self._run_out()
-            renewing.cancel()
-
-    def _run_out(self) -> None:
-        why = f": {self.problem}" if self.problem is not None else ""
-        self._lose(f"the Lease was not renewed for {self._times.renew_deadline_s:g} s{why}")
+            if began < self._leads_until:
+                await self._try(min(ATTEMPT_S, self._leads_until - began))
+            else:
+                why = f": {self.problem}" if self.problem is not None else ""
+                self._lose(f"the Lease was not renewed for {RENEW_DEADLINE_S:g} s{why}")
 
     def _lose(self, why: str) -> None:
-        self._leads = False
+        self._leads_until = _NEVER
         self.loss = NotLeaderError(f"leadership lost: {why}")
         _log.error("leadership_lost", lease=self.lease, reason=why)
 
@@ -290,7 +245,7 @@ class Elector:
     async def _try(self, limit_s: float) -> None:
         async with self._turn:
             if not self._stops:
-                await self._within(limit_s, lambda: self._attempt(limit_s))
+                await self._within(limit_s, self._attempt)
 
     async def _within(self, limit_s: float, ask: Callable[[], Awaitable[object]]) -> bool:
         """Await ``ask()`` under a deadline by the clock; note whether and why it failed."""
@@ -303,14 +258,21 @@ class Elector:
             except ControlPlaneError as error:
                 problem = error
             group.cancel_scope.cancel()
-        self._note(problem)
-        return problem is None
+        before, self.problem = self.problem, problem
+        if problem is None:
+            return True
+        name = type(problem).__name__
+        self._failures[name] = self._failures.get(name, 0) + 1
+        # A lost race is how elections go, and what fails every two seconds is told once.
+        if type(before) is not type(problem) and not isinstance(problem, Conflict):
+            _log.warning("lease_request_failed", lease=self.lease, error=str(problem))
+        return False
 
     async def _ring(self, after_s: float, scope: anyio.CancelScope) -> None:
         await self._clock.sleep(after_s)
         scope.cancel()
 
-    async def _attempt(self, timeout_s: float) -> None:
+    async def _attempt(self) -> None:
         """Renew, or take the Lease if it can be had. At most three requests, usually one."""
         if self._own is not None:
             try:
@@ -322,7 +284,7 @@ class Elector:
                 return
         try:
             lease: Json = await self.client.get(
-                LEASES, self.namespace, self.lease, dict, lane=Lane.CLIENT, timeout_s=timeout_s
+                LEASES, self.namespace, self.lease, dict, lane=Lane.CLIENT, timeout_s=ATTEMPT_S
             )
         except NotFound:
             metadata = {"name": self.lease, "namespace": self.namespace}
@@ -332,12 +294,11 @@ class Elector:
         spec: Json = lease.get("spec") or {}
         self._observe(spec)
         if self.holder and self.holder != self.identity:
-            if self._leads:
+            if self._leads_until != _NEVER:
                 self._lose(f"{self.holder!r} holds the Lease")
                 return
             duration_s = spec.get("leaseDurationSeconds") or 0
-            respected_s = duration_s if duration_s > 0 else self._times.duration_s
-            self._expires_at = self._seen_at + respected_s
+            self._expires_at = self._seen_at + (duration_s if duration_s > 0 else DURATION_S)
             if self._clock.monotonic() < self._expires_at:
                 return
         await self._hold(lease)
@@ -349,16 +310,15 @@ class Elector:
             self._seen = seen
             self._seen_at = self._clock.monotonic()
         holder: str = spec.get("holderIdentity") or ""
-        if holder != self.holder:
-            self.holder = holder
-            if holder != self.identity:
-                _log.info("holder_changed", lease=self.lease, holder=holder)
-                self._compare_scopes(holder)
-
-    def _compare_scopes(self, holder: str) -> None:
-        """Complain of a holder that leaves unserved what this process would serve."""
+        if holder == self.holder:
+            return
+        self.holder = holder
+        if holder == self.identity:
+            return
+        _log.info("holder_changed", lease=self.lease, holder=holder)
         served = holder.partition(" ")[2]
         if served and served != self.scope:
+            # What this process would serve is left unserved.
             _log.error(
                 "lease_of_another_shard",
                 lease=self.lease,
@@ -376,7 +336,7 @@ class Elector:
             "leaseTransitions": 0,
             **old,
             "holderIdentity": self.identity,
-            "leaseDurationSeconds": self._times.duration_s,
+            "leaseDurationSeconds": DURATION_S,
             "renewTime": now,
         }
         if old.get("holderIdentity") != self.identity:
@@ -387,25 +347,19 @@ class Elector:
         response = await self._write(lease, spec)
         self._own = _with_spec(lease, spec, response.metadata.resource_version)
         self._observe(spec)
-        now_s = self._clock.monotonic()
-        until = sent_at + self._times.renew_deadline_s
+        now_s, until = self._clock.monotonic(), sent_at + RENEW_DEADLINE_S
         # A response that came too late to begin with it, or after leadership has ended, gives none.
-        if now_s < until and (not self._leads or now_s < self._leads_until):
+        if now_s < until and (self._leads_until == _NEVER or now_s < self._leads_until):
             self._leads_until = until
-            self._leads = True
 
     async def _write(self, lease: Json, spec: Json) -> PartialObject:
         """Create a Lease that has no version yet, replace one at the version that it has."""
         body = _with_spec(lease, spec)
-        options: Any = {
-            "lane": Lane.CLIENT,
-            "timeout_s": self._times.attempt_s,
-            "accept": METADATA_ACCEPT,
-        }
+        more: Any = {"lane": Lane.CLIENT, "timeout_s": ATTEMPT_S, "accept": METADATA_ACCEPT}
         if _is_new(lease):
-            return await self.client.create(LEASES, self.namespace, body, PartialObject, **options)
+            return await self.client.create(LEASES, self.namespace, body, PartialObject, **more)
         return await self.client.replace(
-            LEASES, self.namespace, self.lease, body, PartialObject, **options
+            LEASES, self.namespace, self.lease, body, PartialObject, **more
         )
 
     def _stamp(self) -> str:
@@ -418,18 +372,6 @@ class Elector:
             now = self._stamped + timedelta(microseconds=1)
         self._stamped = now
         return format_micro_time(now)
-
-    # -- telling ---------------------------------------------------------------------------------
-
-    def _note(self, problem: ControlPlaneError | None) -> None:
-        before, self.problem = self.problem, problem
-        if problem is None:
-            return
-        name = type(problem).__name__
-        self._failures[name] = self._failures.get(name, 0) + 1
-        # A lost race is how elections go, and what fails every two seconds is told once.
-        if type(before) is not type(problem) and not isinstance(problem, Conflict):
-            _log.warning("lease_request_failed", lease=self.lease, error=str(problem))
 
     def _announce(self, action: str, what: str) -> None:
         if self.recorder is not None:
@@ -471,10 +413,7 @@ class AwakeClock(SystemClock):
 
 
 def open_elector(
-    settings: Settings,
-    client: Client,
-    *,
-    service_account: Path = SERVICE_ACCOUNT,
+    settings: Settings, client: Client, *, service_account: Path = SERVICE_ACCOUNT
 ) -> Elector:
     """Build an elector for the server of ``client``.
 
@@ -488,11 +427,13 @@ def open_elector(
             way_out="name it with --leader-election-namespace, or give --no-leader-elect",
         )
     clock = AwakeClock()
-    limits = Limits(max_in_flight=2, reserved_for_client=1)
-    connection = client.transport.connection
-    counted = client.transport.counted
-    transport = Transport(connection, clock=clock, limits=limits, counted=counted)
-    own = Client(transport, timeout_s=LeaseTimes().attempt_s)
+    transport = Transport(
+        client.transport.connection,
+        clock=clock,
+        limits=Limits(max_in_flight=2, reserved_for_client=1),
+        counted=client.transport.counted,
+    )
+    own = Client(transport, timeout_s=ATTEMPT_S)
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
     return Elector(
         own,

@@ -133,7 +133,7 @@ class Manager:
             self._add_extensions(options, uniform, tracing)
         self.trace = self._record_trace(options.trace_entries) if options.trace_entries else None
         if options.shard:
-            from lean_sandbox.manager.sharding import admits  # noqa: PLC0415 -- rarely used
+            from lean_sandbox.manager.preflight import admits  # noqa: PLC0415 -- rarely used
 
             for cache in self.all_caches:
                 cache.admits_namespace = admits(options.shard)

@@ -30,7 +30,7 @@ from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.local.crds.definitions import definitions
 from lean_sandbox.manager.commands import EXIT_CONFIG, EXIT_OK
 from lean_sandbox.manager.manager import Manager
-from lean_sandbox.manager.sharding import LEASE_NAME
+from lean_sandbox.manager.preflight import LEASE_NAME
 from lean_sandbox.model.times import format_micro_time
 from tests.controlplane.binaries import provide
 from tests.controlplane.plugin import REAL

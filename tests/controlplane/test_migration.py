@@ -9,7 +9,7 @@ import anyio
 
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.manager.leaderelection import Elector
-from lean_sandbox.manager.sharding import LEASE_NAME
+from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.controlplane.handover import (
     SETTINGS,
     everything,

@@ -22,9 +22,10 @@ import yaml
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.kubeconfig import load
-from lean_sandbox.manager.leaderelection import Elector, LeaseTimes
+from lean_sandbox.manager import leaderelection
+from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.manager import Manager
-from lean_sandbox.manager.sharding import admits, lease_of, scope_of
+from lean_sandbox.manager.preflight import admits, lease_of, scope_of
 from tests.conformance.api import Room, answers
 from tests.controlplane.objects import all_ready, extension, fill, sandbox
 from tests.controlplane.plugin import REAL
@@ -39,8 +40,15 @@ _OVERLAY = Path(__file__).resolve().parents[2] / "manifests" / "overlays" / "sha
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _PATIENCE_S = 30.0
 # A standby takes over five times sooner than by default.
-_TIMES = LeaseTimes(duration_s=3, renew_deadline_s=2.0, retry_s=0.4)
+_TIMES = {"DURATION_S": 3, "RENEW_DEADLINE_S": 2.0, "RETRY_S": 0.4, "ATTEMPT_S": 1.0}
 _MEMBERS, _CLAIMS = 3, 6
+
+
+@pytest.fixture(autouse=True)
+def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Leases expire sooner than by default."""
+    for name, value in _TIMES.items():
+        monkeypatch.setattr(leaderelection, name, value)
 
 
 def _path(kind: str) -> str:
@@ -114,7 +122,6 @@ async def _processes(
             namespace=HOME,
             identity=name,
             clock=clock,
-            times=_TIMES,
             lease=lease_of(settings),
             scope=scope_of(settings),
         )

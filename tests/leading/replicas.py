@@ -17,7 +17,7 @@ from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.manager import Manager
-from lean_sandbox.manager.sharding import LEASE_NAME, lease_of, scope_of
+from lean_sandbox.manager.preflight import LEASE_NAME, lease_of, scope_of
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.names import LEASES

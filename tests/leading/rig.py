@@ -16,7 +16,7 @@ from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.leaderelection import Elector
-from lean_sandbox.manager.sharding import LEASE_NAME
+from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.support.clients import cluster_admin, connection_to
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.names import LEASES

@@ -23,8 +23,8 @@ from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.leaderelection import AwakeClock, open_elector
+from lean_sandbox.manager.preflight import LEASE_NAME
 from lean_sandbox.manager.server import _open_elector
-from lean_sandbox.manager.sharding import LEASE_NAME
 from tests.support.names import LEASES
 from tests.support.patience import patient
 from tests.support.process import controller_process

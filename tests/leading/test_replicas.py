@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.manager.sharding import LEASE_NAME
+from lean_sandbox.manager.preflight import LEASE_NAME
 from lean_sandbox.runtime.workers import Outcome
 from tests.leading.replicas import ELECTION_NS, LEASES, open_replicas
 from tests.metrics.scrape import serving

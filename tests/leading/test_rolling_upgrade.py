@@ -12,7 +12,7 @@ from anyio.abc import Process
 
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.commands import EXIT_OK
-from lean_sandbox.manager.sharding import LEASE_NAME
+from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.support.clients import cluster_admin
 from tests.support.names import LEASES
 from tests.support.process import controller_process

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.target import Target
-from lean_sandbox.manager.sharding import LEASE_NAME, admits, lease_of, scope_of
+from lean_sandbox.manager.preflight import LEASE_NAME, admits, lease_of, scope_of
 from tests.leading.replicas import ELECTION_NS, LEASES, Replica, Replicas, open_replicas
 from tests.metrics.scrape import serving
 from tests.support.builders import claim, pool, template

@@ -11,7 +11,7 @@ import pytest
 from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import UsageError, effective, scan
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.manager.sharding import lease_of
+from lean_sandbox.manager.preflight import lease_of
 from lean_sandbox.version import __version__
 from tests.manifests.files import (
     KUSTOMIZATIONS,

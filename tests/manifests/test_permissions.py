@@ -14,8 +14,7 @@ from lean_sandbox.config.sources import CONFIG_MAP
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.leaderelection import Elector
-from lean_sandbox.manager.preflight import read_config_map
-from lean_sandbox.manager.sharding import LEASE_NAME
+from lean_sandbox.manager.preflight import LEASE_NAME, read_config_map
 from tests.leading.rig import Rig, open_rig
 from tests.manifests.files import ROOT, Grant, grants, named, objects
 from tests.manifests.flows import live_of_claims, live_of_sandboxes

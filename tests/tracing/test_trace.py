@@ -18,7 +18,7 @@ import pytest
 from lean_sandbox.cli import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, main
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.errors import ConfigError
-from lean_sandbox.manager.sharding import admits
+from lean_sandbox.manager.preflight import admits
 from lean_sandbox.manager.trace import (
     Entry,
     EventEntry,
