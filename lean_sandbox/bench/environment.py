@@ -40,8 +40,14 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube import resources
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ConfigError, ControlPlaneError, NotFound
-from lean_sandbox.kube.resources import NAMESPACES, SANDBOXCLAIMS, SANDBOXES, Resource
-from lean_sandbox.kube.wire import Page, PartialObject
+from lean_sandbox.kube.resources import (
+    NAMESPACES,
+    SANDBOXCLAIMS,
+    SANDBOXES,
+    Page,
+    PartialObject,
+    Resource,
+)
 
 _SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _CRD_HELP = "lean-sandbox crds | kubectl apply --server-side -f -"

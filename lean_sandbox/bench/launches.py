@@ -23,8 +23,8 @@ from lean_sandbox.kube.resources import (
     SANDBOXTEMPLATES,
     SANDBOXWARMPOOLS,
     SERVICES,
+    ListMeta,
 )
-from lean_sandbox.kube.wire import ListMeta
 from lean_sandbox.model.times import parse_rfc3339
 
 _PAGE_SIZE: Final = 250

@@ -35,8 +35,13 @@ from lean_sandbox.client import (
 )
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS, Resource
-from lean_sandbox.kube.wire import Page, PartialObject
+from lean_sandbox.kube.resources import (
+    SANDBOXTEMPLATES,
+    SANDBOXWARMPOOLS,
+    Page,
+    PartialObject,
+    Resource,
+)
 from lean_sandbox.local.follow import Follower
 
 MARK: Final = "bench.lean-sandbox/run"

@@ -31,9 +31,8 @@ from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.http1 import LineSplitter
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.limits import Lane, Limits
-from lean_sandbox.kube.resources import SANDBOXCLAIMS, SANDBOXES, path
+from lean_sandbox.kube.resources import METADATA_ACCEPT, SANDBOXCLAIMS, SANDBOXES, Page, path
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.kube.wire import METADATA_ACCEPT, Page
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
 from lean_sandbox.model import names

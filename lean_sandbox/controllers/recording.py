@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lean_sandbox.kube.events import EventRecorder, EventType
-from lean_sandbox.kube.wire import ObjectReference
+from lean_sandbox.kube.resources import ObjectReference
 from lean_sandbox.watch.kind import Entry
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.client import ENDING_S, Client
 from lean_sandbox.kube.errors import ControlPlaneError, NotFound, said
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import NETWORKPOLICIES
-from lean_sandbox.kube.terminating import ENDING_S
 from lean_sandbox.model import names, networkpolicy
 from lean_sandbox.model.template import TemplateView, ref_hash_patch
 from lean_sandbox.runtime.controller import Controller

@@ -1,24 +1,23 @@
 """Typed calls to the API server: one method, one request.
 
-No create is sent for a while to a namespace that refuses them because it is being deleted.
 Nothing is repeated here except a 401 after the credential was refreshed and a request whose reused
 connection turned out dead (both in the transport); backing off is the work queue's job.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, cast
 from urllib.parse import urlencode
 
 import msgspec
+from cachetools import LRUCache
 
+from lean_sandbox.clock import Clock
 from lean_sandbox.kube import errors
 from lean_sandbox.kube.limits import Lane
-from lean_sandbox.kube.resources import Resource, path
+from lean_sandbox.kube.resources import JSON_ACCEPT, Resource, path
 from lean_sandbox.kube.telemetry import WRITES
-from lean_sandbox.kube.terminating import TerminatingNamespaces
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.kube.wire import JSON_ACCEPT
 from lean_sandbox.model.wire import ODD
 
 T = TypeVar("T")
@@ -27,6 +26,13 @@ T = TypeVar("T")
 Body = bytes | dict[str, Any] | list[Any] | msgspec.Struct
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
+#: For how long a refusal to create is believed, and after how many seconds to come back (changes,
+#: v1.0.3).
+ENDING_S: Final = 30.0
+_MOST_ENDING: Final = 256
+# How long the others wait for the answer to the one create that is tried again.
+_ENDING_ANSWER_S: Final = 5.0
+_LIST_TIMEOUT_S: Final = 60.0
 _METHODS = {
     "get": "GET",
     "list": "GET",
@@ -53,15 +59,51 @@ class Options(TypedDict, total=False):
     subresource: str | None
     #: The most that is read of an answer (None: the transport's); AnswerTooLarge above it.
     max_body_bytes: int | None
-
-
-class WriteOptions(Options, total=False):
-    """Options of the calls that write."""
-
     #: Who writes, for managedFields (default: the client's).
     field_manager: str | None
-    #: The server validates and answers, but stores nothing.
-    dry_run: bool
+
+
+class TerminatingNamespaces:
+    """Namespaces that are being deleted, in which nothing can be created any more.
+
+    Everything in such a namespace goes one by one and wakes whoever made it. The server has said
+    once that a create is of no use: nobody asks again for 30 s.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # Until when, and the refusal.
+        self._refusals: LRUCache[str, tuple[float, errors.ApiError]] = LRUCache(_MOST_ENDING)
+
+    def __len__(self) -> int:
+        return len(self._refusals)
+
+    def remember(self, namespace: str, refusal: errors.ApiError) -> None:
+        """Take note of a refusal, if the end of the namespace is its cause."""
+        if refusal.namespace_terminating:
+            self._refusals[namespace] = self._clock.monotonic() + ENDING_S, refusal
+
+    def forget(self, namespace: str) -> None:
+        """Forget a refusal: something is new in the namespace, so it is another one."""
+        self._refusals.pop(namespace, None)
+
+    def left_s(self, namespace: str) -> float:
+        """Return for how long a create is of no use, in seconds; 0 where it may be tried."""
+        held = self._refusals.get(namespace)
+        return max(0.0, held[0] - self._clock.monotonic()) if held is not None else 0.0
+
+    def check(self, namespace: str) -> None:
+        """Raise Forbidden where creates are refused, in the words in which the server did."""
+        if self.left_s(namespace) > 0:
+            _, refusal = self._refusals[namespace]
+            # A new one each time: raising an error writes its traceback into it.
+            raise errors.Forbidden(refusal.status, refusal.said, refusal.asked)
+
+    def enter(self, namespace: str) -> None:
+        """Check; once a refusal is old, let one create pass, the others wait for its answer."""
+        self.check(namespace)
+        if (held := self._refusals.get(namespace)) is not None:
+            self._refusals[namespace] = self._clock.monotonic() + _ENDING_ANSWER_S, held[1]
 
 
 class Client:
@@ -80,15 +122,13 @@ class Client:
         transport: Transport,
         *,
         timeout_s: float = 10.0,
-        list_timeout_s: float = 60.0,
         field_manager: str | None = None,
     ) -> None:
-        """``timeout_s`` and ``list_timeout_s`` are the deadlines where a call names none."""
+        """``timeout_s`` is the deadline where a call names none; a list has a minute."""
         self.transport = transport
         #: Where creates are refused at present; they are not sent then.
         self.ending = TerminatingNamespaces(transport.clock)
         self._timeout_s = timeout_s
-        self._list_timeout_s = list_timeout_s
         self._field_manager = field_manager
         self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
@@ -128,12 +168,11 @@ class Client:
         label_selector: str | None = None,
         field_selector: str | None = None,
         resource_version: str | None = None,
-        resource_version_match: str | None = None,
         **options: Unpack[Options],
     ) -> T:
         """Read one page of a collection; ``namespace`` None is all of them.
 
-        Decode as ``wire.Page[Kind]`` or any type of the caller's. An expired ``continue_`` raises
+        Decode as ``Page[Kind]`` or any type of the caller's. An expired ``continue_`` raises
         :class:`~lean_sandbox.kube.errors.Gone`: start again.
         """
         query = {
@@ -142,9 +181,8 @@ class Client:
             "labelSelector": label_selector,
             "fieldSelector": field_selector,
             "resourceVersion": resource_version,
-            "resourceVersionMatch": resource_version_match,
         }
-        options.setdefault("timeout_s", self._list_timeout_s)
+        options.setdefault("timeout_s", _LIST_TIMEOUT_S)
         return await self._send("list", resource, namespace, None, type_, options, query=query)
 
     async def create(
@@ -155,7 +193,7 @@ class Client:
         type_: type[T],
         *,
         name: str | None = None,
-        **options: Unpack[WriteOptions],
+        **options: Unpack[Options],
     ) -> T:
         """Create an object; with ``name`` and ``subresource``, post to its subresource."""
         encoded = _encode(body)
@@ -168,7 +206,7 @@ class Client:
         name: str,
         body: Body,
         type_: type[T],
-        **options: Unpack[WriteOptions],
+        **options: Unpack[Options],
     ) -> T:
         """Replace an object; a resourceVersion in ``body`` makes a lost race a Conflict."""
         encoded = _encode(body)
@@ -181,7 +219,7 @@ class Client:
         name: str,
         body: Body,
         type_: type[T],
-        **options: Unpack[WriteOptions],
+        **options: Unpack[Options],
     ) -> T:
         """Change an object.
 
@@ -202,7 +240,7 @@ class Client:
         resource_version: str | None = None,
         propagation: Propagation | None = None,
         grace_s: int | None = None,
-        **options: Unpack[WriteOptions],
+        **options: Unpack[Options],
     ) -> None:
         """Delete an object.
 
@@ -230,16 +268,21 @@ class Client:
         namespace: str | None,
         name: str | None,
         type_: type[T],
-        options: Options | WriteOptions,
+        options: Options,
         body: bytes = b"",
         content_type: str = _JSON,
         query: dict[str, str | None] | None = None,
     ) -> T:
-        wanted = cast("WriteOptions", options)
-        subresource = wanted.get("subresource")
+        subresource = options.get("subresource")
         method = _METHODS[verb]
-        plain = path(resource, namespace, name, subresource)
-        headers = {"Accept": wanted.get("accept", JSON_ACCEPT)}
+        target = path(resource, namespace, name, subresource)
+        wanted = {key: value for key, value in (query or {}).items() if value is not None}
+        manager = options.get("field_manager", self._field_manager)
+        if manager is not None and method not in ("GET", "DELETE"):
+            wanted["fieldManager"] = manager
+        if wanted:
+            target = f"{target}?{urlencode(wanted)}"
+        headers = {"Accept": options.get("accept", JSON_ACCEPT)}
         if body:
             headers["Content-Type"] = content_type
         what = f"{resource.qualified}/{subresource}" if subresource else resource.qualified
@@ -249,17 +292,17 @@ class Client:
             self.ending.enter(namespace)
         response = await self.transport.request(
             method,
-            self._target(method, plain, query or {}, wanted),
+            target,
             body=body,
             headers=headers,
-            timeout_s=wanted.get("timeout_s", self._timeout_s),
-            lane=wanted.get("lane", Lane.BACKGROUND),
+            timeout_s=options.get("timeout_s", self._timeout_s),
+            lane=options.get("lane", Lane.BACKGROUND),
             asked=asked,
-            max_body_bytes=wanted.get("max_body_bytes"),
+            max_body_bytes=options.get("max_body_bytes"),
         )
         if response.status >= 300:
             refusal = errors.from_response(response.status, response.body, response.headers, asked)
-            if verb == "create" and isinstance(refusal, errors.Forbidden):
+            if verb == "create":
                 self.ending.remember(namespace or "", refusal)
             raise refusal
         if verb == "create":
@@ -267,18 +310,6 @@ class Client:
         if (writes := WRITES.get()) is not None and method != "GET":
             writes.append(f"{verb} {resource.plural}")
         return self._decode(response.body, type_, asked)
-
-    def _target(
-        self, method: str, plain: str, given: dict[str, str | None], wanted: WriteOptions
-    ) -> str:
-        query = {key: value for key, value in given.items() if value is not None}
-        if method not in ("GET", "DELETE"):
-            manager = wanted.get("field_manager", self._field_manager)
-            if manager is not None:
-                query["fieldManager"] = manager
-        if wanted.get("dry_run"):
-            query["dryRun"] = "All"
-        return f"{plain}?{urlencode(query)}" if query else plain
 
     def _decode(self, body: bytes, type_: type[T], asked: errors.Asked) -> T:
         if type_ is bytes:

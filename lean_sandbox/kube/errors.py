@@ -1,37 +1,10 @@
 # ruff: noqa: N818 -- the names are those of Kubernetes' reasons: NotFound, Conflict, Invalid.
 """Everything that can go wrong on the way to the API server, as one tree.
 
-::
-
-    ControlPlaneError
-    |-- ApiError                  the server answered, and said no
-    |   |-- BadRequest            400  terminal   the request itself is malformed
-    |   |-- Unauthorized          401  retryable  the credential was refused, also after a refresh
-    |   |-- Forbidden             403  retryable  RBAC, quota (terminal: namespace terminating)
-    |   |-- NotFound              404  retryable  the next pass reads afresh and finds it gone
-    |   |-- MethodNotAllowed      405  terminal
-    |   |-- NotAcceptable         406  terminal   no such form (Table, metadata) of this resource
-    |   |-- Conflict              409  retryable  the object changed since it was read
-    |   |   `-- AlreadyExists     409  retryable  somebody made it first
-    |   |-- Gone                  410  retryable  version or continue token expired: list again
-    |   |-- PayloadTooLarge       413  terminal
-    |   |-- UnsupportedMediaType  415  terminal   patch type refused
-    |   |-- Invalid               422  terminal   validation failed; ``causes`` names the fields
-    |   |-- TooManyRequests       429  retryable  after ``retry_after_s``
-    |   `-- ServerFault           5xx  retryable  after ``retry_after_s`` where the server gave it
-    |-- TransportError            no whole answer arrived
-    |   |-- ConnectFailed         retryable  name, TCP or TLS; nothing was sent
-    |   |-- RequestTimeout        retryable  the deadline passed; it may have been carried out
-    |   `-- ProtocolFault         retryable  garbage, a truncated answer, or one above a size limit
-    |       |-- AnswerTooLarge    retryable  above the limit of the call: ask for less
-    |       `-- DecodeFault       terminal   a whole answer that does not fit the asked type
-    |-- CredentialFault           retryable  a token file or credential plugin failed just now
-    |-- NotLeaderError            terminal   another process may lead: nothing may be written
-    `-- ConfigError               terminal   settings or kubeconfig; names file, field, way out
-
-``retryable`` says whether the same work may succeed later without anyone changing the object: a
-work queue backs off and repeats it. Terminal errors wait for the next change of the object. It is
-an attribute of each class, but for a create that its ending namespace refuses.
+An answer of the server that says no is an :class:`ApiError`, no whole answer a
+:class:`TransportError`. ``retryable`` says whether the same work may succeed later without anyone
+changing the object: a work queue backs off and repeats it. Terminal errors wait for the next change
+of the object.
 
 Low-level exceptions (sockets, TLS, JSON) are translated in :mod:`.transport` and :mod:`.client` and
 nowhere else.
@@ -52,20 +25,14 @@ _LONGEST_RETRY_AFTER_S = 3600
 
 
 class Cause(msgspec.Struct, frozen=True, gc=False):
-    """One entry of ``Status.details.causes``: for validation errors the field and what is wrong."""
+    """One entry of ``Status.details.causes``; the message of the Status says the rest."""
 
     reason: str = ""
-    message: str = ""
-    field: str = ""
 
 
 class Details(msgspec.Struct, frozen=True):
-    """``Status.details``: which object the server speaks of."""
+    """``Status.details``: why, for programs."""
 
-    name: str = ""
-    group: str = ""
-    kind: str = ""
-    uid: str = ""
     causes: tuple[Cause, ...] | None = None
     retryAfterSeconds: int = 0
 
@@ -74,7 +41,6 @@ class Status(msgspec.Struct, frozen=True):
     """A ``v1.Status``: the body of errors, of most deletes, and of watch ERROR events."""
 
     kind: str = ""
-    status: str = ""
     reason: str = ""
     message: str = ""
     code: int = 0
@@ -99,6 +65,9 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
         return what
 
 
+#: Refusals that may pass by themselves, beside the faults of the server: a credential or a right
+#: may come, the next pass reads afresh, and an expired version is listed again.
+_RETRYABLE = frozenset((401, 403, 404, 409, 410, 429))
 _NOTHING_SAID = Status()
 _NOTHING_ASKED = Asked()
 _NO_DETAILS = Details()
@@ -121,8 +90,6 @@ class ApiError(ControlPlaneError):
     the server asked to wait (None when it did not say); ``asked`` what the answer is about.
     """
 
-    retryable = False
-
     def __init__(
         self,
         status: int,
@@ -138,10 +105,14 @@ class ApiError(ControlPlaneError):
         self.message = said.message
         self.causes = (said.details or _NO_DETAILS).causes or ()
         self.retry_after_s = retry_after_s
-        if status == 403 and any(each.reason == "NamespaceTerminating" for each in self.causes):
-            self.namespace_terminating = True
-            self.retryable = False
+        self.namespace_terminating = status == 403 and self.has_cause("NamespaceTerminating")
+        may_pass = status in _RETRYABLE or status >= 500
+        self.retryable = may_pass and not self.namespace_terminating
         super().__init__(self._sentence())
+
+    def has_cause(self, reason: str) -> bool:
+        """Whether the server gave this cause."""
+        return any(cause.reason == reason for cause in self.causes)
 
     def _sentence(self) -> str:
         reason = f" {self.reason}" if self.reason else ""
@@ -149,14 +120,8 @@ class ApiError(ControlPlaneError):
         return f"{text}: {self.message}" if self.message else text
 
 
-class BadRequest(ApiError):
-    """400: the request is malformed."""
-
-
 class Unauthorized(ApiError):
     """401: the credential is missing, wrong or expired, and a refresh did not help."""
-
-    retryable = True
 
     def _sentence(self) -> str:
         return (
@@ -168,8 +133,6 @@ class Unauthorized(ApiError):
 
 class Forbidden(ApiError):
     """403: RBAC, a quota, an admission plugin, or a namespace that is being deleted."""
-
-    retryable = True
 
     def _sentence(self) -> str:
         text = super()._sentence()
@@ -186,12 +149,6 @@ class Forbidden(ApiError):
 class NotFound(ApiError):
     """404: no such object, namespace or resource type."""
 
-    retryable = True
-
-
-class MethodNotAllowed(ApiError):
-    """405: the resource does not know this verb."""
-
 
 class NotAcceptable(ApiError):
     """406: the server has no such representation of this resource."""
@@ -199,8 +156,6 @@ class NotAcceptable(ApiError):
 
 class Conflict(ApiError):
     """409: the object changed since it was read, or a precondition (uid) does not hold."""
-
-    retryable = True
 
 
 class AlreadyExists(Conflict):
@@ -210,31 +165,17 @@ class AlreadyExists(Conflict):
 class Gone(ApiError):
     """410: the resource version or continue token is too old; list from the start."""
 
-    retryable = True
-
-
-class PayloadTooLarge(ApiError):
-    """413: the object is above the server's limit."""
-
-
-class UnsupportedMediaType(ApiError):
-    """415: the server does not take this body or patch type."""
-
 
 class Invalid(ApiError):
-    """422: validation failed. ``causes`` holds (field, message) for each complaint."""
+    """422: validation failed; the message names the fields."""
 
 
 class TooManyRequests(ApiError):
     """429: priority and fairness, or an eviction budget; repeat after ``retry_after_s``."""
 
-    retryable = True
-
 
 class ServerFault(ApiError):
     """5xx: the server, its store or a proxy in front of it has a problem."""
-
-    retryable = True
 
 
 class TransportError(ControlPlaneError):
@@ -295,9 +236,7 @@ class ConfigError(ControlPlaneError):
 
 def is_from_the_future(error: ControlPlaneError) -> bool:
     """Tell whether a request was refused for a version that its server has not reached yet."""
-    return isinstance(error, ApiError) and any(
-        cause.reason == "ResourceVersionTooLarge" for cause in error.causes
-    )
+    return isinstance(error, ApiError) and error.has_cause("ResourceVersionTooLarge")
 
 
 def said(error: BaseException) -> str:
@@ -306,16 +245,12 @@ def said(error: BaseException) -> str:
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
-    400: BadRequest,
     401: Unauthorized,
     403: Forbidden,
     404: NotFound,
-    405: MethodNotAllowed,
     406: NotAcceptable,
     409: Conflict,
     410: Gone,
-    413: PayloadTooLarge,
-    415: UnsupportedMediaType,
     422: Invalid,
     429: TooManyRequests,
 }

@@ -32,8 +32,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ControlPlaneError, NotFound
 from lean_sandbox.kube.limits import Lane
-from lean_sandbox.kube.resources import EVENTS
-from lean_sandbox.kube.wire import METADATA_ACCEPT, ObjectReference
+from lean_sandbox.kube.resources import EVENTS, METADATA_ACCEPT, ObjectReference
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.times import format_micro_time

@@ -1,16 +1,22 @@
-"""The API resources this program speaks to, and the paths they live at.
+"""The API resources this program speaks to, the paths they live at, and forms that all share.
 
-Declared here and not taken from lightkube, because importing any of its resource classes costs
-about 8 MiB of resident memory (its package pulls in the HTTP library and every model); a test
-proves these equal to lightkube's own declarations.
+Resources are declared here and not taken from lightkube, because importing any of its resource
+classes costs about 8 MiB of resident memory (its package pulls in the HTTP library and every
+model); a test proves these equal to lightkube's own declarations. The forms skip fields they do not
+name, so ``managedFields`` (more than half of a typical object's metadata) are never allocated.
 """
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 import msgspec
 
 from lean_sandbox.kube.errors import Asked, NotFound, Status
+from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.names import is_object_name
+
+T = TypeVar("T")
 
 
 class Resource(msgspec.Struct, frozen=True, gc=False):
@@ -105,3 +111,51 @@ def path(
         if subresource is not None:
             parts.append(subresource)
     return "/".join(parts)
+
+
+# -- forms -----------------------------------------------------------------------------------------
+
+JSON_ACCEPT = "application/json"
+
+#: One object or the answer of a write as metadata only. The plain form stands behind it for servers
+#: that cannot; both decode as :class:`PartialObject`.
+METADATA_ACCEPT = (
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;q=0.5"
+)
+
+
+class PartialObject(msgspec.Struct, frozen=True):
+    """Any object of the API, of which only the metadata matters."""
+
+    metadata: ObjectMeta
+
+
+class ListMeta(msgspec.Struct, frozen=True, gc=False):
+    """The metadata of a list: its version, and where the next page begins ("" at the end)."""
+
+    resourceVersion: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """One page of a list. Use ``Page[Pod]`` as the type to decode."""
+
+    metadata: ListMeta = ListMeta()
+    #: Lists made by conversion (metadata only) say null when they are empty.
+    items_or_null: tuple[T, ...] | None = msgspec.field(name="items", default=None)
+
+    @property
+    def items(self) -> tuple[T, ...]:
+        """The objects of the page."""
+        return self.items_or_null or ()
+
+
+class ObjectReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Which object an event regards."""
+
+    apiVersion: str
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""

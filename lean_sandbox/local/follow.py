@@ -18,8 +18,7 @@ import msgspec
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import Asked, ControlPlaneError, Gone, from_status
-from lean_sandbox.kube.resources import Resource, path
-from lean_sandbox.kube.wire import JSON_ACCEPT
+from lean_sandbox.kube.resources import JSON_ACCEPT, Resource, path
 
 _WATCH_TIMEOUT_S = 290
 # Longer than the server lets a watch live: only a dead connection is silent for so long.

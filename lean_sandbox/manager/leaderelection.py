@@ -49,9 +49,8 @@ from lean_sandbox.kube.errors import (
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.kubeconfig import SERVICE_ACCOUNT, own_namespace
 from lean_sandbox.kube.limits import Lane, Limits
-from lean_sandbox.kube.resources import LEASES
+from lean_sandbox.kube.resources import LEASES, METADATA_ACCEPT, ObjectReference, PartialObject
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.kube.wire import METADATA_ACCEPT, ObjectReference, PartialObject
 from lean_sandbox.manager.preflight import LEASE_NAME, lease_of, scope_of
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition

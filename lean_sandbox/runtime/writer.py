@@ -17,7 +17,7 @@ from filters import Change
 from lean_sandbox.kube.client import Body, Client, Propagation
 from lean_sandbox.kube.errors import ApiError, NotFound
 from lean_sandbox.kube.limits import Lane
-from lean_sandbox.kube.wire import METADATA_ACCEPT, PartialObject
+from lean_sandbox.kube.resources import METADATA_ACCEPT, PartialObject
 from lean_sandbox.model.meta import as_version
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Entry, Key

@@ -24,7 +24,7 @@ from msgspec.structs import force_setattr
 
 from filters import EventType
 from lean_sandbox.kube.errors import Asked, ProtocolFault, from_status
-from lean_sandbox.kube.wire import ListMeta, Page
+from lean_sandbox.kube.resources import ListMeta, Page
 from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.cache import Cache

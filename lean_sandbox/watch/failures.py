@@ -9,8 +9,7 @@ import msgspec
 
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import Asked, ControlPlaneError, DecodeFault, from_response
-from lean_sandbox.kube.resources import Resource
-from lean_sandbox.kube.wire import JSON_ACCEPT
+from lean_sandbox.kube.resources import JSON_ACCEPT, Resource
 from lean_sandbox.model.wire import ODD
 
 _APPLY = "lean-sandbox crds | kubectl apply --server-side -f -"

@@ -10,8 +10,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from filters import Change, Predicate
-from lean_sandbox.kube.resources import Resource
-from lean_sandbox.kube.wire import JSON_ACCEPT
+from lean_sandbox.kube.resources import JSON_ACCEPT, Resource
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.sharing import interned, small_values
 from lean_sandbox.model.wire import ODD

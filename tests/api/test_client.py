@@ -14,10 +14,15 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import Status
 from lean_sandbox.kube.limits import Lane
-from lean_sandbox.kube.resources import PODS, SANDBOXES
+from lean_sandbox.kube.resources import (
+    METADATA_ACCEPT,
+    PODS,
+    SANDBOXES,
+    Page,
+    PartialObject,
+)
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.kube.wire import LIST_METADATA_ACCEPT, METADATA_ACCEPT, Page, PartialObject
 from tests.api.server import Script, Server, in_turn, reply, serve
 
 POD = {
@@ -59,7 +64,7 @@ async def test_get_decodes_as_the_asked_type() -> None:
         assert await client.get(PODS, "a", "p", dict) == POD
         assert msgspec.json.decode(await client.get(PODS, "a", "p", bytes)) == POD
         partial = await client.get(PODS, "a", "p", PartialObject, accept=METADATA_ACCEPT)
-        assert (partial.metadata.uid, partial.kind) == ("u", "Pod")
+        assert partial.metadata.uid == "u"
     assert {request.target for request in server.requests} == {"/api/v1/namespaces/a/pods/p"}
     accepts = [request.headers["accept"] for request in server.requests]
     assert accepts == ["application/json"] * 3 + [METADATA_ACCEPT]
@@ -78,8 +83,6 @@ async def test_list_page_sends_only_what_was_asked_and_gives_the_next_token() ->
             label_selector="a in (b,c)",
             field_selector="status.phase!=Failed",
             resource_version="0",
-            resource_version_match="NotOlderThan",
-            accept=LIST_METADATA_ACCEPT,
         )
         assert (first.metadata.continue_, first.metadata.resourceVersion) == ("t", "7")
         assert [item.metadata.name for item in first.items] == ["p"]
@@ -89,7 +92,6 @@ async def test_list_page_sends_only_what_was_asked_and_gives_the_next_token() ->
     assert first_target == (
         "/api/v1/pods?limit=2&labelSelector=a+in+%28b%2Cc%29"
         "&fieldSelector=status.phase%21%3DFailed&resourceVersion=0"
-        "&resourceVersionMatch=NotOlderThan"
     )
     assert last_target == "/apis/agents.x-k8s.io/v1beta1/namespaces/a/sandboxes?continue=t"
     assert [(record.verb, record.resource) for record in records] == [
@@ -110,7 +112,7 @@ async def test_writes_send_bodies_types_and_the_field_manager() -> None:
         await client.replace(PODS, "a", "p", Pod(Spec("n")), bytes, field_manager=None)
         await client.patch(PODS, "a", "p", {"status": None}, bytes, subresource="status")
         await client.patch(PODS, "a", "p", [{"op": "test"}], Pod, field_manager="other")
-        await client.create(PODS, "a", POD, bytes, dry_run=True, lane=Lane.CLIENT)
+        await client.create(PODS, "a", POD, bytes, lane=Lane.CLIENT)
     base = "/api/v1/namespaces/a/pods"
     assert [(r.method, r.target, r.headers["content-type"]) for r in server.requests] == [
         ("POST", f"{base}?fieldManager=lean", "application/json"),
@@ -118,7 +120,7 @@ async def test_writes_send_bodies_types_and_the_field_manager() -> None:
         ("PUT", f"{base}/p", "application/json"),
         ("PATCH", f"{base}/p/status?fieldManager=lean", "application/merge-patch+json"),
         ("PATCH", f"{base}/p?fieldManager=other", "application/json-patch+json"),
-        ("POST", f"{base}?fieldManager=lean&dryRun=All", "application/json"),
+        ("POST", f"{base}?fieldManager=lean", "application/json"),
     ]
     bodies = [request.json for request in server.requests]
     assert bodies == [POD, {}, {"spec": {"nodeName": "n"}}, {"status": None}, [{"op": "test"}], POD]
@@ -193,15 +195,11 @@ async def test_an_answer_of_another_shape_is_a_decode_fault(body: bytes) -> None
 
 def test_status_bodies_decode() -> None:
     """The Status of a delete or an error event keeps what decisions read."""
-    raw = (
-        b'{"kind":"Status","status":"Failure","code":410,"reason":"Expired","details":{"uid":"u"}}'
-    )
+    raw = b'{"kind":"Status","code":410,"reason":"Expired","details":{"retryAfterSeconds":3}}'
     status = msgspec.json.decode(raw, type=Status)
-    assert (status.code, status.reason, status.details and status.details.uid) == (
-        410,
-        "Expired",
-        "u",
-    )
+    assert (status.code, status.reason) == (410, "Expired")
+    assert status.details is not None
+    assert status.details.retryAfterSeconds == 3
 
 
 async def test_what_is_not_there_is_found_to_be_nothing() -> None:

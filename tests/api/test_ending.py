@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.kube.client import ENDING_S, TerminatingNamespaces
 from lean_sandbox.kube.errors import Asked, Cause, Details, Forbidden, Status
-from lean_sandbox.kube.terminating import ENDING_S, TerminatingNamespaces
 from tests.support.clock import FakeClock
 
 ENDS = Details(causes=(Cause(reason="NamespaceTerminating"),))

@@ -16,8 +16,8 @@ from lean_sandbox.kube import events
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.events import EventRecorder, Pace
+from lean_sandbox.kube.resources import ObjectReference
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.kube.wire import ObjectReference
 from tests.api.server import Answer, Request, Script, Server, in_turn, reply, serve
 from tests.support.clock import FakeClock
 

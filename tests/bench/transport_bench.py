@@ -33,9 +33,8 @@ from lean_sandbox.kube.auth import bearer
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection, trusting
 from lean_sandbox.kube.limits import Limits
-from lean_sandbox.kube.resources import SANDBOXES
+from lean_sandbox.kube.resources import SANDBOXES, PartialObject
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.kube.wire import PartialObject
 from tests.api.certificates import Certificates, make
 
 REQUESTS_A_ROUND = 320

@@ -12,8 +12,8 @@ import structlog
 from lean_sandbox.controllers.claim.bind import Binding, Parts, is_controlled, own_sandbox
 from lean_sandbox.controllers.claim.status import write_status
 from lean_sandbox.controllers.resolver import NotYetError
+from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import ControlPlaneError, said
-from lean_sandbox.kube.terminating import ENDING_S
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, expire_at
 from lean_sandbox.model.claim_additions import validate_additional_metadata

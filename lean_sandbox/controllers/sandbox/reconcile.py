@@ -15,9 +15,9 @@ import structlog
 from lean_sandbox.controllers.sandbox.children import Children, OvertakenError, Parts
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.throttle import is_news, is_on_the_way_up
+from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import ControlPlaneError, Invalid, said
 from lean_sandbox.kube.events import EventType
-from lean_sandbox.kube.terminating import ENDING_S
 from lean_sandbox.model import names, sandbox_status
 from lean_sandbox.model.conditions import find, is_true, upsert
 from lean_sandbox.model.meta import is_controlled_by

@@ -30,8 +30,8 @@ from lean_sandbox.controllers.warmpool.members import (
     take_census,
     victims,
 )
+from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError
-from lean_sandbox.kube.terminating import ENDING_S
 from lean_sandbox.model import names
 from lean_sandbox.model.comparison import Verdict
 from lean_sandbox.model.meta import with_controller_reference

@@ -10,8 +10,7 @@ from collections.abc import Hashable
 import msgspec
 
 from filters import Change, any_of, computed, deletion, keep, labels, owners
-from lean_sandbox.kube.resources import NETWORKPOLICIES, PVCS, SERVICES
-from lean_sandbox.kube.wire import PartialObject
+from lean_sandbox.kube.resources import NETWORKPOLICIES, PVCS, SERVICES, PartialObject
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference
 from lean_sandbox.model.service import Service, ServiceSpec, shared_ports
