@@ -9,6 +9,7 @@ costs a pass 15 us, small against the shortest request.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Final, Generic, TypeVar
 
@@ -46,10 +47,14 @@ class ReconcileError(Exception):
         waits = [getattr(cause, "retry_after_s", None) for cause in causes]
         self.retry_after_s = max((wait for wait in waits if wait is not None), default=None)
 
-    @classmethod
-    def of(cls, step: str, cause: ControlPlaneError) -> ReconcileError:
-        """Return the error for what a named step has met."""
-        return cls(f"{step}: {said(cause)}", cause)
+
+@contextmanager
+def failing_as(step: str) -> Iterator[None]:
+    """Raise what a request inside of the ``with`` has met as the failure of a named step."""
+    try:
+        yield
+    except ControlPlaneError as error:
+        raise ReconcileError(f"{step}: {said(error)}", error) from error
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):

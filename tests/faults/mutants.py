@@ -111,14 +111,14 @@ MUTANTS = (
     Mutant(
         "a known absence is not forgotten when a Pod comes",
         _SANDBOX,
-        "            self.hidden.seen(key)",
+        "            hidden.seen(key)",
         "            pass",
     ),
     Mutant(
         "a Pod out of sight is taken for gone",
         _SANDBOX,
-        "            self.hidden.lost(key)",
-        "            self.hidden.ended(key)",
+        "            hidden.lost(key)",
+        "            hidden.ended(key)",
     ),
     Mutant(
         "a status that was overtaken is believed",
@@ -202,8 +202,8 @@ MUTANTS = (
     Mutant(
         "a create that collides is taken for done",
         "controllers/sandbox/children.py",
-        "        except AlreadyExists:\n            return False",
-        "        except AlreadyExists:\n            return True",
+        "        except AlreadyExists:\n            return False\n        except",
+        "        except AlreadyExists:\n            return True\n        except",
     ),
     Mutant(
         "a pool never has too many",

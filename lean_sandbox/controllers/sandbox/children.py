@@ -22,13 +22,14 @@ from lean_sandbox.controllers.sandbox.plans import (
     Nothing,
     PodStep,
     Refuse,
+    ServiceStep,
     plan_pod,
-    plan_pvc,
+    plan_service,
+    refusal,
 )
-from lean_sandbox.controllers.sandbox.requests import HiddenPods, SandboxRequests
-from lean_sandbox.controllers.sandbox.service import is_as_wanted, sync_service
+from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, is_before_ready
-from lean_sandbox.kube.errors import AlreadyExists, Conflict, ControlPlaneError, Invalid, said
+from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, Invalid, said
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import (
     ObjectMeta,
@@ -46,11 +47,17 @@ from lean_sandbox.model.sandbox_status import (
     failed,
     multiple_pods,
 )
+from lean_sandbox.model.service import (
+    ServiceSpec,
+    adopted_service,
+    build_service,
+    owned_service_patch,
+)
 from lean_sandbox.runtime.tracing import Tracing, traced
-from lean_sandbox.runtime.workers import ReconcileError
+from lean_sandbox.runtime.workers import ReconcileError, failing_as
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources import Caches
-from lean_sandbox.watch.resources.children import PvcEntry
+from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import RUNNING, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -73,7 +80,6 @@ class Parts(msgspec.Struct):
 
     caches: Caches
     requests: SandboxRequests
-    hidden: HiddenPods
     events: ObjectEvents
     throttle: StatusThrottle
     clock: Clock
@@ -107,7 +113,6 @@ class Children:
         self._errors: list[str] = []
         self._invalid: str | None = None
         self._pod: PodEntry | None = None
-        self._is_pod_owned = False
         self._pod_error: str | None = None
         self._has_service = False
         self._is_service_unknown = False
@@ -188,40 +193,42 @@ class Children:
         if problem is not None:
             raise ReconcileError(failed(Failure.PVC_GET, problem))
         for index, template in enumerate(templates):
-            await self._sync_pvc(index, pvc_name(template, self.key.name))
+            await self._sync_pvc(
+                index, key_of(self.key.namespace, pvc_name(template, self.key.name))
+            )
 
-    async def _sync_pvc(self, index: int, name: str) -> None:
-        key = key_of(self.key.namespace, name)
-        held = self._caches.pvcs.get(key)
-        for _ in range(2):
-            match plan_pvc(self.entry, held):
-                case Keep():
-                    return
-                case Refuse(text):
-                    raise ReconcileError(text)
-                case Adopt(pvc):
-                    await self._adopt_pvc(pvc)
-                    return
-            self._requests.check_namespace(self.key.namespace)
-            sandbox = await self._whole()
-            template = (sandbox.spec.volumeClaimTemplates or ())[index]
-            try:
-                await self._requests.create_pvc(key, build_pvc(sandbox.metadata, template))
-            except AlreadyExists:
-                # The cache lags behind, or the claim is outside of what it watches: fetch it.
-                held = await self._requests.get_pvc(key)
-                continue
+    async def _sync_pvc(self, index: int, key: Key) -> None:
+        pvc = self._caches.pvcs.get(key)
+        if pvc is None:
+            pvc = await self._create_pvc(index, key)
+        if pvc is None or is_controlled_by(pvc.owner, self.entry.uid):
             return
-        raise ReconcileError(f'PVC "{name}" exists and cannot be read')
-
-    async def _adopt_pvc(self, pvc: PvcEntry) -> None:
+        text = refusal("PVC", pvc, self.entry)
+        if text is not None:
+            raise ReconcileError(text)
         patch = {"metadata": {"ownerReferences": self._references(pvc.others)}}
-        try:
-            made = await self._requests.patch_pvc(pvc, patch)
-        except ControlPlaneError as error:
-            raise ReconcileError.of(Failure.PVC_PATCH, error) from error
-        if not is_controlled_by(made.owner, self.entry.uid):
+        with failing_as(Failure.PVC_PATCH):
+            made = await self._requests.patch(self._caches.pvcs, pvc, patch)
+        if not is_controlled_by(made.entry.owner, self.entry.uid):
             self._repeat_in(0.0)
+
+    async def _create_pvc(self, index: int, key: Key) -> PvcEntry | None:
+        """Create a volume claim, or return the one of its name that exists already."""
+        self._requests.client.ending.check(key.namespace)
+        sandbox = await self._whole()
+        template = (sandbox.spec.volumeClaimTemplates or ())[index]
+        body = build_pvc(sandbox.metadata, template)
+        try:
+            await self._requests.create(
+                self._caches.pvcs, key.namespace, body, name=key.name, as_metadata=True
+            )
+        except AlreadyExists:
+            # The cache lags behind, or the claim is outside of what it watches.
+            found = await self._requests.get(self._caches.pvcs, key, as_metadata=True)
+            if found is None:
+                raise ReconcileError(f'PVC "{key.name}" exists and cannot be read') from None
+            return found.entry
+        return None
 
     def _references(self, others: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
         """Return the owner references of an adopted object: those it has, and our control."""
@@ -235,12 +242,18 @@ class Children:
         was_fetched = False
         # A fetch may follow a fetch only through a create that collided; nothing loops here.
         for _ in range(4):
-            step = self._plan_pod(fetched, was_fetched=was_fetched)
-            if isinstance(step, Fetch):
-                fetched = await self._fetch_pod(self.entry.pod_key, Failure.POD_GET)
-            elif isinstance(step, Create) and not await self._create_pod(step):
-                fetched = await self._fetch_pod(self.key, Failure.POD_GET_AFTER_CREATE)
+            step, clears = self._plan_pod(fetched, was_fetched=was_fetched)
+            if isinstance(step, Create):
+                if await self._create_pod(clears_annotation=clears):
+                    return
+                with failing_as(Failure.POD_GET_AFTER_CREATE):
+                    fetched = await self._requests.get_pod(self.key)
+            elif isinstance(step, Fetch):
+                with failing_as(Failure.POD_GET):
+                    fetched = await self._requests.get_pod(self.entry.pod_key)
             else:
+                if clears:
+                    await self._clear_annotation()
                 await self._carry_out(step)
                 return
             was_fetched = True
@@ -248,9 +261,9 @@ class Children:
             failed(Failure.POD_GET_AFTER_CREATE, "it came and went while it was looked at")
         )
 
-    def _plan_pod(self, fetched: PodEntry | None, *, was_fetched: bool) -> PodStep:
+    def _plan_pod(self, fetched: PodEntry | None, *, was_fetched: bool) -> tuple[PodStep, bool]:
         entry, key = self.entry, self.entry.pod_key
-        hidden = self._parts.hidden
+        hidden = self._requests.hidden
         is_doubtful = hidden.is_doubtful(key)
         is_absent = (was_fetched and fetched is None) or (
             not is_doubtful
@@ -264,19 +277,13 @@ class Children:
             is_doubtful=is_doubtful,
         )
 
-    async def _fetch_pod(self, key: Key, failure: Failure) -> PodEntry | None:
-        try:
-            return await self._requests.get_pod(key)
-        except ControlPlaneError as error:
-            raise ReconcileError.of(failure, error) from error
-
-    async def _create_pod(self, step: Create) -> bool:
+    async def _create_pod(self, *, clears_annotation: bool) -> bool:
         """Create the Pod; false when one of its name exists already."""
-        self._requests.check_namespace(self.key.namespace)
+        self._requests.client.ending.check(self.key.namespace)
         # An annotation that names this very Pod is wrong only if there is none, which the create
         # itself tells; one that names another Pod is known to be wrong already.
         names_this = self.entry.pod_key == self.key
-        if step.clears_annotation and not names_this:
+        if clears_annotation and not names_this:
             await self._clear_annotation()
         sandbox = await self._whole()
         try:
@@ -289,7 +296,7 @@ class Children:
                 self.entry, "Warning", "SandboxPodCreateFailed", "PodCreation", note
             )
             raise
-        self._pod, self._is_pod_owned = pod, True
+        self._pod = pod
         self._parts.events.emit(
             self.entry,
             "Normal",
@@ -299,7 +306,7 @@ class Children:
             reference_to(pod, "v1", "Pod"),
         )
         self._trace_pod("NewPodStatusObserved")
-        if step.clears_annotation and names_this:
+        if clears_annotation and names_this:
             await self._clear_annotation()
         return True
 
@@ -307,27 +314,23 @@ class Children:
         match step:
             case ManyPods(count):
                 self.many_pods = count
-            case Nothing(clears):
-                await self._clear_annotation(is_wanted=clears)
-            case Refuse(text, clears):
-                await self._clear_annotation(is_wanted=clears)
+            case Refuse(text):
                 raise ReconcileError(text)
-            case Delete(pod, clears):
-                await self._clear_annotation(is_wanted=clears)
+            case Delete(pod):
                 await self._delete_pod(await self._keep_in_sight(pod))
             case Adopt(pod):
                 await self._sync_metadata(pod, adopts=True)
-            case Keep(pod, is_owned, clears):
-                await self._clear_annotation(is_wanted=clears)
-                self._pod, self._is_pod_owned = pod, is_owned
-                if is_owned and self._view.is_suspended:
+            case Keep(pod):
+                self._pod = pod
+                if self._is_own(pod) and self._view.is_suspended:
                     self._pod = await self._keep_in_sight(pod)
-                elif is_owned:
+                elif self._is_own(pod):
                     await self._sync_metadata(pod, adopts=False)
                 await self._refresh()
                 self._trace_pod("ExistingPodStatusObserved")
-            case _:
-                pass
+
+    def _is_own(self, pod: PodEntry) -> bool:
+        return is_controlled_by(pod.owner, self.entry.uid)
 
     def _trace_pod(self, event: str) -> None:
         """Note in the span of the step how the Pod is, where that is known (spec, 7.6)."""
@@ -343,15 +346,18 @@ class Children:
         if names.NAME_HASH_LABEL in (pod.labels or {}):
             return pod
         labels = {names.NAME_HASH_LABEL: names.name_hash(self.key.name)}
-        try:
-            return await self._requests.patch_pod(pod, {"metadata": {"labels": labels}})
-        except ControlPlaneError as error:
-            raise ReconcileError.of(Failure.POD_PATCH, error) from error
+        with failing_as(Failure.POD_PATCH):
+            return await self._patch_pod(pod, {"labels": labels})
+
+    async def _patch_pod(self, pod: PodEntry, metadata: dict[str, Any]) -> PodEntry:
+        patch = {"metadata": metadata}
+        made = await self._requests.patch(self._caches.pods, pod, patch, as_metadata=False)
+        return made.entry
 
     async def _refresh(self) -> None:
         """Fetch the Pod if what is known of its state may be old. At most one GET."""
         pod = self._pod
-        if pod is None or not self._is_pod_owned or not _may_be_old(pod):
+        if pod is None or not self._is_own(pod) or not _may_be_old(pod):
             return
         if self._view.is_suspended and pod.state is not None and pod.is_terminating:
             # Only its end matters now, and the watch tells of that.
@@ -374,36 +380,28 @@ class Children:
     async def _fetch_state(self, pod: PodEntry) -> None:
         # Nothing old is reported while the fetch fails; and the Pod may have gone between the event
         # and the fetch, then its DELETED event is on its way.
-        self._pod, self._is_pod_owned = None, False
+        self._pod = None
         self._parts.throttle.looked(self.key)
-        fresh = await self._fetch_pod(pod.key, Failure.POD_GET)
+        with failing_as(Failure.POD_GET):
+            fresh = await self._requests.get_pod(pod.key)
         if fresh is not None and fresh.uid == pod.uid:
-            self._pod, self._is_pod_owned = fresh, True
+            self._pod = fresh
 
     async def _delete_pod(self, pod: PodEntry) -> None:
         """Delete the Pod; its end does not wait for a fetch of its latest state, which follows."""
-        self._pod, self._is_pod_owned = pod, True
+        self._pod = pod
         may_be_old = _may_be_old(pod)
-        try:
+        with failing_as(Failure.POD_DELETE):
             was_there = await self._requests.delete_pod(pod)
-        except ControlPlaneError as error:
-            if isinstance(error, Conflict):
-                # The name has been taken by another Pod, which the watch may not show.
-                self._parts.hidden.lost(pod.key)
-            raise ReconcileError.of(Failure.POD_DELETE, error) from error
         if not was_there:
-            self._pod, self._is_pod_owned = None, False
+            self._pod = None
         elif may_be_old:
             await self._fetch_state(pod)
 
-    async def _clear_annotation(self, *, is_wanted: bool = True) -> None:
-        if not is_wanted:
-            return
+    async def _clear_annotation(self) -> None:
         patch = {"metadata": {"annotations": {names.POD_NAME_ANNOTATION: None}}}
-        try:
+        with failing_as(Failure.POD_NAME_CLEAR):
             await self._requests.patch_sandbox(self.entry, patch)
-        except ControlPlaneError as error:
-            raise ReconcileError.of(Failure.POD_NAME_CLEAR, error) from error
         if self.entry.pod_key != self.key:
             # What was planned concerns the Pod that the annotation named; now another is expected.
             self._repeat_in(0.0)
@@ -416,15 +414,12 @@ class Children:
         metadata: dict[str, Any] = dict(self._missing_metadata(pod) or {})
         if adopts:
             metadata["ownerReferences"] = self._references(pod.others)
-        self._pod, self._is_pod_owned = pod, True
+        # One that cannot be adopted is not the Sandbox's.
+        self._pod = None if adopts else pod
         if not metadata or (not adopts and self._is_deferred()):
             return
-        try:
-            made = await self._requests.patch_pod(pod, {"metadata": metadata})
-        except ControlPlaneError as error:
-            if adopts:
-                self._pod, self._is_pod_owned = None, False
-            raise ReconcileError.of(Failure.POD_PATCH, error) from error
+        with failing_as(Failure.POD_PATCH):
+            made = await self._patch_pod(pod, metadata)
         self._pod = made
         self._parts.drift_since.pop(self.key, None)
         if self._missing_metadata(made):
@@ -457,12 +452,79 @@ class Children:
     # -- the Service -----------------------------------------------------------------------------
 
     async def _sync_service(self) -> None:
-        before = self._caches.services.get(self.key)
-        self._has_service = await sync_service(self.entry, before, self._requests)
+        """Bring the Service to the wanted state.
+
+        Requests: none when it is as it should be; else one write, with one GET before it where the
+        watch showed a change, and always before an adoption, which writes the whole object back.
+        """
+        before = service = self._caches.services.get(self.key)
+        whole: dict[str, Any] | None = None
+        # A fetch may follow a fetch only through a create that collided; nothing loops here.
+        for _ in range(4):
+            step = plan_service(self.entry, service)
+            must_fetch = isinstance(step, Fetch) or (isinstance(step, Adopt) and whole is None)
+            if isinstance(step, Create):
+                must_fetch = not await self._create_service()
+            if not must_fetch:
+                await self._carry_out_service(step, whole or {})
+                break
+            with failing_as(Failure.SERVICE_GET):
+                service, whole = await self._requests.get_service(self.key) or (None, None)
+        else:
+            text = "it came and went while it was looked at"
+            raise ReconcileError(failed(Failure.SERVICE_GET, text))
+        self._has_service = isinstance(step, Create | Adopt | Keep)
         after = self._caches.services.get(self.key)
-        if after is not before and not is_as_wanted(self.entry, after):
+        if after is not before and not self._is_wanted_service(after):
             # Somebody else wrote to it between the event that was planned for and the response.
             self._repeat_in(0.0)
+
+    async def _create_service(self) -> bool:
+        """Create the Service; false when one of its name exists already."""
+        body = build_service(self.entry.metadata, self._view.ports)
+        try:
+            await self._requests.create(
+                self._caches.services, self.key.namespace, body, name=self.key.name
+            )
+        except AlreadyExists:
+            return False
+        return True
+
+    async def _carry_out_service(self, step: ServiceStep, whole: dict[str, Any]) -> None:
+        cache = self._caches.services
+        match step:
+            case Refuse(text):
+                raise ReconcileError(text)
+            case Delete(service):
+                with failing_as(Failure.SERVICE_DELETE):
+                    await self._requests.delete(cache, service)
+                cache.forget(service.key, service.uid)
+            case Adopt():
+                body = adopted_service(whole, self.entry.metadata, self._view.ports)
+                with failing_as(Failure.SERVICE_UPDATE):
+                    await self._requests.replace(cache, self.key, body)
+            case Keep(service) if patch := self._missing_in(service):
+                with failing_as(Failure.SERVICE_PATCH):
+                    await self._requests.patch(cache, service, patch, as_metadata=False)
+
+    def _is_wanted_service(self, service: ServiceEntry | None) -> bool:
+        match plan_service(self.entry, service):
+            case Keep(found):
+                return self._missing_in(found) is None
+            case step:
+                return isinstance(step, Nothing)
+
+    def _missing_in(self, service: ServiceEntry) -> dict[str, Any] | None:
+        """Return the merge patch that the Sandbox's own Service needs, ``None`` for nothing.
+
+        Its ports are the Sandbox's only where ``spec.service`` asks for one.
+        """
+        return owned_service_patch(
+            service.labels,
+            service.spec or ServiceSpec(),
+            names.name_hash(self.key.name),
+            self._view.ports if self._view.service else None,
+        )
 
     # -- what to report --------------------------------------------------------------------------
 
@@ -470,12 +532,9 @@ class Children:
         """Return what the status is to say of the children."""
         pod = None
         if self._pod is not None:
-            state = self._pod.state if self._is_pod_owned else None
-            pod = ObservedPod(
-                is_owned=self._is_pod_owned,
-                is_terminating=self._pod.is_terminating,
-                state=state or PodState(),
-            )
+            is_owned = self._is_own(self._pod)
+            state = (self._pod.state if is_owned else None) or PodState()
+            pod = ObservedPod(is_owned, self._pod.is_terminating, state)
         return Observation(
             generation=self.entry.generation,
             is_suspended=self._view.is_suspended,

@@ -18,7 +18,7 @@ from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.sandbox.children import Parts
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.reconcile import OnStatus, SandboxReconciler
-from lean_sandbox.controllers.sandbox.requests import HiddenPods, SandboxRequests
+from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
@@ -85,19 +85,18 @@ class SandboxController(Controller[SandboxEntry]):
         self._claims: WorkQueue[Key] | None = None
         self._is_awaited: Callable[[Key], bool] = lambda _pool: False
         self.metrics = SandboxMetrics(clock)
-        self.hidden = HiddenPods(clock)
         self._throttle = StatusThrottle(
             settings.sandbox_status_window,
             settings.sandbox_status_step_window,
             is_spare=self._is_spare,
         )
         self._requests = SandboxRequests(
-            client, caches, self.queue, self.hidden, timeout_s=settings.request_timeout
+            client, caches, self.queue, clock, timeout_s=settings.request_timeout
         )
+        self.hidden = self._requests.hidden
         parts = Parts(
             caches=caches,
             requests=self._requests,
-            hidden=self.hidden,
             events=ObjectEvents(recorder, names.CORE_API_VERSION, names.SANDBOX_KIND),
             throttle=self._throttle,
             clock=clock,
@@ -221,17 +220,17 @@ class SandboxController(Controller[SandboxEntry]):
 
     def on_pod(self, delta: Delta[PodEntry]) -> None:
         """Reconcile the old and the new owner of a Pod that changed; note what the watch shows."""
-        key = delta.key
+        key, hidden = delta.key, self.hidden
         if delta.new is not None:
-            self.hidden.seen(key)
+            hidden.seen(key)
         elif not self._is_expected(key, delta.old):
             # No Sandbox would ask for a Pod of this name, nor forget what is noted of it.
             pass
         elif delta.saw_deletion or (delta.old is not None and delta.old.is_deleting):
-            self.hidden.ended(key)
+            hidden.ended(key)
         else:
             # Its end, forced; or only the end of its tracking label.
-            self.hidden.lost(key)
+            hidden.lost(key)
         if delta.initial:
             return
         # Before there is a node only the scheduler writes, and no column shows what it found.

@@ -1,4 +1,4 @@
-"""What to do about the Pod, a volume claim and the Service of a Sandbox (spec, 3.4 to 3.9).
+"""What to do about the Pod and the Service of a Sandbox (spec, 3.4 to 3.9).
 
 Pure functions: from what the cache and the fetches of this reconcile show to exactly one next step.
 """
@@ -25,26 +25,17 @@ class Fetch(msgspec.Struct, frozen=True):
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """None is wanted, and there is none that is the Sandbox's.
-
-    In this and the other steps ``clears_annotation`` says that the pod-name annotation is wrong.
-    """
-
-    clears_annotation: bool = False
+    """None is wanted, and there is none that is the Sandbox's."""
 
 
 class Create(msgspec.Struct, frozen=True):
     """None exists and one is wanted."""
-
-    clears_annotation: bool = False
 
 
 class Keep(msgspec.Struct, Generic[T], frozen=True):
     """The object is there and stays; only a suspended Sandbox keeps a Pod that it does not own."""
 
     found: T
-    is_owned: bool = True
-    clears_annotation: bool = False
 
 
 class Adopt(msgspec.Struct, Generic[T], frozen=True):
@@ -57,14 +48,12 @@ class Delete(msgspec.Struct, Generic[T], frozen=True):
     """The object is the Sandbox's own, and none is wanted."""
 
     found: T
-    clears_annotation: bool = False
 
 
 class Refuse(msgspec.Struct, frozen=True):
     """The name is held by an object that must not be touched; the Ready condition shows why."""
 
     text: str
-    clears_annotation: bool = False
 
 
 class ManyPods(msgspec.Struct, frozen=True):
@@ -75,17 +64,12 @@ class ManyPods(msgspec.Struct, frozen=True):
 
 _Step = Fetch | Nothing | Create | Keep[T] | Adopt[T] | Delete[T] | Refuse
 PodStep = _Step[PodEntry] | ManyPods
-PvcStep = Create | Keep[PvcEntry] | Adopt[PvcEntry] | Refuse
 ServiceStep = _Step[ServiceEntry]
 
 
-def _refusal(kind: str, found: T, entry: SandboxEntry) -> str | None:
+def refusal(kind: str, found: T, entry: SandboxEntry) -> str | None:
     """Return why an object that is not the Sandbox's is left alone, ``None`` if it is adopted."""
     return adoption_refusal(kind, found.key.name, found.owner, found.labels, entry.key.name)
-
-
-def _is_own(found: T, entry: SandboxEntry) -> bool:
-    return is_controlled_by(found.owner, entry.uid)
 
 
 def plan_pod(
@@ -95,8 +79,8 @@ def plan_pod(
     *,
     is_absent: bool,
     is_doubtful: bool,
-) -> PodStep:
-    """Decide the next step for the Pod.
+) -> tuple[PodStep, bool]:
+    """Decide the next step for the Pod, and whether the pod-name annotation is to be cleared.
 
     ``owned`` are the Pods that the cache shows to be controlled by the Sandbox, ``named`` is the
     Pod under the expected name as the cache or a fetch shows it. ``is_absent`` when it is known
@@ -110,54 +94,28 @@ def plan_pod(
     # Another owned Pod does not answer the question: a Pod of the expected name would make two.
     has_another = expected == entry.key and any(pod.key != expected for pod in owned)
     if named is None and not is_absent and (is_doubtful or has_another):
-        return Fetch()
+        return Fetch(), False
     pods = {pod.key: pod for pod in owned}
-    if named is not None and _is_own(named, entry):
+    if named is not None and is_controlled_by(named.owner, entry.uid):
         pods.setdefault(named.key, named)
     if len(pods) > 1:
-        return ManyPods(len(pods))
-    pod, clears = named, False
+        return ManyPods(len(pods)), False
     if pods:
         (pod,) = pods.values()
+        step = Delete(pod) if is_suspended and not pod.is_terminating else Keep(pod)
         # Ownership wins over the annotation; its target is neither adopted nor touched.
-        clears = has_annotation and pod.key != expected
-    elif named is None:
-        if not is_absent and (is_suspended or expected != entry.key):
-            return Fetch()
+        return step, has_annotation and pod.key != expected
+    if named is None:
         # Running under its own name needs no fetch: the create itself shows what is there.
-        clears = has_annotation
+        if not is_absent and (is_suspended or expected != entry.key):
+            return Fetch(), False
+        return Nothing() if is_suspended else Create(), has_annotation
     if is_suspended:
-        return _plan_suspended(entry, pod, clears=clears, has_annotation=has_annotation)
-    if pod is None:
-        return Create(clears)
-    if _is_own(pod, entry):
-        return Keep(pod, clears_annotation=clears)
-    text = _refusal("pod", pod, entry)
+        return Keep(named), has_annotation
+    text = refusal("pod", named, entry)
     if text is None:
-        return Adopt(pod)
-    return Refuse(text, clears_annotation=has_annotation and pod.owner is not None)
-
-
-def _plan_suspended(
-    entry: SandboxEntry, pod: PodEntry | None, *, clears: bool, has_annotation: bool
-) -> PodStep:
-    if pod is None:
-        return Nothing(clears_annotation=has_annotation)
-    if not _is_own(pod, entry):
-        return Keep(pod, is_owned=False, clears_annotation=has_annotation)
-    if pod.is_terminating:
-        return Keep(pod, clears_annotation=clears)
-    return Delete(pod, clears_annotation=clears)
-
-
-def plan_pvc(entry: SandboxEntry, pvc: PvcEntry | None) -> PvcStep:
-    """Decide the next step for one volume claim."""
-    if pvc is None:
-        return Create()
-    if _is_own(pvc, entry):
-        return Keep(pvc)
-    text = _refusal("PVC", pvc, entry)
-    return Adopt(pvc) if text is None else Refuse(text)
+        return Adopt(named), False
+    return Refuse(text), has_annotation and named.owner is not None
 
 
 def plan_service(entry: SandboxEntry, service: ServiceEntry | None) -> ServiceStep:
@@ -167,13 +125,13 @@ def plan_service(entry: SandboxEntry, service: ServiceEntry | None) -> ServiceSt
     if service is None:
         return Create() if wanted else Nothing()
     is_known = service.spec is not None and not service.is_stale
-    if _is_own(service, entry):
+    if is_controlled_by(service.owner, entry.uid):
         if wanted is False:
             return Delete(service)
         return Keep(service) if is_known else Fetch()
     if wanted is False or (wanted is None and service.owner is None):
         return Nothing()
-    text = _refusal("service", service, entry)
+    text = refusal("service", service, entry)
     if text is not None:
         return Refuse(text)
     if not is_known:

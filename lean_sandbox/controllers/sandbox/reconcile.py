@@ -16,15 +16,15 @@ from lean_sandbox.controllers.sandbox.children import Children, OvertakenError, 
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.throttle import is_news, is_on_the_way_up
 from lean_sandbox.kube.client import ENDING_S
-from lean_sandbox.kube.errors import ControlPlaneError, Invalid, said
+from lean_sandbox.kube.errors import Invalid
 from lean_sandbox.kube.events import EventType
 from lean_sandbox.model import names, sandbox_status
 from lean_sandbox.model.conditions import find, is_true, upsert
 from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView
-from lean_sandbox.model.sandbox_status import Failure, failed
+from lean_sandbox.model.sandbox_status import Failure
 from lean_sandbox.model.times import has_come, time_left_s
-from lean_sandbox.runtime.workers import ReconcileError, Result
+from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -185,7 +185,7 @@ class SandboxReconciler:
     async def _expire(self, entry: SandboxEntry, old: SandboxStatus) -> Result:
         self._parts.throttle.settled(entry.key)
         if not sandbox_status.is_marked_expired(old):
-            hidden = self._parts.hidden
+            hidden = self._requests.hidden
             if not old.selector and not hidden.is_absent(entry.pod_key):
                 # A selector is published with the first Pod: without one nothing shows whether
                 # there is a Pod that lacks the tracking label.
@@ -193,53 +193,48 @@ class SandboxReconciler:
             marked = sandbox_status.expired_mark(old, entry.generation, self._clock.now())
             await self._write_status(entry, old, marked)
             return Result(requeue_after_s=_MARKED_REQUEUE_S)
-        failures = [*await self._end_pod(entry), *await self._end_service(entry)]
+        failures = []
+        for end in (self._end_pod, self._end_service):
+            try:
+                await end(entry)
+            except ReconcileError as error:
+                failures.append(error)
         if _view(entry).shutdown_policy == names.SHUTDOWN_POLICY_DELETE:
             # The object goes whatever became of its children: they are collected with it.
             await self._requests.delete_sandbox(entry)
             return Result()
         if failures:
-            raise ReconcileError("\n".join(failures))
+            raise ReconcileError("\n".join(map(str, failures)), *failures)
         cleared = sandbox_status.expired_cleared(old, entry.generation, self._clock.now())
         await self._write_status(entry, old, cleared)
         return Result()
 
-    async def _end_pod(self, entry: SandboxEntry) -> list[str]:
-        """Delete the Pod of an expired Sandbox if it is its own; return what failed (spec, 3.10).
+    async def _end_pod(self, entry: SandboxEntry) -> None:
+        """Delete the Pod of an expired Sandbox if it is its own (spec, 3.10).
 
         At most one GET, where neither the watch nor an earlier response shows whether there is one,
         and one DELETE.
         """
-        key, hidden = entry.pod_key, self._parts.hidden
+        key, hidden = entry.pod_key, self._requests.hidden
         pod = self._caches.pods.get(key)
         # A selector is published with the first Pod and cleared once it is gone: without one there
         # is none.
         had_one = entry.status is not None and bool(entry.status.selector)
         if pod is None and (had_one or hidden.is_doubtful(key)) and not hidden.is_absent(key):
-            try:
+            with failing_as(Failure.EXPIRY_POD_GET):
                 pod = await self._requests.get_pod(key)
-            except ControlPlaneError as error:
-                return [failed(Failure.EXPIRY_POD_GET, said(error))]
-        if pod is None or pod.is_terminating:
-            return []
-        if not is_controlled_by(pod.owner, entry.uid):
-            return []
-        try:
+        if pod is None or pod.is_terminating or not is_controlled_by(pod.owner, entry.uid):
+            return
+        with failing_as(Failure.POD_DELETE):
             await self._requests.delete_pod(pod)
-        except ControlPlaneError as error:
-            return [failed(Failure.POD_DELETE, said(error))]
-        return []
 
-    async def _end_service(self, entry: SandboxEntry) -> list[str]:
+    async def _end_service(self, entry: SandboxEntry) -> None:
         """Delete the Service of an expired Sandbox if it is its own. At most one DELETE."""
         service = self._caches.services.get(entry.key)
-        if service is None or not is_controlled_by(service.owner, entry.uid):
-            return []
-        try:
-            await self._requests.delete_service(service)
-        except ControlPlaneError as error:
-            return [failed(Failure.SERVICE_DELETE, said(error))]
-        return []
+        if service is not None and is_controlled_by(service.owner, entry.uid):
+            with failing_as(Failure.SERVICE_DELETE):
+                await self._requests.delete(self._caches.services, service)
+            self._caches.services.forget(service.key, service.uid)
 
     # -- the end of a reconcile ------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from cachetools import LRUCache, TTLCache
 from filters import Change
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import NotFound
+from lean_sandbox.kube.errors import Conflict, NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import SERVICES
 from lean_sandbox.metrics import families
@@ -25,7 +25,7 @@ from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.writer import ObjectWriter, Response
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources import Caches
-from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
+from lean_sandbox.watch.resources.children import ServiceEntry
 from lean_sandbox.watch.resources.pod import NEW_POD_COLUMNS, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_columns
 
@@ -96,10 +96,10 @@ class HiddenPods:
         into.one(families.ABSENCE_ENTRIES, len(self._absent))
 
 
-class SandboxRequests:
-    """The requests that bring a Sandbox to what its spec asks for; each method makes one at most.
+class SandboxRequests(ObjectWriter):
+    """The writer of the Sandbox controller, and the requests that have to note more than that does.
 
-    Responses are applied to the caches. ``queue`` is that of the Sandboxes.
+    Each method makes one request at most. ``queue`` is that of the Sandboxes.
     """
 
     def __init__(
@@ -107,24 +107,19 @@ class SandboxRequests:
         client: Client,
         caches: Caches,
         queue: WorkQueue[Key],
-        hidden: HiddenPods,
+        clock: Clock,
         *,
         timeout_s: float,
     ) -> None:
-        self._client = client
-        self._caches = caches
-        self._queue = queue
-        self._hidden = hidden
-        self._writer = ObjectWriter(
+        super().__init__(
             client, lane=Lane.CLIENT, timeout_s=timeout_s, field_manager=names.FIELD_MANAGER
         )
+        self._caches = caches
+        self._queue = queue
+        self.hidden = HiddenPods(clock)
         # Whole Sandboxes as the responses to creates have shown them. The first reconcile needs the
         # whole spec to build the Pod, and would have to GET what this process was just told.
         self._created: LRUCache[Key, Sandbox] = LRUCache(_MOST_CREATED)
-
-    def check_namespace(self, namespace: str) -> None:
-        """Raise Forbidden where creates are refused because the namespace ends. No request."""
-        self._client.ending.check(namespace)
 
     # -- the Sandbox itself ----------------------------------------------------------------------
 
@@ -135,7 +130,7 @@ class SandboxRequests:
     def forget(self, key: Key) -> None:
         """Drop what is kept of a Sandbox that is gone."""
         self._created.pop(key, None)
-        self._hidden.forget(key)
+        self.hidden.forget(key)
 
     async def get_sandbox(self, key: Key) -> Sandbox | None:
         """Fetch the whole Sandbox; ``None`` when it is gone.
@@ -148,7 +143,7 @@ class SandboxRequests:
             meta = created.metadata
             if (known.uid, known.version) == (meta.uid, as_version(meta.resource_version)):
                 return created
-        found = await self._writer.get(self._caches.sandboxes, key)
+        found = await self.get(self._caches.sandboxes, key)
         sandbox: Sandbox | None = found.item if found is not None else None
         return sandbox
 
@@ -163,7 +158,7 @@ class SandboxRequests:
             expected = _OURS | Change.ANNOTATIONS if is_ours else _OURS
             self._settle(entry, response, entry.status, expected)
 
-        await self._writer.patch(
+        await self.patch(
             self._caches.sandboxes,
             entry,
             patch,
@@ -176,7 +171,7 @@ class SandboxRequests:
     ) -> None:
         """Apply a merge patch to the status; a Sandbox that is gone is no error."""
         with suppress(NotFound):
-            await self._writer.patch(
+            await self.patch(
                 self._caches.sandboxes,
                 entry,
                 patch,
@@ -206,7 +201,7 @@ class SandboxRequests:
 
     async def delete_sandbox(self, entry: SandboxEntry) -> None:
         """Delete this very Sandbox; one that is gone is no error."""
-        await self._writer.delete(self._caches.sandboxes, entry)
+        await self.delete(self._caches.sandboxes, entry)
         held = self._caches.sandboxes.get(entry.key)
         if held is not None and held.uid == entry.uid:
             # The ends of its children may come before its own; they must not wake it again.
@@ -216,23 +211,23 @@ class SandboxRequests:
 
     async def get_pod(self, key: Key) -> PodEntry | None:
         """Fetch a Pod; ``None``, remembered, when there is none."""
-        was_doubtful = self._hidden.is_doubtful(key)
-        found = await self._writer.get(self._caches.pods, key)
+        was_doubtful = self.hidden.is_doubtful(key)
+        found = await self.get(self._caches.pods, key)
         if found is None:
-            if key not in self._caches.pods and was_doubtful == self._hidden.is_doubtful(key):
+            if key not in self._caches.pods and was_doubtful == self.hidden.is_doubtful(key):
                 # Else an event was faster than the response, and has shown what came later.
-                self._hidden.fetched(key, exists=False)
+                self.hidden.fetched(key, exists=False)
             return None
         if names.NAME_HASH_LABEL in (found.entry.labels or {}):
-            self._hidden.fetched(key, exists=True)
+            self.hidden.fetched(key, exists=True)
         else:
             # The watch does not show it: the next reconcile has to fetch it again.
-            self._hidden.lost(key)
+            self.hidden.lost(key)
         return found.entry
 
     async def create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
         """Create the Pod; the response is asked for as metadata, half the bytes."""
-        written = await self._writer.create(
+        written = await self.create(
             self._caches.pods,
             sandbox.namespace,
             body,
@@ -241,7 +236,7 @@ class SandboxRequests:
             columns=NEW_POD_COLUMNS,
         )
         entry = written.entry
-        self._hidden.seen(entry.key)
+        self.hidden.seen(entry.key)
         if entry.state is None:
             # The server sets this phase on every Pod it creates.
             entry.state = PodState(phase=names.POD_PENDING)
@@ -249,18 +244,20 @@ class SandboxRequests:
             entry.is_stale = entry.hint != WAITING or entry.version > created_at
         return entry
 
-    async def patch_pod(self, pod: PodEntry, patch: dict[str, Any]) -> PodEntry:
-        """Apply a merge patch to a Pod."""
-        return (await self._writer.patch(self._caches.pods, pod, patch, as_metadata=False)).entry
-
     async def delete_pod(self, pod: PodEntry) -> bool:
         """Delete this very Pod, not one of the same name made since; false if it was gone.
 
         Raises Conflict when another Pod has its name.
         """
-        if not await self._writer.delete(self._caches.pods, pod):
+        try:
+            was_there = await self.delete(self._caches.pods, pod)
+        except Conflict:
+            # The watch may not show the Pod that has the name now.
+            self.hidden.lost(pod.key)
+            raise
+        if not was_there:
             if pod.key not in self._caches.pods:
-                self._hidden.fetched(pod.key, exists=False)
+                self.hidden.fetched(pod.key, exists=False)
             return False
         held = self._caches.pods.get(pod.key)
         if held is not None and held.uid == pod.uid:
@@ -276,47 +273,13 @@ class SandboxRequests:
         """
         cache = self._caches.services
         held = cache.get(sandbox)
-        whole: dict[str, Any] | None = await self._client.find(
-            SERVICES, sandbox.namespace, sandbox.name, dict, **self._writer.options
+        whole: dict[str, Any] | None = await self.client.find(
+            SERVICES, sandbox.namespace, sandbox.name, dict, **self.options
         )
         if whole is None:
             cache.apply_not_found(held)
             return None
         return cache.apply_fetched(msgspec.convert(whole, Service)), whole
-
-    async def create_service(self, sandbox: Key, body: dict[str, Any]) -> None:
-        """Create the Service."""
-        await self._writer.create(self._caches.services, sandbox.namespace, body, name=sandbox.name)
-
-    async def replace_service(self, sandbox: Key, body: dict[str, Any]) -> None:
-        """Write the Service back; its resourceVersion guards against a lost change."""
-        await self._writer.replace(self._caches.services, sandbox, body)
-
-    async def patch_service(self, service: ServiceEntry, patch: dict[str, Any]) -> None:
-        """Apply a merge patch to the Service."""
-        await self._writer.patch(self._caches.services, service, patch, as_metadata=False)
-
-    async def delete_service(self, service: ServiceEntry) -> None:
-        """Delete this very Service; one that is gone is no error."""
-        await self._writer.delete(self._caches.services, service)
-        self._caches.services.forget(service.key, service.uid)
-
-    # -- volume claims ---------------------------------------------------------------------------
-
-    async def get_pvc(self, key: Key) -> PvcEntry | None:
-        """Fetch a volume claim's metadata; ``None`` when there is none."""
-        found = await self._writer.get(self._caches.pvcs, key, as_metadata=True)
-        return found.entry if found is not None else None
-
-    async def create_pvc(self, key: Key, body: dict[str, Any]) -> None:
-        """Create a volume claim."""
-        await self._writer.create(
-            self._caches.pvcs, key.namespace, body, name=key.name, as_metadata=True
-        )
-
-    async def patch_pvc(self, pvc: PvcEntry, patch: dict[str, Any]) -> PvcEntry:
-        """Apply a merge patch to a volume claim."""
-        return (await self._writer.patch(self._caches.pvcs, pvc, patch)).entry
 
 
 def _forget_status(entry: SandboxEntry) -> None:
