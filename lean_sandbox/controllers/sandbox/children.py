@@ -12,6 +12,7 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.recording import ObjectEvents, reference_to
+from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.plans import (
     Adopt,
     Create,
@@ -39,7 +40,7 @@ from lean_sandbox.model.meta import (
     with_controller_reference,
 )
 from lean_sandbox.model.pod import PodState, build_pod, build_pvc, metadata_patch, pvc_name
-from lean_sandbox.model.sandbox import Sandbox, SandboxView
+from lean_sandbox.model.sandbox import Sandbox, SandboxStatus, SandboxView
 from lean_sandbox.model.sandbox_status import (
     Failure,
     Observation,
@@ -55,13 +56,18 @@ from lean_sandbox.model.service import (
 )
 from lean_sandbox.runtime.tracing import Tracing, traced
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
+from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources import Caches
 from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import RUNNING, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
+# A list in its normal time.
+_PVC_LIST_PATIENCE_S = 5.0
 _LONGEST_DEFERRAL_S = 1.0
+
+OnStatus = Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None]
 
 
 class OvertakenError(Exception):
@@ -74,23 +80,27 @@ class OvertakenError(Exception):
 class Parts(msgspec.Struct):
     """What the reconciles of all Sandboxes share.
 
-    ``pvcs_ready`` returns why volume claims are not known yet. ``drift_since`` is since when the
+    ``on_status`` are called with each status that was published. ``drift_since`` is since when the
     metadata of a Pod differs from what is wanted and its write is deferred.
     """
 
     caches: Caches
+    reflectors: ReflectorGroup
     requests: SandboxRequests
     events: ObjectEvents
+    metrics: SandboxMetrics
     throttle: StatusThrottle
     clock: Clock
-    pvcs_ready: Callable[[], Awaitable[str | None]]
-    write_behind_s: float = 0.0
-    tracing: Tracing | None = None
+    cluster_domain: str
+    write_behind_s: float
+    tracing: Tracing | None
+    on_status: list[OnStatus] = []
     drift_since: dict[Key, float] = {}
 
     def forget(self, key: Key) -> None:
         """Drop what is remembered between the reconciles of a Sandbox."""
         self.drift_since.pop(key, None)
+        self.metrics.forget(key)
         self.throttle.settled(key)
         self.requests.forget(key)
 
@@ -110,7 +120,6 @@ class Children:
         self._requests = parts.requests
         self._sandbox = sandbox
         self._is_start = is_start
-        self._errors: list[str] = []
         self._invalid: str | None = None
         self._pod: PodEntry | None = None
         self._pod_error: str | None = None
@@ -155,7 +164,6 @@ class Children:
                 self.is_namespace_terminating = True
             else:
                 self.failures.append(error)
-            self._errors.append(said(error))
             return error
         return None
 
@@ -189,7 +197,10 @@ class Children:
         templates = self._view.claim_templates
         if not templates:
             return
-        problem = await self._parts.pvcs_ready()
+        # Most clusters have no Sandbox that needs any, so their watch begins with the first.
+        reflectors, kind = self._parts.reflectors, self._caches.pvcs.kind
+        reflectors.start(self._caches.pvcs)
+        problem = await reflectors.synced_within(kind.resource.plural, _PVC_LIST_PATIENCE_S)
         if problem is not None:
             raise ReconcileError(failed(Failure.PVC_GET, problem))
         for index, template in enumerate(templates):
@@ -541,7 +552,7 @@ class Children:
             pod=pod,
             pod_error=self._pod_error,
             multiple_pods=multiple_pods(self.many_pods) if self.many_pods else None,
-            errors=tuple(self._errors),
+            errors=tuple(map(said, self.failures)),
             invalid=self._invalid,
             service_requested=self._view.service,
             service_present=self._has_service,

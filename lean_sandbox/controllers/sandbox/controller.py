@@ -17,7 +17,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.recording import ObjectEvents
 from lean_sandbox.controllers.sandbox.children import Parts
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
-from lean_sandbox.controllers.sandbox.reconcile import OnStatus, SandboxReconciler
+from lean_sandbox.controllers.sandbox.reconcile import SandboxReconciler
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
 from lean_sandbox.kube.client import Client
@@ -25,7 +25,7 @@ from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import is_true
-from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
+from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Item, WorkQueue
 from lean_sandbox.runtime.tracing import Tracing
@@ -41,7 +41,6 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 _LONGEST_STAND_BACK_S = 2.0
 # How soon a Sandbox is reconciled that was ready when another controller changed it.
 _LOOK_AFTER_S = 0.1
-_PVC_LIST_PATIENCE_S = 5.0
 # How long a new Sandbox of an extension waits for the response to the create that made it: usually
 # it is here a moment after the watch, and saves a GET.
 _RESPONSE_S = 0.1
@@ -78,10 +77,7 @@ class SandboxController(Controller[SandboxEntry]):
         )
         self._client = client
         self._caches = caches
-        self._reflectors = reflectors
         self._clock = clock
-        #: Called with each status that was published, which comes as no event.
-        self.on_status: list[OnStatus] = []
         self._claims: WorkQueue[Key] | None = None
         self._is_awaited: Callable[[Key], bool] = lambda _pool: False
         self.metrics = SandboxMetrics(clock)
@@ -96,20 +92,19 @@ class SandboxController(Controller[SandboxEntry]):
         self.hidden = self._requests.hidden
         parts = Parts(
             caches=caches,
+            reflectors=reflectors,
             requests=self._requests,
             events=ObjectEvents(recorder, names.CORE_API_VERSION, names.SANDBOX_KIND),
+            metrics=self.metrics,
             throttle=self._throttle,
             clock=clock,
-            pvcs_ready=self._pvcs_ready,
+            cluster_domain=settings.cluster_domain,
             write_behind_s=settings.sandbox_write_behind_window,
             tracing=tracing,
         )
-        self._reconciler = SandboxReconciler(
-            parts,
-            self.metrics,
-            cluster_domain=settings.cluster_domain,
-            on_status=self._status_written,
-        )
+        #: Called with each status that was published, which comes as no event.
+        self.on_status = parts.on_status
+        self._reconciler = SandboxReconciler(parts)
         caches.sandboxes.subscribe(self.on_sandbox)
         caches.pods.subscribe(self.on_pod)
         caches.services.subscribe(self.on_service)
@@ -120,10 +115,6 @@ class SandboxController(Controller[SandboxEntry]):
         super().collect(into)
         self.metrics.collect(into)
         self.hidden.collect(into)
-
-    def _status_written(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
-        for tell in self.on_status:
-            tell(entry, old, new)
 
     def stand_back(self, claims: WorkQueue[Key], is_awaited: Callable[[Key], bool]) -> None:
         """Let claims go first; ``is_awaited`` tells whether claims wait for members of a pool."""
@@ -174,15 +165,6 @@ class SandboxController(Controller[SandboxEntry]):
         if entry is not None:
             for pod in self._caches.pods.owned_by(key.namespace, entry.uid):
                 pod.is_stale = True
-
-    async def _pvcs_ready(self) -> str | None:
-        """Start watching volume claims when the first Sandbox needs them: most clusters never do.
-
-        Returns why they are not known yet, after a patience that covers a list in its normal time.
-        """
-        self._reflectors.start(self._caches.pvcs)
-        plural = self._caches.pvcs.kind.resource.plural
-        return await self._reflectors.synced_within(plural, _PVC_LIST_PATIENCE_S)
 
     # -- what has a Sandbox reconciled -----------------------------------------------------------
 

@@ -25,8 +25,8 @@ class SandboxMetrics:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._suspending = _UnderWay()
-        self._resuming = _UnderWay()
+        # What is under way: the uid, whether it is a suspension, and since when.
+        self._under_way: dict[Key, tuple[str, bool, float]] = {}
         self._suspends = Counters(families.SUSPENDS)
         self._resumes = Counters(families.RESUMES)
         self._finished = Counters(families.FINISHED)
@@ -36,51 +36,46 @@ class SandboxMetrics:
 
     def collect(self, into: Exposition) -> None:
         """Add everything as it is now."""
-        for each in (
-            self._suspends,
-            self._resumes,
-            self._finished,
-            self._expired,
-            self._suspend_latency,
-            self._resume_latency,
-        ):
-            each.collect(into)
+        for counters in (self._suspends, self._resumes, self._finished, self._expired):
+            counters.collect(into)
+        self._suspend_latency.collect(into)
+        self._resume_latency.collect(into)
 
     def looked(self, entry: SandboxEntry, old: SandboxStatus) -> None:
         """Note at the beginning of a pass which mode is asked for, beside what is published."""
         assert entry.view is not None
+        is_suspend = entry.view.is_suspended
         suspended = find(old.conditions, names.SUSPENDED)
-        if entry.view.is_suspended:
-            self._resuming.end(entry)
-            is_news = suspended is None or suspended.reason == names.REASON_NOT_SUSPENDED
-            if is_news and self._suspending.begin(entry, self._clock.monotonic()):
-                self._suspends.add(*_labels(entry), "requested")
+        if is_suspend:
+            begins = suspended is None or suspended.reason == names.REASON_NOT_SUSPENDED
+        else:
+            begins = suspended is not None and suspended.status == names.TRUE
+        if self._began(entry, is_suspend=is_suspend) is not None:
             return
-        self._suspending.end(entry)
-        if (
-            suspended is not None
-            and suspended.status == names.TRUE
-            and self._resuming.begin(entry, self._clock.monotonic())
-        ):
-            self._resumes.add(*_labels(entry), "requested")
+        self.forget(entry.key)
+        if begins:
+            self._under_way[entry.key] = (entry.uid, is_suspend, self._clock.monotonic())
+            counters = self._suspends if is_suspend else self._resumes
+            counters.add(*_labels(entry), "requested")
 
     def failed(self, entry: SandboxEntry) -> None:
         """Note that a pass met errors."""
         assert entry.view is not None
-        if entry.view.is_suspended and not _is_suspended(entry.status):
+        if entry.view.is_suspended and not _is_true(entry.status, names.SUSPENDED):
             self._suspends.add(*_labels(entry), "error")
-        elif entry in self._resuming:
+        elif self._began(entry, is_suspend=False) is not None:
             self._resumes.add(*_labels(entry), "error")
 
     def status_written(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
         """Note what a status that was written has ended or begun."""
         labels = _labels(entry)
-        if _is_suspended(new) and not _is_suspended(old):
+        if _is_true(new, names.SUSPENDED) and not _is_true(old, names.SUSPENDED):
             self._suspends.add(*labels, "pod_terminated")
-            self._observe(self._suspend_latency, self._suspending.end(entry), labels)
-        if entry in self._resuming and _is_true(new, names.READY):
+            self._end(self._suspend_latency, entry, self._began(entry, is_suspend=True))
+        resuming_since = self._began(entry, is_suspend=False)
+        if resuming_since is not None and _is_true(new, names.READY):
             self._resumes.add(*labels, "ready")
-            self._observe(self._resume_latency, self._resuming.end(entry), labels)
+            self._end(self._resume_latency, entry, resuming_since)
         finished = find(new.conditions, names.FINISHED)
         if _is_true(new, names.FINISHED) and not _is_true(old, names.FINISHED):
             assert finished is not None
@@ -90,42 +85,19 @@ class SandboxMetrics:
 
     def forget(self, key: Key) -> None:
         """Drop what is remembered of a Sandbox that is gone or going."""
-        self._suspending.forget(key)
-        self._resuming.forget(key)
+        self._under_way.pop(key, None)
 
-    def _observe(self, histograms: Histograms, began: float | None, labels: Labels) -> None:
+    def _began(self, entry: SandboxEntry, *, is_suspend: bool) -> float | None:
+        """Return since when this is under way; a successor of the same name is another."""
+        uid, was_suspend, began = self._under_way.get(entry.key, ("", False, 0.0))
+        return began if (uid, was_suspend) == (entry.uid, is_suspend) else None
+
+    def _end(self, histograms: Histograms, entry: SandboxEntry, began: float | None) -> None:
         if began is not None:
+            self.forget(entry.key)
             # Whole milliseconds, as in all these families; differences of floats fall short.
-            histograms.observe(int((self._clock.monotonic() - began) * 1000.0 + 1e-6), *labels)
-
-
-class _UnderWay:
-    """Since when something is under way, by Sandbox; a successor of the same name is another."""
-
-    __slots__ = ("_begun",)
-
-    def __init__(self) -> None:
-        self._begun: dict[Key, tuple[str, float]] = {}
-
-    def __contains__(self, entry: SandboxEntry) -> bool:
-        held = self._begun.get(entry.key)
-        return held is not None and held[0] == entry.uid
-
-    def begin(self, entry: SandboxEntry, now: float) -> bool:
-        """Note a beginning; return false when it is under way already."""
-        if entry in self:
-            return False
-        self._begun[entry.key] = (entry.uid, now)
-        return True
-
-    def end(self, entry: SandboxEntry) -> float | None:
-        """Return when it began, and forget it; ``None`` when it is not under way."""
-        uid, began = self._begun.pop(entry.key, ("", 0.0))
-        return began if uid == entry.uid else None
-
-    def forget(self, key: Key) -> None:
-        """Forget whatever has this name."""
-        self._begun.pop(key, None)
+            took_ms = int((self._clock.monotonic() - began) * 1000.0 + 1e-6)
+            histograms.observe(took_ms, *_labels(entry))
 
 
 def _labels(entry: SandboxEntry) -> Labels:
@@ -140,7 +112,3 @@ def _policy(entry: SandboxEntry) -> str:
 
 def _is_true(status: SandboxStatus | None, kind: str) -> bool:
     return status is not None and is_true(status.conditions, kind)
-
-
-def _is_suspended(status: SandboxStatus | None) -> bool:
-    return _is_true(status, names.SUSPENDED)

@@ -7,13 +7,10 @@ nothing is to be done; docs/design.md has the budget of each flow.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 import structlog
 
 from lean_sandbox.controllers.sandbox.children import Children, OvertakenError, Parts
-from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.throttle import is_news, is_on_the_way_up
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import Invalid
@@ -30,8 +27,6 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 log = structlog.get_logger("sandbox")
 
-OnStatus = Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None]
-
 # A reconcile for the expiry alone never comes sooner: expiry may be noticed up to this much late.
 _LEAST_EXPIRY_WAIT_S = 2.0
 # After a Sandbox was marked as expired, its teardown follows in a reconcile of its own.
@@ -46,27 +41,19 @@ _EVENTS: dict[str, tuple[EventType, str, str, str]] = {
     names.REASON_SANDBOX_EXPIRED: ("Normal", "SandboxExpired", "Expiry", ""),
     names.REASON_POD_SUCCEEDED: ("Normal", "PodSucceeded", "PodCompletion", ""),
     names.REASON_POD_FAILED: ("Warning", "PodFailed", "PodCompletion", ""),
+    names.REASON_MULTIPLE_PODS: ("Warning", "MultiplePods", "Reconciling", ""),
 }
 
 
 class SandboxReconciler:
-    """Reconciles Sandboxes; ``on_status`` is called with each status that was published."""
+    """Reconciles Sandboxes."""
 
-    def __init__(
-        self,
-        parts: Parts,
-        metrics: SandboxMetrics,
-        *,
-        cluster_domain: str,
-        on_status: OnStatus,
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._caches = parts.caches
         self._requests = parts.requests
         self._clock = parts.clock
-        self._metrics = metrics
-        self._cluster_domain = cluster_domain
-        self._on_status = on_status
+        self._metrics = parts.metrics
         # Sandboxes of which the server refuses any update, whatever it says, at this generation.
         self._refused: dict[Key, tuple[str, int]] = {}
 
@@ -94,7 +81,7 @@ class SandboxReconciler:
         if was_unknown and entry.status not in (None, EMPTY_STATUS):
             # Somebody else wrote it: its event has told only that there is one.
             assert entry.status is not None
-            self._on_status(entry, EMPTY_STATUS, entry.status)
+            self._tell(entry, EMPTY_STATUS, entry.status)
         tracing = self._parts.tracing
         if tracing is None:
             return await self._run(entry, sandbox, is_start=is_start)
@@ -123,7 +110,6 @@ class SandboxReconciler:
 
     def _forget(self, key: Key) -> None:
         self._parts.forget(key)
-        self._metrics.forget(key)
         self._refused.pop(key, None)
 
     def due_in_s(self, key: Key) -> float | None:
@@ -249,7 +235,7 @@ class SandboxReconciler:
             now,
             name=entry.key.name,
             namespace=entry.key.namespace,
-            cluster_domain=self._cluster_domain,
+            cluster_domain=self._parts.cluster_domain,
         )
         requeues = [children.requeue_after_s, self._remaining_s(entry)]
         is_expired = self._is_expired(entry)
@@ -260,8 +246,6 @@ class SandboxReconciler:
             # Everything in it is about to go; a status would only add to the work (changes,
             # v1.0.3).
             return Result(requeue_after_s=ENDING_S)
-        if children.many_pods:
-            self._report_many_pods(entry, old, new)
         wait_s = 0.0 if children.failures else self._may_wait_s(entry.key, old, new)
         if wait_s > 0:
             requeues.append(wait_s)
@@ -304,16 +288,11 @@ class SandboxReconciler:
         self._metrics.status_written(entry, old, new)
         fresh = self._caches.sandboxes.get(entry.key)
         if fresh is not None and fresh.uid == entry.uid:
-            self._on_status(fresh, old, new)
+            self._tell(fresh, old, new)
 
-    def _report_many_pods(
-        self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus
-    ) -> None:
-        """Leave an Event, once, about more than one Pod that the Sandbox controls."""
-        ready, before = find(new.conditions, names.READY), find(old.conditions, names.READY)
-        was_known = before is not None and before.reason == names.REASON_MULTIPLE_PODS
-        if ready is not None and not was_known:
-            self._parts.events.emit(entry, "Warning", "MultiplePods", "Reconciling", ready.message)
+    def _tell(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
+        for tell in self._parts.on_status:
+            tell(entry, old, new)
 
     def _report(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
         """Leave an Event about what the published Ready reason has changed to."""
