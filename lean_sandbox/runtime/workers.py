@@ -1,9 +1,8 @@
 """Runs passes over the keys of a queue, some at a time, each on its own and under a deadline.
 
-One task takes keys from the queue and starts a task for each pass, up to the limit; there are no
-idle workers. Measured with CPython 3.11 on asyncio: a hundred workers waiting for work hold
-573 KiB, the dispatcher with its two attendants 20 KiB however high the limit is. A task of its own
-costs a pass 15 us, small against the shortest request.
+One task takes keys from the queue and starts a task for each pass, up to the limit: a hundred idle
+workers would hold 573 KiB, this task with its two attendants holds 20 KiB. A task of its own costs
+a pass 15 us.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ class Workers(Generic[K]):
         clock: Clock,
         deadline_s: float = DEADLINE_S,
         grace_s: float = GRACE_S,
-        retry_no_later_than_s: Callable[[K], float | None] | None = None,
+        retry_no_later_than_s: Callable[[K], float | None] = lambda _key: None,
         name: str = "",
     ) -> None:
         """Prepare to run; nothing happens before :meth:`run`.
@@ -116,8 +115,7 @@ class Workers(Generic[K]):
         ``deadline_s``: a pass that takes longer is cancelled and retried.
         ``grace_s``: how long running passes may go on after the queue was closed.
         ``retry_no_later_than_s``: asked after a failed pass; the seconds until something falls due
-        for the key (its expiry), which a long backoff must not delay. None: nothing does.
-        ``name``: of the controller, for the log.
+        for the key, as its expiry, which a long backoff must not delay.
         """
         if count < 1:
             raise ValueError("at least one pass must be allowed to run")
@@ -131,7 +129,7 @@ class Workers(Generic[K]):
         self.on_begin: list[Callable[[Item[K]], None]] = []
         self.on_end: list[Callable[[ReconcileResult[K]], None]] = []
         self._no_later_than_s = retry_no_later_than_s
-        self._log = _log.bind(controller=name) if name else _log
+        self._log = _log.bind(controller=name)
         # Deadline and scope of each, in the order in which they were started.
         self._passes: dict[K, tuple[float, anyio.CancelScope]] = {}
         self._room = anyio.Event()
@@ -210,7 +208,7 @@ class Workers(Generic[K]):
         passes.cancel()
 
     async def _watch_deadlines(self) -> None:
-        """Cancel passes that overrun. One timer for all: it never outlives the oldest pass."""
+        """Cancel passes that overrun; one timer for all of them."""
         while True:
             self._begun = anyio.Event()
             now = self._clock.monotonic()
@@ -226,10 +224,8 @@ class Workers(Generic[K]):
                 await self._clock.sleep(next_at - now)
 
     async def _run_pass(self, item: Item[K], scope: anyio.CancelScope) -> None:
-        outcome = Outcome.CANCELLED
+        outcome, next_s = Outcome.CANCELLED, None
         result: Result | None = None
-        next_s: float | None = None
-        retry_after_s = 0.0
         error: BaseException | None = None
         try:
             try:
@@ -238,7 +234,7 @@ class Workers(Generic[K]):
                         tell(item)
                     result = await self._reconcile(item)
             except Exception as failure:  # noqa: BLE001 -- one pass must never end the others
-                outcome, retry_after_s, error = classify(failure)
+                error = failure
             if result is not None:
                 outcome, next_s = self._after_success(item, result)
             elif error is None or scope.cancel_called:
@@ -247,7 +243,7 @@ class Workers(Generic[K]):
                 next_s = self._retry(item.key, 0.0)
                 self._log.warning("reconcile_timed_out", key=str(item.key), next_s=next_s)
             else:
-                next_s = self._after_failure(item, outcome, retry_after_s, error)
+                outcome, next_s, error = self._after_failure(item, error)
         finally:
             took_s = self._clock.monotonic() - item.started_at
             self._finish(ReconcileResult(item, outcome, took_s, next_s, error))
@@ -264,13 +260,14 @@ class Workers(Generic[K]):
         return Outcome.REQUEUE, self._queue.retry(key)
 
     def _after_failure(
-        self, item: Item[K], outcome: Outcome, retry_after_s: float, error: BaseException
-    ) -> float | None:
+        self, item: Item[K], failure: BaseException
+    ) -> tuple[Outcome, float | None, BaseException]:
+        outcome, retry_after_s, error = classify(failure)
         key = str(item.key)
         if outcome is Outcome.TERMINAL:
             self._queue.forget(item.key)
             self._log.error("reconcile_failed_for_good", key=key, error=str(error))
-            return None
+            return outcome, None, error
         next_s = self._retry(item.key, retry_after_s)
         if outcome is Outcome.PANIC:
             self._log.error("reconcile_panicked", key=key, next_s=next_s, exc_info=error)
@@ -279,22 +276,21 @@ class Workers(Generic[K]):
             self._log.warning(
                 "reconcile_failed", key=key, error=str(error), attempts=tries, next_s=next_s
             )
-        return next_s
+        return outcome, next_s, error
 
     def _retry(self, key: K, retry_after_s: float) -> float:
         hint_s: float | None = None
-        if self._no_later_than_s is not None:
-            try:
-                hint_s = self._no_later_than_s(key)
-            except Exception as error:  # noqa: BLE001 -- a wrong hint must never end the passes
-                self._callback_failed("retry_no_later_than_s", key, error)
+        try:
+            hint_s = self._no_later_than_s(key)
+        except Exception as error:  # noqa: BLE001 -- a wrong hint must never end the passes
+            self._callback_failed("retry_no_later_than_s", key, error)
         return self._queue.retry(key, no_later_than_s=hint_s, not_before_s=retry_after_s)
 
     def _finish(self, report: ReconcileResult[K]) -> None:
         key = report.item.key
         self.outcomes[report.outcome] += 1
         self.pass_time.observe(report.took_s)
-        # Counted and unlocked before the callback, so that it sees the state after the pass.
+        # Counted and unlocked first, so that the callbacks see the state after the pass.
         del self._passes[key]
         self._queue.done(key)
         self._room.set()
@@ -309,12 +305,11 @@ class Workers(Generic[K]):
         self._log.error("callback_failed", callback=callback, key=str(key), exc_info=error)
 
 
-def classify(error: Exception) -> tuple[Outcome, float, BaseException]:
+def classify(error: BaseException) -> tuple[Outcome, float, BaseException]:
     """Return how a pass ended that raised this, the wait that a server asked for, and the error.
 
-    An error that was foreseen has ``retryable`` and may have ``retry_after_s``. A group, as task
-    groups raise it, is a bug if any of its errors is, else worth another try if any of its errors
-    is, after the longest of the times asked for.
+    An error that was foreseen has ``retryable`` and may have ``retry_after_s``. A group is a bug if
+    any of its errors is, else worth another try if any is, after the longest time asked for.
     """
     leaves = list(_leaves(error))
     if not all(hasattr(leaf, "retryable") for leaf in leaves):

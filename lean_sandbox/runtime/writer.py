@@ -107,8 +107,7 @@ class ObjectWriter:
             row = item.metadata
             known = cache.get(Key(namespace, row.name))
             if known is None or known.uid != row.uid:
-                row = row.with_columns(columns) if columns is not None else row
-                known = cache.apply_create_response(row)
+                known = cache.apply_create_response(row.with_columns(columns))
             return _response(item, known)
 
     async def patch(
@@ -150,11 +149,9 @@ class ObjectWriter:
             row = item.metadata
             if row.uid != entry.uid or (generation and row.generation != generation):
                 response = Response(item, entry, _UNCHANGED, is_latest=False)
-            elif as_metadata:
-                row = row.with_columns(columns) if columns is not None else row
-                response = _response(item, *cache.apply_response(row))
             else:
-                response = _response(item, *cache.apply_response(item))
+                shown = row.with_columns(columns) if as_metadata else item
+                response = _response(item, *cache.apply_response(shown))
             applied(response)
             return response
 
