@@ -26,7 +26,7 @@ from lean_sandbox.model.claim_additions import (
 )
 from lean_sandbox.model.meta import NO_RECORD
 from lean_sandbox.model.pod import merge_patch_of
-from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate, visible
+from lean_sandbox.model.sandbox import PodTemplate, PodTemplateMetadata, visible
 from lean_sandbox.model.template import TemplateView, blueprint_spec
 
 Json = dict[str, Any]
@@ -65,20 +65,18 @@ def build_cold_sandbox(
     metadata, then variables.
     """
     spec = spec or SandboxClaimSpec()
-    body = blueprint_spec(template, PodTemplateMetadata())
+    blueprint = blueprint_spec(template, PodTemplateMetadata())
+    pod_spec = blueprint.podTemplate.spec
     volumes = merge_claim_templates(
-        _claim_templates(body),
+        blueprint.volumeClaimTemplates or (),
         spec.volumeClaimTemplates,
         template.claim_templates_policy,
-        _volumes(body) if spec.volumeClaimTemplates else (),
+        _volumes(pod_spec) if spec.volumeClaimTemplates else (),
     )
     metadata = desired_pod_metadata(template, claim, ref_hash=template.ref_hash)
-    body["podTemplate"]["metadata"] = msgspec.to_builtins(metadata)
     if spec.env:
-        pod_spec = msgspec.json.decode(body["podTemplate"]["spec"])
-        body["podTemplate"]["spec"] = inject_env(pod_spec, spec.env, template.env_policy)
-    if spec.volumeClaimTemplates:
-        body["volumeClaimTemplates"] = list(volumes)
+        injected = inject_env(msgspec.json.decode(pod_spec), spec.env, template.env_policy)
+        pod_spec = msgspec.Raw(msgspec.json.encode(injected))
     return {
         "apiVersion": names.CORE_API_VERSION,
         "kind": names.SANDBOX_KIND,
@@ -89,7 +87,11 @@ def build_cold_sandbox(
             "annotations": _cold_annotations(claim, template),
             "ownerReferences": [claim.reference],
         },
-        "spec": body,
+        "spec": msgspec.structs.replace(
+            blueprint,
+            podTemplate=PodTemplate(metadata, pod_spec),
+            volumeClaimTemplates=volumes or None,
+        ),
     }
 
 
@@ -190,14 +192,9 @@ def adoption_merge_patch(
 # --- helpers -------------------------------------------------------------------------------------
 
 
-def _claim_templates(body: Json) -> tuple[VolumeClaimTemplate, ...]:
-    raw = body.get("volumeClaimTemplates")
-    return msgspec.json.decode(raw, type=tuple[VolumeClaimTemplate, ...]) if raw else ()
-
-
-def _volumes(body: Json) -> frozenset[str]:
-    """Return the names of the volumes of the Pod."""
-    volumes = msgspec.json.decode(body["podTemplate"]["spec"]).get("volumes")
+def _volumes(pod_spec: msgspec.Raw) -> frozenset[str]:
+    """Return the names of the volumes of a Pod."""
+    volumes = msgspec.json.decode(pod_spec).get("volumes")
     held = volumes if isinstance(volumes, list) else ()
     return frozenset(str(one.get("name")) for one in held if isinstance(one, dict))
 

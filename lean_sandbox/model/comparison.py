@@ -14,80 +14,36 @@ import msgspec
 
 from lean_sandbox.model.names import TEMPLATE_HASH_LABEL, TEMPLATE_REF_HASH_LABEL
 from lean_sandbox.model.quantity import canonical_quantity
-from lean_sandbox.model.sandbox import SandboxSpec
+from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec
 from lean_sandbox.model.service import DEFAULT_PROTOCOL
-from lean_sandbox.model.sharing import small_values
-from lean_sandbox.model.template import TemplateView
+from lean_sandbox.model.template import TemplateView, blueprint_spec
 from lean_sandbox.model.wire import ODD
 
 # Fields that tell absent from zero (false, 0, "") in core/v1; every other scalar does not, and a
 # controller that sends typed objects leaves the zero of those out.
 _TELLS_ABSENT: Final = frozenset(
-    {
-        "activeDeadlineSeconds",
-        "allowPrivilegeEscalation",
-        "automountServiceAccountToken",
-        "cachingMode",
-        "defaultMode",
-        "enableServiceLinks",
-        "expirationSeconds",
-        "fsGroup",
-        "fsGroupChangePolicy",
-        "gmsaCredentialSpec",
-        "gmsaCredentialSpecName",
-        "hostProcess",
-        "hostUsers",
-        "hostnameOverride",
-        "localhostProfile",
-        "lun",
-        "maxExpirationSeconds",
-        "minDomains",
-        "mode",
-        "mountPropagation",
-        "nodeAffinityPolicy",
-        "nodeTaintsPolicy",
-        "optional",
-        "preemptionPolicy",
-        "priority",
-        "privileged",
-        "procMount",
-        "readOnlyRootFilesystem",
-        "recursiveReadOnly",
-        "resourceClaimName",
-        "resourceClaimTemplateName",
-        "runAsGroup",
-        "runAsNonRoot",
-        "runAsUser",
-        "runAsUserName",
-        "runtimeClassName",
-        "seLinuxChangePolicy",
-        "setHostnameAsFQDN",
-        "shareProcessNamespace",
-        "signerName",
-        "stopSignal",
-        "storageClassName",
-        "supplementalGroupsPolicy",
-        "terminationGracePeriodSeconds",
-        "tolerationSeconds",
-        "volumeAttributesClassName",
-        "volumeMode",
-    }
+    # Of Pods,
+    {"activeDeadlineSeconds", "automountServiceAccountToken", "enableServiceLinks", "hostUsers"}
+    | {"hostnameOverride", "preemptionPolicy", "priority", "resourceClaimName"}
+    | {"resourceClaimTemplateName", "runtimeClassName", "setHostnameAsFQDN"}
+    | {"shareProcessNamespace", "terminationGracePeriodSeconds", "tolerationSeconds"}
+    | {"minDomains", "nodeAffinityPolicy", "nodeTaintsPolicy"}
+    # of security contexts,
+    | {"allowPrivilegeEscalation", "fsGroup", "fsGroupChangePolicy", "gmsaCredentialSpec"}
+    | {"gmsaCredentialSpecName", "hostProcess", "localhostProfile", "privileged", "procMount"}
+    | {"readOnlyRootFilesystem", "runAsGroup", "runAsNonRoot", "runAsUser", "runAsUserName"}
+    | {"seLinuxChangePolicy", "supplementalGroupsPolicy"}
+    # of containers and volumes.
+    | {"stopSignal", "optional", "mountPropagation", "recursiveReadOnly"}
+    | {"cachingMode", "defaultMode", "expirationSeconds", "lun", "maxExpirationSeconds", "mode"}
+    | {"signerName", "storageClassName", "volumeAttributesClassName", "volumeMode"}
 )
 # The same by the field around it, for names that are plain elsewhere.
 _TELLS_ABSENT_WITHIN: Final = frozenset(
-    {
-        ("azureDisk", "fsType"),
-        ("azureDisk", "kind"),
-        ("azureDisk", "readOnly"),
-        ("clusterTrustBundle", "name"),
-        ("csi", "fsType"),
-        ("csi", "readOnly"),
-        ("emptyDir", "sizeLimit"),
-        ("grpc", "service"),
-        ("hostPath", "type"),
-        ("iscsi", "initiatorName"),
-        ("options", "value"),
-    }
+    {("azureDisk", "fsType"), ("azureDisk", "kind"), ("azureDisk", "readOnly")}
+    | {("csi", "fsType"), ("csi", "readOnly"), ("clusterTrustBundle", "name")}
+    | {("emptyDir", "sizeLimit"), ("grpc", "service"), ("hostPath", "type")}
+    | {("iscsi", "initiatorName"), ("options", "value")}
 )
 _QUANTITY_MAPS: Final = frozenset({"limits", "overhead", "requests"})
 _QUANTITY_FIELDS: Final = frozenset({("emptyDir", "sizeLimit"), ("resourceFieldRef", "divisor")})
@@ -139,13 +95,7 @@ def is_same_blueprint(template: TemplateView, spec: SandboxSpec) -> bool:
     Labels and annotations, of the Pod and of claim templates, never count; order of claim templates
     does.
     """
-    return _canonical_template(template.sandbox_spec_json) == _comparable(spec)
-
-
-# As objects, a spec takes about ten times the bytes of its JSON.
-@small_values(16, 16 * 1024)
-def _canonical_template(spec_json: bytes) -> tuple[Any, ...]:
-    return _comparable(msgspec.json.decode(spec_json, type=SandboxSpec))
+    return _comparable(blueprint_spec(template, PodTemplateMetadata())) == _comparable(spec)
 
 
 def _comparable(spec: SandboxSpec) -> tuple[Any, ...]:

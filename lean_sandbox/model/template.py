@@ -12,14 +12,17 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta
-from lean_sandbox.model.sandbox import PodTemplate, PodTemplateMetadata, VolumeClaimTemplate
-from lean_sandbox.model.sharing import interned, small_values
+from lean_sandbox.model.sandbox import (
+    PodTemplate,
+    PodTemplateMetadata,
+    SandboxSpec,
+    VolumeClaimTemplate,
+)
+from lean_sandbox.model.sharing import interned
 from lean_sandbox.model.wire import ODD, Lenient, OrNull
 
 Json = dict[str, Any]
 
-# Of a template whose parsed spec is remembered.
-_MOST_SPEC_BYTES: Final = 32 * 1024
 # Resolvers outside the cluster: the default policy cuts Pods off from private addresses.
 _PUBLIC_NAMESERVERS: Final = ("8.8.8.8", "1.1.1.1")
 _ABSENT: Final = msgspec.Raw(b"null")
@@ -33,29 +36,9 @@ class SandboxTemplateSpec(Lenient, frozen=True):
     service: bool | None = None
     # Absent (null) and present but empty are two different things.
     networkPolicy: msgspec.Raw = _ABSENT
-    networkPolicyManagement: OrNull[str] = names.MANAGEMENT_MANAGED
-    envVarsInjectionPolicy: OrNull[str] = names.INJECTION_DISALLOWED
-    volumeClaimTemplatesPolicy: OrNull[str] = names.INJECTION_DISALLOWED
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for field, default in (
-            ("networkPolicyManagement", names.MANAGEMENT_MANAGED),
-            ("envVarsInjectionPolicy", names.INJECTION_DISALLOWED),
-            ("volumeClaimTemplatesPolicy", names.INJECTION_DISALLOWED),
-        ):
-            # Objects stored before the default existed have none.
-            msgspec.structs.force_setattr(self, field, getattr(self, field) or default)
-
-    @property
-    def has_network_policy(self) -> bool:
-        """Whether the template brings rules of its own, be it none at all (``{}``)."""
-        return bytes(self.networkPolicy) != bytes(_ABSENT)
-
-    @property
-    def is_managed(self) -> bool:
-        """Whether the controller keeps a NetworkPolicy for the template."""
-        return self.networkPolicyManagement != names.MANAGEMENT_UNMANAGED
+    networkPolicyManagement: OrNull[str] = ""
+    envVarsInjectionPolicy: OrNull[str] = ""
+    volumeClaimTemplatesPolicy: OrNull[str] = ""
 
 
 class SandboxTemplate(Lenient, frozen=True):
@@ -94,55 +77,41 @@ def view_of_template(template: SandboxTemplate) -> TemplateView:
     """
     meta, spec = template.metadata, template.spec
     blueprint = _blueprint(spec)
-    rules = bytes(spec.networkPolicy) if spec.has_network_policy else None
-    if rules is not None:
+    is_managed = spec.networkPolicyManagement != names.MANAGEMENT_UNMANAGED
+    rules = bytes(spec.networkPolicy)
+    has_rules = rules != bytes(_ABSENT)
+    if has_rules:
         try:
             msgspec.json.decode(rules, type=dict[str, Any])
         except ODD as error:
             raise ValueError(f"spec.networkPolicy: {error}") from None
+    pod_spec = _secured(
+        blueprint["podTemplate"]["spec"] or {}, is_cut_off=is_managed and not has_rules
+    )
     return TemplateView(
         name=meta.name,
         namespace=interned(meta.namespace),
         uid=meta.uid,
         generation=meta.generation,
         ref_hash=names.name_hash(meta.name),
-        blueprint_hash=json_hash(blueprint),
-        pod_template_hash=json_hash(blueprint["podTemplate"]),
+        blueprint_hash=_json_hash(blueprint),
+        pod_template_hash=_json_hash(blueprint["podTemplate"]),
         pod_metadata=spec.podTemplate.metadata,
-        is_managed=spec.is_managed,
-        env_policy=interned(spec.envVarsInjectionPolicy),
-        claim_templates_policy=interned(spec.volumeClaimTemplatesPolicy),
-        sandbox_spec_json=_sandbox_spec_json(blueprint, spec),
-        network_policy_json=rules,
+        is_managed=is_managed,
+        env_policy=interned(spec.envVarsInjectionPolicy or names.INJECTION_DISALLOWED),
+        claim_templates_policy=interned(
+            spec.volumeClaimTemplatesPolicy or names.INJECTION_DISALLOWED
+        ),
+        sandbox_spec_json=msgspec.json.encode({**blueprint, "podTemplate": {"spec": pod_spec}}),
+        network_policy_json=rules if has_rules else None,
     )
 
 
-class _SpecParts(msgspec.Struct, frozen=True, gc=False):
-    podTemplate: dict[str, msgspec.Raw]
-    volumeClaimTemplates: msgspec.Raw = _ABSENT
-    service: bool | None = None
-
-
-@small_values(32, _MOST_SPEC_BYTES)
-def _parts(spec_json: bytes) -> _SpecParts:
-    return msgspec.json.decode(spec_json, type=_SpecParts)
-
-
-def blueprint_spec(view: TemplateView, pod_metadata: PodTemplateMetadata) -> Json:
-    """Return the ``spec`` of a Sandbox made from the template, with ``pod_metadata`` on its Pod.
-
-    The Pod's spec and the claim templates stay raw JSON; the top two levels are the caller's own.
-    """
-    parts = _parts(view.sandbox_spec_json)
-    pod_template: Json = {"spec": parts.podTemplate["spec"]}
-    if metadata := msgspec.to_builtins(pod_metadata):
-        pod_template["metadata"] = metadata
-    spec: Json = {"podTemplate": pod_template}
-    if bytes(parts.volumeClaimTemplates) != bytes(_ABSENT):
-        spec["volumeClaimTemplates"] = parts.volumeClaimTemplates
-    if parts.service is not None:
-        spec["service"] = parts.service
-    return spec
+def blueprint_spec(view: TemplateView, pod_metadata: PodTemplateMetadata) -> SandboxSpec:
+    """Return the ``spec`` of a Sandbox made from the template, with ``pod_metadata`` on its Pod."""
+    spec = msgspec.json.decode(view.sandbox_spec_json, type=SandboxSpec)
+    pod_template = PodTemplate(pod_metadata, spec.podTemplate.spec)
+    return msgspec.structs.replace(spec, podTemplate=pod_template)
 
 
 def ref_hash_patch(name: str, labels: dict[str, str] | None) -> Json | None:
@@ -151,15 +120,6 @@ def ref_hash_patch(name: str, labels: dict[str, str] | None) -> Json | None:
     if (labels or {}).get(names.TEMPLATE_REF_HASH_LABEL) == wanted:
         return None
     return {"metadata": {"labels": {names.TEMPLATE_REF_HASH_LABEL: wanted}}}
-
-
-def _sandbox_spec_json(blueprint: Json, spec: SandboxTemplateSpec) -> bytes:
-    secured = apply_secure_defaults(
-        blueprint["podTemplate"]["spec"] or {},
-        spec.networkPolicyManagement,
-        network_policy_present=spec.has_network_policy,
-    )
-    return msgspec.json.encode({**blueprint, "podTemplate": {"spec": secured}})
 
 
 # --- blueprints ----------------------------------------------------------------------------------
@@ -189,7 +149,7 @@ def _blueprint(spec: SandboxTemplateSpec) -> Json:
     return body
 
 
-def json_hash(value: Json) -> str:
+def _json_hash(value: Json) -> str:
     """Return a hash of plain data; the order of keys does not count."""
     from hashlib import blake2b  # noqa: PLC0415 -- with the first template only
 
@@ -197,17 +157,16 @@ def json_hash(value: Json) -> str:
     return blake2b(msgspec.json.encode(value, order="sorted"), digest_size=4).hexdigest()
 
 
-def apply_secure_defaults(pod_spec: Json, management: str, *, network_policy_present: bool) -> Json:
+def _secured(pod_spec: Json, *, is_cut_off: bool) -> Json:
     """Return ``pod_spec`` as it goes into Sandboxes of a template (rules D1 and D2).
 
-    No token unless asked for; public resolvers where the default policy makes the cluster's own
-    unreachable. ``pod_spec`` itself is not changed; applying twice changes nothing more.
+    No token unless asked for; public resolvers where the default policy cuts Pods off from the
+    cluster's own.
     """
     secured = dict(pod_spec)
     if secured.get("automountServiceAccountToken") is None:
         secured["automountServiceAccountToken"] = False
-    is_managed = management != names.MANAGEMENT_UNMANAGED
-    if is_managed and not network_policy_present and not secured.get("dnsPolicy"):
+    if is_cut_off and not secured.get("dnsPolicy"):
         secured["dnsPolicy"] = "None"
         secured["dnsConfig"] = {"nameservers": list(_PUBLIC_NAMESERVERS)}
     return secured
