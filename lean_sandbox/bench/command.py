@@ -1,25 +1,28 @@
-"""``lean-sandbox bench``: runs what was asked for and shows it."""
+"""``lean-sandbox bench``: runs the scenarios that were asked for and shows what was measured."""
 
 from __future__ import annotations
 
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 import anyio
 
-from lean_sandbox.bench.options import BenchOptions, UsageError, read_flags
-from lean_sandbox.bench.report import Report, Screen, print_report
-from lean_sandbox.bench.scenarios import listed, measure, wanted
+from lean_sandbox.bench.controller import Cost
+from lean_sandbox.bench.environment import Environment, open_environment
+from lean_sandbox.bench.options import ALL, BenchOptions, UsageError, read_flags
+from lean_sandbox.bench.report import Report, ScenarioReport, Screen, print_report
+from lean_sandbox.bench.scenarios import BY_NAME, SCENARIOS, STARTS_CONTROLLER, Beside, launch
 from lean_sandbox.bench.workers import BenchError
-from lean_sandbox.clock import SystemClock
+from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.manager.commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 
 
 def parse(words: Sequence[str]) -> BenchOptions:
     """Read the command line. Raises UsageError for what cannot be run, before anything starts."""
-    options = read_flags(words, listed())
+    options = read_flags(words, {one.name: one.text for one in SCENARIOS})
     names = wanted(options)
     if options.plots is not None:
         from lean_sandbox.bench.plots import DRAWN, require_matplotlib  # noqa: PLC0415
@@ -102,3 +105,137 @@ def _first(error: BaseException) -> BaseException:
 def _said(what: object, code: int) -> int:
     print(f"bench: {what}", file=sys.stderr)  # noqa: T201
     return code
+
+
+# -- the run ---------------------------------------------------------------------------------------
+
+
+def wanted(options: BenchOptions) -> list[str]:
+    """Return the scenarios to run, in their order, with those that bounds are multiples of.
+
+    Raises UsageError for what cannot be run.
+    """
+    unknown = [name for name in options.scenarios if name not in BY_NAME and name != ALL]
+    if unknown:
+        known = ", ".join((*BY_NAME, ALL))
+        raise UsageError(f"unknown scenario {unknown[0]!r}; there are {known}")
+    asked = {name for name in options.scenarios if name != ALL}
+    if options.against and asked & STARTS_CONTROLLER:
+        name = min(asked & STARTS_CONTROLLER)
+        raise UsageError(
+            f"{name} needs to start and stop the controller, which --against cannot do"
+        )
+    if ALL in options.scenarios:
+        asked |= {scenario.name for scenario in SCENARIOS if scenario.is_in_all}
+    asked |= {other for name in asked for other in BY_NAME[name].with_}
+    if options.against:
+        asked -= STARTS_CONTROLLER
+    if "burst" in asked and options.burst_pool < options.count:
+        raise UsageError(
+            f"a pool of {options.burst_pool} cannot serve a burst of {options.count} claims: give"
+            " --pool at least as large as --count"
+        )
+    ordered = sorted(SCENARIOS, key=lambda scenario: scenario.beside.value)
+    return [scenario.name for scenario in ordered if scenario.name in asked]
+
+
+async def measure(options: BenchOptions, clock: Clock, screen: Screen) -> Report:
+    """Run what the options ask for and return the report, bounds judged.
+
+    Raises UsageError for a server that cannot be used, BenchError for a wait that was in vain or a
+    process that failed, ControlPlaneError for a refused request (in a group).
+    """
+    names = wanted(options)
+    report = Report()
+    async with open_environment(options, clock, screen) as env:
+        report.server = env.server
+        report.controller = _described(options)
+        await _run(env, names, report)
+    report.bounds = report.judged()
+    return report
+
+
+def _described(options: BenchOptions) -> str:
+    if not options.against:
+        return " ".join(("lean-sandbox", *options.controller_flags))
+    pid = "" if options.against_pid is None else f"pid {options.against_pid}"
+    return " ".join(part for part in (pid, options.against_url) if part)
+
+
+async def _run(env: Environment, names: list[str], report: Report) -> None:
+    """Run the scenarios in their order; one controller serves all those that need one."""
+    # A burst fills its pool first and reports what that cost.
+    scenarios = [BY_NAME[name] for name in names if not (name == "fill" and "burst" in names)]
+    kinds = {scenario.beside for scenario in scenarios}
+
+    async def run(kind: Beside) -> None:
+        for scenario in scenarios:
+            if scenario.beside is kind:
+                env.screen.step(f"{scenario.name}: {_told(scenario.text, env.options)}")
+                _add(env, report, await scenario.run(env))
+
+    await run(Beside.NOTHING)
+    async with AsyncExitStack() as kept:
+        if kinds & {Beside.CONTROLLER, Beside.SANDBOXES, Beside.RESTARTS}:
+            async with env.controller():
+                report.notes += _gaps(env.options, await env.measured.snapshot())
+                await run(Beside.CONTROLLER)
+                if kinds & {Beside.SANDBOXES, Beside.RESTARTS}:
+                    env.over = await kept.enter_async_context(env.namespace("cold"))
+                    if "cold" not in names:
+                        env.screen.step(f"making {env.options.sandboxes} Sandboxes")
+                        await launch(env, env.over, env.options.sandboxes)
+                await run(Beside.SANDBOXES)
+        await run(Beside.RESTARTS)
+    await run(Beside.OWN)
+
+
+def _told(text: str, options: BenchOptions) -> str:
+    """Put the values in the place of the flags that a scenario's text names."""
+    values = {
+        "--count": str(options.count),
+        "--pool": str(options.burst_pool),
+        "--sandboxes": str(options.sandboxes),
+        "--sizes": ", ".join(map(str, options.sizes)),
+        "--rate": ", ".join(f"{rate:g}" for rate in options.rates),
+        "--seconds,": f"{options.seconds:g} s,",
+        "--dwell": f"{options.dwell:g} s",
+    }
+    return " ".join(values.get(word, word) for word in text.split())
+
+
+def _add(env: Environment, report: Report, found: list[ScenarioReport]) -> None:
+    report.scenarios += found
+    for one in found:
+        if one.name not in ("search", "memory"):
+            env.screen.progress(one.gist())
+        if one.audit_differs:
+            report.notes.append(
+                f"{one.name}: the controller's own count and the server's audit log differ by"
+                f" {one.audit_differs} requests"
+            )
+        claims, ready = one.figures.get("claims"), one.figures.get("ready")
+        if claims is not None and ready is not None and ready < claims:
+            report.notes.append(
+                f"{one.name}: {claims - ready:g} of {claims:g} claims were never Ready, and are in"
+                " no percentile"
+            )
+
+
+def _gaps(options: BenchOptions, found: Cost) -> list[str]:
+    """Say once what will be missing in every table."""
+    notes = []
+    if options.against:
+        notes.append(
+            "no floor: a running controller would bind its claims; figures in multiples of it are"
+            " left out"
+        )
+    for value, text in (
+        (found.requests, "no requests: no metrics are given that tell them"),
+        (found.received_kib, "no received bytes: its metrics do not tell them"),
+        (found.cpu_ms, "no CPU: neither /proc nor metrics tell it"),
+        (found.rss_mib, "no memory: neither /proc nor metrics tell it"),
+    ):
+        if value is None:
+            notes.append(text)
+    return notes

@@ -8,15 +8,14 @@ do not tell resources apart. CPU and memory are those of /proc.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from lean_sandbox.bench.workers import TICK_S, Asked, BenchError, Worker, process_usage
+from lean_sandbox.bench.workers import TICK_MS, BenchError, Worker, process_usage
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ControlPlaneError
@@ -29,11 +28,24 @@ _BYTES: Final = "lean_sandbox_client_bytes_total"
 _PASSES: Final = "controller_runtime_reconcile_total"
 _EVENTS: Final = "lean_sandbox_watch_events_total"
 _CHANGES: Final = "lean_sandbox_watch_changes_total"
+_CPU: Final = "process_cpu_seconds_total"
+_MEMORY: Final = "process_resident_memory_bytes"
+# The labels by which each is counted; others are added up.
+_LABELS: Final = {
+    _OURS: ("verb", "resource", "code"),
+    _ANY: ("method", "code"),
+    _CAUGHT: (),
+    _BYTES: ("direction",),
+    _PASSES: ("controller",),
+    _EVENTS: ("resource", "outcome"),
+    _CHANGES: ("resource", "predicate"),
+    _CPU: (),
+    _MEMORY: (),
+}
 _WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _METHODS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 # Watches are not polls, and the Lease is renewed whatever happens.
 _NOT_COUNTED: Final = frozenset({"leases", "leases.coordination.k8s.io"})
-_CONFLICT: Final = "409"
 _UNKNOWN: Final = "*"
 _SCRAPE_S: Final = 15.0
 _REST_LIMIT_S: Final = 180.0
@@ -43,60 +55,40 @@ _LOOKS: Final = 4
 # A controller answers with the same page of metrics for a second.
 _FRESH_S: Final = 1.1
 # What timers of an idle process come to between two looks: one tick.
-_IDLE_CPU_S: Final = 1.5 * TICK_S
+_IDLE_CPU_MS: Final = 1.5 * TICK_MS
 
 Requests = Counter[tuple[str, str, str]]
 
 
-class Snapshot(msgspec.Struct, frozen=True):
-    """Counters of a controller at one moment; None for what could not be read.
+class Cost(msgspec.Struct, frozen=True):
+    """What a controller has cost so far, or between two moments; None for what could not be read.
 
-    ``requests`` counts by (verb, kind, code), without watches and Leases. Bytes are those from and
-    to the API server, ``cpu_s`` and ``rss_kib`` are of the process, ``caught`` counts the wake-ups
-    that its safety net made good. ``passes`` count by controller, ``events`` of watches by (kind,
-    outcome), ``changes`` that let them pass by (kind, predicate); they are empty where unknown.
+    ``requests`` counts by (verb, kind, code), without watches and Leases. KiB are those from and to
+    the API server, ``cpu_ms`` and ``rss_mib`` are of the process, the latter as it is at the end;
+    ``caught`` counts the wake-ups that its safety net made good. ``passes`` count by controller,
+    ``events`` of watches by (kind, outcome), ``changes`` that let them pass by (kind, predicate);
+    they are empty where unknown.
     """
 
     requests: Requests | None = None
-    received_bytes: float | None = None
-    sent_bytes: float | None = None
-    cpu_s: float | None = None
-    rss_kib: float | None = None
-    caught: float | None = None
-    passes: Counter[str] = msgspec.field(default_factory=Counter)
-    events: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
-    changes: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
-
-    def since(self, before: Snapshot) -> Cost:
-        """Return what was counted after ``before``."""
-        requests = None
-        if self.requests is not None and before.requests is not None:
-            requests = self.requests - before.requests
-        return Cost(
-            requests=requests,
-            received_kib=_less(self.received_bytes, before.received_bytes, 1 / 1024),
-            sent_kib=_less(self.sent_bytes, before.sent_bytes, 1 / 1024),
-            cpu_ms=_less(self.cpu_s, before.cpu_s, 1000),
-            rss_mib=None if self.rss_kib is None else round(self.rss_kib / 1024, 1),
-            caught=_less(self.caught, before.caught, 1),
-            passes=self.passes - before.passes,
-            events=self.events - before.events,
-            changes=self.changes - before.changes,
-        )
-
-
-class Cost(msgspec.Struct, frozen=True):
-    """What was counted between two snapshots; None for what could not be read."""
-
-    requests: Requests | None
     received_kib: float | None = None
     sent_kib: float | None = None
     cpu_ms: float | None = None
     rss_mib: float | None = None
     caught: float | None = None
-    passes: Counter[str] = msgspec.field(default_factory=Counter)
+    passes: Counter[tuple[str]] = msgspec.field(default_factory=Counter)
     events: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     changes: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+
+    def since(self, before: Cost) -> Cost:
+        """Return what was counted after ``before``."""
+
+        def less(name: str) -> Any:
+            after, then = getattr(self, name), getattr(before, name)
+            return None if after is None or then is None else after - then
+
+        grown = {name: less(name) for name in self.__struct_fields__ if name != "rss_mib"}
+        return Cost(rss_mib=self.rss_mib, **grown)
 
     def by_kind(self) -> dict[str, int]:
         """Return the requests by ``verb kind``, the most frequent first."""
@@ -116,95 +108,85 @@ class Cost(msgspec.Struct, frozen=True):
     @property
     def total(self) -> int | None:
         """All requests."""
-        return None if self.requests is None else self.requests.total()
+        return self._count(lambda _verb, _kind, _code: True)
 
     @property
     def without_events(self) -> int | None:
         """All requests but those about Events; None where kinds cannot be told apart."""
-        return self._count(lambda _, kind: kind != "events", needs_kinds=True)
+        return self._count(lambda _verb, kind, _code: kind != "events", needs_kinds=True)
 
     @property
     def writes(self) -> int | None:
         """Writes, without Events where kinds can be told apart."""
-        return self._count(lambda verb, kind: verb in _WRITES and kind != "events")
+        return self._count(lambda verb, kind, _code: verb in _WRITES and kind != "events")
 
     @property
     def gets(self) -> int | None:
         """Reads of single objects; None where they cannot be told from lists."""
-        return self._count(lambda verb, _: verb == "get", needs_kinds=True)
+        return self._count(lambda verb, _kind, _code: verb == "get", needs_kinds=True)
 
     @property
     def lists(self) -> int | None:
         """List pages; None where they cannot be told from reads of single objects."""
-        return self._count(lambda verb, _: verb == "list", needs_kinds=True)
+        return self._count(lambda verb, _kind, _code: verb == "list", needs_kinds=True)
 
     @property
     def conflicts(self) -> int | None:
         """Requests answered with 409."""
-        if self.requests is None:
-            return None
-        return sum(n for (_, _, code), n in self.requests.items() if code == _CONFLICT)
-
-    def count(self, verb: str, kind: str) -> int | None:
-        """Return the requests of one sort; None where kinds cannot be told apart."""
-        return self._count(lambda v, k: (v, k) == (verb, kind), needs_kinds=True)
+        return self._count(lambda _verb, _kind, code: code == "409")
 
     def _count(
-        self, is_meant: Callable[[str, str], bool], *, needs_kinds: bool = False
+        self, is_meant: Callable[[str, str, str], bool], *, needs_kinds: bool = False
     ) -> int | None:
         if self.requests is None:
             return None
         if needs_kinds and any(kind == _UNKNOWN for _, kind, _ in self.requests):
             return None
-        return sum(n for (verb, kind, _), n in self.requests.items() if is_meant(verb, kind))
+        return sum(number for key, number in self.requests.items() if is_meant(*key))
 
 
-def read_metrics(text: str) -> Snapshot:
+def read_metrics(text: str) -> Cost:
     """Read the text a controller's metrics endpoint answers with; what is missing stays None.
 
     Raises ValueError for a text that is no exposition of metrics.
     """
-    ours: Requests = Counter()
-    other: Requests = Counter()
-    read: dict[str, float] = {}
-    passes: Counter[str] = Counter()
-    events: Counter[tuple[str, str]] = Counter()
-    changes: Counter[tuple[str, str]] = Counter()
+    found: dict[str, Any] = {}
     samples = (one for family in text_string_to_metric_families(text) for one in family.samples)
     for name, labels, value, *_ in samples:
-        if name == _OURS:
-            read[_OURS] = 1
-            if labels["verb"] != "watch" and labels["resource"] not in _NOT_COUNTED:
-                key = (labels["verb"], shown_kind(labels["resource"]), labels["code"])
-                ours[key] += int(value)
-        elif name == _ANY:
-            read[_ANY] = 1
-            verb = _METHODS.get(labels["method"], labels["method"].lower())
-            other[verb, _UNKNOWN, labels["code"]] += int(value)
-        elif name == _BYTES:
-            read[labels["direction"]] = value
-        elif name == _CAUGHT:
-            read[_CAUGHT] = read.get(_CAUGHT, 0.0) + value
-        elif name == _PASSES:
-            passes[labels["controller"]] += int(value)
-        elif name == _EVENTS:
-            events[labels["resource"], labels["outcome"]] += int(value)
-        elif name == _CHANGES:
-            changes[labels["resource"], labels["predicate"]] += int(value)
-        elif name.startswith("process_"):
-            read[name] = value
-    memory = read.get("process_resident_memory_bytes")
-    return Snapshot(
-        requests=ours if _OURS in read else other if _ANY in read else None,
-        received_bytes=read.get("received"),
-        sent_bytes=read.get("sent"),
-        cpu_s=read.get("process_cpu_seconds_total"),
-        rss_kib=None if memory is None else memory / 1024,
-        caught=read.get(_CAUGHT),
-        passes=passes,
-        events=events,
-        changes=changes,
+        if (wanted := _LABELS.get(name)) is not None:
+            key = tuple(labels[label] for label in wanted)
+            # Counts are whole, seconds of CPU are not.
+            found.setdefault(name, Counter())[key] += int(value) if wanted else value
+
+    def number(name: str, *key: str, factor: float = 1.0) -> float | None:
+        return found[name][key] * factor if key in found.get(name, ()) else None
+
+    memory_mib = number(_MEMORY, factor=1 / 1024 / 1024)
+    return Cost(
+        requests=_requests(found),
+        received_kib=number(_BYTES, "received", factor=1 / 1024),
+        sent_kib=number(_BYTES, "sent", factor=1 / 1024),
+        cpu_ms=number(_CPU, factor=1000),
+        rss_mib=None if memory_mib is None else round(memory_mib, 1),
+        caught=number(_CAUGHT),
+        passes=found.get(_PASSES, Counter()),
+        events=found.get(_EVENTS, Counter()),
+        changes=found.get(_CHANGES, Counter()),
     )
+
+
+def _requests(found: Mapping[str, Any]) -> Requests | None:
+    if _OURS not in found and _ANY not in found:
+        return None
+    requests: Requests = Counter()
+    if _OURS not in found:
+        for (method, code), number in found[_ANY].items():
+            requests[_METHODS.get(method, method.lower()), _UNKNOWN, code] += number
+        return requests
+    for (verb, resource, code), number in found[_OURS].items():
+        if verb != "watch" and resource not in _NOT_COUNTED:
+            requests[verb, shown_kind(resource), code] += number
+    return requests
 
 
 def shown_kind(resource: str) -> str:
@@ -213,35 +195,35 @@ def shown_kind(resource: str) -> str:
     return qualified.partition(".")[0] + slash + subresource
 
 
-def _less(after: float | None, before: float | None, factor: float) -> float | None:
-    return None if after is None or before is None else (after - before) * factor
-
-
 # -- the process -----------------------------------------------------------------------------------
 
 
 class MeasuredController:
     """A running controller: its counters, its process, and when it has come to rest.
 
-    ``api_server`` is the embedded one, whose audit log checks the counts.
+    Its process, its metrics, or both are known. ``api_server`` is the embedded one, whose audit log
+    checks the counts. Raises ConfigError for an address that is none.
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        *,
-        pid: int | None,
-        metrics: Transport | None,
-        path: str,
-        api_server: Worker | None,
+        self, clock: Clock, *, pid: int | None, metrics_url: str, api_server: Worker | None = None
     ) -> None:
         self.pid = pid
         self._clock = clock
-        self._metrics = metrics
-        self._path = path
         self._api_server = api_server
+        self._metrics: Transport | None = None
+        url = urlsplit(metrics_url)
+        self._path = url.path or "/metrics"
+        if metrics_url:
+            connection = Connection(f"{url.scheme}://{url.netloc}", source="--against")
+            self._metrics = Transport(connection, clock=clock, user_agent="bench-metrics")
 
-    async def snapshot(self, *, process_first: bool = False) -> Snapshot:
+    async def aclose(self) -> None:
+        """Close the connection to its metrics."""
+        if self._metrics is not None:
+            await self._metrics.aclose()
+
+    async def snapshot(self, *, process_first: bool = False) -> Cost:
         """Read all counters; what cannot be read is None. Raises BenchError for one that fails.
 
         The process is read after its metrics or before them: what answering them costs is then not
@@ -250,60 +232,54 @@ class MeasuredController:
         usage = process_usage(self.pid) if process_first else None
         found = await self._scrape()
         usage = usage or process_usage(self.pid)
-        if usage.cpu_s is None:
+        if usage.cpu_ms is None:
             return found
-        return msgspec.structs.replace(found, cpu_s=usage.cpu_s, rss_kib=usage.rss_kib)
+        return msgspec.structs.replace(found, cpu_ms=usage.cpu_ms, rss_mib=usage.rss_mib)
 
-    async def _scrape(self) -> Snapshot:
+    async def _scrape(self) -> Cost:
         if self._metrics is None:
-            return Snapshot()
+            return Cost()
         try:
             answer = await self._metrics.request("GET", self._path, timeout_s=_SCRAPE_S)
         except ControlPlaneError as error:
             raise BenchError(f"the controller's metrics cannot be read: {error}") from error
+        where = f"{self._metrics.counted.host}{self._path}"
         if answer.status != 200:
             raise BenchError(
-                f"the controller's metrics at {self._metrics.counted.host}{self._path} are answered"
-                f" with {answer.status}; give the address of a plain HTTP endpoint"
+                f"the controller's metrics at {where} are answered with {answer.status}; give the"
+                " address of a plain HTTP endpoint"
             )
         try:
             return read_metrics(answer.body.decode("utf-8", "replace"))
         except ValueError as error:
-            raise BenchError(
-                f"what {self._metrics.counted.host}{self._path} answers: {error}"
-            ) from error
+            raise BenchError(f"what {where} answers: {error}") from error
 
-    async def begin(self) -> Snapshot:
+    async def begin(self) -> Cost:
         """Begin a stretch: from here on requests count."""
         await self._clock.sleep(_FRESH_S)
         if self._api_server is not None:
-            await self._api_server.ask(Asked)
+            await self._api_server.ask()
         return await self.snapshot()
 
-    async def end(self, before: Snapshot) -> tuple[Cost, int | None]:
+    async def end(self, before: Cost) -> tuple[Cost, int | None]:
         """End a stretch: its cost, and how far the audit log differs from the counters.
 
         The difference is the number of requests that only one of the two has seen; None without an
-        audit log.
+        audit log. Where a request came between the two looks, both are looked at again.
         """
         cost = (await self.snapshot(process_first=True)).since(before)
         if self._api_server is None or cost.requests is None:
             return cost, None
-        return cost, await self._compare(self._api_server, before)
-
-    async def _compare(self, api_server: Worker, before: Snapshot) -> int:
-        """Compare both counts; again where a request came between the two looks."""
         audited: Counter[str] = Counter()
-        differs = 0
-        for _ in range(_LOOKS):
-            audited.update((await api_server.ask(Asked)).requests)
+        for look in range(_LOOKS):
+            if look:
+                await self._clock.sleep(_FRESH_S)
+            audited.update(await self._api_server.ask())
             counted = (await self.snapshot()).since(before).by_kind()
-            kinds = {*audited, *counted}
-            differs = sum(abs(audited[kind] - counted.get(kind, 0)) for kind in kinds)
+            differs = sum(abs(audited[k] - counted.get(k, 0)) for k in {*audited, *counted})
             if not differs:
                 break
-            await self._clock.sleep(_FRESH_S)
-        return differs
+        return cost, differs
 
     async def until_idle(self, quiet_s: float, after: str) -> None:
         """Wait until the controller has done nothing for ``quiet_s``.
@@ -311,9 +287,9 @@ class MeasuredController:
         That is: used next to no CPU, which is looked up without disturbing it; where /proc does not
         tell, or it never rests that much, made no request. Raises BenchError after three minutes.
         """
-        if process_usage(self.pid).cpu_s is not None:
+        if process_usage(self.pid).cpu_ms is not None:
             limit_s = _REST_LIMIT_S if self._metrics is None else _CPU_LIMIT_S
-            if await self._rests(self._cpu_s, _IDLE_CPU_S, quiet_s, limit_s):
+            if await self._rests(self._cpu_ms, _IDLE_CPU_MS, quiet_s, limit_s):
                 return
         if self._metrics is not None and await self._rests(
             self._requests, 0, quiet_s, _REST_LIMIT_S
@@ -336,30 +312,8 @@ class MeasuredController:
                 return True
         return False
 
-    async def _cpu_s(self) -> float:
-        return process_usage(self.pid).cpu_s or 0.0
+    async def _cpu_ms(self) -> float:
+        return process_usage(self.pid).cpu_ms or 0.0
 
     async def _requests(self) -> float:
-        return ((await self._scrape()).requests or Counter()).total()
-
-
-@asynccontextmanager
-async def open_controller(
-    clock: Clock, *, pid: int | None, metrics_url: str, api_server: Worker | None = None
-) -> AsyncIterator[MeasuredController]:
-    """Open a running controller by its process id, its metrics, or both.
-
-    Raises ConfigError for an address that is none.
-    """
-    if not metrics_url:
-        yield MeasuredController(clock, pid=pid, metrics=None, path="", api_server=api_server)
-        return
-    url = urlsplit(metrics_url)
-    connection = Connection(f"{url.scheme}://{url.netloc}", source="--against")
-    metrics = Transport(connection, clock=clock, user_agent="bench-metrics")
-    try:
-        yield MeasuredController(
-            clock, pid=pid, metrics=metrics, path=url.path or "/metrics", api_server=api_server
-        )
-    finally:
-        await metrics.aclose()
+        return (await self._scrape()).total or 0

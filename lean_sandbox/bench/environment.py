@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +18,7 @@ import anyio
 import msgspec
 
 from lean_sandbox.bench import load
-from lean_sandbox.bench.controller import Cost, MeasuredController, open_controller
+from lean_sandbox.bench.controller import MeasuredController
 from lean_sandbox.bench.figures import in_ms, milliseconds, per_item
 from lean_sandbox.bench.load import Load
 from lean_sandbox.bench.options import BenchOptions, UsageError
@@ -27,9 +27,7 @@ from lean_sandbox.bench.workers import (
     KUBECONFIG,
     NODE_PREFIX,
     NODES,
-    Asked,
     BenchError,
-    Serving,
     Worker,
     open_client,
     process,
@@ -39,7 +37,9 @@ from lean_sandbox.bench.workers import (
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube import resources
 from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ConfigError, ControlPlaneError, NotFound
+from lean_sandbox.kube.kubeconfig import load as load_connection
 from lean_sandbox.kube.resources import (
     NAMESPACES,
     SANDBOXCLAIMS,
@@ -60,9 +60,6 @@ _GOODBYE_S = 20.0
 _PROBE_S = 2.0
 
 
-# -- the server ------------------------------------------------------------------------------------
-
-
 @dataclass
 class Environment:
     """The server of a run and everything on it that belongs to the run."""
@@ -70,22 +67,16 @@ class Environment:
     options: BenchOptions
     clock: Clock
     client: Client
+    connection: Connection
     server: Server
     kubeconfig: str
-    context: str
     api_server: Worker | None
     folder: Path
     screen: Screen
-    running: MeasuredController | None = None
+    measured: MeasuredController = field(init=False)
     """The controller of the scenarios that have one."""
     over: str = ""
     """The namespace of the Sandboxes that some scenarios share."""
-
-    @property
-    def measured(self) -> MeasuredController:
-        """The controller of a scenario that has one."""
-        assert self.running is not None
-        return self.running
 
     @property
     def advice(self) -> str:
@@ -108,13 +99,27 @@ class Environment:
             yield name
         except BaseException:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_GOODBYE_S):
-                await self._delete(name)
+                await self.delete(NAMESPACES, name)
             raise
-        await self._delete(name)
-        await self._until_gone(name)
+        await self.delete(NAMESPACES, name)
+
+        async def left() -> str:
+            found = await self.client.find(NAMESPACES, None, name, PartialObject)
+            return "" if found is None else f"the namespace {name} to be gone"
+
+        await self.until(left, _GONE_POLL_S)
+
+    async def delete(self, resource: Resource, name: str) -> None:
+        """Delete what was made; where that fails there is nothing more to do than to say so."""
+        try:
+            await self.client.delete(resource, None, name)
+        except NotFound:
+            return
+        except ControlPlaneError as error:
+            self.screen.progress(f"the {resource.kind} {name} could not be deleted: {error}")
 
     @asynccontextmanager
-    async def controller(self) -> AsyncIterator[MeasuredController]:
+    async def controller(self) -> AsyncIterator[None]:
         """Start the controller, or take the one that runs already.
 
         Yields once its caches are in sync. Raises BenchError when that takes too long, UsageError
@@ -126,20 +131,21 @@ class Environment:
                 process_usage(pid)
             except BenchError as error:
                 raise UsageError(f"--against {pid}: {error}") from error
-            async with open_controller(self.clock, pid=pid, metrics_url=url) as self.running:
-                yield self.running
+            async with aclosing(
+                MeasuredController(self.clock, pid=pid, metrics_url=url)
+            ) as self.measured:
+                yield
             return
-        async with self.starting("--extensions") as (started, self.running):
+        async with self.starting("--extensions") as started:
             await self.until_logged(started, "caches_synced", self.clock.monotonic())
-            yield self.running
+            yield
 
     @asynccontextmanager
-    async def starting(self, *flags: str) -> AsyncIterator[tuple[Worker, MeasuredController]]:
+    async def starting(self, *flags: str) -> AsyncIterator[Worker]:
         """Start the controller with some flags more; yields once it serves its metrics."""
-        connection = ("--kubeconfig", self.kubeconfig) if self.kubeconfig else ()
-        context = ("--context", self.context) if self.context else ()
         command = (
-            *("run", *connection, *context, *flags, "--log-format=json"),
+            *("run", "--log-format=json", *flags),
+            *("--kubeconfig", self.kubeconfig, "--context", self.options.context),
             # As in a cluster with its listeners open, but on ports that nobody has.
             *("--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0"),
             # The run has looked for company itself; in a cluster the Lease decides.
@@ -149,11 +155,15 @@ class Environment:
         log = self.folder / f"controller-{secrets.token_hex(3)}.log"
         async with process("lean_sandbox.cli", *command, log=log) as started:
             line = await self.until_logged(started, "listening", self.clock.monotonic())
-            url = f"http://127.0.0.1:{line['metrics']}/metrics"
-            async with open_controller(
-                self.clock, pid=started.pid, metrics_url=url, api_server=self.api_server
-            ) as controller:
-                yield started, controller
+            async with aclosing(
+                MeasuredController(
+                    self.clock,
+                    pid=started.pid,
+                    metrics_url=f"http://127.0.0.1:{line['metrics']}/metrics",
+                    api_server=self.api_server,
+                )
+            ) as self.measured:
+                yield started
 
     async def until_logged(self, started: Worker, event: str, began: float) -> dict[str, Any]:
         """Wait for a line of the controller's log. Raises BenchError with the end of the log."""
@@ -166,25 +176,37 @@ class Environment:
                 raise started.failed(f"(the controller) did not say {event!r}")
             await self.clock.sleep(_POLL_S)
 
-    def load(self, resource: Resource, where: str, body: Callable[[str], msgspec.Struct]) -> Load:
+    def load(self, resource: Resource, where: str, body: Callable[[str], load.Manifest]) -> Load:
         """Return what makes objects of a kind and sees them become Ready."""
-        in_flight = self.options.load_in_flight
-        return Load(self.client, self.clock, resource, where, body, in_flight=in_flight)
+        return Load(
+            self.client,
+            self.clock,
+            resource,
+            where,
+            body,
+            in_flight=self.options.load_in_flight,
+            wait_s=self.options.wait,
+            advice=self.advice,
+        )
 
-    async def until_ready(self, made: Load, number: int, what: str) -> None:
-        """Wait until so many were seen Ready. Raises BenchError, with what may be missing."""
-        await made.seen.until(number, self.options.wait, what, self.advice)
+    async def until(self, missing: Callable[[], Awaitable[str]], every_s: float = _POLL_S) -> None:
+        """Wait until nothing is missing any more. Raises BenchError, which says what was."""
+        deadline = self.clock.monotonic() + self.options.wait
+        while what := await missing():
+            if self.clock.monotonic() > deadline:
+                raise BenchError(f"waited {self.options.wait:g} s for {what}")
+            await self.clock.sleep(every_s)
 
     async def until_full(self, where: str, pool: int) -> None:
         """Wait until the pool says that so many members are Ready. Raises BenchError."""
-        deadline = self.clock.monotonic() + self.options.wait
-        while (ready := await load.ready_members(self.client, where)) < pool:
-            if self.clock.monotonic() > deadline:
-                raise BenchError(
-                    f"waited {self.options.wait:g} s for a pool of {pool}, of which {ready} became"
-                    f" Ready{self.advice}"
-                )
-            await self.clock.sleep(_POOL_POLL_S)
+
+        async def missing() -> str:
+            ready = await load.ready_members(self.client, where)
+            if ready >= pool:
+                return ""
+            return f"a pool of {pool}, of which {ready} became Ready{self.advice}"
+
+        await self.until(missing, _POOL_POLL_S)
 
     async def until_idle(self, after: str) -> None:
         """Wait until the controller rests. Raises BenchError."""
@@ -203,26 +225,17 @@ class Environment:
         yield report
         await self.until_idle(f"the scenario {name}")
         cost, report.audit_differs = await self.measured.end(before)
-        report.figures |= _figures_of(cost, items)
+        report.figures |= {
+            "requests_each": per_item(cost.total, items),
+            "requests_each_without_events": per_item(cost.without_events, items),
+            "writes_each": per_item(cost.writes, items),
+            "conflicts": cost.conflicts,
+            "caught_by_net": cost.caught,
+            "cpu_ms_each": per_item(cost.cpu_ms, items),
+            "received_kib_each": per_item(cost.received_kib, items),
+            "rss_mib": cost.rss_mib,
+        }
         report.requests, report.failures = cost.by_kind(), cost.failures()
-
-    async def _delete(self, name: str) -> None:
-        try:
-            await self.client.delete(NAMESPACES, None, name)
-        except NotFound:
-            return
-        except ControlPlaneError as error:
-            # There is nothing more that can be done about it than to say so.
-            self.screen.progress(f"the namespace {name} could not be deleted: {error}")
-
-    async def _until_gone(self, name: str) -> None:
-        deadline = self.clock.monotonic() + self.options.wait
-        while await self.client.find(NAMESPACES, None, name, PartialObject) is not None:
-            if self.clock.monotonic() > deadline:
-                raise BenchError(
-                    f"waited {self.options.wait:g} s for the namespace {name} to be gone"
-                )
-            await self.clock.sleep(_GONE_POLL_S)
 
     async def _until_account(self, name: str) -> None:
         """Give a controller manager time to make what Pods need; not every server has one."""
@@ -231,19 +244,6 @@ class Environment:
             if await self.client.find(_SERVICE_ACCOUNTS, name, "default", PartialObject):
                 return
             await self.clock.sleep(_POLL_S)
-
-
-def _figures_of(cost: Cost, items: int) -> dict[str, float | None]:
-    return {
-        "requests_each": per_item(cost.total, items),
-        "requests_each_without_events": per_item(cost.without_events, items),
-        "writes_each": per_item(cost.writes, items),
-        "conflicts": cost.conflicts,
-        "caught_by_net": cost.caught,
-        "cpu_ms_each": per_item(cost.cpu_ms, items),
-        "received_kib_each": per_item(cost.received_kib, items),
-        "rss_mib": cost.rss_mib,
-    }
 
 
 def add_latencies(report: ScenarioReport, made: Load) -> None:
@@ -266,46 +266,57 @@ def add_latencies(report: ScenarioReport, made: Load) -> None:
 async def open_environment(
     options: BenchOptions, clock: Clock, screen: Screen
 ) -> AsyncIterator[Environment]:
-    """Start, or connect to, the server of a run.
+    """Start, or connect to, the server of a run, with what moves its Pods.
 
     Raises UsageError for a server that cannot be used, BenchError when a process fails.
     """
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="lean-sandbox-bench-")))
         api_server: Worker | None = None
-        kubeconfig, context = options.kubeconfig, options.context
+        kubeconfig = options.kubeconfig
         if options.is_embedded:
             screen.progress("starting an embedded control plane")
             api_server = await stack.enter_async_context(
                 worker("api-server", str(folder), folder=folder)
             )
-            await api_server.read(Asked)
             kubeconfig = str(folder / KUBECONFIG)
-        in_flight = options.load_in_flight + 2
         try:
-            client = await stack.enter_async_context(
-                open_client(kubeconfig, context, clock, agent="bench-load", in_flight=in_flight)
-            )
+            connection = load_connection(kubeconfig or None, options.context or None, clock=clock)
         except ConfigError as error:
             raise UsageError(str(error)) from error
+        in_flight = options.load_in_flight + 2
+        client = await stack.enter_async_context(
+            open_client(connection, clock, agent="bench-load", in_flight=in_flight)
+        )
         kind = "embedded" if options.is_embedded else "kubeconfig"
         environment = Environment(
             options=options,
             clock=clock,
             client=client,
+            connection=connection,
             server=Server(kind, await _version_of(client)),
             kubeconfig=kubeconfig,
-            context=context,
             api_server=api_server,
             folder=folder,
             screen=screen,
         )
         await _require_kinds(client)
         if options.is_embedded or options.kubelet:
-            await stack.enter_async_context(_kubelet(environment))
+            await stack.enter_async_context(
+                worker("kubelet", kubeconfig, options.context, folder=folder)
+            )
+        if options.kubelet:
+            stack.push_async_callback(_delete_nodes, environment)
         if not options.is_embedded and not options.against:
             await _refuse_company(environment)
         yield environment
+
+
+async def _delete_nodes(environment: Environment) -> None:
+    """Delete the Nodes of the simulated kubelet, which runs until they are gone."""
+    with anyio.CancelScope(shield=True), anyio.move_on_after(_GOODBYE_S):
+        for number in range(NODES):
+            await environment.delete(resources.NODES, f"{NODE_PREFIX}-{number}")
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -316,12 +327,11 @@ async def _version_of(client: Client) -> str:
     """Return the version a server tells, "" where it tells none. Raises UsageError."""
     try:
         answer = await client.transport.request("GET", "/version", timeout_s=10.0)
+        return msgspec.json.decode(answer.body, type=_Version).gitVersion
     except ControlPlaneError as error:
         raise UsageError(
             f"the server {client.transport.connection.server} cannot be reached: {error}"
         ) from error
-    try:
-        return msgspec.json.decode(answer.body, type=_Version).gitVersion
     except msgspec.MsgspecError:
         return ""
 
@@ -343,32 +353,10 @@ async def _refuse_company(environment: Environment) -> None:
     """Raise UsageError when a controller already serves this server."""
     client = environment.client
     async with environment.namespace("probe") as name:
+        await load.make_template(client, name)
         await load.make_pool(client, name, 1)
         await environment.clock.sleep(_PROBE_S)
-        if (await client.list_page(SANDBOXES, name, Page[PartialObject])).items:
+        if await load.count(client, SANDBOXES, name):
             raise UsageError(
                 "a controller already serves this server: measure it with --against, or stop it"
             )
-
-
-@asynccontextmanager
-async def _kubelet(environment: Environment) -> AsyncIterator[None]:
-    """Run the simulated kubelet; on a server that stays, its Nodes go with it."""
-    connection = (environment.kubeconfig, environment.context)
-    async with worker("kubelet", *connection, folder=environment.folder) as kubelet:
-        await kubelet.read(Serving)
-        try:
-            yield
-        finally:
-            if not environment.options.is_embedded:
-                with anyio.CancelScope(shield=True), anyio.move_on_after(_GOODBYE_S):
-                    await _delete_nodes(environment)
-
-
-async def _delete_nodes(environment: Environment) -> None:
-    for number in range(NODES):
-        name = f"{NODE_PREFIX}-{number}"
-        try:
-            await environment.client.delete(resources.NODES, None, name)
-        except ControlPlaneError as error:
-            environment.screen.progress(f"the Node {name} could not be deleted: {error}")

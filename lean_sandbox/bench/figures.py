@@ -59,7 +59,7 @@ def in_ms(values: Iterable[float], share: float) -> float | None:
     return None if found is None else milliseconds(found)
 
 
-def per_item(total: float | None, items: int) -> float | None:
+def per_item(total: float | None, items: float) -> float | None:
     """Return a total for each item, to a hundredth; None where it was not measured."""
     return None if total is None or items <= 0 else round(total / items, 2)
 
@@ -221,17 +221,15 @@ class Bound(msgspec.Struct, frozen=True):
     over: str = ""
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """A bound beside what was measured. ``is_met`` is None where something was not measured."""
+class Verdict(Bound, frozen=True, kw_only=True):
+    """A bound beside what was measured; ``bound`` is the number that the value is held against.
 
-    scenario: str
-    figure: str
+    ``is_met`` is None where something was not measured.
+    """
+
     value: float | None
     bound: float | None
-    most: float
-    over: str
     is_met: bool | None
-    command: str
 
 
 _ONE: Final = "lean-sandbox bench one"
@@ -290,13 +288,5 @@ def _judged(bound: Bound, figures: Mapping[str, Figures]) -> Verdict:
         scenario, _, figure = bound.over.partition(".")
         base = figures.get(scenario, {}).get(figure)
         most = None if base is None else round(bound.most * base, 2)
-    return Verdict(
-        scenario=bound.scenario,
-        figure=bound.figure,
-        value=value,
-        bound=most,
-        most=bound.most,
-        over=bound.over,
-        is_met=None if value is None or most is None else round(value, 2) <= most,
-        command=bound.command,
-    )
+    is_met = None if value is None or most is None else round(value, 2) <= most
+    return Verdict(**msgspec.structs.asdict(bound), value=value, bound=most, is_met=is_met)

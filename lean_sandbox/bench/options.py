@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -208,14 +208,15 @@ class BenchOptions:
         return 80 if self.pool is None else self.pool
 
 
-def read_flags(words: Sequence[str], scenarios: str) -> BenchOptions:
-    """Read the flags; ``scenarios`` are the lines of the help that name them.
+def read_flags(words: Sequence[str], scenarios: Mapping[str, str]) -> BenchOptions:
+    """Read the flags; ``scenarios`` are what the help says of each.
 
     Raises UsageError for what no run can mean; exits the process on flags that argparse refuses.
     """
+    listed = "\n".join(f"  {name:<9}  {text}" for name, text in scenarios.items())
     parser = argparse.ArgumentParser(
         prog="lean-sandbox bench",
-        description=_TEXT.format(scenarios=scenarios),
+        description=_TEXT.format(scenarios=listed),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(

@@ -1,35 +1,484 @@
-"""The scenarios: one list, and a run through those that were asked for."""
+"""The scenarios, and at the end their list.
+
+Claims on a warm pool, Sandboxes without one, starts over them, and what they are held against: bare
+requests and bare Pods.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum, auto
-from typing import Final
+from math import ceil
+from typing import Any, Final
 
+import anyio
 import msgspec
 
-from lean_sandbox.bench.claims import (
-    run_burst,
-    run_fill,
-    run_floor,
-    run_one,
-    run_search,
-    run_sustained,
+from lean_sandbox.bench import load
+from lean_sandbox.bench.controller import Cost
+from lean_sandbox.bench.environment import Environment, add_latencies
+from lean_sandbox.bench.figures import (
+    arrivals,
+    in_ms,
+    is_flat,
+    medians_of_ends,
+    milliseconds,
+    next_rate,
+    per_item,
+    windows,
 )
-from lean_sandbox.bench.controller import Snapshot
-from lean_sandbox.bench.environment import Environment, open_environment
-from lean_sandbox.bench.launches import (
-    launch,
-    run_cold,
-    run_idle,
-    run_memory,
-    run_pods,
-    run_restart,
+from lean_sandbox.bench.load import Load
+from lean_sandbox.bench.report import ScenarioReport
+from lean_sandbox.bench.workers import BenchError, open_client, process_usage, worker
+from lean_sandbox.kube.resources import (
+    NETWORKPOLICIES,
+    PODS,
+    SANDBOXCLAIMS,
+    SANDBOXES,
+    SANDBOXTEMPLATES,
+    SANDBOXWARMPOOLS,
+    SERVICES,
+    ListMeta,
 )
-from lean_sandbox.bench.options import ALL, BenchOptions, UsageError
-from lean_sandbox.bench.report import Report, ScenarioReport, Screen
-from lean_sandbox.clock import Clock
+from lean_sandbox.model.times import parse_rfc3339
+
+_ONE_POOL: Final = 2
+_SEARCH_POOL_S: Final = 10.0
+_SEARCH_DWELL_S: Final = 3.0
+_LATE_S: Final = 60.0
+_LOOK_S: Final = 0.5
+_PAGE_SIZE: Final = 250
+_LARGE: Final = 10_000
+_LISTED: Final = (
+    SANDBOXES,
+    PODS,
+    SERVICES,
+    SANDBOXCLAIMS,
+    SANDBOXTEMPLATES,
+    SANDBOXWARMPOOLS,
+    NETWORKPOLICIES,
+)
+
+
+# -- claims ----------------------------------------------------------------------------------------
+
+
+async def run_floor(env: Environment) -> list[ScenarioReport]:
+    """Bind ``count`` claims at once by bare requests, after a few one at a time.
+
+    Each of those comes after a rest like that of the scenario ``one``: a server and a processor
+    that have rested answer later, and that is no fault of a controller.
+    No controller may run. Raises BenchError when the binding process fails.
+    """
+    count, alone = env.options.count, env.options.rounds
+    members = count + alone
+    report = ScenarioReport(name="floor", figures={"claims": count})
+    async with env.namespace("floor") as where:
+        await load.make_template(env.client, where)
+        uid = await load.make_pool(env.client, where, members)
+        free = env.load(SANDBOXES, where, lambda name: load.member(name, uid))
+        await free.send([f"w{number}" for number in range(members)])
+        if (found := await load.count(env.client, SANDBOXES, where)) != members:
+            raise BenchError(
+                f"{found} Sandboxes are free instead of {members}: does another controller serve"
+                " this server?"
+            )
+        claims = env.load(SANDBOXCLAIMS, where, load.claim)
+        in_flight = str(env.options.floor_in_flight)
+        arguments = (env.kubeconfig, env.options.context, where, uid, in_flight)
+        async with worker("floor", *arguments, folder=env.folder) as binder, claims.watching():
+            for number in range(alone):
+                await env.clock.sleep(env.options.quiet)
+                await claims.send_one(f"a{number}")
+                await claims.until_ready(number + 1, "claims of the floor, one at a time,")
+            single_s = list(claims.latencies_s().values())
+            claims.sent_at.clear()
+            claims.answered.clear()
+            before = process_usage(binder.pid).cpu_ms
+            began = env.clock.monotonic()
+            await claims.send([f"c{number}" for number in range(count)])
+            await claims.until_ready(members, "claims of the floor")
+            seconds = env.clock.monotonic() - began
+            after = process_usage(binder.pid).cpu_ms
+            done: dict[str, int] = {}
+
+            async def unanswered() -> str:
+                # A watch may show a claim Ready before the last answers are there.
+                done.update(await binder.ask())
+                return "" if done["bound"] == members else f"the answers to {members} binds"
+
+            await env.until(unanswered)
+    add_latencies(report, claims)
+    report.figures |= {
+        "one_p50_ms": in_ms(single_s, 50),
+        "seconds": round(seconds, 2),
+        "requests_each": per_item(done["requests"], members),
+        "cpu_ms_each": None if before is None or after is None else per_item(after - before, count),
+    }
+    return [report]
+
+
+async def _fill_pool(env: Environment, where: str, pool: int) -> None:
+    """Make a pool with its template, unmeasured."""
+    await load.make_template(env.client, where)
+    await load.make_pool(env.client, where, pool)
+    await env.until_full(where, pool)
+    await env.until_idle("filling a pool")
+
+
+async def run_one(env: Environment) -> list[ScenarioReport]:
+    """Claims one at a time, each on an idle controller with a full pool of 2."""
+    rounds = env.options.rounds
+    async with env.namespace("one") as where:
+        await _fill_pool(env, where, _ONE_POOL)
+        claims = env.load(SANDBOXCLAIMS, where, load.claim)
+        async with (
+            claims.watching(),
+            env.stretch("one", rounds, claims=rounds, pool=_ONE_POOL) as report,
+        ):
+            for number in range(rounds):
+                await claims.send_one(f"c{number}")
+                await claims.until_ready(number + 1, "claims, one at a time,")
+                await env.until_full(where, _ONE_POOL)
+                await env.until_idle("one claim")
+            add_latencies(report, claims)
+    return [report]
+
+
+async def run_fill(env: Environment) -> list[ScenarioReport]:
+    """Fill a pool."""
+    async with env.namespace("fill") as where:
+        return [await _fill(env, where)]
+
+
+async def _fill(env: Environment, where: str) -> ScenarioReport:
+    pool = env.options.burst_pool
+    # What a template takes once is no cost of a member.
+    await load.make_template(env.client, where)
+    await env.until_idle("its start")
+    async with env.stretch("fill", pool, pool=pool) as report:
+        began = env.clock.monotonic()
+        await load.make_pool(env.client, where, pool)
+        await env.until_full(where, pool)
+        report.figures["seconds"] = round(env.clock.monotonic() - began, 2)
+    return report
+
+
+async def run_burst(env: Environment) -> list[ScenarioReport]:
+    """Fill a pool, then claim from it all at once; the cost includes the refill."""
+    count, pool = env.options.count, env.options.burst_pool
+    async with env.namespace("burst") as where:
+        filled = await _fill(env, where)
+        claims = env.load(SANDBOXCLAIMS, where, load.claim)
+        async with (
+            claims.watching(),
+            env.stretch("burst", count, claims=count, pool=pool) as report,
+        ):
+            began = env.clock.monotonic()
+            await claims.send([f"c{number}" for number in range(count)])
+            await claims.until_ready(count, "claims of a burst")
+            seconds = env.clock.monotonic() - began
+            await env.until_full(where, pool)
+            add_latencies(report, claims)
+            report.figures["seconds"] = round(seconds, 2)
+    report.figures["doubly_bound"] = claims.doubly_bound()
+    report.figures["replacements"] = report.requests.get("create sandboxes")
+    return [filled, report]
+
+
+async def run_sustained(env: Environment) -> list[ScenarioReport]:
+    """Poisson arrivals at each of the rates."""
+    pool, seconds, dwell = env.options.sustained_pool, env.options.seconds, env.options.dwell
+    return [
+        await _sustain(env, "sustained", rate, seconds, pool, dwell) for rate in env.options.rates
+    ]
+
+
+async def run_search(env: Environment) -> list[ScenarioReport]:
+    """Try rates until the highest that stays flat is known to within 15 percent.
+
+    Each is tried for 60 s, with a pool of 10 s of arrivals, so that none is carried by its pool.
+    """
+    tried: list[tuple[float, bool]] = []
+    reports: list[ScenarioReport] = []
+    rate: float | None = env.options.rates[0]
+    most = max(env.options.most_rate, *env.options.rates)
+    while rate is not None:
+        pool, seconds = ceil(_SEARCH_POOL_S * rate), env.options.search_seconds
+        found = await _sustain(env, "search", rate, seconds, pool, _SEARCH_DWELL_S)
+        figures = found.figures
+        tried.append((rate, is_flat(figures)))
+        reports.append(found)
+        env.screen.progress(
+            f"{rate:g} claims/s: {'flat' if tried[-1][1] else 'not flat'}; in the first and last"
+            f" 10 s a median of {figures['first_p50_ms']} and {figures['last_p50_ms']} ms, and"
+            f" {figures['first_members']} and {figures['last_members']} ready members of {pool}"
+        )
+        rate = next_rate(tried, most=most)
+    not_flat = min((rate for rate, is_flat in tried if not is_flat), default=float("inf"))
+    flat = [rate for rate, is_flat in tried if is_flat and rate < not_flat]
+    for report in reports:
+        report.figures["highest_flat_rate"] = max(flat, default=0.0)
+    return reports
+
+
+async def _sustain(
+    env: Environment, name: str, rate: float, seconds: float, pool: int, dwell: float
+) -> ScenarioReport:
+    """Poisson arrivals; each claim is deleted a while after it was Ready."""
+    times = arrivals(rate, seconds)
+    async with env.namespace(name) as where:
+        await _fill_pool(env, where, pool)
+        claims = env.load(SANDBOXCLAIMS, where, load.claim)
+        members: list[tuple[float, float]] = []
+        async with (
+            claims.watching(),
+            env.stretch(name, len(times), rate=rate, claims=len(times), pool=pool) as report,
+        ):
+            began = env.clock.monotonic()
+            async with anyio.create_task_group() as group:
+                group.start_soon(_count_members, env, where, members)
+                await _arrive(env, claims, where, times, seconds, dwell)
+                group.cancel_scope.cancel()
+            await env.until_full(where, pool)
+            left = await _left_over(env, where, pool)
+            add_latencies(report, claims)
+    pairs = [(claims.sent_at[one] - began, s) for one, s in claims.latencies_s().items()]
+    looks = [(at - began, ready) for at, ready in members if at - began < seconds]
+    first, last = medians_of_ends(pairs, seconds)
+    first_members, last_members = medians_of_ends(looks, seconds)
+    report.figures |= {
+        "first_p50_ms": None if first is None else milliseconds(first),
+        "last_p50_ms": None if last is None else milliseconds(last),
+        "first_members": first_members,
+        "last_members": last_members,
+        "left_over": left,
+    }
+    report.windows = windows(pairs)
+    return report
+
+
+async def _count_members(env: Environment, where: str, into: list[tuple[float, float]]) -> None:
+    while True:
+        ready = await load.ready_members(env.client, where)
+        into.append((env.clock.monotonic(), float(ready)))
+        await env.clock.sleep(_LOOK_S)
+
+
+async def _arrive(
+    env: Environment, claims: Load, where: str, times: list[float], seconds: float, dwell: float
+) -> None:
+    """Make claims at their times and delete each ``dwell`` after it was Ready.
+
+    One that is not Ready a minute, or the time of the load, after the last arrival is given up: the
+    load was too much, which is a finding and no failure of the bench.
+    """
+    clock = env.clock
+    began = clock.monotonic()
+    ready: dict[str, anyio.Event] = {f"c{number}": anyio.Event() for number in range(len(times))}
+    claims.on_ready = lambda name: ready[name].set()
+    deadline = began + seconds + max(_LATE_S, seconds)
+
+    async def live(name: str, at: float) -> None:
+        await clock.sleep(began + at - clock.monotonic())
+        await claims.send_one(name)
+        if await clock.wait(ready[name], max(0.0, deadline - clock.monotonic())):
+            await clock.sleep(dwell)
+        await env.client.delete(SANDBOXCLAIMS, where, name)
+
+    async with anyio.create_task_group() as group:
+        for name, at in zip(ready, times, strict=True):
+            group.start_soon(live, name, at)
+
+
+async def _left_over(env: Environment, where: str, pool: int) -> int:
+    """Return how many Sandboxes and Pods above the pool stay once the claims are gone.
+
+    What is deleted takes its time: counted is what is still there after a minute.
+    """
+    deadline = env.clock.monotonic() + _LATE_S
+    while True:
+        left = await load.count(env.client, SANDBOXCLAIMS, where)
+        for kind in (SANDBOXES, PODS):
+            left += abs(await load.count(env.client, kind, where) - pool)
+        if left == 0 or env.clock.monotonic() > deadline:
+            return left
+        await env.clock.sleep(_LOOK_S)
+
+
+# -- Sandboxes without a pool ----------------------------------------------------------------------
+
+
+async def _make(env: Environment, made: Load, count: int, what: str, *, begin: int = 0) -> float:
+    """Make ``count`` objects at once; return the seconds until all were Ready."""
+    began = env.clock.monotonic()
+    await made.send([f"s{number}" for number in range(begin, begin + count)])
+    await made.until_ready(begin + count, what)
+    return round(env.clock.monotonic() - began, 2)
+
+
+async def run_pods(env: Environment) -> list[ScenarioReport]:
+    """Bare Pods, as many as Sandboxes: what a server and its kubelets take for themselves."""
+    count = env.options.sandboxes
+    report = ScenarioReport(name="pods", figures={"pods": count})
+    async with env.namespace("pods") as where:
+        pods = env.load(PODS, where, load.pod)
+        async with pods.watching():
+            report.figures["seconds"] = await _make(env, pods, count, "bare Pods")
+    add_latencies(report, pods)
+    return [report]
+
+
+async def launch(env: Environment, where: str, count: int, *, begin: int = 0) -> None:
+    """Make Sandboxes that others are measured over, unmeasured."""
+    sandboxes = env.load(SANDBOXES, where, load.sandbox)
+    async with sandboxes.watching():
+        await _make(env, sandboxes, count, "Sandboxes", begin=begin)
+    await env.until_idle("a launch of Sandboxes")
+
+
+async def run_cold(env: Environment) -> list[ScenarioReport]:
+    """Sandboxes without a pool, all at once. They stay for idle and restart."""
+    count = env.options.sandboxes
+    await env.until_idle("its start")
+    sandboxes = env.load(SANDBOXES, env.over, load.sandbox)
+    async with sandboxes.watching(), env.stretch("cold", count, sandboxes=count) as report:
+        report.figures["seconds"] = await _make(env, sandboxes, count, "Sandboxes")
+        add_latencies(report, sandboxes)
+    return [report]
+
+
+async def run_idle(env: Environment) -> list[ScenarioReport]:
+    """Nothing happens: requests and CPU."""
+    await env.until_idle("what came before")
+    before = await env.measured.begin()
+    began = env.clock.monotonic()
+    await env.clock.sleep(env.options.idle_seconds)
+    seconds = env.clock.monotonic() - began
+    cost, audit_differs = await env.measured.end(before)
+    report = ScenarioReport(
+        name="idle",
+        figures={
+            "sandboxes": env.options.sandboxes,
+            "requests": cost.total,
+            "cpu_ms_per_s": None if cost.cpu_ms is None else round(cost.cpu_ms / seconds, 2),
+            "rss_mib": cost.rss_mib,
+        },
+        requests=cost.by_kind(),
+        audit_differs=audit_differs,
+    )
+    return [report]
+
+
+async def run_restart(env: Environment) -> list[ScenarioReport]:
+    """Start the controller over the Sandboxes that are there, until it rests."""
+    listing_s = await _list_everything(env)
+    report = await _start_over(env, "restart", "--extensions", tells_rest=True)
+    report.figures["listing_s"] = round(listing_s, 3)
+    return [report]
+
+
+async def run_memory(env: Environment) -> list[ScenarioReport]:
+    """Start the controller over ever more Sandboxes, which it has launched itself before."""
+    reports: list[ScenarioReport] = []
+    made = 0
+    async with env.namespace("memory") as where:
+        for size in sorted(env.options.sizes):
+            if size > made:
+                env.screen.progress(f"making {size - made} Sandboxes")
+                async with env.controller():
+                    await launch(env, where, size - made, begin=made)
+                made = size
+            report = await _start_over(env, "memory")
+            reports.append(report)
+            env.screen.progress(
+                f"over {report.figures['sandboxes']:g} Sandboxes {report.figures['rss_mib']} MiB"
+            )
+    by_size = {one.figures["sandboxes"] or 0: one.figures["rss_mib"] or 0.0 for one in reports}
+    empty, largest = by_size.get(0), max(by_size)
+    grown_kib = None if empty is None else (by_size[largest] - empty) * 1024
+    for report in reports:
+        report.figures |= {
+            "empty_mib": empty,
+            "each_kib": per_item(grown_kib, largest),
+            "most_mib": by_size.get(_LARGE),
+        }
+    return reports
+
+
+async def _start_over(
+    env: Environment, name: str, *flags: str, tells_rest: bool = False
+) -> ScenarioReport:
+    """Start the controller over what is there, until it rests.
+
+    ``quiet_s`` begins before the process does and so includes its imports. It takes a scrape in the
+    middle to tell, which costs memory: where that is measured, none comes before.
+    """
+    if env.api_server is not None:
+        await env.api_server.ask()
+    began, began_at = env.clock.monotonic(), env.clock.now()
+
+    def told_after_s(line: Mapping[str, Any]) -> float:
+        # By the line's own time: this process looks at the log only now and then.
+        return round((parse_rfc3339(str(line["ts"])) - began_at).total_seconds(), 2)
+
+    async with env.starting(*flags) as started:
+        started_s = told_after_s(await env.until_logged(started, "listening", began))
+        logged = await env.until_logged(started, "caches_synced", began)
+        quiet_s = synced_s = told_after_s(logged)
+        asked = (await env.measured.snapshot()).requests if tells_rest else None
+        await env.until_idle("its start")
+        if tells_rest and (await env.measured.snapshot()).requests != asked:
+            # The last request was over when the rest began.
+            quiet_s = round(env.clock.monotonic() - began - env.options.quiet, 2)
+        usage = process_usage(started.pid)
+        # The counters of a process that has just been started are zero.
+        birth = Cost(requests=Counter(), received_kib=0.0, cpu_ms=0.0)
+        cost, audit_differs = await env.measured.end(birth)
+    return ScenarioReport(
+        name=name,
+        figures={
+            "sandboxes": int(logged.get("sandboxes", 0)),
+            "writes": cost.writes,
+            "gets": cost.gets,
+            "lists": cost.lists,
+            "started_s": started_s,
+            "synced_s": synced_s,
+            "quiet_s": quiet_s if tells_rest else None,
+            "received_kib": None if cost.received_kib is None else round(cost.received_kib, 1),
+            "cpu_ms": None if cost.cpu_ms is None else round(cost.cpu_ms, 1),
+            "rss_mib": usage.rss_mib,
+            "peak_mib": usage.peak_mib,
+        },
+        requests=cost.by_kind(),
+        failures=cost.failures(),
+        audit_differs=audit_differs,
+    )
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: ListMeta
+
+
+async def _list_everything(env: Environment) -> float:
+    """List what the controller lists at its start, page by page; return the seconds that took.
+
+    Each page has a connection of its own, as curl makes one for each; nothing of it is kept.
+    """
+    began = env.clock.monotonic()
+    for resource in _LISTED:
+        token: str | None = None
+        while token != "":
+            async with open_client(env.connection, env.clock, agent="bench-list") as client:
+                page = await client.list_page(
+                    resource, None, _Head, limit=_PAGE_SIZE, continue_=token
+                )
+            token = page.metadata.continue_
+    return env.clock.monotonic() - began
+
+
+# -- the list --------------------------------------------------------------------------------------
 
 
 class Beside(Enum):
@@ -110,141 +559,5 @@ SCENARIOS: Final = (
     ),
 )
 BY_NAME: Final = {scenario.name: scenario for scenario in SCENARIOS}
-_STARTS_CONTROLLER: Final = frozenset({"floor", "restart", "memory"})
-
-
-def listed() -> str:
-    """Return a line for each scenario, for the help."""
-    width = max(map(len, BY_NAME))
-    return "\n".join(f"  {one.name:<{width}}  {one.text}" for one in SCENARIOS)
-
-
-def wanted(options: BenchOptions) -> list[str]:
-    """Return the scenarios to run, in their order, with those that bounds are multiples of.
-
-    Raises UsageError for what cannot be run.
-    """
-    unknown = [name for name in options.scenarios if name not in BY_NAME and name != ALL]
-    if unknown:
-        known = ", ".join((*BY_NAME, ALL))
-        raise UsageError(f"unknown scenario {unknown[0]!r}; there are {known}")
-    asked = {name for name in options.scenarios if name != ALL}
-    if options.against and asked & _STARTS_CONTROLLER:
-        name = min(asked & _STARTS_CONTROLLER)
-        raise UsageError(
-            f"{name} needs to start and stop the controller, which --against cannot do"
-        )
-    if ALL in options.scenarios:
-        asked |= {scenario.name for scenario in SCENARIOS if scenario.is_in_all}
-    asked |= {other for name in asked for other in BY_NAME[name].with_}
-    if options.against:
-        asked -= _STARTS_CONTROLLER
-    if "burst" in asked and options.burst_pool < options.count:
-        raise UsageError(
-            f"a pool of {options.burst_pool} cannot serve a burst of {options.count} claims: give"
-            " --pool at least as large as --count"
-        )
-    ordered = sorted(SCENARIOS, key=lambda scenario: scenario.beside.value)
-    return [scenario.name for scenario in ordered if scenario.name in asked]
-
-
-async def measure(options: BenchOptions, clock: Clock, screen: Screen) -> Report:
-    """Run what the options ask for and return the report, bounds judged.
-
-    Raises UsageError for a server that cannot be used, BenchError for a wait that was in vain or a
-    process that failed, ControlPlaneError for a refused request (in a group).
-    """
-    names = wanted(options)
-    report = Report()
-    async with open_environment(options, clock, screen) as env:
-        report.server = env.server
-        report.controller = _described(options)
-        await _run(env, names, report)
-    report.bounds = report.judged()
-    return report
-
-
-def _described(options: BenchOptions) -> str:
-    if not options.against:
-        return " ".join(("lean-sandbox", *options.controller_flags))
-    pid = "" if options.against_pid is None else f"pid {options.against_pid}"
-    return " ".join(part for part in (pid, options.against_url) if part)
-
-
-async def _run(env: Environment, names: list[str], report: Report) -> None:
-    """Run the scenarios in their order; one controller serves all those that need one."""
-    # A burst fills its pool first and reports what that cost.
-    scenarios = [BY_NAME[name] for name in names if not (name == "fill" and "burst" in names)]
-    kinds = {scenario.beside for scenario in scenarios}
-
-    async def run(kind: Beside) -> None:
-        for scenario in scenarios:
-            if scenario.beside is kind:
-                env.screen.step(f"{scenario.name}: {_told(scenario.text, env.options)}")
-                _add(env, report, await scenario.run(env))
-
-    await run(Beside.NOTHING)
-    async with AsyncExitStack() as kept:
-        if kinds & {Beside.CONTROLLER, Beside.SANDBOXES, Beside.RESTARTS}:
-            async with env.controller() as controller:
-                report.notes += _gaps(env.options, await controller.snapshot())
-                await run(Beside.CONTROLLER)
-                if kinds & {Beside.SANDBOXES, Beside.RESTARTS}:
-                    env.over = await kept.enter_async_context(env.namespace("cold"))
-                    if "cold" not in names:
-                        env.screen.step(f"making {env.options.sandboxes} Sandboxes")
-                        await launch(env, env.over, env.options.sandboxes)
-                await run(Beside.SANDBOXES)
-        await run(Beside.RESTARTS)
-    await run(Beside.OWN)
-
-
-def _told(text: str, options: BenchOptions) -> str:
-    """Put the values in the place of the flags that a scenario's text names."""
-    values = {
-        "--count": str(options.count),
-        "--pool": str(options.burst_pool),
-        "--sandboxes": str(options.sandboxes),
-        "--sizes": ", ".join(map(str, options.sizes)),
-        "--rate": ", ".join(f"{rate:g}" for rate in options.rates),
-        "--seconds,": f"{options.seconds:g} s,",
-        "--dwell": f"{options.dwell:g} s",
-    }
-    return " ".join(values.get(word, word) for word in text.split())
-
-
-def _add(env: Environment, report: Report, found: list[ScenarioReport]) -> None:
-    report.scenarios += found
-    for one in found:
-        if one.name not in ("search", "memory"):
-            env.screen.progress(one.gist())
-        if one.audit_differs:
-            report.notes.append(
-                f"{one.name}: the controller's own count and the server's audit log differ by"
-                f" {one.audit_differs} requests"
-            )
-        claims, ready = one.figures.get("claims"), one.figures.get("ready")
-        if claims is not None and ready is not None and ready < claims:
-            report.notes.append(
-                f"{one.name}: {claims - ready:g} of {claims:g} claims were never Ready, and are in"
-                " no percentile"
-            )
-
-
-def _gaps(options: BenchOptions, found: Snapshot) -> list[str]:
-    """Say once what will be missing in every table."""
-    notes = []
-    if options.against:
-        notes.append(
-            "no floor: a running controller would bind its claims; figures in multiples of it are"
-            " left out"
-        )
-    for value, text in (
-        (found.requests, "no requests: no metrics are given that tell them"),
-        (found.received_bytes, "no received bytes: its metrics do not tell them"),
-        (found.cpu_s, "no CPU: neither /proc nor metrics tell it"),
-        (found.rss_kib, "no memory: neither /proc nor metrics tell it"),
-    ):
-        if value is None:
-            notes.append(text)
-    return notes
+STARTS_CONTROLLER: Final = frozenset({"floor", "restart", "memory"})
+"""Those that a controller which runs already cannot be measured by."""

@@ -1,7 +1,7 @@
 """Processes of the bench: how they are started, asked, measured through /proc, and what they do.
 
-Those with a role are started as ``python -m lean_sandbox.bench.workers ROLE ARGUMENT...``, say one
-line of JSON once they serve, answer each line of their input with another, and end with it:
+Those with a role are started as ``python -m lean_sandbox.bench.workers ROLE ARGUMENT...``, answer
+each line of their input with a line of JSON, numbers by name, once they serve, and end with it:
 ``api-server``, ``kubelet`` and ``floor``.
 """
 
@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO, Final, TypeVar
+from typing import Final
 from urllib.parse import urlencode
 
 import anyio
@@ -38,8 +38,6 @@ from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_rfc3339
 
-T = TypeVar("T")
-
 KUBECONFIG: Final = "controller.kubeconfig"
 NODE_PREFIX: Final = "lean-sandbox-bench"
 NODES: Final = 4
@@ -51,7 +49,7 @@ _LINE_BYTES: Final = 1 << 20
 _ROOM: Final = 100_000
 _END_S: Final = 10.0
 _PATIENCE_S: Final = 90.0
-TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+TICK_MS: Final = 1000 / os.sysconf("SC_CLK_TCK")
 
 
 class BenchError(Exception):
@@ -67,9 +65,9 @@ class Usage(msgspec.Struct, frozen=True):
     None where /proc does not tell.
     """
 
-    cpu_s: float | None = None
-    rss_kib: float | None = None
-    peak_kib: float | None = None
+    cpu_ms: float | None = None
+    rss_mib: float | None = None
+    peak_mib: float | None = None
 
 
 def process_usage(pid: int | None) -> Usage:
@@ -79,16 +77,13 @@ def process_usage(pid: int | None) -> Usage:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    except OSError as error:
+        # The second field is the program's name in brackets, and may hold anything.
+        ticks = stat.rpartition(")")[2].split()
+        fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+        rss, peak = (round(float(fields[name].split()[0]) / 1024, 1) for name in ("VmRSS", "VmHWM"))
+    except (OSError, KeyError) as error:  # one that ended and was not waited for has no memory
         raise BenchError(f"the process {pid} has ended") from error
-    # The second field is the program's name in brackets, and may hold anything.
-    ticks = stat.rpartition(")")[2].split()
-    fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
-    try:
-        rss, peak = (float(fields[name].split()[0]) for name in ("VmRSS", "VmHWM"))
-    except KeyError as error:  # a process that has ended and was not waited for has no memory
-        raise BenchError(f"the process {pid} has ended") from error
-    return Usage((int(ticks[11]) + int(ticks[12])) * TICK_S, rss, peak)
+    return Usage((int(ticks[11]) + int(ticks[12])) * TICK_MS, rss, peak)
 
 
 # -- starting and asking ---------------------------------------------------------------------------
@@ -99,40 +94,32 @@ class Worker:
 
     def __init__(self, started: Process, log: Path) -> None:
         self.started = started
+        self.pid = started.pid
         self._log = log
         assert started.stdout is not None
         self._lines = BufferedByteReceiveStream(started.stdout)
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self.started.pid
 
     def log(self) -> str:
         """Return what it has written to standard error so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
-    async def read(self, type_: type[T]) -> T:
-        """Return its next line. Raises BenchError with the end of its log when there is none."""
-        try:
-            with anyio.fail_after(_PATIENCE_S):
-                line = await self._lines.receive_until(b"\n", _LINE_BYTES)
-        except (anyio.IncompleteRead, anyio.EndOfStream, TimeoutError) as error:
-            raise self.failed("gave no answer") from error
-        try:
-            return msgspec.json.decode(line, type=type_)
-        except msgspec.DecodeError as error:
-            raise self.failed(f"answered {line[:80]!r}") from error
-
-    async def ask(self, type_: type[T]) -> T:
-        """Send an empty line and return the answer. Raises BenchError."""
+    async def ask(self) -> dict[str, int]:
+        """Return its answer, which comes once it serves. Raises BenchError."""
         assert self.started.stdin is not None
         try:
             with anyio.fail_after(_PATIENCE_S):
                 await self.started.stdin.send(b"\n")
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError) as error:
-            raise self.failed("took no question") from error
-        return await self.read(type_)
+                line = await self._lines.receive_until(b"\n", _LINE_BYTES)
+            return msgspec.json.decode(line, type=dict[str, int])
+        except (
+            anyio.BrokenResourceError,
+            anyio.ClosedResourceError,
+            anyio.EndOfStream,
+            anyio.IncompleteRead,
+            msgspec.DecodeError,
+            TimeoutError,
+        ) as error:
+            raise self.failed("gave no answer") from error
 
     def failed(self, what: str) -> BenchError:
         """Return an error with the last lines of the log."""
@@ -143,70 +130,46 @@ class Worker:
 @asynccontextmanager
 async def process(module: str, *arguments: str, log: Path) -> AsyncIterator[Worker]:
     """Run ``python -m module`` until the block ends; its standard error goes to ``log``."""
+    search = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
+    # An installed controller has its bytecode; compiling all anew would count as its start.
+    changed = {"PYTHONPATH": search, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": ""}
     with log.open("wb") as errors:
-        started = await _start([sys.executable, "-m", module, *arguments], errors)
+        started = await anyio.open_process(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**os.environ, **changed},
+            # Ctrl-C on the terminal is for this process, which then ends its children in order.
+            start_new_session=True,
+        )
     try:
         yield Worker(started, log)
     finally:
-        with anyio.CancelScope(shield=True):
-            await _end(started)
+        # It is killed when the time is over.
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_END_S):
+            if started.returncode is None:
+                started.terminate()
+            await started.aclose()
 
 
 @asynccontextmanager
 async def worker(role: str, *arguments: str, folder: Path) -> AsyncIterator[Worker]:
-    """Run a process of one of the roles until the block ends."""
+    """Run a process of one of the roles until the block ends; yields once it serves."""
     log = folder / f"{role}.log"
     async with process("lean_sandbox.bench.workers", role, *arguments, log=log) as started:
+        await started.ask()
         yield started
-
-
-async def _start(command: list[str], errors: IO[bytes]) -> Process:
-    search = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
-    return await anyio.open_process(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        # An installed controller has its bytecode; compiling all anew would count as its start.
-        env={
-            **os.environ,
-            "PYTHONPATH": search,
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONDONTWRITEBYTECODE": "",
-        },
-        # Ctrl-C on the terminal is for this process, which then ends its children in order.
-        start_new_session=True,
-    )
-
-
-async def _end(started: Process) -> None:
-    if started.returncode is None:
-        started.terminate()
-        with anyio.move_on_after(_END_S):
-            await started.wait()
-    if started.returncode is None:
-        started.kill()
-    await started.aclose()
 
 
 @asynccontextmanager
 async def open_client(
-    kubeconfig: str, context: str, clock: Clock, *, agent: str, in_flight: int
+    connection: Connection, clock: Clock, *, agent: str, in_flight: int = 1
 ) -> AsyncIterator[Client]:
     """Open a client with ``in_flight`` connections that calls itself ``agent``.
 
-    The audit log must not take it for the controller. Raises ConfigError.
+    The audit log must not take it for the controller.
     """
-    connection = load(kubeconfig or None, context or None, clock=clock)
-    async with connected(connection, clock, agent=agent, in_flight=in_flight) as client:
-        yield client
-
-
-@asynccontextmanager
-async def connected(
-    connection: Connection, clock: Clock, *, agent: str, in_flight: int = 1
-) -> AsyncIterator[Client]:
-    """Open a client as :func:`open_client` does, with what was read before."""
     limits = Limits(max_in_flight=in_flight, reserved_for_client=0)
     transport = Transport(connection, clock=clock, limits=limits, user_agent=agent)
     try:
@@ -218,64 +181,45 @@ async def connected(
 # -- the roles -------------------------------------------------------------------------------------
 
 
-async def _answer(said: Callable[[], msgspec.Struct]) -> None:
-    """Say a line, and another for each line of the input until it ends."""
-
-    def say() -> None:
+async def _answer(said: Callable[[], Mapping[str, int]]) -> None:
+    """Say a line for each line of the input until it ends."""
+    async for _ in anyio.wrap_file(sys.stdin):
         sys.stdout.write(msgspec.json.encode(said()).decode() + "\n")
         sys.stdout.flush()
 
-    say()
-    async for _ in anyio.wrap_file(sys.stdin):
-        say()
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """What controllers asked the embedded server for since the last question, by ``verb kind``.
-
-    From its audit log; without watches and what is about Leases.
-    """
-
-    requests: dict[str, int] = {}
-
 
 async def serve_api(folder: str) -> None:
-    """Serve the Kubernetes API from memory, with a kubeconfig in ``folder``."""
+    """Serve the Kubernetes API from memory, with a kubeconfig in ``folder``.
+
+    Answers what controllers asked since the last question, by ``verb kind``, from the audit log:
+    without watches and what is about Leases.
+    """
     async with ControlPlane() as plane:
         plane.kubeconfig(Path(folder) / KUBECONFIG)
 
-        def asked() -> Asked:
+        def asked() -> Mapping[str, int]:
             requests = Counter(
                 entry.what
                 for entry in plane.audit.select(user_agent=_AGENT)
                 if entry.verb != "watch" and entry.resource != "leases"
             )
             plane.audit.reset()
-            return Asked(dict(requests.most_common()))
+            return requests
 
         await plane.settled()
         await _answer(asked)
 
 
-class Serving(msgspec.Struct, frozen=True):
-    """The Nodes that Pods can be bound to."""
-
-    nodes: int
-
-
 async def run_kubelet(kubeconfig: str, context: str) -> None:
     """Move Pods as Nodes would, for a server that has none."""
-    clock = SystemClock()
-    settings = KubeletSettings(
-        nodes=NODES, node_prefix=NODE_PREFIX, max_in_flight=_KUBELET_IN_FLIGHT
-    )
-    async with open_client(
-        kubeconfig, context, clock, agent="bench-kubelet", in_flight=_KUBELET_IN_FLIGHT
-    ) as client:
+    clock, in_flight = SystemClock(), _KUBELET_IN_FLIGHT
+    settings = KubeletSettings(nodes=NODES, node_prefix=NODE_PREFIX, max_in_flight=in_flight)
+    connection = load(kubeconfig or None, context or None, clock=clock)
+    async with open_client(connection, clock, agent="bench-kubelet", in_flight=in_flight) as client:
         kubelet = Kubelet(client, settings, clock=clock, chance=random.Random())  # noqa: S311
         async with anyio.create_task_group() as group:
             await group.start(kubelet.run)
-            await _answer(lambda: Serving(NODES))
+            await _answer(dict)
             group.cancel_scope.cancel()
 
 
@@ -293,14 +237,6 @@ class _Event(msgspec.Struct, frozen=True, gc=False):
     object: _Object = _Object()
 
 
-class Bound(msgspec.Struct, frozen=True):
-    """How many Sandboxes were free at the start and how many claims were bound since."""
-
-    free: int
-    bound: int
-    requests: int
-
-
 class _Binder:
     """Binds claims by the three requests a bind needs, and does no more.
 
@@ -314,33 +250,14 @@ class _Binder:
         self._clock = clock
         self._namespace = namespace
         self._pool_uid = pool_uid
-        self._free: list[str] = []
-        self._first_free = 0
+        self._members = 0
         self._bound = 0
 
-    async def prepare(self) -> str:
-        """List the free Sandboxes; return the version to watch claims from."""
-        token = ""
-        while True:
-            page = await self._client.list_page(
-                SANDBOXES, self._namespace, Page[_Object], continue_=token or None
-            )
-            self._free += [item.metadata.name for item in page.items]
-            token = page.metadata.continue_
-            if not token:
-                break
-        self._first_free = len(self._free)
-        claims = await self._client.list_page(SANDBOXCLAIMS, self._namespace, Page[_Object])
-        return claims.metadata.resourceVersion
-
-    def done(self) -> Bound:
-        """Return what was done so far."""
-        requests = sum(
-            number
-            for (_, verb, _, _), number in self._client.transport.counted.requests.items()
-            if verb in ("get", "patch")
-        )
-        return Bound(self._first_free, self._bound, requests)
+    def done(self) -> Mapping[str, int]:
+        """Return how many claims were bound and by how many requests."""
+        counted = self._client.transport.counted.requests.items()
+        requests = sum(number for (_, verb, _, _), number in counted if verb in ("get", "patch"))
+        return {"bound": self._bound, "requests": requests}
 
     async def watch(self, version: str, found: MemoryObjectSendStream[str]) -> None:
         """Hand on the name of each new claim until the watch ends."""
@@ -360,38 +277,41 @@ class _Binder:
                         found.send_nowait(event.object.metadata.name)
 
     async def bind(self, claims: MemoryObjectReceiveStream[str]) -> None:
-        """Bind claims one after another."""
-        async for name in claims:
-            await self._bind(name)
-
-    async def _bind(self, name: str) -> None:
+        """Bind claims one after another, each to the next member of the pool."""
         client, namespace = self._client, self._namespace
-        claim = await client.get(SANDBOXCLAIMS, namespace, name, _Object, lane=Lane.CLIENT)
-        member = self._free.pop()
-        owner = {
-            "apiVersion": SANDBOXCLAIMS.api_version,
-            "kind": SANDBOXCLAIMS.kind,
-            "name": name,
-            "uid": claim.metadata.uid,
-            "controller": True,
-        }
-        operations = [
-            {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": self._pool_uid},
-            {"op": "replace", "path": "/metadata/ownerReferences/0", "value": owner},
-        ]
-        await client.patch(SANDBOXES, namespace, member, operations, bytes, lane=Lane.CLIENT)
-        ready = {
-            "type": names.READY,
-            "status": names.TRUE,
-            "reason": "Ready",
-            "message": "",
-            "lastTransitionTime": format_rfc3339(self._clock.now()),
-        }
-        status = {"status": {"sandbox": {"name": member}, "conditions": [ready]}}
-        await client.patch(
-            SANDBOXCLAIMS, namespace, name, status, bytes, subresource="status", lane=Lane.CLIENT
-        )
-        self._bound += 1
+        async for name in claims:
+            claim = await client.get(SANDBOXCLAIMS, namespace, name, _Object, lane=Lane.CLIENT)
+            member, self._members = f"w{self._members}", self._members + 1
+            owner = {
+                "apiVersion": SANDBOXCLAIMS.api_version,
+                "kind": SANDBOXCLAIMS.kind,
+                "name": name,
+                "uid": claim.metadata.uid,
+                "controller": True,
+            }
+            operations = [
+                {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": self._pool_uid},
+                {"op": "replace", "path": "/metadata/ownerReferences/0", "value": owner},
+            ]
+            await client.patch(SANDBOXES, namespace, member, operations, bytes, lane=Lane.CLIENT)
+            ready = {
+                "type": names.READY,
+                "status": names.TRUE,
+                "reason": "Ready",
+                "message": "",
+                "lastTransitionTime": format_rfc3339(self._clock.now()),
+            }
+            status = {"status": {"sandbox": {"name": member}, "conditions": [ready]}}
+            await client.patch(
+                SANDBOXCLAIMS,
+                namespace,
+                name,
+                status,
+                bytes,
+                subresource="status",
+                lane=Lane.CLIENT,
+            )
+            self._bound += 1
 
 
 async def run_floor(
@@ -399,16 +319,17 @@ async def run_floor(
 ) -> None:
     """Bind the namespace's claims without a controller, at most ``in_flight`` at once."""
     clock, tasks = SystemClock(), int(in_flight)
+    connection = load(kubeconfig or None, context or None, clock=clock)
     send, receive = anyio.create_memory_object_stream[str](_ROOM)
     async with (
         send,
         receive,
-        open_client(kubeconfig, context, clock, agent="bench-floor", in_flight=tasks) as client,
+        open_client(connection, clock, agent="bench-floor", in_flight=tasks) as client,
         anyio.create_task_group() as group,
     ):
         binder = _Binder(client, clock, namespace, pool_uid)
-        version = await binder.prepare()
-        group.start_soon(binder.watch, version, send)
+        claims = await client.list_page(SANDBOXCLAIMS, namespace, Page[_Object])
+        group.start_soon(binder.watch, claims.metadata.resourceVersion, send)
         for _ in range(tasks):
             group.start_soon(binder.bind, receive)
         await _answer(binder.done)

@@ -113,7 +113,7 @@ def bill_of(cost: Cost, took_s: float) -> Bill:
         reads=(cost.gets or 0) + (cost.lists or 0),
         event_posts=total - without_events,
         conflicts=cost.conflicts or 0,
-        passes=dict(cost.passes.most_common()),
+        passes={controller: n for (controller,), n in cost.passes.most_common()},
         sent_bytes=round((cost.sent_kib or 0) * 1024),
         received_bytes=round((cost.received_kib or 0) * 1024),
     )

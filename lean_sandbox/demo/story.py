@@ -23,7 +23,7 @@ from lightkube import AsyncClient, KubeConfig
 from lightkube.resources.core_v1 import Pod
 from lightkube.types import PatchType
 
-from lean_sandbox.bench.controller import Cost, Snapshot, read_metrics
+from lean_sandbox.bench.controller import Cost, read_metrics
 from lean_sandbox.bench.report import Screen
 from lean_sandbox.client import (
     READY,
@@ -268,11 +268,11 @@ class Story:
         launch = await self._launch(sandboxes)
         return Account(steps, launch, await self._burst(pool, claims) if claims > 0 else None)
 
-    async def _snapshot(self) -> Snapshot:
+    async def _snapshot(self) -> Cost:
         found = await self._scraper.scrape()
         return read_metrics("".join(render(found)))
 
-    async def _cost_since(self, before: Snapshot, rest_s: float) -> Cost:
+    async def _cost_since(self, before: Cost, rest_s: float) -> Cost:
         """Wait until the controller has asked for nothing for ``rest_s``; return what it cost."""
         began = since = self._clock.monotonic()
         last = await self._snapshot()

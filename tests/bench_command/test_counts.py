@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.bench.controller import Snapshot, read_metrics, shown_kind
+from lean_sandbox.bench.controller import Cost, read_metrics, shown_kind
 
 _OURS = """\
 # HELP lean_sandbox_requests_total Finished requests.
@@ -36,7 +36,7 @@ rest_client_requests_total{code="200",host="10.96.0.1:443",method="GET"} 6
 
 def test_our_metrics_tell_requests_by_verb_and_kind() -> None:
     """Watches and Leases are not counted; writes leave Events out; a 409 is a conflict."""
-    cost = read_metrics(_OURS).since(Snapshot(Counter(), 0.0, cpu_s=0.0, caught=1.0))
+    cost = read_metrics(_OURS).since(Cost(Counter(), 0.0, cpu_ms=0.0, caught=1.0))
     assert cost.by_kind() == {
         "patch sandboxes/status": 7,
         "get pods": 5,
@@ -46,7 +46,6 @@ def test_our_metrics_tell_requests_by_verb_and_kind() -> None:
     }
     assert (cost.total, cost.without_events, cost.writes) == (18, 15, 9)
     assert (cost.gets, cost.lists, cost.conflicts) == (5, 1, 2)
-    assert cost.count("create", "pods") == 2
     assert cost.failures() == {"409 create pods": 2}
     assert (cost.received_kib, cost.cpu_ms, cost.rss_mib) == (2.0, 1500.0, 40.0)
     assert cost.caught == 2
@@ -54,7 +53,7 @@ def test_our_metrics_tell_requests_by_verb_and_kind() -> None:
 
 def test_metrics_of_another_controller_tell_methods_only() -> None:
     """What needs kinds is not measured; writes and conflicts still are."""
-    cost = read_metrics(_OTHERS).since(Snapshot(Counter()))
+    cost = read_metrics(_OTHERS).since(Cost(Counter()))
     assert cost.by_kind() == {"get *": 6, "update *": 4, "create *": 2}
     assert (cost.total, cost.writes, cost.conflicts) == (12, 6, 2)
     assert (cost.without_events, cost.gets, cost.lists) == (None, None, None)
@@ -84,7 +83,7 @@ def test_a_cost_is_what_was_added(
 ) -> None:
     """Whatever was counted before, the difference is what came after, by every way of counting."""
     first = Counter(before)
-    cost = Snapshot(first + Counter(added)).since(Snapshot(first))
+    cost = Cost(first + Counter(added)).since(Cost(first))
     assert cost.total == sum(added.values())
     assert sum(cost.by_kind().values()) == cost.total
     events = sum(number for (_, kind, _), number in added.items() if kind == "events")

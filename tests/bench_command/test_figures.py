@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.bench.command import parse
+from lean_sandbox.bench.command import parse, wanted
 from lean_sandbox.bench.figures import (
     BOUNDS,
     FIGURES,
@@ -23,7 +23,6 @@ from lean_sandbox.bench.figures import (
     percentile,
     windows,
 )
-from lean_sandbox.bench.scenarios import wanted
 
 _SECONDS = st.floats(min_value=0, max_value=1000, allow_nan=False)
 _PAIRS = st.lists(st.tuples(st.floats(min_value=0, max_value=119), _SECONDS), max_size=60)

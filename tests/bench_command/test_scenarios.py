@@ -16,12 +16,12 @@ from typing import Any
 import anyio
 import pytest
 
+from lean_sandbox.bench.command import measure
 from lean_sandbox.bench.environment import open_environment
 from lean_sandbox.bench.figures import FIGURES
 from lean_sandbox.bench.load import MARK
 from lean_sandbox.bench.options import BenchOptions, UsageError
 from lean_sandbox.bench.report import Report, ScenarioReport, Screen
-from lean_sandbox.bench.scenarios import measure
 from lean_sandbox.bench.workers import BenchError
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.kube.resources import NODES
@@ -160,7 +160,7 @@ async def test_a_controller_that_runs_already_is_measured_by_its_process_and_met
         options = BenchOptions(kubeconfig=file, **_SMALL)
         async with (
             open_environment(options, SystemClock(), _QUIET) as env,
-            env.starting("--extensions") as (worker, _),
+            env.starting("--extensions") as worker,
         ):
             line = await env.until_logged(worker, "listening", env.clock.monotonic())
             await env.until_logged(worker, "caches_synced", env.clock.monotonic())

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lean_sandbox.bench.command import main, parse
+from lean_sandbox.bench.command import main, measure, parse, wanted
 from lean_sandbox.bench.options import BenchOptions, UsageError
 from lean_sandbox.bench.report import Screen
-from lean_sandbox.bench.scenarios import BY_NAME, SCENARIOS, measure, wanted
+from lean_sandbox.bench.scenarios import BY_NAME, SCENARIOS
 from lean_sandbox.cli import main as cli
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings

@@ -223,7 +223,7 @@ async def test_the_process_tells_of_itself() -> None:
     """Memory, CPU, files and start are those of this very process."""
     async with open_world() as world:
         found = await scraping(world)
-    rss_bytes = (process_usage(os.getpid()).rss_kib or 0.0) * 1024
+    rss_bytes = (process_usage(os.getpid()).rss_mib or 0.0) * 1024 * 1024
     assert found.value("process_resident_memory_bytes") == pytest.approx(rss_bytes, rel=0.2)
     assert found.value("process_cpu_seconds_total") > 0
     assert 3 < found.value("process_open_fds") < found.value("process_max_fds")
