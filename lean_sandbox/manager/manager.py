@@ -16,9 +16,9 @@ from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.claim.bind import Wakes
 from lean_sandbox.controllers.claim.controller import ClaimController
+from lean_sandbox.controllers.common import ServerTime
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.sandbox.controller import SandboxController
-from lean_sandbox.controllers.servertime import ServerTime
 from lean_sandbox.controllers.template import TemplateController
 from lean_sandbox.controllers.warmpool.controller import PoolController
 from lean_sandbox.kube.client import Client

@@ -210,8 +210,10 @@ async def test_a_stuck_member_that_cannot_be_deleted_still_counts() -> None:
     """Pool case 72: 500 on its delete: no replacement before it goes, and it goes in the end."""
     async with open_pools() as world:
         (name,) = await unready(world)
-        world.plane.fail_next("delete", "sandboxes", 500, times=4)
-        await world.advance(360.0)
+        world.plane.fail_next("delete", "sandboxes", 500, times=12)
+        while not world.writes()["delete sandboxes"]:
+            await world.advance(1.0)
+        await world.advance(5.0)
         assert world.writes()["create sandboxes"] == 0
         assert names_of(members(world)) == [name]
         await world.advance(120.0)

@@ -17,9 +17,8 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter, annotate
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.claim.warm import Member, WarmQueue, member_of
-from lean_sandbox.controllers.recording import ObjectEvents
+from lean_sandbox.controllers.common import ObjectEvents, ServerTime
 from lean_sandbox.controllers.resolver import NotYetError, TemplateResolver
-from lean_sandbox.controllers.servertime import ServerTime
 from lean_sandbox.kube.errors import (
     AlreadyExists,
     Conflict,

@@ -12,9 +12,8 @@ from lean_sandbox.controllers.claim.bind import Parts, Wakes
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.claim.reconcile import expiry_of, reconcile
 from lean_sandbox.controllers.claim.warm import WaitingClaims, WarmQueue, member_of
-from lean_sandbox.controllers.recording import ObjectEvents
+from lean_sandbox.controllers.common import ObjectEvents, ServerTime
 from lean_sandbox.controllers.resolver import TemplateResolver
-from lean_sandbox.controllers.servertime import ServerTime
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.limits import Lane

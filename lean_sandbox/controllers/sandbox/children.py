@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.controllers.recording import ObjectEvents, reference_to
+from lean_sandbox.controllers.common import ObjectEvents, reference_to
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.plans import (
     Adopt,

@@ -14,7 +14,7 @@ from typing import Any
 from filters import Change
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.recording import ObjectEvents
+from lean_sandbox.controllers.common import ObjectEvents
 from lean_sandbox.controllers.sandbox.children import Parts
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.reconcile import SandboxReconciler

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.recording import ObjectEvents
+from lean_sandbox.controllers.common import ObjectEvents, ServerTime
 from lean_sandbox.controllers.resolver import TemplateResolver
-from lean_sandbox.controllers.servertime import ServerTime
 from lean_sandbox.controllers.warmpool.reconcile import (
     Claims,
     Launch,

@@ -21,9 +21,8 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.recording import ObjectEvents
+from lean_sandbox.controllers.common import ObjectEvents, ServerTime
 from lean_sandbox.controllers.resolver import TemplateResolver
-from lean_sandbox.controllers.servertime import ServerTime
 from lean_sandbox.controllers.warmpool.members import (
     PoolMembers,
     find_orphans,
