@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import msgspec
 import structlog
 from anyio.abc import TaskStatus
 
@@ -26,7 +25,7 @@ from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.limits import Limits
-from lean_sandbox.kube.telemetry import Observer, RequestCounters
+from lean_sandbox.kube.telemetry import RequestCounters
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.controller import Controller
@@ -45,24 +44,6 @@ log = structlog.get_logger("controller")
 
 _EVENT_DRAIN_S = 3.0
 _REPORTING_CONTROLLER = "sandbox-controller"
-
-
-class Activity(msgspec.Struct, frozen=True):
-    """What a controller is at and has done: enough to tell whether it is at rest.
-
-    ``busy`` counts, by queue, the keys that are worked on or may be now, ``delayed`` those that
-    wait for their time; ``passes``, ``errors`` and what the safety net has ``caught`` count by
-    controller, ``cached`` by resource.
-    """
-
-    in_flight: int
-    streams: int
-    busy: dict[str, int]
-    delayed: dict[str, int]
-    passes: dict[str, int]
-    errors: dict[str, int]
-    caught: dict[str, int]
-    cached: dict[str, int]
 
 
 class Manager:
@@ -89,7 +70,8 @@ class Manager:
         self._clock = clock or SystemClock()
         options = settings or Settings()
         self.synced = anyio.Event()
-        self._begun = anyio.Event()
+        #: Whether passes run: Sandboxes and Pods are known, and the election, if any, was won.
+        self.is_active = False
         # Set once all kinds are known, or when there is nothing more to wait for.
         self._may_extend = anyio.Event()
         self.caches = build_caches(
@@ -131,7 +113,12 @@ class Manager:
         if options.extensions:
             self.all_caches += caches.templates, caches.pools, caches.claims, caches.policies
             self._add_extensions(options, uniform, tracing)
-        self.trace = self._record_trace(options.trace_entries) if options.trace_entries else None
+        self.trace: TraceBuffer | None = None
+        if options.trace_entries:
+            from lean_sandbox.manager.trace import TraceBuffer  # noqa: PLC0415 -- rarely used
+
+            self.trace = TraceBuffer(options.trace_entries, self._clock)
+            self.trace.follow(self.all_caches, self.controllers, client.transport)
         if options.shard:
             from lean_sandbox.manager.preflight import admits  # noqa: PLC0415 -- rarely used
 
@@ -204,13 +191,6 @@ class Manager:
         templates.on_policy_there += claims.on_policy_there, pools.on_policy_there
         self.controllers += claims, pools, templates, claims.annotator
 
-    def _record_trace(self, most: int) -> TraceBuffer:
-        from lean_sandbox.manager.trace import TraceBuffer  # noqa: PLC0415 -- rarely used
-
-        trace = TraceBuffer(most, self._clock)
-        trace.follow(self.all_caches, self.controllers, self._client.transport)
-        return trace
-
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Watch, wait until the caches are in sync, then reconcile until stopped.
 
@@ -226,7 +206,6 @@ class Manager:
                     self.reflectors.start(cache)
             group.start_soon(self._complete, task_status)
             await self.reflectors.synced(*(cache.kind.resource.plural for cache in own))
-            self._begun.set()
             if self.elector is None:
                 await self._work()
             else:
@@ -257,6 +236,7 @@ class Manager:
 
     async def _work(self) -> None:
         """Run passes until stopped, and give the last Events a moment to be posted."""
+        self.is_active = True
         async with anyio.create_task_group() as guard:
             async with anyio.create_task_group() as recording:
                 for recorder in self.recorders.values():
@@ -280,21 +260,11 @@ class Manager:
         """Whether the caches are in sync and no pass runs or waits to run."""
         return self.synced.is_set() and not self.sandboxes.queue.is_busy
 
-    @property
-    def is_active(self) -> bool:
-        """Whether passes run: Sandboxes and Pods are known, and the election, if any, was won."""
-        is_elected = self.elector is None or self.elector.acquired.is_set()
-        return self._begun.is_set() and is_elected
-
     def stop(self) -> None:
         """Begin no more passes; running ones may finish within the grace."""
         for controller in self.controllers:
             controller.queue.close()
         self._may_extend.set()
-
-    def seen_versions(self) -> dict[str, list[str | None]]:
-        """Return up to which resource version each watch has taken everything in, by resource."""
-        return self.reflectors.seen_versions()
 
     @property
     def not_ready(self) -> str | None:
@@ -303,29 +273,6 @@ class Manager:
             return None
         missing = self.reflectors.missing
         return ", ".join(f"{name}: {why}" for name, why in missing.items()) or "not started"
-
-    @property
-    def problems(self) -> dict[str, str]:
-        """What each watch is failing with at present, by resource; empty while all is well."""
-        return self.reflectors.problems
-
-    def activity(self) -> Activity:
-        """Return what is under way and what was done, as of now."""
-        transport = self._client.transport
-        controllers = self.controllers
-        return Activity(
-            in_flight=transport.in_flight,
-            streams=transport.counted.streams,
-            busy={
-                one.name: one.queue.running + one.queue.locked + one.queue.ready
-                for one in controllers
-            },
-            delayed={one.name: one.queue.delayed for one in controllers},
-            passes={one.name: one.workers.passes for one in controllers},
-            errors={one.name: one.workers.errors for one in controllers},
-            caught={one.name: one.caught for one in controllers},
-            cached={one.kind.resource.plural: len(one) for one in self.all_caches},
-        )
 
     def collect(self, into: Exposition) -> None:
         """Add the series of all parts."""
@@ -341,16 +288,8 @@ class Manager:
             self.elector.collect(into)
 
 
-def open_client(
-    settings: Settings,
-    clock: Clock,
-    observer: Observer | None = None,
-    *,
-    connection: Connection | None = None,
-) -> Client:
-    """Build the client that the settings describe. Raises ConfigError; makes no request."""
-    if connection is None:
-        connection = load(settings.kubeconfig or None, settings.context or None, clock=clock)
+def open_client(settings: Settings, clock: Clock, connection: Connection) -> Client:
+    """Build the client that the settings describe; makes no request."""
     limits = Limits(
         max_in_flight=settings.max_requests_in_flight,
         reserved_for_client=max(0, min(4, settings.max_requests_in_flight - 1)),
@@ -358,9 +297,7 @@ def open_client(
         burst=settings.kube_api_burst,
     )
     counted = RequestCounters(with_times=settings.enable_rest_client_metrics)
-    transport = Transport(
-        connection, clock=clock, limits=limits, observer=observer, counted=counted
-    )
+    transport = Transport(connection, clock=clock, limits=limits, counted=counted)
     log.info("connecting", server=connection.server, source=connection.source)
     return Client(transport, timeout_s=settings.request_timeout)
 
@@ -373,7 +310,8 @@ async def run_controller(
     Raises ConfigError before anything is started.
     """
     clock = SystemClock()
-    client = open_client(settings, clock)
+    connection = load(settings.kubeconfig or None, settings.context or None, clock=clock)
+    client = open_client(settings, clock, connection)
     controller = Manager(client, settings, clock=clock)
     try:
         async with anyio.create_task_group() as group:

@@ -161,7 +161,7 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
         if tuned is None:
             return True
         settings = tuned
-    client = open_client(settings, clock, connection=connection)
+    client = open_client(settings, clock, connection)
     elector = _open_elector(settings, client)
     hurried = anyio.Event()
     refused: ConfigError | None = None

@@ -148,14 +148,7 @@ class TraceBuffer:
         for controller in controllers:
             if controller.cache.kind.resource.plural in NOUNS:
                 self._follow_reconciles(controller, controller.cache.kind.resource.plural)
-        before = transport.observer
-
-        def observe(record: RequestRecord) -> None:
-            if before is not None:
-                before(record)
-            self.observe(record)
-
-        transport.observer = observe
+        transport.observer = self.observe
 
     def keep(self, entry: Entry) -> None:
         """Keep an entry; the oldest goes where there is no room."""

@@ -29,7 +29,6 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.local.crds.definitions import definitions
 from lean_sandbox.manager.commands import EXIT_CONFIG, EXIT_OK
-from lean_sandbox.manager.manager import Manager
 from lean_sandbox.manager.preflight import LEASE_NAME
 from lean_sandbox.model.times import format_micro_time
 from tests.controlplane.binaries import provide
@@ -37,6 +36,7 @@ from tests.controlplane.plugin import REAL
 from tests.controlplane.server import RealServer, _start_server, started
 from tests.support.clients import connected
 from tests.support.names import SANDBOXES
+from tests.support.observable import ObservedManager
 from tests.support.process import controller_process
 
 pytestmark = REAL
@@ -79,7 +79,7 @@ async def ask(server: RealServer, method: str, path: str, body: Json | None = No
             raise RefusedError(error.code) from None
 
 
-def refused(made: Manager) -> bool:
+def refused(made: ObservedManager) -> bool:
     """Tell whether the server did not know the controller in a request."""
     asked = made._client.transport.counted.requests
     return any(code == HTTPStatus.UNAUTHORIZED for *_, code in asked)
@@ -167,10 +167,10 @@ async def has_pod(server: RealServer, place: str, name: str) -> None:
 
 
 @asynccontextmanager
-async def controller(kubeconfig: Path, settings: Settings) -> AsyncIterator[Manager]:
+async def controller(kubeconfig: Path, settings: Settings) -> AsyncIterator[ObservedManager]:
     """Run a controller, whatever the server serves."""
     async with connected(load(str(kubeconfig))) as client, anyio.create_task_group() as group:
-        made = Manager(client, settings, clock=SystemClock())
+        made = ObservedManager(client, settings, clock=SystemClock())
         group.start_soon(made.run)
         yield made
         group.cancel_scope.cancel()

@@ -24,7 +24,6 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.manager import leaderelection
 from lean_sandbox.manager.leaderelection import Elector
-from lean_sandbox.manager.manager import Manager
 from lean_sandbox.manager.preflight import admits, lease_of, scope_of
 from tests.conformance.api import Room, answers
 from tests.controlplane.objects import all_ready, extension, fill, sandbox
@@ -32,6 +31,7 @@ from tests.controlplane.plugin import REAL
 from tests.controlplane.scene import HOME, SWIFT, Scene, ensure, open_stage
 from tests.controlplane.server import RealServer
 from tests.support.clients import connected
+from tests.support.observable import ObservedManager
 
 pytestmark = REAL
 
@@ -90,7 +90,7 @@ def _install(server: RealServer, accounts: Iterable[str]) -> dict[str, str]:
 class Process:
     """One replica of a shard."""
 
-    def __init__(self, name: str, controller: Manager, elector: Elector) -> None:
+    def __init__(self, name: str, controller: ObservedManager, elector: Elector) -> None:
         """Hold the parts."""
         self.user = f"system:serviceaccount:{HOME}:{name}"
         self.controller = controller
@@ -125,7 +125,7 @@ async def _processes(
             lease=lease_of(settings),
             scope=scope_of(settings),
         )
-        controller = Manager(client, settings, clock=clock, elector=elector)
+        controller = ObservedManager(client, settings, clock=clock, elector=elector)
         return Process(name, controller, elector)
 
     async with AsyncExitStack() as stack, anyio.create_task_group() as group:

@@ -16,11 +16,11 @@ from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.leaderelection import Elector
-from lean_sandbox.manager.manager import Manager
 from lean_sandbox.manager.preflight import LEASE_NAME, lease_of, scope_of
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.names import LEASES
+from tests.support.observable import ObservedManager
 from tests.support.world import NS, World
 
 __all__ = ["ELECTION_NS", "LEASES", "Replica", "Replicas", "open_replicas"]
@@ -89,7 +89,7 @@ class Replicas:
             lease=lease_of(given),
             scope=scope_of(given),
         )
-        controller = Manager(
+        controller = ObservedManager(
             client,
             given,
             clock=self.clock,

@@ -10,11 +10,11 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.manager.manager import Manager
 from lean_sandbox.manager.server import Listeners
 from tests.metrics.scrape import ON_FREE_PORTS, Scraper, serving
 from tests.support.clients import connection_to
 from tests.support.clock import FakeClock
+from tests.support.observable import ObservedManager
 from tests.support.world import open_world
 
 
@@ -56,7 +56,7 @@ async def test_readiness_waits_for_every_list_and_says_which_is_missing() -> Non
         plane.fail_next("list", "pods", 403, times=3)
         clock = FakeClock()
         transport = Transport(connection_to(plane), clock=clock)
-        controller = Manager(Client(transport), Settings(), clock=clock)
+        controller = ObservedManager(Client(transport), Settings(), clock=clock)
         listeners = Listeners(Settings(**ON_FREE_PORTS), controller, clock)
         async with anyio.create_task_group() as group, httpx.AsyncClient() as client:
             group.start_soon(listeners.run)

@@ -15,8 +15,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection, trusting
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.manager.manager import Manager
-from tests.support.observable import Observable
+from tests.support.observable import Observable, ObservedManager
 
 __all__ = ["cluster_admin", "connected", "connection_to", "controlling"]
 
@@ -46,7 +45,7 @@ async def controlling(
     client: Client, settings: Settings, *, clock: Clock
 ) -> AsyncIterator[Observable]:
     """Run a controller by a clock that runs, and give it once its caches are in sync."""
-    controller: Observable = Manager(client, settings, clock=clock)
+    controller: Observable = ObservedManager(client, settings, clock=clock)
     async with anyio.create_task_group() as group:
         await group.start(controller.run)
         with anyio.move_on_after(_PATIENCE_S):

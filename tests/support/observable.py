@@ -9,11 +9,30 @@ from __future__ import annotations
 from typing import Protocol
 
 import anyio
+import msgspec
 from anyio.abc import TaskStatus
 
-from lean_sandbox.manager.manager import Activity
+from lean_sandbox.manager.manager import Manager
 
-__all__ = ["Observable"]
+__all__ = ["Activity", "Observable", "ObservedManager"]
+
+
+class Activity(msgspec.Struct, frozen=True):
+    """What a controller is at and has done: enough to tell whether it is at rest.
+
+    ``busy`` counts, by queue, the keys that are worked on or may be now, ``delayed`` those that
+    wait for their time; ``passes``, ``errors`` and what the safety net has ``caught`` count by
+    controller, ``cached`` by resource.
+    """
+
+    in_flight: int
+    streams: int
+    busy: dict[str, int]
+    delayed: dict[str, int]
+    passes: dict[str, int]
+    errors: dict[str, int]
+    caught: dict[str, int]
+    cached: dict[str, int]
 
 
 class Observable(Protocol):
@@ -42,10 +61,40 @@ class Observable(Protocol):
     def not_ready(self) -> str | None:
         """Why the caches are not in sync yet; ``None`` once they were."""
 
-    @property
-    def is_active(self) -> bool:
-        """Whether passes run: the kinds are known, and the election, if any, was won."""
+    is_active: bool
+    """Whether passes run: the kinds are known, and the election, if any, was won."""
 
     @property
     def is_idle(self) -> bool:
         """Whether the caches are in sync and no pass runs or waits to run."""
+
+
+class ObservedManager(Manager):
+    """A manager that tells tests what it is at."""
+
+    def activity(self) -> Activity:
+        """Return what is under way and what was done, as of now."""
+        transport = self._client.transport
+        controllers = self.controllers
+        return Activity(
+            in_flight=transport.in_flight,
+            streams=transport.counted.streams,
+            busy={
+                one.name: one.queue.running + one.queue.locked + one.queue.ready
+                for one in controllers
+            },
+            delayed={one.name: one.queue.delayed for one in controllers},
+            passes={one.name: one.workers.passes for one in controllers},
+            errors={one.name: one.workers.errors for one in controllers},
+            caught={one.name: one.caught for one in controllers},
+            cached={one.kind.resource.plural: len(one) for one in self.all_caches},
+        )
+
+    def seen_versions(self) -> dict[str, list[str | None]]:
+        """Return up to which resource version each watch has taken everything in, by resource."""
+        return self.reflectors.seen_versions()
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """What each watch is failing with at present, by resource; empty while all is well."""
+        return self.reflectors.problems

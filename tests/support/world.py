@@ -26,7 +26,6 @@ from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.eventconv import to_events
 from lean_sandbox.local.target import Target
-from lean_sandbox.manager.manager import Manager
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
@@ -35,6 +34,7 @@ from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.reflector import WatchOptions
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import FakeClock
+from tests.support.observable import ObservedManager
 from tests.support.rest import Rest
 
 __all__ = [
@@ -96,7 +96,7 @@ class World(Rest):
     def __init__(
         self,
         plane: ControlPlane,
-        controller: Manager,
+        controller: ObservedManager,
         clock: FakeClock,
         admin: Client,
         user: str = CONTROLLER,
@@ -405,7 +405,7 @@ async def open_world(
         )
         admin = await stack.enter_async_context(connected(connection_to(plane), clock=clock))
         reports: list[ReconcileResult[Key]] = []
-        controller = Manager(
+        controller = ObservedManager(
             client,
             settings or Settings(sandbox_status_window=1.0, sandbox_status_step_window=0.0),
             clock=clock,
