@@ -72,7 +72,8 @@ class ObjectWriter:
         held = cache.get(key)
         item = await self._find(cache, key, as_metadata=as_metadata)
         if item is None:
-            cache.apply_not_found(held)
+            if held is not None:
+                cache.forget(key, held.uid)
             return None
         return _response(item, cache.apply_fetched(item.metadata if as_metadata else item))
 
@@ -214,7 +215,7 @@ class ObjectWriter:
             try:
                 yield
             except NotFound:
-                cache.apply_not_found(entry)
+                cache.forget(entry.key, entry.uid)
                 raise
             except BaseException as error:
                 # Timed out, broken off or cancelled: it may have been carried out all the same.

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
 
+import msgspec
 import structlog
 
 from filters import Change, ChangeDetector, Decision, EventType, parse_labels
+from filters.detector import DELETED, recreated
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.meta import ObjectMeta, as_version
@@ -38,6 +40,14 @@ TOMBSTONE_S: Final = 60.0
 _NOTHING = Change(0)
 _KNOWN = Decision(_NOTHING, "known already", passed=False)
 _CONTRADICTS = Decision(Change.COLUMNS, "contradicts what is remembered", passed=True)
+
+
+class _Listing(msgspec.Struct):
+    """A list under way: what was known before and is not listed yet, up to which version."""
+
+    missing: set[Key]
+    newest: int
+    is_resync: bool
 
 
 class Cache(Generic[E]):
@@ -75,12 +85,8 @@ class Cache(Generic[E]):
         self._by_owner: dict[str, dict[str, Key | dict[Key, None]]] = {}
         self.detector = ChangeDetector(kind.predicate)
         self._selector = parse_labels(kind.label_selector or "")
-        # By namespace whose list is under way: what was known before and has not been listed yet.
-        self._missing: dict[str | None, set[Key]] = {}
-        # By the same: the newest version that was known when the list began.
-        self._newest: dict[str | None, int] = {}
-        # The lists under way that are compared with what is remembered.
-        self._resyncing: set[str | None] = set()
+        # The lists under way by namespace, under None that of all namespaces.
+        self._lists: dict[str | None, _Listing] = {}
         self._monotonic = monotonic
         self._tombstone_s = tombstone_s
         # By uid, in the order of their age: version of the end, and when it was seen.
@@ -104,7 +110,7 @@ class Cache(Generic[E]):
         resource = self.kind.resource.plural
         outcomes = ("passed", "dropped_unchanged", "dropped_known", "dropped_elsewhere")
         into.add(families.EVENTS, [((resource, name), getattr(self, name)) for name in outcomes])
-        passed = sorted(self.detector.passed_by_leaf().items())
+        passed = sorted(self.detector.passed_by_leaf.items())
         into.add(families.PREDICATES, [((resource, leaf), number) for leaf, number in passed])
         into.one(families.SYNTHESISED, self.deletes_synthesised, resource)
         into.one(families.HANDLER_FAILURES, self.handler_failures, resource)
@@ -197,11 +203,8 @@ class Cache(Generic[E]):
         With ``resync`` every object is applied again, also at the version that is cached.
         """
         known = set(self.keys(namespace))
-        self._missing[namespace] = known
-        self._resyncing.discard(namespace)
-        if resync:
-            self._resyncing.add(namespace)
-        self._newest[namespace] = max((self._entries[key].version for key in known), default=0)
+        newest = max((self._entries[key].version for key in known), default=0)
+        self._lists[namespace] = _Listing(known, newest, resync)
 
     def went_back(self, namespace: str | None, version: str) -> bool:
         """Tell whether a list comes from a restored store; then forget all cached versions.
@@ -209,9 +212,10 @@ class Cache(Generic[E]):
         Everything cached when the list was requested had been written by then, so that the list's
         version cannot be below it otherwise.
         """
-        if not 0 < as_version(version) < self._newest.get(namespace, 0):
+        listing = self._lists[namespace]
+        if not 0 < as_version(version) < listing.newest:
             return False
-        self._newest[namespace] = 0
+        listing.newest = 0
         for key in self.keys(namespace):
             entry = self._entries[key]
             entry.version, entry.seen = 0, ()
@@ -219,11 +223,11 @@ class Cache(Generic[E]):
 
     def present(self, namespace: str, name: str) -> None:
         """Note that a list has an object, even if the object itself cannot be applied."""
-        key = Key(namespace, name)
-        for scope in (None, namespace):
-            missing = self._missing.get(scope)
-            if missing:
-                missing.discard(key)
+        for listing in self._lists_of(namespace):
+            listing.missing.discard(Key(namespace, name))
+
+    def _lists_of(self, namespace: str) -> list[_Listing]:
+        return [self._lists[scope] for scope in (None, namespace) if scope in self._lists]
 
     def end_list(self, namespace: str | None, version: str = "") -> None:
         """Deliver as deleted the cached objects that are not in the complete list.
@@ -231,10 +235,8 @@ class Cache(Generic[E]):
         Entries of a version above that of the list stay: they come from responses to our own
         requests, which the list cannot contain.
         """
-        self._resyncing.discard(namespace)
         listed_at = as_version(version)
-        self._newest.pop(namespace, None)
-        for key in sorted(self._missing.pop(namespace, ())):
+        for key in sorted(self._lists.pop(namespace).missing):
             entry = self._entries.get(key)
             if entry is None or 0 < listed_at < entry.version:
                 continue
@@ -249,7 +251,7 @@ class Cache(Generic[E]):
     def full(self, event_type: EventType, item: Any, *, initial: bool) -> None:
         """Apply an event, or an item of a list, that has the full object."""
         row = self._row_of_full(item)
-        if self._missing:
+        if self._lists:
             self.present(row.namespace, row.name)
         self.apply(event_type, row, item, initial=initial)
 
@@ -295,7 +297,7 @@ class Cache(Generic[E]):
 
         Items of a list never wait: they are compared with the cache when the list ends.
         """
-        if event_type is EventType.DELETED or (self._missing and item is not None):
+        if event_type is EventType.DELETED or (self._lists and item is not None):
             return False
         key = Key(row.namespace, row.name)
         for own in ((key, row.uid), (key, "")):
@@ -313,12 +315,18 @@ class Cache(Generic[E]):
             if version < old.version or key not in self._half_known:
                 # Known from a response, or the state of a predecessor of what one has shown.
                 self.dropped_known += 1
-                if item is not None and version == old.version and self._is_resyncing(key):
+                if (
+                    item is not None
+                    and version == old.version
+                    and any(listing.is_resync for listing in self._lists_of(key.namespace))
+                ):
                     self._compare(row, item, old)
                 return _KNOWN
             self._half_known.discard(key)
         kept = old if old is not None and old.uid == row.uid else None
-        decision, seen = self._detect(row, old, kept)
+        decision, seen = self.detector.examine(() if kept is None else kept.seen, row)
+        if old is not None and kept is None:
+            decision = recreated(old.uid, row.uid)
         suspect = kept is not None and self.kind.suspects(row, kept)
         if kept is not None and not decision.passed and not suspect:
             kept.version, kept.seen = version, seen
@@ -331,18 +339,6 @@ class Cache(Generic[E]):
         change = decision.change | Change.COLUMNS if suspect else decision.change
         self._notify(Delta(key, change, old, new, initial=initial))
         return decision if decision.passed else _CONTRADICTS
-
-    def _detect(
-        self, row: ObjectMeta, old: E | None, kept: E | None
-    ) -> tuple[Decision, tuple[Hashable, ...]]:
-        if kept is not None and kept.seen:
-            return self.detector.examine(kept.seen, row)
-        if old is not None and kept is None:
-            return self.detector.recreated(old.uid, row)
-        return self.detector.first_seen(row)
-
-    def _is_resyncing(self, key: Key) -> bool:
-        return bool(self._resyncing) and not self._resyncing.isdisjoint((None, key.namespace))
 
     def _compare(self, row: ObjectMeta, item: Any, old: E) -> None:
         """Apply an object of a resync at the cached version; the delta says whether it differs."""
@@ -377,7 +373,7 @@ class Cache(Generic[E]):
             old = self.kind.build(row, None, None)
         saw_deletion = row is not None and row.deletion_timestamp is not None
         self._notify(Delta(key, Change.GONE, old, None, saw_deletion=saw_deletion))
-        return self.detector.deleted()
+        return DELETED
 
     def _notify(self, delta: Delta[E]) -> None:
         """Call the handlers; the cache has the new entry already."""
@@ -412,14 +408,6 @@ class Cache(Generic[E]):
         elif change and change is not Change.GONE:
             self._notify(Delta(entry.key, change, before, entry))
         return entry
-
-    def apply_not_found(self, held: E | None) -> None:
-        """Remove the entry that was ``held`` when a GET was sent that found no object.
-
-        An entry of another object, which came since then, stays.
-        """
-        if held is not None:
-            self.forget(held.key, held.uid)
 
     def forget(self, key: Key, uid: str) -> None:
         """Remove an object that a request has shown to be gone, unless another took its name.
@@ -474,9 +462,10 @@ class Cache(Generic[E]):
                 self.remove(kept.key)
             self._bury(row.uid, new.version)
             return new, Change.GONE
-        change, new.seen = self.detector.update_baseline((kept.seen or None) if kept else None, row)
+        seen = () if kept is None else kept.seen
+        decision, new.seen = self.detector.examine(seen, row, is_event=False)
         self.put(new)
-        return new, change
+        return new, decision.change
 
     # -- what both have in common ----------------------------------------------------------------
 

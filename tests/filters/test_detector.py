@@ -17,6 +17,7 @@ from filters import (
     if_known,
     labels,
 )
+from filters.detector import DELETED, recreated
 from filters.events import ObservedObject
 from tests.filters.objects import ADDED, MODIFIED, sandbox
 
@@ -43,7 +44,7 @@ def test_a_detector_with_remembered_fingerprints_is_a_filter(
     """Event by event both decide the same, and for the same reason."""
     whole, bare = Filter(predicate), ChangeDetector(predicate)
     whole.admit(ADDED, states[0])
-    _, held = bare.first_seen(states[0])
+    _, held = bare.examine((), states[0])
     for state in states[1:]:
         expected = whole.admit(MODIFIED, state)
         decision, held = bare.examine(held, state)
@@ -56,7 +57,7 @@ def test_what_did_not_change_stays_the_same_object() -> None:
     """A fingerprint that is equal is kept, so that its text stays shared with its holder."""
     bare = ChangeDetector(any_of(generation(), labels("app")))
     first, second = (b"web".decode() for _ in range(2))
-    _, held = bare.first_seen(sandbox(generation=1, labels={"app": first}))
+    _, held = bare.examine((), sandbox(generation=1, labels={"app": first}))
     decision, after = bare.examine(held, sandbox(generation=2, labels={"app": second}))
     assert decision.change == Change.GENERATION
     assert after[1] is held[1]
@@ -68,19 +69,20 @@ def test_what_did_not_change_stays_the_same_object() -> None:
 def test_a_new_baseline_tells_the_change_and_counts_no_event() -> None:
     """A state that came by another way is compared, and is no event of the watch."""
     bare = ChangeDetector(generation())
-    change, held = bare.update_baseline(None, sandbox(generation=1))
-    assert change == Change.FIRST_SEEN
-    change, held = bare.update_baseline(held, sandbox(generation=2))
-    assert change == Change.GENERATION
-    assert bare.update_baseline(held, sandbox(generation=2)) == (Change(0), held)
-    assert bare.passed_by_leaf() == {"generation": 0}
+    decision, held = bare.examine((), sandbox(generation=1), is_event=False)
+    assert decision.change == Change.FIRST_SEEN
+    decision, held = bare.examine(held, sandbox(generation=2), is_event=False)
+    assert decision.change == Change.GENERATION
+    decision, held = bare.examine(held, sandbox(generation=2), is_event=False)
+    assert decision.change == Change(0)
+    assert bare.passed_by_leaf == {"generation": 0}
     assert not bare.examine(held, sandbox(generation=2))[0]
 
 
 def test_a_baseline_without_columns_costs_one_pass_and_hides_nothing() -> None:
     """The next event passes, for nothing is known to compare; the one after is judged again."""
     bare = ChangeDetector(column("Ready"))
-    _, held = bare.update_baseline(None, sandbox(columns=None))
+    _, held = bare.examine((), sandbox(columns=None), is_event=False)
     decision, held = bare.examine(held, sandbox())
     assert decision.reason == "column Ready unknown"
     assert not bare.examine(held, sandbox())[0]
@@ -88,17 +90,16 @@ def test_a_baseline_without_columns_costs_one_pass_and_hides_nothing() -> None:
 
 def test_re_creations_and_ends_pass() -> None:
     """Whatever the predicate."""
-    bare = ChangeDetector(generation())
-    decision, _ = bare.recreated("old", sandbox(uid="new"))
+    decision = recreated("old", "new")
     assert (decision.passed, decision.change) == (True, Change.RECREATED)
     assert decision.reason == "re-created: uid old -> new"
-    assert (bare.deleted().passed, bare.deleted().change) == (True, Change.GONE)
+    assert (DELETED.passed, DELETED.change) == (True, Change.GONE)
 
 
 def test_leaves_count_the_passed_events_in_which_they_changed() -> None:
     """One event may count for several leaves; first sights and drops count for none."""
     bare = ChangeDetector(any_of(generation(), labels(), if_known(column("Ready"))))
-    _, held = bare.first_seen(sandbox())
+    _, held = bare.examine((), sandbox())
     for state in (
         sandbox(),
         sandbox(generation=2),
@@ -106,7 +107,7 @@ def test_leaves_count_the_passed_events_in_which_they_changed() -> None:
         sandbox(generation=3, labels={}, columns=None),
     ):
         _, held = bare.examine(held, state)
-    assert bare.passed_by_leaf() == {"generation": 2, "labels": 1, "column Ready": 0}
+    assert bare.passed_by_leaf == {"generation": 2, "labels": 1, "column Ready": 0}
 
 
 def test_brief_leaves_tell_chosen_keys_from_others() -> None:

@@ -277,7 +277,8 @@ class SandboxRequests(ObjectWriter):
             SERVICES, sandbox.namespace, sandbox.name, dict, **self.options
         )
         if whole is None:
-            cache.apply_not_found(held)
+            if held is not None:
+                cache.forget(sandbox, held.uid)
             return None
         return cache.apply_fetched(msgspec.convert(whole, Service)), whole
 
