@@ -20,19 +20,25 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS, Resource
-from lean_sandbox.model import networkpolicy
 from lean_sandbox.model.claim_status import (
     ClaimError,
     ClaimFault,
     pool_not_found,
     template_not_found,
 )
-from lean_sandbox.model.comparison import Staleness
 from lean_sandbox.model.names import is_object_name
-from lean_sandbox.model.template import SandboxTemplate, TemplateView, view_of_template
+from lean_sandbox.model.template import (
+    SandboxTemplate,
+    TemplateView,
+    policy_awaited,
+    policy_name,
+    policy_name_fault,
+    view_of_template,
+)
 from lean_sandbox.model.warmpool import (
     PoolView,
     SandboxWarmPool,
+    Staleness,
     unusable_template,
     view_of_pool,
 )
@@ -133,12 +139,12 @@ class TemplateResolver:
         """
         if not template.is_managed:
             return None
-        if fault := networkpolicy.name_fault(template.name):
+        if fault := policy_name_fault(template.name):
             return Unprotected(fault, is_final=True)
-        key = Key(template.namespace, networkpolicy.policy_name(template.name))
+        key = Key(template.namespace, policy_name(template.name))
         if key in self._caches.policies:
             return None
-        return Unprotected(networkpolicy.policy_awaited(template.name), is_final=False)
+        return Unprotected(policy_awaited(template.name), is_final=False)
 
     def doubt(self, pool: Key) -> None:
         """Note that a claim has come or changed: its pool and template may have come before it."""

@@ -14,8 +14,18 @@ from lean_sandbox.kube.client import ENDING_S, Client
 from lean_sandbox.kube.errors import ControlPlaneError, NotFound, said
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import NETWORKPOLICIES
-from lean_sandbox.model import names, networkpolicy
-from lean_sandbox.model.template import TemplateView, ref_hash_patch
+from lean_sandbox.model import names
+from lean_sandbox.model.template import (
+    TemplateView,
+    build_policy,
+    desired_policy_spec,
+    is_policy_as_desired,
+    policy_name,
+    policy_name_fault,
+    policy_refusal,
+    ref_hash_patch,
+    template_of_policy,
+)
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, NORMAL, Item
 from lean_sandbox.runtime.workers import ReconcileError, Result
@@ -60,7 +70,7 @@ class TemplateController(Controller[TemplateEntry]):
         """
         if delta.initial:
             return
-        name = networkpolicy.template_of(delta.key.name)
+        name = template_of_policy(delta.key.name)
         template = None if name is None else Key(delta.key.namespace, name)
         if template is not None and template in self.cache:
             if delta.new is None:
@@ -79,7 +89,7 @@ class TemplateController(Controller[TemplateEntry]):
         entry = self.cache.get(key)
         if entry is None or entry.is_deleting or entry.view is None:
             return True
-        policy = Key(key.namespace, networkpolicy.policy_name(key.name))
+        policy = Key(key.namespace, policy_name(key.name))
         is_settled = policy in self._policies or not entry.view.is_managed
         return is_settled and ref_hash_patch(key.name, entry.labels) is None
 
@@ -125,7 +135,7 @@ class TemplateController(Controller[TemplateEntry]):
 
         Only the controller reference tells whose a policy is.
         """
-        key = key_of(entry.key.namespace, networkpolicy.policy_name(entry.key.name))
+        key = key_of(entry.key.namespace, policy_name(entry.key.name))
         held = self._policies.get(key)
         if held is not None and view.is_managed and held.is_stale and _is_of(held, entry):
             held = await self._look(key)
@@ -136,13 +146,13 @@ class TemplateController(Controller[TemplateEntry]):
                 self._policies.forget(key, held.uid)
         elif held is None:
             # Of a name that no policy can have its pools and claims say so.
-            if not networkpolicy.name_fault(entry.key.name):
-                body = networkpolicy.build_policy(view)
+            if not policy_name_fault(entry.key.name):
+                body = build_policy(view)
                 await self._writer.create(self._policies, key.namespace, body, name=key.name)
                 self._policy_there(entry.key)
         elif not is_ours:
-            raise ReconcileError(networkpolicy.refusal(entry.key.name))
-        elif not networkpolicy.is_as_desired(view, held.spec_json):
+            raise ReconcileError(policy_refusal(entry.key.name))
+        elif not is_policy_as_desired(view, held.spec_json):
             await self._replace(key, view)
 
     async def _look(self, key: Key) -> PolicyEntry | None:
@@ -160,7 +170,7 @@ class TemplateController(Controller[TemplateEntry]):
         except ControlPlaneError as error:
             raise _unread(error) from error
         # All else stays; the resourceVersion is the precondition.
-        body = {**whole, "spec": networkpolicy.desired_spec(view)}
+        body = {**whole, "spec": desired_policy_spec(view)}
         await self._writer.replace(self._policies, key, body)
 
 

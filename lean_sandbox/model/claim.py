@@ -10,9 +10,8 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, extension_reference
 from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
-from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.model.times import moment_s, parse_rfc3339
-from lean_sandbox.model.wire import Lenient, OrNull
+from lean_sandbox.model.wire import Lenient, OrNull, interned, shared_map
 
 # How Go writes a time that was never set.
 _ZERO_TIME: Final = "0001-01-01T00:00:00Z"

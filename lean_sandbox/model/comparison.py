@@ -6,18 +6,12 @@ absent unless its field tells the two apart.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from enum import Enum
+from fractions import Fraction
 from typing import Any, Final
 
-import msgspec
-
-from lean_sandbox.model.names import TEMPLATE_HASH_LABEL, TEMPLATE_REF_HASH_LABEL
-from lean_sandbox.model.quantity import canonical_quantity
-from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec
 from lean_sandbox.model.service import DEFAULT_PROTOCOL
-from lean_sandbox.model.template import TemplateView, blueprint_spec
-from lean_sandbox.model.wire import ODD
 
 # Fields that tell absent from zero (false, 0, "") in core/v1; every other scalar does not, and a
 # controller that sends typed objects leaves the zero of those out.
@@ -55,6 +49,21 @@ _MAPS: Final = _QUANTITY_MAPS | frozenset(
 # Objects whose emptiness means the same as their absence: maps, and structs held by value.
 _SAME_WHEN_EMPTY: Final = _MAPS | frozenset({"metadata", "resources"})
 
+_QUANTITY: Final = re.compile(
+    r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d{1,4})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
+)
+_SUFFIX: Final = {
+    **{letter: Fraction(1000) ** power for power, letter in enumerate("num", -3)},
+    **{letter: Fraction(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
+    **{f"{letter}i": Fraction(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
+}
+# The finest unit the API keeps; finer values are rounded away from zero.
+_NANO: Final = 10**9
+# Far beyond every value the API accepts; guards against exponents that would eat all memory.
+_MAX_EXPONENT: Final = 64
+# Arithmetic on very many digits takes seconds; the API server itself stores none of that length.
+_MOST_TEXT: Final = 128
+
 
 def canonical(value: Any, key: str = "spec", parent: str = "") -> Any:
     """Return a value that equals that of every other notation with the same meaning.
@@ -72,7 +81,8 @@ def canonical(value: Any, key: str = "spec", parent: str = "") -> Any:
         # The elements are called like their list.
         return [canonical(entry, key, parent) for entry in value]
     if parent in _QUANTITY_MAPS or (parent, key) in _QUANTITY_FIELDS:
-        return canonical_quantity(value)
+        number = parse_quantity(value)
+        return value if number is None else number
     return value
 
 
@@ -86,71 +96,28 @@ def _is_absent(value: Any, key: str, parent: str) -> bool:
     return key not in _TELLS_ABSENT and (parent, key) not in _TELLS_ABSENT_WITHIN
 
 
-# --- blueprints ----------------------------------------------------------------------------------
+def parse_quantity(value: Any) -> Fraction | None:
+    """Return the exact value of a quantity as it stands in JSON, None for what is no quantity."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        text = str(value)
+    except ValueError:
+        # An integer of thousands of digits.
+        return None
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MOST_TEXT else None
+    if match is None:
+        return None
+    number, exponent, suffix = match.groups()
+    power = int(exponent[1:]) if exponent else 0
+    if abs(power) > _MAX_EXPONENT:
+        return None
+    return _rounded(Fraction(number) * Fraction(10) ** power * _SUFFIX.get(suffix, Fraction(1)))
 
 
-def is_same_blueprint(template: TemplateView, spec: SandboxSpec) -> bool:
-    """Return whether ``template`` would now give a Sandbox the Pod and claims of ``spec``.
-
-    Labels and annotations, of the Pod and of claim templates, never count; order of claim templates
-    does.
-    """
-    return _comparable(blueprint_spec(template, PodTemplateMetadata())) == _comparable(spec)
-
-
-def _comparable(spec: SandboxSpec) -> tuple[Any, ...]:
-    claims = [
-        (entry.name, canonical(msgspec.json.decode(entry.spec) or {}))
-        for entry in spec.volumeClaimTemplates or ()
-    ]
-    pod_spec = msgspec.json.decode(spec.podTemplate.spec) or {}
-    return canonical(pod_spec), claims, spec.service
-
-
-class Verdict(Enum):
-    """Whether a pool member still fits its template."""
-
-    FRESH = "fresh"
-    STALE = "stale"
-    # Labels do not tell: the spec of the Sandbox has to be compared.
-    UNDECIDED = "undecided"
-
-
-class Staleness:
-    """Which members of a pool no longer fit one state of its template.
-
-    The stamp of a member, the hash of its blueprint, tells at once when it is the template's own.
-    Any other stamp, or none, proves nothing: another implementation hashes differently. Then the
-    spec is compared, once for all members with the same stamp.
-    """
-
-    __slots__ = ("_verdicts", "template")
-
-    def __init__(self, template: TemplateView) -> None:
-        self.template = template
-        self._verdicts: dict[str, Verdict] = {}
-
-    def by_stamp(self, stamp: str) -> Verdict:
-        """Return what a stamp tells; the name of the template is not looked at."""
-        if stamp == self.template.blueprint_hash:
-            return Verdict.FRESH
-        return self._verdicts.get(stamp, Verdict.UNDECIDED)
-
-    def by_labels(self, labels: Mapping[str, str] | None, *, is_orphan: bool) -> Verdict:
-        """Return what the labels of a Sandbox tell; the stamp of an orphan is not trusted."""
-        labels = labels or {}
-        if labels.get(TEMPLATE_REF_HASH_LABEL) != self.template.ref_hash:
-            return Verdict.STALE
-        return (
-            Verdict.UNDECIDED if is_orphan else self.by_stamp(labels.get(TEMPLATE_HASH_LABEL, ""))
-        )
-
-    def by_spec(self, stamp: str, spec: SandboxSpec) -> Verdict:
-        """Compare the spec of a Sandbox, and remember the verdict for its stamp if it has one."""
-        try:
-            verdict = Verdict.FRESH if is_same_blueprint(self.template, spec) else Verdict.STALE
-        except ODD:
-            verdict = Verdict.STALE
-        if stamp:
-            self._verdicts[stamp] = verdict
-        return verdict
+def _rounded(value: Fraction) -> Fraction:
+    scaled = value * _NANO
+    if scaled.denominator == 1:
+        return value
+    away = scaled.numerator // scaled.denominator + (1 if scaled > 0 else 0)
+    return Fraction(away, _NANO)

@@ -12,9 +12,8 @@ from typing import Final
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.sharing import interned, small_values
 from lean_sandbox.model.times import format_rfc3339
-from lean_sandbox.model.wire import Value
+from lean_sandbox.model.wire import Value, interned, small_values
 
 # A limit of the schema of metav1.Condition; a status that breaks it would be rejected as a whole.
 MAX_MESSAGE_CHARACTERS: Final = 32768

@@ -9,8 +9,7 @@ import msgspec
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, changed_keys, child_metadata
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, VolumeClaimTemplate, visible
-from lean_sandbox.model.sharing import interned, small_values
-from lean_sandbox.model.wire import Lenient, OrNull, Value
+from lean_sandbox.model.wire import Lenient, OrNull, Value, interned, small_values
 
 _LISTS: Final = (names.PROPAGATED_LABELS_ANNOTATION, names.PROPAGATED_ANNOTATIONS_ANNOTATION)
 

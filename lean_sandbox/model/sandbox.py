@@ -10,9 +10,8 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.service import ServicePort, derive_ports, shared_ports
-from lean_sandbox.model.sharing import interned, shared_map
 from lean_sandbox.model.times import moment_s
-from lean_sandbox.model.wire import NOTHING, ODD, Lenient, OrNull, Value
+from lean_sandbox.model.wire import NOTHING, ODD, Lenient, OrNull, Value, interned, shared_map
 
 
 class SandboxStatus(Lenient, frozen=True):

@@ -16,8 +16,7 @@ from lean_sandbox.model.meta import (
     sandbox_reference,
     with_controller_reference,
 )
-from lean_sandbox.model.sharing import small_values
-from lean_sandbox.model.wire import Lenient, OrNull
+from lean_sandbox.model.wire import Lenient, OrNull, small_values
 
 DEFAULT_PROTOCOL = "TCP"
 HEADLESS = "None"

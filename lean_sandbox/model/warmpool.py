@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from enum import Enum
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from lean_sandbox.model import names
+from lean_sandbox.model.comparison import canonical
 from lean_sandbox.model.meta import (
     ObjectMeta,
     OwnerReference,
     extension_reference,
 )
-from lean_sandbox.model.sandbox import PodTemplateMetadata
-from lean_sandbox.model.sharing import interned
+from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec
 from lean_sandbox.model.template import TemplateView, blueprint_spec
-from lean_sandbox.model.wire import Lenient, OrNull
+from lean_sandbox.model.wire import ODD, Lenient, OrNull, interned
 
 DEFAULT_REPLICAS: Final = 1
 # The least spec.readinessGracePeriodSeconds that the definition allows.
@@ -162,6 +163,78 @@ def pool_status_patch(
 def unusable_template(name: str, fault: str) -> str:
     """Return what is said of a template that is there and cannot be used."""
     return f'SandboxTemplate "{name}" cannot be used: {fault}'
+
+
+# --- whether members still fit their template ----------------------------------------------------
+
+
+def is_same_blueprint(template: TemplateView, spec: SandboxSpec) -> bool:
+    """Return whether ``template`` would now give a Sandbox the Pod and claims of ``spec``.
+
+    Labels and annotations, of the Pod and of claim templates, never count; order of claim templates
+    does.
+    """
+    return _comparable(blueprint_spec(template, PodTemplateMetadata())) == _comparable(spec)
+
+
+def _comparable(spec: SandboxSpec) -> tuple[Any, ...]:
+    claims = [
+        (entry.name, canonical(msgspec.json.decode(entry.spec) or {}))
+        for entry in spec.volumeClaimTemplates or ()
+    ]
+    pod_spec = msgspec.json.decode(spec.podTemplate.spec) or {}
+    return canonical(pod_spec), claims, spec.service
+
+
+class Verdict(Enum):
+    """Whether a pool member still fits its template."""
+
+    FRESH = "fresh"
+    STALE = "stale"
+    # Labels do not tell: the spec of the Sandbox has to be compared.
+    UNDECIDED = "undecided"
+
+
+class Staleness:
+    """Which members of a pool no longer fit one state of its template.
+
+    The stamp of a member, the hash of its blueprint, tells at once when it is the template's own.
+    Any other stamp, or none, proves nothing: another implementation hashes differently. Then the
+    spec is compared, once for all members with the same stamp.
+    """
+
+    __slots__ = ("_verdicts", "template")
+
+    def __init__(self, template: TemplateView) -> None:
+        self.template = template
+        self._verdicts: dict[str, Verdict] = {}
+
+    def by_stamp(self, stamp: str) -> Verdict:
+        """Return what a stamp tells; the name of the template is not looked at."""
+        if stamp == self.template.blueprint_hash:
+            return Verdict.FRESH
+        return self._verdicts.get(stamp, Verdict.UNDECIDED)
+
+    def by_labels(self, labels: Mapping[str, str] | None, *, is_orphan: bool) -> Verdict:
+        """Return what the labels of a Sandbox tell; the stamp of an orphan is not trusted."""
+        labels = labels or {}
+        if labels.get(names.TEMPLATE_REF_HASH_LABEL) != self.template.ref_hash:
+            return Verdict.STALE
+        return (
+            Verdict.UNDECIDED
+            if is_orphan
+            else self.by_stamp(labels.get(names.TEMPLATE_HASH_LABEL, ""))
+        )
+
+    def by_spec(self, stamp: str, spec: SandboxSpec) -> Verdict:
+        """Compare the spec of a Sandbox, and remember the verdict for its stamp if it has one."""
+        try:
+            verdict = Verdict.FRESH if is_same_blueprint(self.template, spec) else Verdict.STALE
+        except ODD:
+            verdict = Verdict.STALE
+        if stamp:
+            self._verdicts[stamp] = verdict
+        return verdict
 
 
 # --- refilling -----------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ import msgspec
 from filters import Change, Predicate
 from lean_sandbox.kube.resources import JSON_ACCEPT, Resource
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
-from lean_sandbox.model.sharing import interned, small_values
-from lean_sandbox.model.wire import ODD
+from lean_sandbox.model.wire import ODD, interned, small_values
 
 
 class Key(NamedTuple):

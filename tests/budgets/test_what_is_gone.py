@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.model.sharing import MOST_BYTES, interned, is_small, shared_map
+from lean_sandbox.model.wire import MOST_BYTES, interned, is_small, shared_map
 from tests.support.names import EXTENSIONS
 from tests.support.world import NS, open_world, sandbox
 

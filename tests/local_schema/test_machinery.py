@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lean_sandbox.local import schema as machinery
 from lean_sandbox.local.crds.definitions import definitions
 from lean_sandbox.local.schema.rules import RuleError, compile_rule
-from lean_sandbox.model.quantity import parse_quantity
+from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
 SANDBOX: Json = definitions()["agents.x-k8s.io_sandboxes.yaml"]["spec"]["versions"][0]["schema"][

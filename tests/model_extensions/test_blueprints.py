@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.comparison import Staleness, Verdict, is_same_blueprint
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.sandbox import SandboxSpec
 from lean_sandbox.model.template import (
     TemplateView,
     blueprint_spec,
 )
+from lean_sandbox.model.warmpool import Staleness, Verdict, is_same_blueprint
 from tests.model.support import as_json
 from tests.model_extensions.support import (
     MAIN,

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.model.names import name_hash
-from lean_sandbox.model.networkpolicy import (
+from lean_sandbox.model.template import (
+    TemplateView,
     build_policy,
-    desired_spec,
-    is_as_desired,
+    desired_policy_spec,
+    is_policy_as_desired,
     policy_name,
-    refusal,
+    policy_refusal,
 )
-from lean_sandbox.model.template import TemplateView
 from tests.model.support import as_json
 from tests.model_extensions.support import REF_HASH, template
 
@@ -29,13 +29,15 @@ RULE: dict[str, Any] = {
 
 def is_settled(view: TemplateView, spec: dict[str, Any] | None = None) -> bool:
     """Return whether a policy of the template with this spec, or its own, is left as it is."""
-    return is_as_desired(view, msgspec.json.encode(desired_spec(view) if spec is None else spec))
+    return is_policy_as_desired(
+        view, msgspec.json.encode(desired_policy_spec(view) if spec is None else spec)
+    )
 
 
 def is_same(rules: dict[str, Any], stored: dict[str, Any]) -> bool:
     """Return whether a policy that stores these rules is what a template with those asks for."""
     view = template(networkPolicy=rules)
-    base = {key: desired_spec(view)[key] for key in ("podSelector", "policyTypes")}
+    base = {key: desired_policy_spec(view)[key] for key in ("podSelector", "policyTypes")}
     return is_settled(view, {**base, **stored})
 
 
@@ -105,7 +107,7 @@ def test_the_default_policy_word_for_word() -> None:
 )
 def test_own_rules_are_taken_verbatim(rules: dict[str, Any], kept: dict[str, Any]) -> None:
     """Template cases 13, 14, 15: nothing is added; what is missing denies all."""
-    assert desired_spec(template(name="t", networkPolicy=rules)) == {
+    assert desired_policy_spec(template(name="t", networkPolicy=rules)) == {
         "podSelector": {"matchLabels": {REF_HASH: name_hash("t")}},
         "policyTypes": ["Ingress", "Egress"],
         **kept,
@@ -116,7 +118,7 @@ def test_own_rules_are_taken_verbatim(rules: dict[str, Any], kept: dict[str, Any
 def test_defaults_of_the_server_are_no_drift() -> None:
     """Template case 16: a port without protocol settles once the server made it TCP."""
     view = template(networkPolicy=RULE)
-    stored = desired_spec(view)
+    stored = desired_policy_spec(view)
     port = {"port": 8080, "protocol": "TCP"}
     stored["ingress"] = [{"from": [{"podSelector": {}}], "ports": [port]}]
 
@@ -131,10 +133,10 @@ def test_drift_of_any_kind_replaces_the_spec() -> None:
     default, custom = template(), template(networkPolicy=RULE)
 
     assert is_settled(default)
-    assert not is_settled(default, desired_spec(custom))
-    assert not is_settled(custom, desired_spec(default))
-    assert not is_settled(default, desired_spec(template(name="old")))
-    edited = desired_spec(default)
+    assert not is_settled(default, desired_policy_spec(custom))
+    assert not is_settled(custom, desired_policy_spec(default))
+    assert not is_settled(default, desired_policy_spec(template(name="old")))
+    edited = desired_policy_spec(default)
     edited["egress"] = [*edited["egress"], {"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]
     assert not is_settled(default, edited)
     assert not is_settled(default, {})
@@ -143,7 +145,7 @@ def test_drift_of_any_kind_replaces_the_spec() -> None:
 @pytest.mark.template_case(28)
 def test_the_refusal_names_both_objects() -> None:
     """Template case 28: the policy that is in the way, and the template that wants its name."""
-    assert refusal("t") == (
+    assert policy_refusal("t") == (
         'refusing to update NetworkPolicy "t-network-policy" '
         'as it is not controlled by SandboxTemplate "t"'
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lean_sandbox.kube.http1 import LineSplitter, LineTooLongError
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
-from lean_sandbox.model.sharing import shared_map
+from lean_sandbox.model.wire import shared_map
 from lean_sandbox.watch.failures import Backoff
 from lean_sandbox.watch.kind import Key, OwnedEntry, shared_owner
 

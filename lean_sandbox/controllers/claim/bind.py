@@ -47,9 +47,9 @@ from lean_sandbox.model.claim_status import (
     sandbox_create_pending,
     stale_reference,
 )
-from lean_sandbox.model.comparison import Staleness, Verdict
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, visible
 from lean_sandbox.model.template import TemplateView
+from lean_sandbox.model.warmpool import Staleness, Verdict
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.writer import ObjectWriter, Response
 from lean_sandbox.watch.cache import Cache

@@ -32,7 +32,6 @@ from lean_sandbox.controllers.warmpool.members import (
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError
 from lean_sandbox.model import names
-from lean_sandbox.model.comparison import Verdict
 from lean_sandbox.model.meta import with_controller_reference
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.template import TemplateView
@@ -44,6 +43,7 @@ from lean_sandbox.model.warmpool import (
     ReplenishHold,
     SandboxWarmPoolStatus,
     TokenBucket,
+    Verdict,
     build_member,
     pool_status_patch,
     slow_start_groups,

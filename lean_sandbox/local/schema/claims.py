@@ -6,7 +6,7 @@ from typing import Any
 
 from lean_sandbox.local.schema import errors, names, paths
 from lean_sandbox.local.schema.errors import FieldError
-from lean_sandbox.model.quantity import parse_quantity
+from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
 

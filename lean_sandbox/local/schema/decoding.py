@@ -10,7 +10,7 @@ from typing import Any
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.builtin import builtin_schema
 from lean_sandbox.local.schema.formats import INTEGER_RANGES, is_date_time
-from lean_sandbox.model.quantity import parse_quantity
+from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
 

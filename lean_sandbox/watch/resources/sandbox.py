@@ -23,7 +23,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import shared_conditions
 from lean_sandbox.model.meta import FieldManager, ObjectMeta
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView, view_of
-from lean_sandbox.model.sharing import interned, shared_map, small_values
+from lean_sandbox.model.wire import interned, shared_map, small_values
 from lean_sandbox.watch.kind import (
     Key,
     Kind,
