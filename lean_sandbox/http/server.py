@@ -54,20 +54,28 @@ _REASONS: Final = {
 }
 
 
-class Request(msgspec.Struct, frozen=True, gc=False):
-    """What was asked for. ``query`` has the last value of each name."""
-
-    path: str
-    query: dict[str, str]
-    accept: str
-
-
 class Answer(msgspec.Struct, frozen=True, gc=False):
     """What to answer. A body in blocks is sent as they are made, and never held as a whole."""
 
     code: int
     body: bytes | Iterator[bytes]
     content_type: str = _PLAIN
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """What was asked for. ``query`` has the last value of each name."""
+
+    path: str
+    query: dict[str, str]
+    accept: str
+    method: str = "GET"
+    #: Whether chunks are understood.
+    is_modern: bool = True
+    has_body: bool = False
+    #: Whether the connection ends with the answer.
+    is_last: bool = False
+    #: The answer to what is no request.
+    refusal: Answer | None = None
 
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
@@ -95,55 +103,28 @@ def health(checks: Mapping[str, Check]) -> Handler:
     """
 
     async def handle(request: Request) -> Answer:
-        name, slash, sub = request.path.removeprefix("/").partition("/")
+        name, _, sub = request.path.removeprefix("/").partition("/")
         check = checks.get(name)
         if check is None or sub not in ("", name):
             return not_found(request)
-        if slash and sub:
-            problem = check()
-            if problem is None:
-                return text(200, "ok")
+        excluded = None if sub else request.query.get("exclude")
+        problem = None if excluded == name else check()
+        if sub and problem is not None:
             return text(500, f"internal server error: {problem}\n")
-        return _whole(name, check, request)
-
-    return handle
-
-
-def _whole(name: str, check: Check, request: Request) -> Answer:
-    excluded = request.query.get("exclude")
-    lines: list[str] = []
-    problem: str | None = None
-    if excluded == name:
-        lines.append(f"[+]{name} excluded: ok")
-    else:
-        problem = check()
-        lines.append(f"[+]{name} ok" if problem is None else f"[-]{name} failed: {problem}")
-        if excluded is not None:
+        lines = [f"[+]{name} excluded: ok" if excluded == name else f"[+]{name} ok"]
+        if problem is not None:
+            lines = [f"[-]{name} failed: {problem}"]
+        if excluded not in (None, name):
             lines.append(
                 f"warn: some health checks cannot be excluded: no matches for {excluded!r}"
             )
-    if problem is not None:
-        return text(500, "\n".join((*lines, f"{name} check failed", "")))
-    if "verbose" not in request.query:
-        return text(200, "ok")
-    return text(200, "\n".join((*lines, f"{name} check passed", "")))
+        if problem is not None:
+            return text(500, "\n".join((*lines, f"{name} check failed", "")))
+        if sub or "verbose" not in request.query:
+            return text(200, "ok")
+        return text(200, "\n".join((*lines, f"{name} check passed", "")))
 
-
-class _RefusedError(Exception):
-    """A request that is answered without being understood; the connection ends with it."""
-
-    def __init__(self, code: int, words: str) -> None:
-        super().__init__(words)
-        self.code = code
-
-
-class _Head(msgspec.Struct, frozen=True, gc=False):
-    method: str
-    target: str
-    accept: str
-    is_modern: bool
-    keep_alive: bool
-    has_body: bool
+    return handle
 
 
 # -- listening -------------------------------------------------------------------------------------
@@ -158,36 +139,26 @@ def bind(flag: str, address: str) -> socket.socket:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"{flag}: {address!r} is not an address; write host:port, or :port")
     try:
-        return _listen(host.removeprefix("[").removesuffix("]"), int(port))
+        made = _listen(host.removeprefix("[").removesuffix("]"), int(port))
     except OSError as error:
         raise ConfigError(
             f"{flag}: cannot listen on {address}: {error.strerror or error}; choose another"
             " address, or 0 to switch it off"
         ) from error
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    if host:
-        family, address = _resolved(host, port)
-        made = socket.create_server((address, port), family=family, backlog=_BACKLOG)
-    elif socket.has_dualstack_ipv6():
-        made = socket.create_server(
-            ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
-        )
-    else:
-        made = socket.create_server(("", port), backlog=_BACKLOG)
     made.settimeout(0)
     return made
 
 
-def _resolved(host: str, port: int) -> tuple[int, str]:
-    # An address needs no resolver, whose libraries take 600 KiB of memory.
-    for family in (socket.AF_INET, socket.AF_INET6):
-        with suppress(OSError):
-            socket.inet_pton(family, host)
-            return family, host
-    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    return family, str(address[0])
+def _listen(host: str, port: int) -> socket.socket:
+    if not host:
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        return socket.create_server(
+            ("", port), family=family, backlog=_BACKLOG, dualstack_ipv6=both
+        )
+    # For a host that is not bytes a codec of 260 KiB is loaded.
+    found, *_, place = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM)[0]
+    return socket.create_server(place, family=found, backlog=_BACKLOG)
 
 
 class Endpoint:
@@ -207,13 +178,13 @@ class Endpoint:
         Every open connection counts towards the limit, whatever it is doing.
         """
         self.name = name
+        self.clock = clock
+        self.tls = tls
         self._handler = handler
-        self._clock = clock
-        self._tls = tls
         self._most = most_connections
         # By age; and those of them that wait for a request, the one that waits longest first.
-        self._open: dict[int, anyio.CancelScope] = {}
-        self._idle: dict[int, anyio.CancelScope] = {}
+        self.open: dict[_Connection, None] = {}
+        self.idle: dict[_Connection, None] = {}
         self._answers = Counters(families.ENDPOINT_ANSWERS)
         self._broken = Counters(families.ENDPOINT_BROKEN)
 
@@ -221,6 +192,10 @@ class Endpoint:
         """Add what was answered and what broke."""
         self._answers.collect(into)
         self._broken.collect(into)
+
+    def broken(self, cause: str) -> None:
+        """Count a connection that broke."""
+        self._broken.add(self.name, cause)
 
     async def serve(self, listening: socket.socket) -> None:
         """Answer until cancelled, then close the listener. Never raises anything else."""
@@ -231,14 +206,15 @@ class Endpoint:
                     stream = await listener.accept()
                 except OSError as error:
                     # Too many open files, or a peer that left in between: the next may be well.
-                    self._broken.add(self.name, "accept")
+                    self.broken("accept")
                     log.warning("accept_failed", listener=self.name, error=str(error))
-                    await self._clock.sleep(_ACCEPT_PAUSE_S)
+                    await self.clock.sleep(_ACCEPT_PAUSE_S)
                     continue
-                if len(self._open) >= self._most:
+                if len(self.open) >= self._most:
                     self._make_room()
-                scope = self._open[id(stream)] = anyio.CancelScope()
-                group.start_soon(self._attend, stream, scope)
+                connection = _Connection(self, stream)
+                self.open[connection] = None
+                group.start_soon(connection.run)
 
     def _make_room(self) -> None:
         """Close a connection for a newcomer: the one silent for longest, else the oldest.
@@ -246,203 +222,126 @@ class Endpoint:
         An honest peer is done in milliseconds; what is oldest under such a crowd is held on
         purpose.
         """
-        self._broken.add(self.name, "crowded")
-        oldest, scope = next(iter((self._idle or self._open).items()))
-        for held in (self._idle, self._open):
-            held.pop(oldest, None)
-        scope.cancel()
+        self.broken("crowded")
+        oldest = next(iter(self.idle or self.open))
+        self.forget(oldest)
+        oldest.scope.cancel()
 
-    async def _attend(self, stream: ByteStream, scope: anyio.CancelScope) -> None:
-        deadline = _Deadline(self._clock)
+    def forget(self, connection: _Connection) -> None:
+        """Count a connection no more."""
+        self.open.pop(connection, None)
+        self.idle.pop(connection, None)
+
+    async def answer(self, request: Request) -> Answer:
+        """Return the answer to a request, and count it."""
+        answer = request.refusal or await self._handled(request)
+        self._answers.add(self.name, str(answer.code))
+        return answer
+
+    async def _handled(self, request: Request) -> Answer:
+        if request.method not in ("GET", "HEAD"):
+            return text(405, f"{request.method} is not supported here\n")
         try:
-            with scope:
-                async with anyio.create_task_group() as group:
-                    group.start_soon(deadline.watch, group.cancel_scope)
-                    try:
-                        await self._converse(stream, deadline, scope)
-                    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                        self._broken.add(self.name, "reset")
-                    group.cancel_scope.cancel()
-        finally:
-            # One that made room is forgotten already, and its address may be another's by now.
-            for held in (self._open, self._idle):
-                if held.get(id(stream)) is scope:
-                    del held[id(stream)]
-            if deadline.has_passed and deadline.matters:
-                self._broken.add(self.name, "timeout")
-            with anyio.CancelScope(shield=True):
-                await anyio.aclose_forcefully(stream)
-
-    async def _converse(
-        self, raw: ByteStream, deadline: _Deadline, scope: anyio.CancelScope
-    ) -> None:
-        stream = raw
-        if self._tls is not None:
-            wrapped = await self._wrap(raw, self._tls)
-            if wrapped is None:
-                return
-            stream = wrapped
-        requests = _RequestParser()
-        while True:
-            deadline.set(_IDLE_S, matters=False)
-            self._idle[id(raw)] = scope
-            try:
-                head = await requests.next(stream, deadline)
-            except anyio.EndOfStream:
-                return
-            except _RefusedError as refused:
-                await self._send(stream, text(refused.code, f"{refused}\n"), is_last=True)
-                await self._linger(raw, deadline)
-                return
-            self._idle.pop(id(raw), None)
-            deadline.set(_ANSWER_S, matters=True)
-            answer = await self._answer(head)
-            is_last = not head.keep_alive or head.has_body
-            await self._send(
-                stream,
-                answer,
-                is_last=is_last,
-                is_head=head.method == "HEAD",
-                is_modern=head.is_modern,
-            )
-            if head.has_body:
-                await self._linger(raw, deadline)
-            if is_last:
-                return
-
-    async def _linger(self, raw: ByteStream, deadline: _Deadline) -> None:
-        """Read on for a second, for closing over unread bytes would take the answer back."""
-        if self._tls is not None:
-            return
-        deadline.set(_LINGER_S, matters=False)
-        await raw.send_eof()
-        with suppress(anyio.EndOfStream):
-            while True:
-                await raw.receive(_CHUNK_BYTES)
-
-    async def _wrap(self, raw: ByteStream, tls: Callable[[], ssl.SSLContext]) -> ByteStream | None:
-        try:
-            return await TLSStream.wrap(
-                raw, server_side=True, ssl_context=tls(), standard_compatible=False
-            )
-        except (OSError, anyio.EndOfStream) as error:
-            # ssl.SSLError is an OSError: no common version or cipher, or no TLS at all.
-            self._broken.add(self.name, "tls")
-            log.debug("handshake_failed", listener=self.name, error=str(error))
-            return None
-
-    async def _answer(self, head: _Head) -> Answer:
-        if head.method not in ("GET", "HEAD"):
-            return text(405, f"{head.method} is not supported here\n")
-        path, _, query = head.target.partition("?")
-        try:
-            pairs = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=32))
-        except ValueError:
-            return text(400, "the query has too many parameters\n")
-        try:
-            return await self._handler(Request(path, pairs, head.accept))
+            return await self._handler(request)
         except Exception:
             # A fault of ours ends neither the server nor the peer's connection.
-            log.exception("answer_failed", listener=self.name, path=path)
+            log.exception("answer_failed", listener=self.name, path=request.path)
             return text(500, "the answer could not be made; the log says why\n")
 
-    async def _send(
-        self,
-        stream: ByteStream,
-        answer: Answer,
-        *,
-        is_last: bool,
-        is_head: bool = False,
-        is_modern: bool = True,
-    ) -> None:
-        self._answers.add(self.name, str(answer.code))
-        lines = [
-            f"HTTP/1.1 {answer.code} {_REASONS[answer.code]}",
-            f"Content-Type: {answer.content_type}",
-            f"Date: {self._clock.now():%a, %d %b %Y %H:%M:%S} GMT",
-            "X-Content-Type-Options: nosniff",
-        ]
-        body = answer.body
-        if isinstance(body, bytes):
-            lines.append(f"Content-Length: {len(body)}")
-        elif is_modern:
-            lines.append("Transfer-Encoding: chunked")
-        if answer.code == 405:
-            lines.append("Allow: GET, HEAD")
-        if is_last:
-            lines.append("Connection: close")
-        head = "\r\n".join((*lines, "", "")).encode("latin-1")
-        if is_head:
-            await stream.send(head)
-        elif not isinstance(body, bytes):
-            await stream.send(head)
-            for block in filter(None, body):
-                await stream.send(b"%x\r\n%b\r\n" % (len(block), block) if is_modern else block)
-            if is_modern:
-                await stream.send(b"0\r\n\r\n")
-        elif len(body) > _CHUNK_BYTES:
-            await stream.send(head)
-            await stream.send(body)
-        else:
-            await stream.send(head + body)
 
-
-class _Deadline:
-    """Ends a connection that takes too long. ``matters``: whether somebody waited for us then."""
-
-    __slots__ = ("_at", "_clock", "_sooner", "has_passed", "matters")
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._at = clock.monotonic() + _ANSWER_S
-        self._sooner = anyio.Event()
-        self.has_passed = False
-        # A handshake, and a request of which something has arrived, matter.
-        self.matters = True
-
-    def set(self, seconds: float, *, matters: bool) -> None:
-        """Start a new time."""
-        at = self._clock.monotonic() + seconds
-        if at < self._at:
-            self._sooner.set()
-        self._at = at
-        self.matters = matters
-
-    async def watch(self, scope: anyio.CancelScope) -> None:
-        while (left_s := self._at - self._clock.monotonic()) > 0.0:
-            if await self._clock.wait(self._sooner, left_s):
-                self._sooner = anyio.Event()
-        self.has_passed = True
-        scope.cancel()
-
-
-# -- requests --------------------------------------------------------------------------------------
-
-
-class _RequestParser:
-    """The heads of a connection's requests, by llhttp; the methods ``on_...`` are its callbacks.
+class _Connection:
+    """One peer, and its requests as llhttp reads them: the methods ``on_...`` are its callbacks.
 
     Bodies are not wanted: a request that has one is answered after its head.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, endpoint: Endpoint, raw: ByteStream) -> None:
+        self.scope = anyio.CancelScope()
+        self._endpoint = endpoint
+        self._clock = endpoint.clock
+        self._raw = self._stream = raw
+        self._until = self._clock.monotonic() + _ANSWER_S
+        # Somebody waits for a handshake, and for the answer to what has begun to arrive.
+        self._matters = True
+        self._sooner = anyio.Event()
         self._parser = HttpRequestParser(self)
-        self._heads: deque[_Head] = deque()
-        self._refused: _RefusedError | None = None
+        self._requests: deque[Request] = deque()
+        self._refused: Request | None = None
         self._unparsed_bytes = 0
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
 
-    async def next(self, stream: ByteStream, deadline: _Deadline) -> _Head:
-        """Return the head of the next request.
+    async def run(self) -> None:
+        """Answer until the connection ends, in whatever way."""
+        try:
+            with self.scope:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._watch)
+                    try:
+                        await self._converse()
+                    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                        self._endpoint.broken("reset")
+                    group.cancel_scope.cancel()
+        finally:
+            self._endpoint.forget(self)
+            with anyio.CancelScope(shield=True):
+                await anyio.aclose_forcefully(self._raw)
 
-        Raises EndOfStream when none comes, _RefusedError for one that is no request.
-        """
-        while not self._heads:
+    async def _watch(self) -> None:
+        """End the connection when its time is over."""
+        while (left_s := self._until - self._clock.monotonic()) > 0.0:
+            if await self._clock.wait(self._sooner, left_s):
+                self._sooner = anyio.Event()
+        if self._matters:
+            self._endpoint.broken("timeout")
+        self.scope.cancel()
+
+    def _give(self, seconds: float, *, matters: bool) -> None:
+        """Start a new time, at the end of which somebody may wait for us."""
+        until = self._clock.monotonic() + seconds
+        if until < self._until:
+            self._sooner.set()
+        self._until, self._matters = until, matters
+
+    async def _converse(self) -> None:
+        endpoint = self._endpoint
+        if endpoint.tls is not None:
+            try:
+                self._stream = await TLSStream.wrap(
+                    self._raw,
+                    server_side=True,
+                    ssl_context=endpoint.tls(),
+                    standard_compatible=False,
+                )
+            except (OSError, anyio.EndOfStream) as error:
+                # ssl.SSLError is an OSError: no common version or cipher, or no TLS at all.
+                endpoint.broken("tls")
+                log.debug("handshake_failed", listener=endpoint.name, error=str(error))
+                return
+        while True:
+            self._give(_IDLE_S, matters=False)
+            endpoint.idle[self] = None
+            request = await self._next()
+            if request is None:
+                return
+            endpoint.idle.pop(self, None)
+            self._give(_ANSWER_S, matters=True)
+            await self._send(await endpoint.answer(request), request)
+            if request.has_body:
+                await self._linger()
+            if request.is_last:
+                return
+
+    async def _next(self) -> Request | None:
+        """Return the next request, None when none comes."""
+        while not self._requests:
             if self._refused is not None:
-                raise self._refused
-            data = await stream.receive(_CHUNK_BYTES)
-            deadline.matters = True
+                return self._refused
+            try:
+                data = await self._stream.receive(_CHUNK_BYTES)
+            except anyio.EndOfStream:
+                return None
+            self._matters = True
             self._unparsed_bytes += len(data)
             try:
                 self._parser.feed_data(data)
@@ -450,10 +349,55 @@ class _RequestParser:
                 self._refuse(400, f"this is not a request of HTTP/1.1: {problem}")
             if self._unparsed_bytes > _HEAD_BYTES:
                 self._refuse(431, f"the head of a request may have {_HEAD_BYTES} bytes")
-        return self._heads.popleft()
+        return self._requests.popleft()
+
+    async def _send(self, answer: Answer, request: Request) -> None:
+        body = answer.body
+        lines = [
+            f"HTTP/1.1 {answer.code} {_REASONS[answer.code]}",
+            f"Content-Type: {answer.content_type}",
+            f"Date: {self._clock.now():%a, %d %b %Y %H:%M:%S} GMT",
+            "X-Content-Type-Options: nosniff",
+        ]
+        if isinstance(body, bytes):
+            lines.append(f"Content-Length: {len(body)}")
+        elif request.is_modern:
+            lines.append("Transfer-Encoding: chunked")
+        if answer.code == 405:
+            lines.append("Allow: GET, HEAD")
+        if request.is_last:
+            lines.append("Connection: close")
+        head = "\r\n".join((*lines, "", "")).encode("latin-1")
+        send = self._stream.send
+        if request.method == "HEAD":
+            await send(head)
+        elif not isinstance(body, bytes):
+            await send(head)
+            for block in filter(None, body):
+                await send(b"%x\r\n%b\r\n" % (len(block), block) if request.is_modern else block)
+            if request.is_modern:
+                await send(b"0\r\n\r\n")
+        elif len(body) > _CHUNK_BYTES:
+            await send(head)
+            await send(body)
+        else:
+            await send(head + body)
+
+    async def _linger(self) -> None:
+        """Read on for a second, for closing over unread bytes would take the answer back."""
+        if self._endpoint.tls is not None:
+            return
+        self._give(_LINGER_S, matters=False)
+        await self._raw.send_eof()
+        with suppress(anyio.EndOfStream):
+            while True:
+                await self._raw.receive(_CHUNK_BYTES)
 
     def _refuse(self, code: int, words: str) -> None:
-        self._refused = self._refused or _RefusedError(code, words)
+        """Answer what is no request, after the requests before it, and end the connection."""
+        if self._refused is None:
+            refusal = text(code, f"{words}\n")
+            self._refused = Request("", {}, "", has_body=True, is_last=True, refusal=refusal)
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -474,14 +418,23 @@ class _RequestParser:
             self._refuse(400, "this is not a request of HTTP/1.1")
         if version == "1.1" and b"host" not in headers:
             self._refuse(400, "the Host header is missing")
+        path, _, query = target.decode("latin-1").partition("?")
+        pairs: dict[str, str] = {}
+        try:
+            pairs = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=32))
+        except ValueError:
+            self._refuse(400, "the query has too many parameters")
         if self._refused is None:
             length = headers.get(b"content-length", b"0")
-            head = _Head(
-                method=self._parser.get_method().decode(),
-                target=target.decode(),
+            has_body = length != b"0" or b"transfer-encoding" in headers
+            is_kept = version == "1.1" and self._parser.should_keep_alive()
+            request = Request(
+                path=path,
+                query=pairs,
                 accept=headers.get(b"accept", b"").decode("latin-1"),
+                method=self._parser.get_method().decode(),
                 is_modern=version == "1.1",
-                keep_alive=version == "1.1" and self._parser.should_keep_alive(),
-                has_body=length != b"0" or b"transfer-encoding" in headers,
+                has_body=has_body,
+                is_last=has_body or not is_kept,
             )
-            self._heads.append(head)
+            self._requests.append(request)

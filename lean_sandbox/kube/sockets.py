@@ -143,9 +143,9 @@ async def _connect(addresses: list[_Address]) -> socket.socket:
 
 async def _addresses(host: str, port: int) -> list[_Address]:
     try:
-        # Numbers need neither a resolver nor the thread in which to ask it.
+        # Numbers need neither a resolver nor the thread in which to ask it, nor, as bytes, a codec.
         numeric = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+            host.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
         )
         return [(family, address) for family, _, _, _, address in numeric]
     except socket.gaierror:

@@ -231,7 +231,7 @@ async def test_a_peer_that_breaks_off_disturbs_nobody() -> None:
             for _ in range(20):
                 await anyio.lowlevel.checkpoint()
             await anyio.aclose_forcefully(stream)
-        await served.until(lambda: not served.endpoint._open)
+        await served.until(lambda: not served.endpoint.open)
         answer = await served.say(b"GET /b HTTP/1.0\r\n\r\n")
     assert answer.endswith(b"/b {}")
     assert served.counted()["metrics", "reset"] >= 1
@@ -241,15 +241,15 @@ async def test_a_peer_that_breaks_off_disturbs_nobody() -> None:
 async def test_a_silent_peer_is_given_up(sent: bytes, is_counted: bool) -> None:  # noqa: FBT001
     """An idle connection ends after 90 s; it counts as a timeout if a request had begun."""
     async with serve() as served, await served.connect() as stream:
-        await served.until(lambda: served.endpoint._open)
+        await served.until(lambda: served.endpoint.open)
         if sent:
             await stream.send(sent)
         await settle(served)
         await served.clock.advance(89.0)
-        assert len(served.endpoint._open) == 1
+        assert len(served.endpoint.open) == 1
         await served.clock.advance(1.0)
         assert await rest_of(stream) == b""
-        await served.until(lambda: not served.endpoint._open)
+        await served.until(lambda: not served.endpoint.open)
     assert served.counted() == ({("metrics", "timeout"): 1} if is_counted else {})
 
 
@@ -271,7 +271,7 @@ async def test_an_answer_that_nobody_takes_is_given_up() -> None:
         await settle(served)
         assert (await served.say(b"GET /b HTTP/1.0\r\n\r\n")).endswith(b"/b {}")
         await served.clock.advance(90.0)
-        await served.until(lambda: not served.endpoint._open)
+        await served.until(lambda: not served.endpoint.open)
     assert served.counted()["metrics", "timeout"] == 1
 
 
@@ -283,7 +283,7 @@ async def test_a_connection_that_is_used_lives_on() -> None:
             await stream.send(GET)
             assert await one_answer(buffered) == b"/a {}"
             await served.clock.advance(60.0)
-        assert len(served.endpoint._open) == 1
+        assert len(served.endpoint.open) == 1
 
 
 async def test_a_crowd_of_idle_peers_keeps_nobody_out() -> None:
@@ -292,7 +292,7 @@ async def test_a_crowd_of_idle_peers_keeps_nobody_out() -> None:
         idle = []
         for _ in range(3):
             idle.append(await served.connect())
-            await served.until(lambda: len(served.endpoint._idle) == len(idle))
+            await served.until(lambda: len(served.endpoint.idle) == len(idle))
         assert (await served.say(b"GET /b HTTP/1.0\r\n\r\n")).endswith(b"/b {}")
         assert await rest_of(idle[0]) == b""
         for stream in idle[1:]:
@@ -319,8 +319,8 @@ async def test_no_crowd_is_larger_than_the_limit(data: bytes) -> None:
         for number in range(40):
             crowd.append(await served.connect())
             await crowd[-1].send(data)
-            await served.until(lambda: len(served.endpoint._open) == min(len(crowd), 8))
-            assert len(served.endpoint._open) <= 8, number
+            await served.until(lambda: len(served.endpoint.open) == min(len(crowd), 8))
+            assert len(served.endpoint.open) <= 8, number
         assert (await served.say(b"GET /b HTTP/1.0\r\n\r\n")).endswith(b"/b {}")
         for stream in crowd:
             await anyio.aclose_forcefully(stream)
@@ -334,9 +334,9 @@ async def test_a_body_that_is_not_sent_is_waited_for_one_second() -> None:
         with anyio.fail_after(10):
             assert (await stream.receive()).startswith(b"HTTP/1.1 405 ")
         await settle(served)
-        assert len(served.endpoint._open) == 1
+        assert len(served.endpoint.open) == 1
         await served.clock.advance(1.0)
-        await served.until(lambda: not served.endpoint._open)
+        await served.until(lambda: not served.endpoint.open)
 
 
 @pytest.mark.parametrize(("version", "ending"), [(b"1.1", b"0\r\n\r\n"), (b"1.0", b"two")])
