@@ -410,9 +410,8 @@ class Children:
             await self._fetch_state(pod)
 
     async def _clear_annotation(self) -> None:
-        patch = {"metadata": {"annotations": {names.POD_NAME_ANNOTATION: None}}}
         with failing_as(Failure.POD_NAME_CLEAR):
-            await self._requests.patch_sandbox(self.entry, patch)
+            await self._requests.annotate(self.entry, names.POD_NAME_ANNOTATION, None)
         if self.entry.pod_key != self.key:
             # What was planned concerns the Pod that the annotation named; now another is expected.
             self._repeat_in(0.0)
@@ -430,8 +429,7 @@ class Children:
         if not metadata or (not adopts and self._is_deferred()):
             return
         with failing_as(Failure.POD_PATCH):
-            made = await self._patch_pod(pod, metadata)
-        self._pod = made
+            made = self._pod = await self._patch_pod(pod, metadata)
         self._parts.drift_since.pop(self.key, None)
         if self._missing_metadata(made):
             # Somebody else wrote to it between the event that was planned for and this response.

@@ -69,14 +69,10 @@ class SandboxController(Controller[SandboxEntry]):
         recorder: EventRecorder | None = None,
         tracing: Tracing | None = None,
     ) -> None:
-        super().__init__(
-            "sandbox",
-            caches.sandboxes,
-            clock,
-            workers=settings.sandbox_concurrent_workers,
-        )
+        workers = settings.sandbox_concurrent_workers
+        super().__init__("sandbox", caches.sandboxes, clock, workers=workers)
         self._client = client
-        self._caches = caches
+        self._pods = caches.pods
         self._clock = clock
         self._claims: WorkQueue[Key] | None = None
         self._is_awaited: Callable[[Key], bool] = lambda _pool: False
@@ -126,16 +122,14 @@ class SandboxController(Controller[SandboxEntry]):
         """Tell whether nobody waits for a Sandbox, and claims are being served."""
         if self._claims is None or not self._claims.is_busy:
             return False
-        entry = self._caches.sandboxes.get(key)
+        entry = self.cache.get(key)
         if entry is None or entry.owner is None or entry.owner.group != names.EXTENSIONS_GROUP:
             return False
+        if entry.owner.kind == names.SANDBOX_WARM_POOL_KIND:
+            # What the claims wait for may be this very member to come up.
+            return not self._is_awaited(Key(key.namespace, entry.owner.name))
         # A claim's Sandbox that is ready already has only its housekeeping left.
-        is_ready = entry.status is not None and is_true(entry.status.conditions, names.READY)
-        is_member = entry.owner.kind == names.SANDBOX_WARM_POOL_KIND
-        if not is_member and not is_ready:
-            return False
-        # What the claims wait for may be this very member to come up.
-        return not (is_member and self._is_awaited(Key(key.namespace, entry.owner.name)))
+        return entry.status is not None and is_true(entry.status.conditions, names.READY)
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one Sandbox to what its spec asks for."""
@@ -145,11 +139,9 @@ class SandboxController(Controller[SandboxEntry]):
 
     def _is_spare(self, key: Key) -> bool:
         """Tell whether a Sandbox is a pool's, so that nobody waits for it."""
-        entry = self._caches.sandboxes.get(key)
-        owner = entry.owner if entry is not None else None
-        return owner is not None and owner.is_a(
-            names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP
-        )
+        entry = self.cache.get(key)
+        kind, group = names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP
+        return entry is not None and entry.owner is not None and entry.owner.is_a(kind, group)
 
     def is_final(self, key: Key) -> bool:
         """Tell whether a Sandbox is as its spec asks and says so."""
@@ -161,9 +153,9 @@ class SandboxController(Controller[SandboxEntry]):
 
     def doubt(self, key: Key) -> None:
         """Have the next reconcile fetch the Pod: the watch may hide what has happened to it."""
-        entry = self._caches.sandboxes.get(key)
+        entry = self.cache.get(key)
         if entry is not None:
-            for pod in self._caches.pods.owned_by(key.namespace, entry.uid):
+            for pod in self._pods.owned_by(key.namespace, entry.uid):
                 pod.is_stale = True
 
     # -- what has a Sandbox reconciled -----------------------------------------------------------
@@ -226,7 +218,7 @@ class SandboxController(Controller[SandboxEntry]):
         candidates = {key}
         if pod is not None and pod.owner is not None:
             candidates.add(Key(key.namespace, pod.owner.name))
-        entries = map(self._caches.sandboxes.get, candidates)
+        entries = map(self.cache.get, candidates)
         return any(entry is not None and entry.pod_key == key for entry in entries)
 
     def on_service(self, delta: Delta[ServiceEntry]) -> None:
@@ -249,7 +241,7 @@ class SandboxController(Controller[SandboxEntry]):
             # Nor do windows begin: the next leader reconciles everything.
             return
         for key in keys:
-            if key not in self._caches.sandboxes:
+            if key not in self.cache:
                 continue
             now = self._clock.monotonic()
             # The window of a step starts when it is first seen.

@@ -73,7 +73,8 @@ class SandboxReconciler:
         if entry is None or entry.is_deleting:
             # Children go by their owner references; nothing is written about an object on its way
             # out.
-            self._forget(key)
+            self._parts.forget(key)
+            self._refused.pop(key, None)
             return Result()
         if entry.needs_look:
             # A newer event has overtaken the response, and has this key reconciled again.
@@ -89,8 +90,7 @@ class SandboxReconciler:
         with tracing.span("ReconcileSandbox", _attributes(entry), parent):
             carrier = tracing.carrier() if not parent else None
             if carrier is not None:
-                patch = {"metadata": {"annotations": {names.TRACE_CONTEXT_ANNOTATION: carrier}}}
-                await self._requests.patch_sandbox(entry, patch)
+                await self._requests.annotate(entry, names.TRACE_CONTEXT_ANNOTATION, carrier)
             return await self._run(entry, sandbox, is_start=is_start)
 
     async def _run(self, entry: SandboxEntry, sandbox: Sandbox | None, *, is_start: bool) -> Result:
@@ -108,16 +108,10 @@ class SandboxReconciler:
             return Result(requeue_after_s=0.0)
         return await self._conclude(entry, old, children)
 
-    def _forget(self, key: Key) -> None:
-        self._parts.forget(key)
-        self._refused.pop(key, None)
-
     def due_in_s(self, key: Key) -> float | None:
         """Return when a Sandbox expires, in seconds: a backoff must not sleep through it."""
         entry = self._caches.sandboxes.get(key)
-        if entry is None or entry.view is None:
-            return None
-        return self._remaining_s(entry)
+        return None if entry is None or entry.view is None else self._remaining_s(entry)
 
     def is_final(self, key: Key) -> bool:
         """Tell whether nothing is to be expected of a Sandbox until somebody changes something."""
@@ -227,6 +221,10 @@ class SandboxReconciler:
     async def _conclude(
         self, entry: SandboxEntry, old: SandboxStatus, children: Children
     ) -> Result:
+        if children.is_namespace_terminating:
+            # Everything in it is about to go; a status would only add to the work (changes,
+            # v1.0.3).
+            return Result(requeue_after_s=ENDING_S)
         now, throttle = self._clock.now(), self._parts.throttle
         observation = children.observation()
         new = sandbox_status.next_status(
@@ -242,18 +240,19 @@ class SandboxReconciler:
         if is_expired:
             new = sandbox_status.expired_mark(new, entry.generation, now)
             requeues = [_MARKED_REQUEUE_S]
-        if children.is_namespace_terminating:
-            # Everything in it is about to go; a status would only add to the work (changes,
-            # v1.0.3).
-            return Result(requeue_after_s=ENDING_S)
-        wait_s = 0.0 if children.failures else self._may_wait_s(entry.key, old, new)
+        is_going_up = is_on_the_way_up(old, new)
+        is_step = is_going_up and sandbox_status.status_patch(old, new) is not None
+        wait_s = 0.0
+        if is_step and not children.failures:
+            at = self._clock.monotonic()
+            wait_s = throttle.remaining_s(entry.key, at, is_news=is_news(old, new))
         if wait_s > 0:
             requeues.append(wait_s)
         else:
             await self._write_status(entry, old, new)
-            if not is_on_the_way_up(old, new):
+            if not is_going_up:
                 throttle.settled(entry.key)
-            elif sandbox_status.status_patch(old, new) is not None:
+            elif is_step:
                 # Only what was published lengthens the next wait: neither a reconcile with nothing
                 # to report nor a write that failed, which is repeated after the backoff.
                 throttle.published(entry.key, self._clock.monotonic())
@@ -263,12 +262,6 @@ class SandboxReconciler:
             raise ReconcileError("; ".join(map(str, children.failures)), *children.failures)
         due = [seconds for seconds in requeues if seconds is not None]
         return Result(requeue_after_s=min(due) if due else None)
-
-    def _may_wait_s(self, key: Key, old: SandboxStatus, new: SandboxStatus) -> float:
-        if not is_on_the_way_up(old, new) or sandbox_status.status_patch(old, new) is None:
-            return 0.0
-        now = self._clock.monotonic()
-        return self._parts.throttle.remaining_s(key, now, is_news=is_news(old, new))
 
     async def _write_status(
         self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus

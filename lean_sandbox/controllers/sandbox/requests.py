@@ -52,7 +52,7 @@ class HiddenPods:
         self._saved = 0
 
     def is_doubtful(self, key: Key) -> bool:
-        """Return whether only a GET tells if there is a Pod of this name."""
+        """Return whether only a GET shows if there is a Pod of this name."""
         return key in self._doubtful
 
     def is_absent(self, key: Key) -> bool:
@@ -76,16 +76,13 @@ class HiddenPods:
         self._absent.pop(key, None)
         self._doubtful.add(key)
 
-    def fetched(self, key: Key, *, exists: bool) -> None:
-        """Take note of what a request has found: no Pod, or one that the watch shows."""
+    def fetched_none(self, key: Key) -> None:
+        """Take note that a request has found no Pod."""
         self._doubtful.discard(key)
-        if exists:
-            self._absent.pop(key, None)
-        else:
-            self._absent[key] = None
+        self._absent[key] = None
 
     def forget(self, key: Key) -> None:
-        """Drop what is known of a name that nobody will ask for any more."""
+        """Drop what is known of a name: the watch shows its Pod, or nobody will ask any more."""
         self._absent.pop(key, None)
         self._doubtful.discard(key)
 
@@ -147,10 +144,9 @@ class SandboxRequests(ObjectWriter):
         sandbox: Sandbox | None = found.item if found is not None else None
         return sandbox
 
-    async def patch_sandbox(self, entry: SandboxEntry, patch: dict[str, Any]) -> None:
-        """Apply a merge patch to the Sandbox's metadata."""
-        changes: dict[str, str | None] = patch["metadata"].get("annotations") or {}
-        merged = {**(entry.annotations or {}), **changes}
+    async def annotate(self, entry: SandboxEntry, name: str, value: str | None) -> None:
+        """Set or remove an annotation of the Sandbox."""
+        merged = {**(entry.annotations or {}), name: value}
         wanted = {key: value for key, value in merged.items() if value is not None}
 
         def applied(response: Response[SandboxEntry]) -> None:
@@ -161,7 +157,7 @@ class SandboxRequests(ObjectWriter):
         await self.patch(
             self._caches.sandboxes,
             entry,
-            patch,
+            {"metadata": {"annotations": {name: value}}},
             columns=sandbox_columns(entry.status),
             applied=applied,
         )
@@ -216,10 +212,10 @@ class SandboxRequests(ObjectWriter):
         if found is None:
             if key not in self._caches.pods and was_doubtful == self.hidden.is_doubtful(key):
                 # Else an event was faster than the response, and has shown what came later.
-                self.hidden.fetched(key, exists=False)
+                self.hidden.fetched_none(key)
             return None
         if names.NAME_HASH_LABEL in (found.entry.labels or {}):
-            self.hidden.fetched(key, exists=True)
+            self.hidden.forget(key)
         else:
             # The watch does not show it: the next reconcile has to fetch it again.
             self.hidden.lost(key)
@@ -257,7 +253,7 @@ class SandboxRequests(ObjectWriter):
             raise
         if not was_there:
             if pod.key not in self._caches.pods:
-                self.hidden.fetched(pod.key, exists=False)
+                self.hidden.fetched_none(pod.key)
             return False
         held = self._caches.pods.get(pod.key)
         if held is not None and held.uid == pod.uid:
