@@ -12,7 +12,15 @@ import anyio
 from lean_sandbox.bench.controller import Cost
 from lean_sandbox.bench.environment import Environment, open_environment
 from lean_sandbox.bench.options import ALL, BenchOptions, UsageError, read_flags
-from lean_sandbox.bench.report import Report, ScenarioReport, Screen, print_report
+from lean_sandbox.bench.report import (
+    DRAWN,
+    Report,
+    ScenarioReport,
+    Screen,
+    print_report,
+    require_matplotlib,
+    write_plots,
+)
 from lean_sandbox.bench.scenarios import BY_NAME, SCENARIOS, STARTS_CONTROLLER, Beside, launch
 from lean_sandbox.bench.workers import BenchError
 from lean_sandbox.clock import Clock, SystemClock
@@ -25,8 +33,6 @@ def parse(words: Sequence[str]) -> BenchOptions:
     options = read_flags(words, {one.name: one.text for one in SCENARIOS})
     names = wanted(options)
     if options.plots is not None:
-        from lean_sandbox.bench.plots import DRAWN, require_matplotlib  # noqa: PLC0415
-
         if not DRAWN & set(names):
             raise UsageError(f"--plots draws {' and '.join(sorted(DRAWN))}; neither is to run")
         require_matplotlib()
@@ -87,8 +93,6 @@ def _write(report: Report, options: BenchOptions, screen: Screen) -> None:
         options.json.write_text(report.encoded() + "\n", encoding="utf-8")
         screen.say(f"JSON written to {options.json}")
     if options.plots is not None:
-        from lean_sandbox.bench.plots import write_plots  # noqa: PLC0415
-
         for file in write_plots(report, options.plots):
             screen.say(f"Plot written to {file}")
 
@@ -183,7 +187,6 @@ async def _run(env: Environment, names: list[str], report: Report) -> None:
                 if kinds & {Beside.SANDBOXES, Beside.RESTARTS}:
                     env.over = await kept.enter_async_context(env.namespace("cold"))
                     if "cold" not in names:
-                        env.screen.step(f"making {env.options.sandboxes} Sandboxes")
                         await launch(env, env.over, env.options.sandboxes)
                 await run(Beside.SANDBOXES)
         await run(Beside.RESTARTS)

@@ -18,7 +18,7 @@ import anyio
 import msgspec
 
 from lean_sandbox.bench import load
-from lean_sandbox.bench.controller import MeasuredController
+from lean_sandbox.bench.controller import Cost, MeasuredController
 from lean_sandbox.bench.figures import in_ms, milliseconds, per_item
 from lean_sandbox.bench.load import Load
 from lean_sandbox.bench.options import BenchOptions, UsageError
@@ -176,9 +176,12 @@ class Environment:
                 raise started.failed(f"(the controller) did not say {event!r}")
             await self.clock.sleep(_POLL_S)
 
-    def load(self, resource: Resource, where: str, body: Callable[[str], load.Manifest]) -> Load:
-        """Return what makes objects of a kind and sees them become Ready."""
-        return Load(
+    @asynccontextmanager
+    async def load(
+        self, resource: Resource, where: str, body: Callable[[str], load.Manifest]
+    ) -> AsyncIterator[Load]:
+        """Yield what makes objects of a kind and, while the block lasts, sees them become Ready."""
+        made = Load(
             self.client,
             self.clock,
             resource,
@@ -188,6 +191,8 @@ class Environment:
             wait_s=self.options.wait,
             advice=self.advice,
         )
+        async with made.watching():
+            yield made
 
     async def until(self, missing: Callable[[], Awaitable[str]], every_s: float = _POLL_S) -> None:
         """Wait until nothing is missing any more. Raises BenchError, which says what was."""
@@ -224,7 +229,7 @@ class Environment:
         before = await self.measured.begin()
         yield report
         await self.until_idle(f"the scenario {name}")
-        cost, report.audit_differs = await self.measured.end(before)
+        cost = await self.charge(report, before)
         report.figures |= {
             "requests_each": per_item(cost.total, items),
             "requests_each_without_events": per_item(cost.without_events, items),
@@ -235,7 +240,12 @@ class Environment:
             "received_kib_each": per_item(cost.received_kib, items),
             "rss_mib": cost.rss_mib,
         }
+
+    async def charge(self, report: ScenarioReport, before: Cost) -> Cost:
+        """Add the requests since ``before`` to a report; return all that was counted."""
+        cost, report.audit_differs = await self.measured.end(before)
         report.requests, report.failures = cost.by_kind(), cost.failures()
+        return cost
 
     async def _until_account(self, name: str) -> None:
         """Give a controller manager time to make what Pods need; not every server has one."""

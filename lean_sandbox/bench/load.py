@@ -153,10 +153,9 @@ class Load:
     advice: str
     sent_at: dict[str, float] = field(default_factory=dict)
     answered: dict[str, float] = field(default_factory=dict)
+    ready: dict[str, anyio.Event] = field(default_factory=dict)
     ready_at: dict[str, float] = field(default_factory=dict)
     bound: dict[str, str] = field(default_factory=dict)
-    on_ready: Callable[[str], None] | None = None
-    _changed: anyio.Event = field(default_factory=anyio.Event)
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -177,9 +176,7 @@ class Load:
         )
         async with anyio.create_task_group() as group:
             group.start_soon(follower.run)
-            with anyio.move_on_after(_LIST_S):
-                await synced.wait()
-            if not synced.is_set():
+            if not await self.clock.wait(synced, _LIST_S):
                 raise BenchError(
                     f"{self.resource.qualified} could not be listed within {_LIST_S:g} s"
                 )
@@ -204,21 +201,28 @@ class Load:
     async def send_one(self, name: str) -> None:
         """Create one object and note when."""
         made = self.body(name)
+        self.ready[name] = anyio.Event()
         began = self.sent_at[name] = self.clock.monotonic()
         await self.client.create(self.resource, self.where, made, bytes)
         self.answered[name] = self.clock.monotonic() - began
 
-    async def until_ready(self, count: int, what: str) -> None:
-        """Wait until ``count`` objects were seen Ready. Raises BenchError."""
+    async def until_ready(self, what: str) -> None:
+        """Wait until all that were made have been seen Ready. Raises BenchError."""
         with anyio.move_on_after(self.wait_s):
-            while len(self.ready_at) < count:
-                self._changed = anyio.Event()
-                await self._changed.wait()
+            for event in self.ready.values():
+                await event.wait()
             return
         raise BenchError(
-            f"waited {self.wait_s:g} s for {count} {what}, of which {len(self.ready_at)} became"
-            f" Ready{self.advice}"
+            f"waited {self.wait_s:g} s for {len(self.ready)} {what}, of which"
+            f" {len(self.ready_at)} became Ready{self.advice}"
         )
+
+    async def make(self, listed: Sequence[str], what: str) -> float:
+        """Create objects at once; return the seconds until all were Ready. Raises BenchError."""
+        began = self.clock.monotonic()
+        await self.send(listed)
+        await self.until_ready(what)
+        return round(self.clock.monotonic() - began, 2)
 
     def latencies_s(self) -> dict[str, float]:
         """Return how long each took from its creation to Ready, in the order of creation."""
@@ -231,18 +235,14 @@ class Load:
 
     def _see(self, seen: _Object) -> None:
         name, status = seen.metadata.name, seen.status
-        if name in self.ready_at or status is None or not status.conditions:
+        if name not in self.ready or name in self.ready_at or status is None:
             return
-        if not any(
-            one.type == names.READY and one.status == names.TRUE for one in status.conditions
-        ):
-            return
-        self.ready_at[name] = self.clock.monotonic()
-        if status.sandbox is not None:
-            self.bound[name] = status.sandbox.name
-        self._changed.set()
-        if self.on_ready is not None:
-            self.on_ready(name)
+        conditions = status.conditions or ()
+        if any(one.type == names.READY and one.status == names.TRUE for one in conditions):
+            self.ready_at[name] = self.clock.monotonic()
+            self.ready[name].set()
+            if status.sandbox is not None:
+                self.bound[name] = status.sandbox.name
 
 
 async def ready_members(client: Client, where: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -41,51 +41,49 @@ class UsageError(Exception):
     """The command line asks for something that cannot be; the message says what and the way out."""
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return number
+def _above(least: int, form: Callable[[str], float]) -> Callable[[str], float]:
+    """Return what reads a finite number above ``least``."""
+
+    def read(text: str) -> float:
+        number = form(text)
+        if not least < number < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text} is not a number above {least}")
+        return number
+
+    return read
 
 
-def _sizes(text: str) -> tuple[int, ...]:
-    sizes = tuple(sorted({int(part) for part in text.split(",")}))
-    if sizes[0] < 0:
-        raise argparse.ArgumentTypeError(f"{text} holds a negative number")
-    return sizes
+def _listed(one: Callable[[str], float]) -> Callable[[str], tuple[float, ...]]:
+    """Return what reads numbers between commas."""
+    return lambda text: tuple(one(part) for part in text.split(","))
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
-    return seconds
+def _flag(default: Any, text: str, *, flag: str = "", topic: str = "", **more: Any) -> Any:
+    """Return a field that is also a flag; ``more`` is for argparse.
+
+    ``topic`` is the heading in the help of this one and those that follow.
+    """
+    if default and not isinstance(default, bool):
+        parts = default if isinstance(default, tuple) else (default,)
+        shown = ",".join(str(part).removesuffix(".0") for part in parts)
+        text = f"{text} (default: {shown})"
+    return field(default=default, metadata={"flag": flag, "topic": topic, "help": text, **more})
 
 
-def _rates(text: str) -> tuple[float, ...]:
-    rates = tuple(float(part) for part in text.split(","))
-    if not all(0 < rate < float("inf") for rate in rates):
-        raise argparse.ArgumentTypeError(f"{text} holds a rate that is not positive")
-    return rates
+def _count(default: int | None, text: str, **more: Any) -> Any:
+    return _flag(default, text, type=_above(0, int), metavar="N", **more)
 
 
-_SERVER: Final = "server and controller"
-_LOAD: Final = "load"
-_OUTPUT: Final = "output"
+def _duration(default: float, text: str, **more: Any) -> Any:
+    return _flag(default, text, type=_above(0, float), metavar="S", **more)
 
 
-def _flag(default: Any, group: str, text: str, *, flag: str = "", **more: Any) -> Any:
-    """Return a field that is also a flag; ``more`` is for argparse."""
-    return field(default=default, metadata={"group": group, "flag": flag, "help": text, **more})
+def _switch(text: str, **more: Any) -> Any:
+    return _flag(default=False, text=text, action="store_true", **more)
 
 
-def _number(default: int, text: str) -> Any:
-    return _flag(default, _LOAD, f"{text} (default: {default})", type=_positive, metavar="N")
-
-
-def _duration(default: float, text: str, flag: str = "") -> Any:
-    text = f"{text} (default: {default:g})"
-    return _flag(default, _LOAD, text, flag=flag, type=_seconds, metavar="S")
+def _several(text: str, **more: Any) -> Any:
+    return _flag((), text, action="extend", nargs=1, **more)
 
 
 @dataclass(frozen=True)
@@ -94,90 +92,66 @@ class BenchOptions:
 
     scenarios: Sequence[str] = (ALL,)
     kubeconfig: str = _flag(
-        "", _SERVER, "measure on this server instead of an embedded one", metavar="FILE"
+        "",
+        "measure on this server instead of an embedded one",
+        metavar="FILE",
+        topic="server and controller",
     )
-    context: str = _flag("", _SERVER, "context of the kubeconfig", metavar="NAME")
-    kubelet: bool = _flag(
-        False,  # noqa: FBT003 - the default of a field
-        _SERVER,
-        "run simulated Nodes and a scheduler for a server where nothing runs Pods",
-        action="store_true",
+    context: str = _flag("", "context of the kubeconfig", metavar="NAME")
+    kubelet: bool = _switch(
+        "run simulated Nodes and a scheduler for a server where nothing runs Pods"
     )
-    namespace: str = _flag(
-        "lean-sandbox-bench",
-        _SERVER,
-        "beginning of the namespaces' names (default: lean-sandbox-bench)",
-        metavar="NS",
-    )
-    against: Sequence[str] = _flag(
-        (),
-        _SERVER,
+    namespace: str = _flag("lean-sandbox-bench", "beginning of the namespaces' names", metavar="NS")
+    against: Sequence[str] = _several(
         "measure a controller that runs already: its process, its metrics, or both by giving this"
         " twice; what neither tells is left out",
-        action="extend",
-        nargs=1,
         metavar="PID|URL",
     )
-    controller_flags: Sequence[str] = _flag(
-        (),
-        _SERVER,
+    controller_flags: Sequence[str] = _several(
         "a flag for the controller that is started, such as --controller-flag="
         "--disable-sandbox-events; can be given several times",
         flag="--controller-flag",
-        action="extend",
-        nargs=1,
         metavar="FLAG",
     )
-    count: int = _number(300, "claims of a burst")
-    pool: int | None = _flag(
-        None,
-        _LOAD,
-        "members of the pool (default: 600 for a burst, 80 under sustained load)",
-        type=_positive,
-        metavar="N",
+    count: int = _count(300, "claims of a burst", topic="load")
+    pool: int | None = _count(
+        None, "members of the pool (default: 600 for a burst, 80 under sustained load)"
     )
-    sandboxes: int = _number(2000, "Sandboxes without a pool, and bare Pods")
+    sandboxes: int = _count(2000, "Sandboxes without a pool, and bare Pods")
     sizes: Sequence[int] = _flag(
         (0, 1000, 10_000),
-        _LOAD,
-        "Sandboxes that memory is measured over (default: 0,1000,10000)",
-        type=_sizes,
+        "Sandboxes that memory is measured over",
+        type=_listed(_above(-1, int)),
         metavar="N[,N...]",
     )
     rates: Sequence[float] = _flag(
         (8.0,),
-        _LOAD,
-        "claims a second under sustained load, one run for each; where search begins (default: 8)",
+        "claims a second under sustained load, one run for each; where search begins",
         flag="--rate",
-        type=_rates,
+        type=_listed(_above(0, float)),
         metavar="R[,R...]",
     )
     seconds: float = _duration(40.0, "how long claims arrive under sustained load")
     dwell: float = _duration(3.0, "seconds from Ready to the claim's deletion, under that load")
-    idle_seconds: float = _duration(30.0, "seconds of idleness", "--idle")
+    idle_seconds: float = _duration(30.0, "seconds of idleness", flag="--idle")
     quiet: float = _duration(3.0, "seconds without a request that count as rest")
     wait: float = _duration(600.0, "seconds that anything is waited for")
-    rounds: int = _number(10, "claims of the scenario one, and of the floor one at a time")
-    load_in_flight: int = _number(20, "requests of the load at once")
-    floor_in_flight: int = _number(16, "binds of the floor under way at once")
-    output: str = _flag("table", _OUTPUT, "(default: table)", choices=("table", "json"))
+    rounds: int = _count(10, "claims of the scenario one, and of the floor one at a time")
+    load_in_flight: int = _count(20, "requests of the load at once")
+    floor_in_flight: int = _count(16, "binds of the floor under way at once")
+    output: str = _flag(
+        "table", "how the report is printed", choices=("table", "json"), topic="output"
+    )
     json: Path | None = _flag(  # noqa: RUF009 - a field
-        None, _OUTPUT, "write the JSON here as well", type=Path, metavar="FILE"
+        None, "write the JSON here as well", type=Path, metavar="FILE"
     )
     plots: Path | None = _flag(  # noqa: RUF009 - a field
         None,
-        _OUTPUT,
         "draw the burst and the memory there as SVG; needs the extra bench",
         type=Path,
         metavar="FOLDER",
     )
-    is_check: bool = _flag(
-        False,  # noqa: FBT003 - the default of a field
-        _OUTPUT,
-        "exit with 1 when a bound is missed",
-        flag="--check",
-        action="store_true",
-    )
+    is_check: bool = _switch("exit with 1 when a bound is missed", flag="--check")
     # No flags: what makes a rate flat is not for the one who measures to say.
     search_seconds: float = 60.0
     most_rate: float = 200.0
@@ -200,12 +174,12 @@ class BenchOptions:
     @property
     def burst_pool(self) -> int:
         """Members of the pool of ``burst`` and ``fill``."""
-        return 600 if self.pool is None else self.pool
+        return self.pool or 600
 
     @property
     def sustained_pool(self) -> int:
         """Members of the pool of ``sustained``."""
-        return 80 if self.pool is None else self.pool
+        return self.pool or 80
 
 
 def read_flags(words: Sequence[str], scenarios: Mapping[str, str]) -> BenchOptions:
@@ -222,33 +196,23 @@ def read_flags(words: Sequence[str], scenarios: Mapping[str, str]) -> BenchOptio
     parser.add_argument(
         "scenarios", nargs="*", default=[ALL], metavar="SCENARIO", help="what to run"
     )
-    groups = {name: parser.add_argument_group(name) for name in (_SERVER, _LOAD, _OUTPUT)}
+    group = parser.add_argument_group()
     for one in fields(BenchOptions):
+        if not one.metadata:
+            continue
         more = dict(one.metadata)
-        if more:
-            flag = more.pop("flag") or f"--{one.name.replace('_', '-')}"
-            # Flags that can be given several times extend their default.
-            default = [] if one.default == () else one.default
-            groups[more.pop("group")].add_argument(flag, dest=one.name, default=default, **more)
+        flag = more.pop("flag") or f"--{one.name.replace('_', '-')}"
+        if topic := more.pop("topic"):
+            group = parser.add_argument_group(topic)
+        # Flags that can be given several times extend their default.
+        default = [] if one.default == () else one.default
+        group.add_argument(flag, dest=one.name, default=default, **more)
     options = BenchOptions(**vars(parser.parse_args(words)))
     _check(options)
     return options
 
 
 def _check(options: BenchOptions) -> None:
-    if options.against:
-        _check_against(options)
-    if options.kubelet and options.is_embedded:
-        raise UsageError("--kubelet is for --kubeconfig: the embedded server has its own")
-    if options.seconds < _LEAST_SECONDS:
-        raise UsageError(f"--seconds must be at least {_LEAST_SECONDS:g}")
-    if options.json is not None and not options.json.parent.is_dir():
-        raise UsageError(
-            f"{options.json} cannot be written: there is no folder {options.json.parent}"
-        )
-
-
-def _check_against(options: BenchOptions) -> None:
     known: set[bool] = set()
     for word in options.against:
         is_pid = word.isdecimal()
@@ -257,9 +221,17 @@ def _check_against(options: BenchOptions) -> None:
                 f"--against {word}: give one process id, one http:// address of metrics, or both"
             )
         known.add(is_pid)
-    if options.is_embedded:
+    if options.against and options.is_embedded:
         raise UsageError(
             "--against needs the --kubeconfig or --context of that controller's server"
         )
-    if options.controller_flags:
+    if options.against and options.controller_flags:
         raise UsageError("--controller-flag is for a controller that this run starts")
+    if options.kubelet and options.is_embedded:
+        raise UsageError("--kubelet is for --kubeconfig: the embedded server has its own")
+    if options.seconds < _LEAST_SECONDS:
+        raise UsageError(f"--seconds must be at least {_LEAST_SECONDS:g}")
+    if options.json is not None and not options.json.parent.is_dir():
+        raise UsageError(
+            f"{options.json} cannot be written: there is no folder {options.json.parent}"
+        )

@@ -1,4 +1,4 @@
-"""What a run of the bench hands on: the form of its JSON, and its tables.
+"""What a run of the bench hands on: the form of its JSON, its tables, and its pictures.
 
 A change of a name or a meaning here raises ``SCHEMA``; what is only added does not.
 """
@@ -8,12 +8,17 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
-from lean_sandbox.bench.figures import FIGURES, Verdict, Window, judge
+from lean_sandbox.bench.figures import BOUNDS, FIGURES, Verdict, Window, judge, percentile
+from lean_sandbox.bench.options import UsageError
 from lean_sandbox.version import __version__
 
 SCHEMA: Final = 2
@@ -21,32 +26,9 @@ REFERENCE_EMPTY_MIB: Final = 44.0
 REFERENCE_EACH_KIB: Final = 24.0
 """The reference controller on a real API server: with nothing, and for each healthy Sandbox."""
 _ABSENT: Final = "-"
+# Of lines that are no terminal's: none is broken.
+_WIDE: Final = 200
 _VERDICTS: Final = {True: "kept", False: "MISSED", None: "not measured"}
-_SEARCHED: Final = {
-    "rate": "claims/s",
-    "claims": "claims",
-    "ready": "Ready",
-    "p50_ms": "median ms",
-    "p99_ms": "99th percentile ms",
-    "first_p50_ms": "first 10 s, ms",
-    "last_p50_ms": "last 10 s, ms",
-    "pool": "pool",
-    "first_members": "ready members, first 10 s",
-    "last_members": "last 10 s",
-    "requests_each": "requests each",
-    "cpu_ms_each": "CPU ms each",
-    "received_kib_each": "KiB each",
-}
-_REMEMBERED: Final = {
-    "sandboxes": "Sandboxes",
-    "rss_mib": "MiB",
-    "peak_mib": "peak MiB",
-    "lists": "list pages",
-    "gets": "GETs",
-    "writes": "writes",
-    "cpu_ms": "CPU ms",
-    "synced_s": "in sync after s",
-}
 _GIST: Final = frozenset(
     {"p50_ms", "p99_ms", "seconds", "quiet_s", "cpu_ms_per_s", "requests_each"}
 )
@@ -144,7 +126,7 @@ class Screen:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
-        self._rich = sys.stdout.isatty() and not quiet
+        self._is_terminal = sys.stdout.isatty()
 
     def say(self, text: str = "") -> None:
         """Print one line."""
@@ -153,7 +135,7 @@ class Screen:
 
     def step(self, text: str) -> None:
         """Announce what happens next."""
-        self.say(f"\033[1m==> {text}\033[0m" if self._rich else f"==> {text}")
+        self.say(f"\033[1m==> {text}\033[0m" if self._is_terminal else f"==> {text}")
 
     def progress(self, text: str) -> None:
         """Show what is being waited for."""
@@ -161,32 +143,15 @@ class Screen:
 
     def table(self, title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print a table; the first column is text, the others are figures."""
-        if self._quiet:
-            return
-        if self._rich:
-            self._drawn(title, head, rows)
-            return
-        widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
-        self.say(title)
-        for row in (head, ["-" * width for width in widths], *rows):
-            cells = zip(row, widths, range(len(row)), strict=True)
-            self.say(
-                "  ".join(
-                    cell.rjust(width) if at else cell.ljust(width) for cell, width, at in cells
-                ).rstrip()
-            )
-        self.say()
-
-    def _drawn(self, title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        from rich.console import Console  # noqa: PLC0415
-        from rich.table import Table  # noqa: PLC0415
-
-        table = Table(title=title, title_justify="left")
+        form = box.HEAVY_HEAD if self._is_terminal else None
+        table = Table(box=form, pad_edge=form is not None)
         for at, name in enumerate(head):
-            table.add_column(name, justify="left" if at == 0 else "right")
+            table.add_column(name, justify="right" if at else "left")
         for row in rows:
             table.add_row(*row)
-        Console().print(table)
+        self.say(title)
+        Console(quiet=self._quiet, width=None if form else _WIDE).print(table)
+        self.say()
 
 
 # -- the tables ------------------------------------------------------------------------------------
@@ -195,13 +160,8 @@ class Screen:
 def print_report(report: Report, screen: Screen) -> None:
     """Print the figures of each scenario, its requests by kind, and all bounds at the end."""
     screen.say()
-    for scenario in report.scenarios:
-        if scenario.name not in ("search", "memory"):
-            _print_scenario(scenario, screen)
-    if tried := report.named("search"):
-        _print_search(tried, screen)
-    if sizes := report.named("memory"):
-        _print_memory(sizes, screen)
+    for name in dict.fromkeys(one.name for one in report.scenarios):
+        _print_runs(report.named(name), screen)
     if report.bounds:
         screen.table(
             "Against the bounds",
@@ -220,65 +180,46 @@ def print_report(report: Report, screen: Screen) -> None:
         screen.say(f"Note: {note}.")
 
 
-def _print_scenario(scenario: ScenarioReport, screen: Screen) -> None:
-    figures = scenario.figures
-    screen.table(
-        scenario.name,
-        ("figure", "value", "unit"),
-        [(FIGURES[name].text, _number(of), FIGURES[name].unit) for name, of in figures.items()],
-    )
-    if scenario.requests:
+def _print_runs(found: Sequence[ScenarioReport], screen: Screen) -> None:
+    """Print the figures of a scenario, with a column for each rate or size, then its requests."""
+    runs = sorted(found, key=lambda one: one.figures.get("rate") or 0.0)
+    name = runs[0].name
+    rows = [
+        (
+            FIGURES[figure].text,
+            *(_number(one.figures[figure]) for one in runs),
+            FIGURES[figure].unit,
+        )
+        for figure in runs[0].figures
+    ]
+    if name == "memory":
+        reference = (f"{reference_mib(one.figures['sandboxes'] or 0):.0f}" for one in runs)
+        rows.append(("of the reference controller, on a real API server", *reference, "MiB"))
+    screen.table(name, ("figure", *("value" for _ in runs), "unit"), rows)
+    for run in runs:
+        _print_requests(run, screen)
+
+
+def _print_requests(run: ScenarioReport, screen: Screen) -> None:
+    figures = run.figures
+    if run.requests:
         items = figures.get("claims") or figures.get("sandboxes") or figures.get("pool") or 1
         screen.table(
-            f"{scenario.name}: requests of the controller",
+            f"{run.name}: requests of the controller",
             ("request", "all", "each"),
-            [(kind, f"{n}", f"{n / items:.2f}") for kind, n in scenario.requests.items()],
+            [(kind, f"{n}", f"{n / items:.2f}") for kind, n in run.requests.items()],
         )
-    for answer, number in scenario.failures.items():
+    for answer, number in run.failures.items():
         screen.say(f"answered {answer}: {number}")
-    if scenario.failures:
-        screen.say()
-    if len(scenario.windows) > 1:
+    if len(run.windows) > 1:
         screen.table(
-            f"{scenario.name}: by time of arrival",
+            f"{run.name}: by time of arrival",
             ("from", "claims", "median ms", "99th percentile ms"),
             [
                 (f"{one.from_s:g} s", f"{one.claims}", f"{one.p50_ms:g}", f"{one.p99_ms:g}")
-                for one in scenario.windows
+                for one in run.windows
             ],
         )
-
-
-def _print_search(tried: Sequence[ScenarioReport], screen: Screen) -> None:
-    ordered = sorted(tried, key=lambda one: one.figures["rate"] or 0.0)
-    screen.table(
-        "search: the rates that were tried",
-        tuple(_SEARCHED.values()),
-        [tuple(_number(one.figures[name]) for name in _SEARCHED) for one in ordered],
-    )
-    highest = ordered[0].figures["highest_flat_rate"]
-    screen.say(f"The highest rate that stays flat: {_number(highest)} claims/s.")
-    screen.say()
-
-
-def _print_memory(sizes: Sequence[ScenarioReport], screen: Screen) -> None:
-    screen.table(
-        "Resident memory of `lean-sandbox run`, restarted over healthy Sandboxes with Ready Pods",
-        (*_REMEMBERED.values(), "reference MiB"),
-        [
-            (
-                *(_number(one.figures[name]) for name in _REMEMBERED),
-                f"{reference_mib(one.figures['sandboxes'] or 0):.0f}",
-            )
-            for one in sizes
-        ],
-    )
-    screen.say(f"Memory for a Sandbox with its Pod: {_number(sizes[0].figures['each_kib'])} KiB.")
-    screen.say(
-        f"Reference controller, measured on a real API server: {REFERENCE_EMPTY_MIB:.0f} MiB with"
-        f" nothing and {REFERENCE_EACH_KIB:.0f} KiB each."
-    )
-    screen.say()
 
 
 def _verdict_row(verdict: Verdict) -> tuple[str, ...]:
@@ -305,3 +246,108 @@ def _number(value: float | None) -> str:
     if value is None:
         return _ABSENT
     return f"{value:,.2f}".rstrip("0").rstrip(".")
+
+
+# -- the pictures ----------------------------------------------------------------------------------
+
+DRAWN: Final = frozenset({"burst", "memory"})
+"""The scenarios that have a picture: the claims of a burst over time, memory over Sandboxes."""
+_OURS: Final = "#1a7f37"
+_FLOOR: Final = "#0969da"
+_GREY: Final = "#6e7781"
+
+
+def require_matplotlib() -> None:
+    """Raise UsageError, which names the extra, where matplotlib is not installed."""
+    try:
+        import matplotlib as mpl  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "--plots needs matplotlib: install the extra bench, as in pip install '.[bench,local]'"
+        ) from error
+    # The same report gives the same file: ids of elements are hashes of their content with this.
+    mpl.rcParams["svg.hashsalt"] = "lean-sandbox"
+    mpl.rcParams["svg.fonttype"] = "none"
+
+
+def write_plots(report: Report, folder: Path) -> list[Path]:
+    """Draw what the report has figures for; return the files. Raises OSError, UsageError."""
+    require_matplotlib()
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name, file, draw in (
+        ("burst", folder / "latency-burst.svg", _draw_burst),
+        ("memory", folder / "memory.svg", _draw_memory),
+    ):
+        if report.named(name):
+            _draw(draw, report, file)
+            files.append(file)
+    return files
+
+
+def _draw(draw: Callable[[Report, Any], str], report: Report, file: Path) -> None:
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(8.6, 5.2), layout="constrained")
+    axes = figure.subplots()
+    note = draw(report, axes)
+    axes.grid(visible=True, color="#d0d7de", linewidth=0.7)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="best", frameon=False)
+    figure.supxlabel(note, x=0.01, horizontalalignment="left", fontsize=8, color=_GREY)
+    figure.savefig(file, format="svg", metadata={"Date": None})
+
+
+def _draw_burst(report: Report, axes: Any) -> str:
+    """Draw what part of the claims was Ready after how long, beside the floor and the bound."""
+    burst = report.named("burst")[0]
+    floor = next(iter(report.named("floor")), None)
+    if floor is not None:
+        factor = next(b.most for b in BOUNDS if (b.scenario, b.figure) == ("burst", "p99_ms"))
+        bound = [latency * factor for latency in floor.latencies_ms]
+        axes.plot(*_shares(floor.latencies_ms), color=_FLOOR, label="three bare requests a claim")
+        axes.plot(*_shares(bound), color=_GREY, linestyle="--", label=f"bound: {factor:g} x that")
+    axes.plot(*_shares(burst.latencies_ms), color=_OURS, linewidth=2.5, label="lean-sandbox")
+    count, pool = len(burst.latencies_ms), burst.figures.get("pool") or 0
+    axes.set_title(f"{count} claims at once on a pool of {pool:g}: Ready after how long")
+    axes.set_xlabel("milliseconds from the create to the event that shows Ready")
+    axes.set_ylabel("share that was Ready (%)")
+    server = report.server
+    kind = "embedded API server" if server is None or server.kind == "embedded" else "API server"
+    version = server.version if server is not None else ""
+    return f"{kind} {version}, {report.host.cpus} CPUs. Made by: lean-sandbox bench burst"
+
+
+def _draw_memory(report: Report, axes: Any) -> str:
+    """Draw the memory of a restarted controller against the number of Sandboxes."""
+    sizes = report.named("memory")
+    measured = [(one.figures["sandboxes"] or 0.0, one.figures["rss_mib"] or 0.0) for one in sizes]
+    most = max(sandboxes for sandboxes, _ in measured)
+    axes.plot(
+        [0, most],
+        [REFERENCE_EMPTY_MIB, reference_mib(most)],
+        color=_GREY,
+        linestyle="--",
+        label=f"reference controller ({REFERENCE_EMPTY_MIB:.0f} MiB +"
+        f" {REFERENCE_EACH_KIB:.0f} KiB each)",
+    )
+    axes.plot(
+        *zip(*measured, strict=True), color=_OURS, linewidth=2.5, marker="o", label="lean-sandbox"
+    )
+    for sandboxes, mib in measured:
+        axes.annotate(
+            f"{mib:.1f} MiB", (sandboxes, mib), textcoords="offset points", xytext=(6, -14)
+        )
+    axes.set_title("Resident memory after a restart over healthy Sandboxes with Ready Pods")
+    axes.set_xlabel("Sandboxes")
+    axes.set_ylabel("resident memory (MiB)")
+    return "Made by: lean-sandbox bench memory"
+
+
+def _shares(latencies_ms: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return the distribution as milliseconds and percent, in steps of one percent."""
+    shares = [float(share) for share in range(1, 101)]
+    at = [percentile(latencies_ms, share) or 0.0 for share in shares]
+    return [at[0], *at], [0.0, *shares]

@@ -77,30 +77,26 @@ async def run_floor(env: Environment) -> list[ScenarioReport]:
     async with env.namespace("floor") as where:
         await load.make_template(env.client, where)
         uid = await load.make_pool(env.client, where, members)
-        free = env.load(SANDBOXES, where, lambda name: load.member(name, uid))
-        await free.send([f"w{number}" for number in range(members)])
+        async with env.load(SANDBOXES, where, lambda name: load.member(name, uid)) as free:
+            await free.send([f"w{number}" for number in range(members)])
         if (found := await load.count(env.client, SANDBOXES, where)) != members:
             raise BenchError(
                 f"{found} Sandboxes are free instead of {members}: does another controller serve"
                 " this server?"
             )
-        claims = env.load(SANDBOXCLAIMS, where, load.claim)
         in_flight = str(env.options.floor_in_flight)
         arguments = (env.kubeconfig, env.options.context, where, uid, in_flight)
-        async with worker("floor", *arguments, folder=env.folder) as binder, claims.watching():
-            for number in range(alone):
-                await env.clock.sleep(env.options.quiet)
-                await claims.send_one(f"a{number}")
-                await claims.until_ready(number + 1, "claims of the floor, one at a time,")
-            single_s = list(claims.latencies_s().values())
-            claims.sent_at.clear()
-            claims.answered.clear()
-            before = process_usage(binder.pid).cpu_ms
-            began = env.clock.monotonic()
-            await claims.send([f"c{number}" for number in range(count)])
-            await claims.until_ready(members, "claims of the floor")
-            seconds = env.clock.monotonic() - began
-            after = process_usage(binder.pid).cpu_ms
+        async with worker("floor", *arguments, folder=env.folder) as binder:
+            async with env.load(SANDBOXCLAIMS, where, load.claim) as single:
+                for number in range(alone):
+                    await env.clock.sleep(env.options.quiet)
+                    await single.send_one(f"a{number}")
+                    await single.until_ready("claims of the floor, one at a time,")
+            async with env.load(SANDBOXCLAIMS, where, load.claim) as claims:
+                before = process_usage(binder.pid).cpu_ms
+                listed = [f"c{number}" for number in range(count)]
+                report.figures["seconds"] = await claims.make(listed, "claims of the floor")
+                after = process_usage(binder.pid).cpu_ms
             done: dict[str, int] = {}
 
             async def unanswered() -> str:
@@ -111,8 +107,7 @@ async def run_floor(env: Environment) -> list[ScenarioReport]:
             await env.until(unanswered)
     add_latencies(report, claims)
     report.figures |= {
-        "one_p50_ms": in_ms(single_s, 50),
-        "seconds": round(seconds, 2),
+        "one_p50_ms": in_ms(single.latencies_s().values(), 50),
         "requests_each": per_item(done["requests"], members),
         "cpu_ms_each": None if before is None or after is None else per_item(after - before, count),
     }
@@ -132,14 +127,13 @@ async def run_one(env: Environment) -> list[ScenarioReport]:
     rounds = env.options.rounds
     async with env.namespace("one") as where:
         await _fill_pool(env, where, _ONE_POOL)
-        claims = env.load(SANDBOXCLAIMS, where, load.claim)
         async with (
-            claims.watching(),
+            env.load(SANDBOXCLAIMS, where, load.claim) as claims,
             env.stretch("one", rounds, claims=rounds, pool=_ONE_POOL) as report,
         ):
             for number in range(rounds):
                 await claims.send_one(f"c{number}")
-                await claims.until_ready(number + 1, "claims, one at a time,")
+                await claims.until_ready("claims, one at a time,")
                 await env.until_full(where, _ONE_POOL)
                 await env.until_idle("one claim")
             add_latencies(report, claims)
@@ -170,18 +164,15 @@ async def run_burst(env: Environment) -> list[ScenarioReport]:
     count, pool = env.options.count, env.options.burst_pool
     async with env.namespace("burst") as where:
         filled = await _fill(env, where)
-        claims = env.load(SANDBOXCLAIMS, where, load.claim)
         async with (
-            claims.watching(),
+            env.load(SANDBOXCLAIMS, where, load.claim) as claims,
             env.stretch("burst", count, claims=count, pool=pool) as report,
         ):
-            began = env.clock.monotonic()
-            await claims.send([f"c{number}" for number in range(count)])
-            await claims.until_ready(count, "claims of a burst")
-            seconds = env.clock.monotonic() - began
+            listed = [f"c{number}" for number in range(count)]
+            seconds = await claims.make(listed, "claims of a burst")
             await env.until_full(where, pool)
             add_latencies(report, claims)
-            report.figures["seconds"] = round(seconds, 2)
+            report.figures["seconds"] = seconds
     report.figures["doubly_bound"] = claims.doubly_bound()
     report.figures["replacements"] = report.requests.get("create sandboxes")
     return [filled, report]
@@ -230,10 +221,9 @@ async def _sustain(
     times = arrivals(rate, seconds)
     async with env.namespace(name) as where:
         await _fill_pool(env, where, pool)
-        claims = env.load(SANDBOXCLAIMS, where, load.claim)
         members: list[tuple[float, float]] = []
         async with (
-            claims.watching(),
+            env.load(SANDBOXCLAIMS, where, load.claim) as claims,
             env.stretch(name, len(times), rate=rate, claims=len(times), pool=pool) as report,
         ):
             began = env.clock.monotonic()
@@ -276,20 +266,18 @@ async def _arrive(
     """
     clock = env.clock
     began = clock.monotonic()
-    ready: dict[str, anyio.Event] = {f"c{number}": anyio.Event() for number in range(len(times))}
-    claims.on_ready = lambda name: ready[name].set()
     deadline = began + seconds + max(_LATE_S, seconds)
 
     async def live(name: str, at: float) -> None:
         await clock.sleep(began + at - clock.monotonic())
         await claims.send_one(name)
-        if await clock.wait(ready[name], max(0.0, deadline - clock.monotonic())):
+        if await clock.wait(claims.ready[name], max(0.0, deadline - clock.monotonic())):
             await clock.sleep(dwell)
         await env.client.delete(SANDBOXCLAIMS, where, name)
 
     async with anyio.create_task_group() as group:
-        for name, at in zip(ready, times, strict=True):
-            group.start_soon(live, name, at)
+        for number, at in enumerate(times):
+            group.start_soon(live, f"c{number}", at)
 
 
 async def _left_over(env: Environment, where: str, pool: int) -> int:
@@ -310,31 +298,25 @@ async def _left_over(env: Environment, where: str, pool: int) -> int:
 # -- Sandboxes without a pool ----------------------------------------------------------------------
 
 
-async def _make(env: Environment, made: Load, count: int, what: str, *, begin: int = 0) -> float:
-    """Make ``count`` objects at once; return the seconds until all were Ready."""
-    began = env.clock.monotonic()
-    await made.send([f"s{number}" for number in range(begin, begin + count)])
-    await made.until_ready(begin + count, what)
-    return round(env.clock.monotonic() - began, 2)
-
-
 async def run_pods(env: Environment) -> list[ScenarioReport]:
     """Bare Pods, as many as Sandboxes: what a server and its kubelets take for themselves."""
     count = env.options.sandboxes
     report = ScenarioReport(name="pods", figures={"pods": count})
-    async with env.namespace("pods") as where:
-        pods = env.load(PODS, where, load.pod)
-        async with pods.watching():
-            report.figures["seconds"] = await _make(env, pods, count, "bare Pods")
+    async with env.namespace("pods") as where, env.load(PODS, where, load.pod) as pods:
+        report.figures["seconds"] = await pods.make(_sandboxes(count), "bare Pods")
     add_latencies(report, pods)
     return [report]
 
 
-async def launch(env: Environment, where: str, count: int, *, begin: int = 0) -> None:
+def _sandboxes(end: int, begin: int = 0) -> list[str]:
+    return [f"s{number}" for number in range(begin, end)]
+
+
+async def launch(env: Environment, where: str, end: int, *, begin: int = 0) -> None:
     """Make Sandboxes that others are measured over, unmeasured."""
-    sandboxes = env.load(SANDBOXES, where, load.sandbox)
-    async with sandboxes.watching():
-        await _make(env, sandboxes, count, "Sandboxes", begin=begin)
+    env.screen.progress(f"making {end - begin} Sandboxes")
+    async with env.load(SANDBOXES, where, load.sandbox) as sandboxes:
+        await sandboxes.make(_sandboxes(end, begin), "Sandboxes")
     await env.until_idle("a launch of Sandboxes")
 
 
@@ -342,9 +324,11 @@ async def run_cold(env: Environment) -> list[ScenarioReport]:
     """Sandboxes without a pool, all at once. They stay for idle and restart."""
     count = env.options.sandboxes
     await env.until_idle("its start")
-    sandboxes = env.load(SANDBOXES, env.over, load.sandbox)
-    async with sandboxes.watching(), env.stretch("cold", count, sandboxes=count) as report:
-        report.figures["seconds"] = await _make(env, sandboxes, count, "Sandboxes")
+    async with (
+        env.load(SANDBOXES, env.over, load.sandbox) as sandboxes,
+        env.stretch("cold", count, sandboxes=count) as report,
+    ):
+        report.figures["seconds"] = await sandboxes.make(_sandboxes(count), "Sandboxes")
         add_latencies(report, sandboxes)
     return [report]
 
@@ -352,22 +336,17 @@ async def run_cold(env: Environment) -> list[ScenarioReport]:
 async def run_idle(env: Environment) -> list[ScenarioReport]:
     """Nothing happens: requests and CPU."""
     await env.until_idle("what came before")
+    report = ScenarioReport(name="idle", figures={"sandboxes": env.options.sandboxes})
     before = await env.measured.begin()
     began = env.clock.monotonic()
     await env.clock.sleep(env.options.idle_seconds)
     seconds = env.clock.monotonic() - began
-    cost, audit_differs = await env.measured.end(before)
-    report = ScenarioReport(
-        name="idle",
-        figures={
-            "sandboxes": env.options.sandboxes,
-            "requests": cost.total,
-            "cpu_ms_per_s": None if cost.cpu_ms is None else round(cost.cpu_ms / seconds, 2),
-            "rss_mib": cost.rss_mib,
-        },
-        requests=cost.by_kind(),
-        audit_differs=audit_differs,
-    )
+    cost = await env.charge(report, before)
+    report.figures |= {
+        "requests": cost.total,
+        "cpu_ms_per_s": per_item(cost.cpu_ms, seconds),
+        "rss_mib": cost.rss_mib,
+    }
     return [report]
 
 
@@ -384,11 +363,10 @@ async def run_memory(env: Environment) -> list[ScenarioReport]:
     reports: list[ScenarioReport] = []
     made = 0
     async with env.namespace("memory") as where:
-        for size in sorted(env.options.sizes):
+        for size in sorted(set(env.options.sizes)):
             if size > made:
-                env.screen.progress(f"making {size - made} Sandboxes")
                 async with env.controller():
-                    await launch(env, where, size - made, begin=made)
+                    await launch(env, where, size, begin=made)
                 made = size
             report = await _start_over(env, "memory")
             reports.append(report)
@@ -415,6 +393,7 @@ async def _start_over(
     ``quiet_s`` begins before the process does and so includes its imports. It takes a scrape in the
     middle to tell, which costs memory: where that is measured, none comes before.
     """
+    report = ScenarioReport(name=name, figures={})
     if env.api_server is not None:
         await env.api_server.ask()
     began, began_at = env.clock.monotonic(), env.clock.now()
@@ -435,26 +414,21 @@ async def _start_over(
         usage = process_usage(started.pid)
         # The counters of a process that has just been started are zero.
         birth = Cost(requests=Counter(), received_kib=0.0, cpu_ms=0.0)
-        cost, audit_differs = await env.measured.end(birth)
-    return ScenarioReport(
-        name=name,
-        figures={
-            "sandboxes": int(logged.get("sandboxes", 0)),
-            "writes": cost.writes,
-            "gets": cost.gets,
-            "lists": cost.lists,
-            "started_s": started_s,
-            "synced_s": synced_s,
-            "quiet_s": quiet_s if tells_rest else None,
-            "received_kib": None if cost.received_kib is None else round(cost.received_kib, 1),
-            "cpu_ms": None if cost.cpu_ms is None else round(cost.cpu_ms, 1),
-            "rss_mib": usage.rss_mib,
-            "peak_mib": usage.peak_mib,
-        },
-        requests=cost.by_kind(),
-        failures=cost.failures(),
-        audit_differs=audit_differs,
-    )
+        cost = await env.charge(report, birth)
+    report.figures = {
+        "sandboxes": int(logged.get("sandboxes", 0)),
+        "writes": cost.writes,
+        "gets": cost.gets,
+        "lists": cost.lists,
+        "started_s": started_s,
+        "synced_s": synced_s,
+        "quiet_s": quiet_s if tells_rest else None,
+        "received_kib": None if cost.received_kib is None else round(cost.received_kib, 1),
+        "cpu_ms": None if cost.cpu_ms is None else round(cost.cpu_ms, 1),
+        "rss_mib": usage.rss_mib,
+        "peak_mib": usage.peak_mib,
+    }
+    return report
 
 
 class _Head(msgspec.Struct, frozen=True):
