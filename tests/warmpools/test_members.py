@@ -50,9 +50,7 @@ def counted(*members: SandboxEntry, grace_s: float = GRACE_S, late_s: float = 0.
     """Return the census of these members, ``late_s`` after now."""
     cache = build_caches().sandboxes
     with patch.object(cache, "owned_by", lambda *_: list(members)):
-        return take_census(
-            cache, POOL, frozenset(), now_s=NOW_S + late_s, readiness_grace_s=grace_s
-        )
+        return take_census(cache, POOL, now_s=NOW_S + late_s, readiness_grace_s=grace_s)
 
 
 # --- readiness -----------------------------------------------------------------------------------

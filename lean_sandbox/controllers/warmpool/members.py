@@ -51,12 +51,11 @@ class PoolMembers(msgspec.Struct):
 def take_census(
     sandboxes: Cache[SandboxEntry],
     pool: PoolView,
-    deleted: frozenset[str],
     *,
     now_s: float,
     readiness_grace_s: float,
 ) -> PoolMembers:
-    """Count the members of a pool; ``deleted`` are the uids that this process has deleted.
+    """Count the members of a pool.
 
     The loop is the hot one of a large pool: a ready member costs no more than looking at it.
     """
@@ -68,7 +67,7 @@ def take_census(
         owner = entry.owner
         if owner is None or not owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP):
             continue
-        if entry.is_deleting or entry.uid in deleted:
+        if entry.is_deleting:
             census.terminating += 1
             continue
         census.active.append(entry)

@@ -4,9 +4,8 @@ It creates what is missing, deletes what is too much, stale or stuck, takes in o
 the counts: at most once a second, and while a pool is being filled only after a window.
 
 Where the reference controller waits for events to confirm its own creations and deletions, here the
-responses are applied to the cache: a created member is there before the next reconcile counts. Only
-a deletion may take time (finalizers, a late event), and so the uids that were deleted are
-remembered until the cache shows them gone; they still take their place in the pool. A delete is
+responses are applied to the cache: a created member is there before the next reconcile counts, and
+a deleted one is known to be on its way out; it still takes its place in the pool. A delete is
 guarded by uid and version: a Sandbox that a claim took a moment ago has another version, so the
 delete is refused and the claim keeps it.
 """
@@ -107,8 +106,6 @@ class PoolState(msgspec.Struct):
     uid: str
     hold: ReplenishHold
     bucket: TokenBucket
-    # The keys of members that were deleted and may still be shown, by uid.
-    deleted: dict[str, Key] = {}
     status_at: float | None = None
     differs_since: float | None = None
     is_stuck: bool = False
@@ -169,15 +166,9 @@ class PoolReconcile:
 
     def _count(self) -> PoolMembers:
         self._has_acted = False
-        deleted = self._state.deleted
-        for uid, key in list(deleted.items()):
-            held = self._sandboxes.get(key)
-            if held is None or held.uid != uid:
-                del deleted[uid]
         return take_census(
             self._sandboxes,
             self._view,
-            frozenset(deleted),
             now_s=self._parts.server_time.now_s(),
             readiness_grace_s=self._grace_s,
         )
@@ -191,8 +182,7 @@ class PoolReconcile:
     async def _put_in_order(self) -> PoolMembers:
         """Settle who belongs to the pool, delete what is stale or stuck, and count the rest."""
         for orphan in find_orphans(self._sandboxes, self._view):
-            if orphan.uid not in self._state.deleted:
-                await self._attempt(self._take_in, orphan)
+            await self._attempt(self._take_in, orphan)
         members = self._count()
         if self._template is not None and self._view.is_recreate:
             for member in members.active:
@@ -282,9 +272,8 @@ class PoolReconcile:
     async def _delete(self, member: SandboxEntry) -> None:
         """Delete a Sandbox unless it changed meanwhile; until it goes, claims cannot take it."""
         self._has_acted = True
-        deleted, claims = self._state.deleted, self._parts.claims
+        claims = self._parts.claims
         claims.withhold(member)
-        deleted[member.uid] = member.key
         try:
             await self._writer.delete(self._sandboxes, member, version=member.version)
         except Conflict:
@@ -292,8 +281,9 @@ class PoolReconcile:
         except ControlPlaneError as error:
             self._errors.append(error)
         else:
+            # No event of a later version can say otherwise.
+            member.is_deleting = True
             return
-        deleted.pop(member.uid, None)
         held = self._sandboxes.get(member.key)
         if held is not None and held.uid == member.uid:
             claims.offer(held)
