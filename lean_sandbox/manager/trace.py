@@ -1,12 +1,9 @@
 """The last events, reconciles and requests of a controller, and what shows them afterwards.
 
-A ring: the oldest entry is overwritten, so memory is bounded by the number of entries. It observes
-the caches, the workers and the transport as metrics do. A request belongs to the object whose
-reconcile makes it; requests outside of reconciles (watches, Events, the Lease) are not kept. The
-listener of the metrics serves the ring as JSON, the command asks it there.
-
-Off unless asked for: what it shows, names of objects above all, is shown to everybody who can reach
-the metrics. An entry takes up to 0.3 KiB.
+A ring: the oldest entry is overwritten. A request belongs to the object whose reconcile makes it;
+requests outside of reconciles (watches, Events, the Lease) are not kept. The listener of the
+metrics serves the ring as JSON, the command asks it there. Off unless asked for: names of objects
+are shown to everybody who can reach the metrics. An entry takes up to 0.3 KiB.
 """
 
 from __future__ import annotations
@@ -14,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
@@ -161,17 +159,14 @@ class TraceBuffer:
         key = Key(row.namespace, row.name)
         held = self._caches[plural].get(key)
         owner = row.controller
+        # What the cache holds, and an interned text, cost nothing more.
+        kept = held.key if held is not None else key
+        reason = sys.intern(decision.reason[:_LONGEST_TEXT])
+        controlled_by = sys.intern(f"{owner.kind}/{owner.name}") if owner is not None else ""
         self.keep(
             EventEntry(
-                self._clock.monotonic(),
-                plural,
-                # That of the cache costs nothing more.
-                held.key if held is not None else key,
-                str(event_type),
-                decision.passed,
-                sys.intern(decision.reason[:_LONGEST_TEXT]),
-                row.resource_version,
-                sys.intern(f"{owner.kind}/{owner.name}") if owner is not None else "",
+                *(self._clock.monotonic(), plural, kept, str(event_type), decision.passed),
+                *(reason, row.resource_version, controlled_by),
             )
         )
 
@@ -181,21 +176,13 @@ class TraceBuffer:
             _subject.set((plural, item.key))
 
         def ended(report: ReconcileResult[Key]) -> None:
-            item = report.item
-            began = self._clock.monotonic() - report.took_s
+            item, began = report.item, self._clock.monotonic() - report.took_s
+            error = "" if report.error is None else str(report.error)[:_LONGEST_TEXT]
+            waited_s = max(0.0, began - item.enqueued_at)
             self.keep(
                 ReconcileEntry(
-                    began,
-                    plural,
-                    item.key,
-                    controller.name,
-                    item.reasons,
-                    max(0.0, began - item.enqueued_at),
-                    report.took_s,
-                    report.outcome.value,
-                    item.attempts,
-                    report.next_s,
-                    "" if report.error is None else str(report.error)[:_LONGEST_TEXT],
+                    *(began, plural, item.key, controller.name, item.reasons, waited_s),
+                    *(report.took_s, report.outcome.value, item.attempts, report.next_s, error),
                 )
             )
 
@@ -243,11 +230,9 @@ class TraceBuffer:
             and (one.key.namespace, one.owner) in owners
         }
         cache = self._caches.get(plural)
-        for key in keys:
-            held = cache.get(key) if cache is not None else None
-            if held is not None:
-                owned = self._caches[child].owned_by(key.namespace, held.uid)
-                found |= {one.key for one in owned}
+        for held in filter(None, map(cache.get, keys)) if cache is not None else ():
+            owned = self._caches[child].owned_by(held.key.namespace, held.uid)
+            found |= {one.key for one in owned}
         return found
 
     async def handle(self, request: Request) -> Answer:
@@ -282,36 +267,34 @@ def ask(url: str, kind: str, key: Key, *, ca_file: Path | None = None) -> Life:
 
     Raises ConfigError when it cannot be reached, is no such controller, or keeps no traces.
     """
-    # Big, and for this command only.
-    import http.client  # noqa: PLC0415
-    import urllib.error  # noqa: PLC0415
-    import urllib.request  # noqa: PLC0415
+    import http.client  # noqa: PLC0415 -- for this command only
 
     address = urlsplit(url)
     if address.scheme not in ("http", "https") or not address.hostname:
         raise ConfigError(f"--url: {url!r} is no http or https address")
     query = urlencode({"kind": kind, "namespace": key.namespace, "name": key.name})
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}),
-        urllib.request.HTTPSHandler(
-            context=_context(ca_file) if address.scheme == "https" else None
-        ),
-    )
-    target = f"{address.scheme}://{address.netloc}{PATH}?{query}"
     try:
-        with opener.open(target, timeout=_TIMEOUT_S) as answer:
+        connection = (
+            http.client.HTTPConnection(address.netloc, timeout=_TIMEOUT_S)
+            if address.scheme == "http"
+            else http.client.HTTPSConnection(
+                address.netloc, timeout=_TIMEOUT_S, context=_context(ca_file)
+            )
+        )
+        with closing(connection):
+            connection.request("GET", f"{PATH}?{query}")
+            answer = connection.getresponse()
             body = answer.read()
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code == 404:
-            raise ConfigError(f"{url}: tracing is off there", way_out=_SWITCH_ON) from None
-        raise ConfigError(f"{url} answered {error.code} {error.reason}") from error
     except (OSError, http.client.HTTPException) as error:
         raise ConfigError(
-            f"{url} cannot be reached: {getattr(error, 'reason', error)}",
+            f"{url} cannot be reached: {error}",
             way_out="--url says where the controller serves /metrics; of one in a cluster,"
             " kubectl port-forward brings the port here",
         ) from error
+    if answer.status == 404:
+        raise ConfigError(f"{url}: tracing is off there", way_out=_SWITCH_ON)
+    if answer.status != 200:
+        raise ConfigError(f"{url} answered {answer.status} {answer.reason}")
     try:
         return msgspec.json.decode(body, type=Life)
     except msgspec.MsgspecError as error:
@@ -329,16 +312,13 @@ def _context(ca_file: Path | None) -> ssl.SSLContext:
 
 def nothing_kept(life: Life) -> str:
     """Say why there is nothing to show of an object."""
-    told = f"the controller remembers nothing of {life.kind} {life.key}"
+    why = ", and it has forgotten nothing since its start: look at name and namespace"
     if life.oldest_s is None:
-        return f"{told}: nothing has happened since it started"
-    if life.recorded > life.most:
-        reach_s = life.now_s - life.oldest_s
-        return (
-            f"{told}: its last {life.most} entries reach back {reach_s:.0f} s;"
-            " --trace-entries keeps more"
-        )
-    return f"{told}, and it has forgotten nothing since its start: look at name and namespace"
+        why = ": nothing has happened since it started"
+    elif life.recorded > life.most:
+        reach = f"its last {life.most} entries reach back {life.now_s - life.oldest_s:.0f} s"
+        why = f": {reach}; --trace-entries keeps more"
+    return f"the controller remembers nothing of {life.kind} {life.key}{why}"
 
 
 def table(life: Life) -> str:
@@ -399,24 +379,23 @@ def chrome(life: Life) -> Json:
     pids: dict[Subject, int] = {}
     events: list[Json] = []
     for number, entry in enumerate(life.entries, start=1):
-        pid = pids.get((entry.plural, entry.key))
-        if pid is None:
-            pid = pids[entry.plural, entry.key] = len(pids) + 1
-            of = {"name": f"{NOUNS[entry.plural]} {entry.key}"}
-            events.append({"name": "process_name", "ph": "M", "ts": 0, "pid": pid, "args": of})
         args = msgspec.to_builtins(entry)
         ts = max(0.0, (entry.at - first_s) * 1e6)
+        pid = pids.setdefault((entry.plural, entry.key), len(pids) + 1)
         made = {"cat": args["what"], "ts": ts, "pid": pid, "tid": 1, "args": args}
-        if isinstance(entry, EventEntry):
-            name = f"{entry.type}, {'passed' if entry.passed else 'dropped'}"
-            events.append({**made, "name": name, "ph": "i", "s": "p"})
-            continue
-        made["name"] = (
-            f"{entry.controller}: {entry.outcome}"
-            if isinstance(entry, ReconcileEntry)
-            else f"{entry.verb} {entry.resource}"
-        )
-        events.append({**made, "ph": "b", "id": number})
-        end = max(ts, ts + entry.took_s * 1e6)
-        events.append({**made, "ph": "e", "id": number, "ts": end})
-    return {"displayTimeUnit": "ms", "traceEvents": events}
+        match entry:
+            case EventEntry():
+                name = f"{entry.type}, {'passed' if entry.passed else 'dropped'}"
+                events.append({**made, "name": name, "ph": "i", "s": "p"})
+                continue
+            case ReconcileEntry():
+                name = f"{entry.controller}: {entry.outcome}"
+            case RequestEntry():
+                name = f"{entry.verb} {entry.resource}"
+        slice_ = {**made, "name": name, "id": number}
+        events += {**slice_, "ph": "b"}, {**slice_, "ph": "e", "ts": ts + entry.took_s * 1e6}
+    names = [
+        {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": f"{NOUNS[plural]} {key}"}}
+        for (plural, key), pid in pids.items()
+    ]
+    return {"displayTimeUnit": "ms", "traceEvents": [*names, *events]}
