@@ -65,13 +65,10 @@ class Scraper:
         return found
 
     async def handle(self, request: Request) -> Answer:
-        """Answer ``/metrics``."""
+        """Answer ``/metrics``: a page made within the last second serves all who ask."""
         if request.path != "/metrics":
             return not_found(request)
-        return await self._page(content_type(request.accept))
-
-    async def _page(self, form: str) -> Answer:
-        """Return the page: one made within the last second serves all who ask."""
+        form = content_type(request.accept)
         async with self._rendering:
             known = self._pages.get(form)
             if known is not None and self._clock.monotonic() - known[0] < _FRESH_S:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger("controller")
 
 _EVENT_DRAIN_S = 3.0
-_REPORTING_CONTROLLER = "sandbox-controller"
 
 
 class Manager:
@@ -57,9 +56,9 @@ class Manager:
     def __init__(
         self,
         client: Client,
-        settings: Settings | None = None,
+        settings: Settings,
         *,
-        clock: Clock | None = None,
+        clock: Clock,
         uniform: Callable[[], float] = random.random,
         tracing: Tracing | None = None,
         watch_options: WatchOptions | None = None,
@@ -67,89 +66,84 @@ class Manager:
     ) -> None:
         self._client = client
         self.elector = elector
-        self._clock = clock or SystemClock()
-        options = settings or Settings()
+        self._clock = clock
         self.synced = anyio.Event()
         #: Whether passes run: Sandboxes and Pods are known, and the election, if any, was won.
         self.is_active = False
         # Set once all kinds are known, or when there is nothing more to wait for.
         self._may_extend = anyio.Event()
         self.caches = build_caches(
-            leanest=Representation(options.watch_representation),
-            sandbox_selector=options.sandbox_label_selector,
-            only_tracked_services=options.cache_label_selectors,
-            monotonic=self._clock.monotonic,
+            leanest=Representation(settings.watch_representation),
+            sandbox_selector=settings.sandbox_label_selector,
+            only_tracked_services=settings.cache_label_selectors,
+            monotonic=clock.monotonic,
             # A request may be sent again after a 401.
-            tombstone_s=max(TOMBSTONE_S, 2.0 * options.request_timeout),
+            tombstone_s=max(TOMBSTONE_S, 2.0 * settings.request_timeout),
         )
         self.reflectors = ReflectorGroup(
             client,
-            clock=self._clock,
+            clock=clock,
             uniform=uniform,
-            options=watch_options or WatchOptions(page_size=options.page_size),
-            namespaces=options.namespaces,
-            exclude_namespaces=options.exclude_namespaces,
+            options=watch_options or WatchOptions(page_size=settings.page_size),
+            namespaces=settings.namespaces,
+            exclude_namespaces=settings.exclude_namespaces,
         )
         self.recorders: dict[str, EventRecorder] = {}
         self.sandboxes = SandboxController(
             client,
             self.caches,
             self.reflectors,
-            options,
-            clock=self._clock,
-            recorder=self._build_recorder(
-                _REPORTING_CONTROLLER, is_off=options.disable_sandbox_events
-            ),
+            settings,
+            clock=clock,
+            recorder=self._recorder("sandbox-controller", is_off=settings.disable_sandbox_events),
             tracing=tracing,
         )
         self.claims: ClaimController | None = None
         #: Everything that reconciles, the Sandboxes first.
         self.controllers: list[Controller[Any]] = [self.sandboxes]
         caches = self.caches
+        own = (caches.sandboxes, caches.pods, caches.services, caches.pvcs)
         #: The cache of each kind that is or may be watched.
-        self.all_caches: list[Cache[Any]] = [
-            *(caches.sandboxes, caches.pods, caches.services, caches.pvcs)
-        ]
-        if options.extensions:
+        self.all_caches: list[Cache[Any]] = list(own)
+        if settings.extensions:
             self.all_caches += caches.templates, caches.pools, caches.claims, caches.policies
-            self._add_extensions(options, uniform, tracing)
+            self._add_extensions(settings, uniform, tracing)
         self.trace: TraceBuffer | None = None
-        if options.trace_entries:
+        if settings.trace_entries:
             from lean_sandbox.manager.trace import TraceBuffer  # noqa: PLC0415 -- rarely used
 
-            self.trace = TraceBuffer(options.trace_entries, self._clock)
+            self.trace = TraceBuffer(settings.trace_entries, clock)
             self.trace.follow(self.all_caches, self.controllers, client.transport)
-        if options.shard:
+        if settings.shard:
             from lean_sandbox.manager.preflight import admits  # noqa: PLC0415 -- rarely used
 
             for cache in self.all_caches:
-                cache.admits_namespace = admits(options.shard)
+                cache.admits_namespace = admits(settings.shard)
         if elector is not None:
             client.transport.fence = elector.fence
             for controller in self.controllers:
                 controller.queue.is_paused = True
 
-    def _build_recorder(self, controller: str, *, is_off: bool) -> EventRecorder | None:
+    def _recorder(self, controller: str, *, is_off: bool = False) -> EventRecorder | None:
         if is_off:
             return None
-        recorder = EventRecorder(
-            self._client, self._clock, controller, f"{controller}-{socket.gethostname()}"
-        )
-        self.recorders[controller] = recorder
-        return recorder
+        instance = f"{controller}-{socket.gethostname()}"
+        made = EventRecorder(self._client, self._clock, controller, instance)
+        self.recorders[controller] = made
+        return made
 
     def _add_extensions(
-        self, options: Settings, uniform: Callable[[], float], tracing: Tracing | None
+        self, settings: Settings, uniform: Callable[[], float], tracing: Tracing | None
     ) -> None:
         """Build the controllers of claims, pools and templates, and join them to each other."""
         client, caches, clock, sandboxes = self._client, self.caches, self._clock, self.sandboxes
-        resolver = TemplateResolver(client, caches, clock, timeout_s=options.request_timeout)
+        resolver = TemplateResolver(client, caches, clock, timeout_s=settings.request_timeout)
         server_time = ServerTime(clock)
         claims = self.claims = ClaimController(
             client,
             caches,
             resolver,
-            options,
+            settings,
             Wakes(
                 sandbox=sandboxes.look_after,
                 launch=sandboxes.launch,
@@ -157,8 +151,8 @@ class Manager:
             ),
             clock=clock,
             server_time=server_time,
-            recorder=self._build_recorder(
-                "sandboxclaim-controller", is_off=options.disable_claim_events
+            recorder=self._recorder(
+                "sandboxclaim-controller", is_off=settings.disable_claim_events
             ),
             tracing=tracing,
         )
@@ -166,21 +160,21 @@ class Manager:
             client,
             caches,
             resolver,
-            options,
+            settings,
             clock=clock,
             server_time=server_time,
             uniform=uniform,
             claims=claims,
             launch=sandboxes.launch,
-            recorder=self._build_recorder("sandboxwarmpool-controller", is_off=False),
+            recorder=self._recorder("sandboxwarmpool-controller"),
         )
         templates = TemplateController(
             client,
             caches,
             clock=clock,
             # The reference takes none for one here, and refuses it everywhere else.
-            workers=max(1, options.sandbox_template_concurrent_workers),
-            timeout_s=options.request_timeout,
+            workers=max(1, settings.sandbox_template_concurrent_workers),
+            timeout_s=settings.request_timeout,
         )
         sandboxes.stand_back(claims.queue, claims.waits_for)
         claims.on_awaited = sandboxes.queue.judge_held

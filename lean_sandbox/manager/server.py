@@ -53,12 +53,7 @@ class Listeners:
     Opening it binds the addresses, so that one that is taken is told before anything else is done.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        manager: Manager,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, settings: Settings, manager: Manager, clock: Clock) -> None:
         """Bind what the settings ask for. Raises ConfigError, naming the flag."""
         self._sockets: dict[str, socket.socket] = {}
         self._endpoints: list[Endpoint] = []
@@ -70,19 +65,19 @@ class Listeners:
                 settings.metrics_cert_dir, settings.tls_min_version, settings.tls_cipher_suites
             ).context
         try:
-            address = _metrics_address(settings)
+            address = _nearby(settings.metrics_bind_address, _DEFAULT_METRICS)
             if address != _OFF:
                 self._sockets["metrics"] = bind("--metrics-bind-address", address)
-                scraper = Scraper(manager, clock, self.collect)
-                handler = _with_debug(scraper.handle, settings, manager, clock)
+                metrics = Scraper(manager, clock, self.collect).handle
+                handler = _with_debug(metrics, settings, manager, clock)
                 self._endpoints.append(Endpoint("metrics", handler, clock, tls=tls))
-            address = _health_address(settings)
-            if address != _OFF:
-                self._sockets["health"] = bind("--health-probe-bind-address", address)
-                checks = {"healthz": lambda: None, "readyz": lambda: manager.not_ready}
-                self._endpoints.append(Endpoint("health", health(checks), clock))
+            bound = _bind_health(settings)
+            if bound is not None:
+                self._sockets["health"] = bound
+                self._endpoints.append(_health(clock, lambda: manager.not_ready))
         except BaseException:
-            self.close()
+            for made in self._sockets.values():
+                made.close()
             raise
 
     @property
@@ -95,11 +90,6 @@ class Listeners:
         for endpoint in self._endpoints:
             endpoint.collect(into)
 
-    def close(self) -> None:
-        """Close what :meth:`run` has not taken over; for a start that was given up."""
-        for made in self._sockets.values():
-            made.close()
-
     async def run(self) -> None:
         """Answer until cancelled."""
         log.info("listening", **self.ports)
@@ -108,12 +98,13 @@ class Listeners:
                 group.start_soon(endpoint.serve, made)
 
 
-def _metrics_address(settings: Settings) -> str:
-    return _nearby(settings.metrics_bind_address or _DEFAULT_METRICS, _DEFAULT_METRICS)
+def _bind_health(settings: Settings) -> socket.socket | None:
+    address = _nearby(settings.health_probe_bind_address or _OFF, _DEFAULT_HEALTH)
+    return bind("--health-probe-bind-address", address) if address != _OFF else None
 
 
-def _health_address(settings: Settings) -> str:
-    return _nearby(settings.health_probe_bind_address or _OFF, _DEFAULT_HEALTH)
+def _health(clock: Clock, not_ready: Callable[[], str | None]) -> Endpoint:
+    return Endpoint("health", health({"healthz": lambda: None, "readyz": not_ready}), clock)
 
 
 def _nearby(address: str, default: str) -> str:
@@ -123,6 +114,7 @@ def _nearby(address: str, default: str) -> str:
     of a machine names one, such as 0.0.0.0:8080.
     """
     is_in_a_pod = "KUBERNETES_SERVICE_HOST" in os.environ
+    address = address or default
     return address if is_in_a_pod or address != default else f"127.0.0.1{address}"
 
 
@@ -135,8 +127,6 @@ def _with_debug(metrics: Handler, settings: Settings, manager: Manager, clock: C
         debug["pprof"] = profiles(clock, everything=settings.enable_pprof_debug)
     if manager.trace is not None:
         debug["trace"] = manager.trace.handle
-    if not debug:
-        return metrics
 
     async def handle(request: Request) -> Answer:
         folder, _, rest = request.path.removeprefix("/").partition("/")
@@ -197,24 +187,23 @@ async def _tuned(
 
     Until the server has answered, the health listener says that the process is alive, not ready.
     """
-    is_inside = connection.in_cluster
-    namespace = settings.config_map_namespace or (own_namespace() if is_inside else "")
+    namespace = settings.config_map_namespace
+    namespace = namespace or (own_namespace() if connection.in_cluster else "")
     if not namespace:
         return settings
     # Neither this nor its libraries where nothing is read.
     from lean_sandbox.manager.preflight import read_config_map  # noqa: PLC0415
 
     client = Client(Transport(connection, clock=clock), timeout_s=settings.request_timeout)
-    address = _health_address(settings)
-    listening = bind("--health-probe-bind-address", address) if address != _OFF else None
-    is_answered = False
+    listening = _bind_health(settings)
     found: ConfigMap | None = None
+    is_answered = False
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(_end_on_signal, group.cancel_scope)
             if listening is not None:
-                checks = {"healthz": lambda: None, "readyz": lambda: "the ConfigMap is not read"}
-                group.start_soon(Endpoint("health", health(checks), clock).serve, listening)
+                endpoint = _health(clock, lambda: "the ConfigMap is not read")
+                group.start_soon(endpoint.serve, listening)
             found = await read_config_map(client, clock, namespace)
             is_answered = True
             group.cancel_scope.cancel()
@@ -236,13 +225,11 @@ async def _end_on_signal(scope: anyio.CancelScope) -> None:
 
 
 def _open_elector(settings: Settings, client: Client) -> Elector | None:
-    wanted = settings.leader_elect
-    if wanted is None:
-        wanted = client.transport.connection.in_cluster
-    if not wanted:
+    if settings.leader_elect is False:
         return None
-    # Not needed on a laptop.
-    from lean_sandbox.manager.leaderelection import open_elector  # noqa: PLC0415
+    if settings.leader_elect is None and not client.transport.connection.in_cluster:
+        return None
+    from lean_sandbox.manager.leaderelection import open_elector  # noqa: PLC0415 -- not on a laptop
 
     return open_elector(settings, client)
 
