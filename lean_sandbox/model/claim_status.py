@@ -20,6 +20,7 @@ from lean_sandbox.model.conditions import (
     find,
     remove,
     upsert,
+    whole_status,
 )
 from lean_sandbox.model.sandbox import SandboxStatus
 
@@ -238,18 +239,14 @@ def is_marked_expired(status: SandboxClaimStatus) -> bool:
 def claim_status_patch(old: SandboxClaimStatus, new: SandboxClaimStatus) -> dict[str, Any] | None:
     """Return what a merge patch must put under ``status``, None when no request is due.
 
-    All of it, null for what is empty: what is stored may be newer than ``old``. An unbound claim
-    gets an empty ``sandbox`` with its first status; that alone is not worth a request.
+    An unbound claim gets an empty ``sandbox`` with its first status; that alone is not worth a
+    request.
     """
     # The order of conditions does not count.
     conditions = _sorted(new.conditions)
     if new.bound == old.bound and conditions == _sorted(old.conditions):
         return None
-    bound = msgspec.structs.asdict(new.bound)
-    return {
-        "conditions": conditions or None,
-        "sandbox": {field: value or None for field, value in bound.items()},
-    }
+    return {"conditions": conditions or None, "sandbox": whole_status(new.bound)}
 
 
 # --- helpers -------------------------------------------------------------------------------------

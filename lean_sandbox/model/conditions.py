@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -103,3 +103,12 @@ def _shared(held: Condition) -> Condition:
         reason=interned(held.reason),
         message=interned(held.message),
     )
+
+
+def whole_status(status: msgspec.Struct) -> dict[str, Any]:
+    """Return what a merge patch puts in the place of a status: all fields, null for empty ones.
+
+    A patch of what differs from the status that is remembered would leave the rest as it is stored,
+    and that may be newer: somebody else has written it, or a write of ours whose answer was lost.
+    """
+    return {field: value or None for field, value in msgspec.structs.asdict(status).items()}

@@ -21,6 +21,7 @@ from lean_sandbox.model.conditions import (
     is_true,
     remove,
     upsert,
+    whole_status,
 )
 from lean_sandbox.model.pod import PodState
 from lean_sandbox.model.sandbox import SandboxStatus
@@ -250,17 +251,12 @@ def expired_cleared(old: SandboxStatus, generation: int, now: datetime) -> Sandb
 def status_patch(old: SandboxStatus, new: SandboxStatus) -> dict[str, Any] | None:
     """Return what a merge patch must put under ``status``, None when no request is due.
 
-    Changed fields only, null for cleared ones, conditions as a whole. A changed nodeName alone is
-    not worth a request before the Sandbox is ready: it goes with the next change.
+    A changed nodeName alone is not worth a request before the Sandbox is ready: it goes with the
+    next change.
     """
-    patch = {
-        field: value or None
-        for field, value in msgspec.structs.asdict(new).items()
-        if value != getattr(old, field)
-    }
-    if patch.keys() == {"nodeName"} and not is_true(new.conditions, names.READY):
-        return None
-    return patch or None
+    if not is_true(new.conditions, names.READY):
+        old = msgspec.structs.replace(old, nodeName=new.nodeName)
+    return whole_status(new) if new != old else None
 
 
 # --- helpers -----------------------------------------------------------------------------------

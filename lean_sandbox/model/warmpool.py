@@ -11,6 +11,7 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.comparison import canonical
+from lean_sandbox.model.conditions import whole_status
 from lean_sandbox.model.meta import (
     ObjectMeta,
     OwnerReference,
@@ -151,13 +152,8 @@ def build_member(pool: PoolView, template: TemplateView, *, eviction: bool) -> d
 def pool_status_patch(
     old: SandboxWarmPoolStatus, new: SandboxWarmPoolStatus
 ) -> dict[str, Any] | None:
-    """Return what a merge patch must put under ``status``, None when no request is due.
-
-    All of it, null for zero: what is stored may be newer than ``old``.
-    """
-    if new == old:
-        return None
-    return {field: value or None for field, value in msgspec.structs.asdict(new).items()}
+    """Return what a merge patch must put under ``status``, None when no request is due."""
+    return whole_status(new) if new != old else None
 
 
 def unusable_template(name: str, fault: str) -> str:

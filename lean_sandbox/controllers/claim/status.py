@@ -26,7 +26,7 @@ _MOST_PATCHES = 5
 async def write_status(
     parts: Parts, entry: ClaimEntry, old: SandboxClaimStatus, new: SandboxClaimStatus
 ) -> bool:
-    """Write what differs; false when that is not the status of this claim now.
+    """Write a status that differs; false when it is not that of this claim now.
 
     It is not when the claim is gone, going or another one, or when another process bound it.
     No request, or one PATCH. Each conflict of a binding costs a GET and a PATCH more; where another
