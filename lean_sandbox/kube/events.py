@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections import OrderedDict, deque
+from collections import deque
 from typing import Any, Literal
 
 import anyio
@@ -31,7 +31,6 @@ import msgspec
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ControlPlaneError, NotFound
-from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import EVENTS, METADATA_ACCEPT, ObjectReference
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
@@ -70,9 +69,14 @@ class Pace:
         return min(_STANDS_BACK * late_s, _LONGEST_REST_S)
 
 
+# Regarding and related object, type, reason, action.
+_Key = tuple[ObjectReference, ObjectReference | None, str, str, str]
+
+
 class _Series(msgspec.Struct, gc=False):
     """One kind of event about one object; the first of it is, or will be, an Event."""
 
+    key: _Key
     name: str
     namespace: str
     last_at: float
@@ -81,28 +85,20 @@ class _Series(msgspec.Struct, gc=False):
     observed: str = ""
 
 
-# Regarding and related object, type, reason, action.
-_Key = tuple[ObjectReference, ObjectReference | None, str, str, str]
-
-
 class EventRecorder:
     """Records events for one controller; :meth:`run` belongs into a task group."""
 
     def __init__(
-        self,
-        client: Client,
-        clock: Clock,
-        reporting_controller: str,
-        instance: str,
+        self, client: Client, clock: Clock, reporting_controller: str, instance: str
     ) -> None:
         self._client = client
         self._clock = clock
         self._controller = reporting_controller
         self._instance = instance[:_FIELD_LIMIT_CHARACTERS]
-        # The key, the namespace and the encoded Event.
-        self._queue: deque[tuple[_Key, str, bytes]] = deque()
+        # With the encoded Event.
+        self._queue: deque[tuple[_Series, bytes]] = deque()
         self._pace = Pace()
-        self._series: OrderedDict[_Key, _Series] = OrderedDict()
+        self._series: dict[_Key, _Series] = {}
         self._due: dict[_Key, _Series] = {}
         self._wake = anyio.Event()
         self._closing = anyio.Event()
@@ -123,7 +119,6 @@ class EventRecorder:
             self.counts["dropped"] += 1
             return
         now = self._clock.monotonic()
-        # The version of the object is not part of what happened to it.
         key = (_identity(regarding), related and _identity(related), type_, reason, action)
         series = self._series.get(key)
         if series is not None and now - series.last_at < SERIES_WINDOW_S:
@@ -132,17 +127,32 @@ class EventRecorder:
             series.last_at = now
             series.observed = format_micro_time(self._clock.now())
             self._due[key] = series
-        else:
-            if len(self._queue) >= _MOST_WAITING:
-                self._forget(self._queue.popleft()[0])
-                self.counts["dropped"] += 1
-            self._forget(key)
-            name = f"{regarding.name[:_NAME_LIMIT_CHARACTERS]}.{os.urandom(8).hex()}"
-            series = self._series[key] = _Series(name, regarding.namespace or "default", now)
-            if len(self._series) > _MOST_SERIES:
-                self._forget(next(iter(self._series)))
-            body = self._body(series, regarding, related, type_, reason, action, note)
-            self._queue.append((key, series.namespace, msgspec.json.encode(body)))
+            self._wake.set()
+            return
+        if len(self._queue) >= _MOST_WAITING:
+            self._forget(self._queue.popleft()[0].key)
+            self.counts["dropped"] += 1
+        self._forget(key)
+        name = f"{regarding.name[:_NAME_LIMIT_CHARACTERS]}.{os.urandom(8).hex()}"
+        series = self._series[key] = _Series(key, name, regarding.namespace or "default", now)
+        if len(self._series) > _MOST_SERIES:
+            self._forget(next(iter(self._series)))
+        body: dict[str, Any] = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": name, "namespace": series.namespace},
+            "eventTime": format_micro_time(self._clock.now()),
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "type": type_,
+            "reason": reason[:_FIELD_LIMIT_CHARACTERS],
+            "action": action[:_FIELD_LIMIT_CHARACTERS],
+            "note": note.encode()[:_NOTE_LIMIT_BYTES].decode("utf-8", "ignore"),
+            "regarding": regarding,
+        }
+        if related is not None:
+            body["related"] = related
+        self._queue.append((series, msgspec.json.encode(body)))
         self._wake.set()
 
     async def run(self) -> None:
@@ -155,14 +165,17 @@ class EventRecorder:
                 if rest_s > 0.0:
                     await self._clock.wait(self._closing, rest_s)
                 continue
-            key_due, delay_s = self._next_patch()
-            if key_due is not None and (delay_s <= 0 or self._closing.is_set()):
-                await self._patch(key_due)
-                continue
+            left_s: float | None = None
+            if self._due:
+                due = min(self._due.values(), key=lambda each: each.next_patch_at)
+                left_s = due.next_patch_at - self._clock.monotonic()
+                if left_s <= 0 or self._closing.is_set():
+                    await self._patch(due)
+                    continue
             if self._closing.is_set():
                 return
             self._wake = anyio.Event()
-            await self._clock.wait(self._wake, delay_s if key_due is not None else None)
+            await self._clock.wait(self._wake, left_s)
 
     def close(self) -> None:
         """Take no more events and let :meth:`run` return once the queue is empty."""
@@ -180,82 +193,34 @@ class EventRecorder:
         self._series.pop(key, None)
         self._due.pop(key, None)
 
-    def _next_patch(self) -> tuple[_Key | None, float]:
-        if not self._due:
-            return None, 0.0
-        key = min(self._due, key=lambda each: self._due[each].next_patch_at)
-        return key, self._due[key].next_patch_at - self._clock.monotonic()
-
-    def _body(
-        self,
-        series: _Series,
-        regarding: ObjectReference,
-        related: ObjectReference | None,
-        type_: EventType,
-        reason: str,
-        action: str,
-        note: str,
-    ) -> dict[str, Any]:
-        body = {
-            "apiVersion": EVENTS.api_version,
-            "kind": EVENTS.kind,
-            "metadata": {"name": series.name, "namespace": series.namespace},
-            "eventTime": format_micro_time(self._clock.now()),
-            "reportingController": self._controller,
-            "reportingInstance": self._instance,
-            "type": type_,
-            "reason": reason[:_FIELD_LIMIT_CHARACTERS],
-            "action": action[:_FIELD_LIMIT_CHARACTERS],
-            "note": note.encode()[:_NOTE_LIMIT_BYTES].decode("utf-8", "ignore"),
-            "regarding": regarding,
-        }
-        if related is not None:
-            body["related"] = related
-        return body
-
-    async def _post(self, key: _Key, namespace: str, body: bytes) -> None:
+    async def _post(self, series: _Series, body: bytes) -> None:
+        outcome = "posted"
         try:
-            await self._client.create(
-                EVENTS,
-                namespace,
-                body,
-                bytes,
-                lane=Lane.BACKGROUND,
-                accept=METADATA_ACCEPT,
-            )
+            await self._client.create(EVENTS, series.namespace, body, bytes, accept=METADATA_ACCEPT)
         except ControlPlaneError as problem:
-            if problem.namespace_terminating:
-                self.counts["terminating"] += 1
-            else:
-                self.counts["failed"] += 1
-            self._forget(key)
-            return
-        self.counts["posted"] += 1
+            outcome = "terminating" if problem.namespace_terminating else "failed"
+            self._forget(series.key)
+        self.counts[outcome] += 1
 
-    async def _patch(self, key: _Key) -> None:
-        series = self._due.pop(key)
+    async def _patch(self, series: _Series) -> None:
+        del self._due[series.key]
         series.next_patch_at = self._clock.monotonic() + SERIES_INTERVAL_S
         body = {"series": {"count": series.count, "lastObservedTime": series.observed}}
+        outcome = "patched"
         try:
             await self._client.patch(
-                EVENTS,
-                series.namespace,
-                series.name,
-                body,
-                bytes,
-                lane=Lane.BACKGROUND,
-                accept=METADATA_ACCEPT,
+                EVENTS, series.namespace, series.name, body, bytes, accept=METADATA_ACCEPT
             )
         except ControlPlaneError as problem:
-            self.counts["patch_failed"] += 1
+            outcome = "patch_failed"
             if isinstance(problem, NotFound):
                 # Events live for an hour or so: the next one of the kind is a new event.
-                self._forget(key)
-            return
-        self.counts["patched"] += 1
+                self._forget(series.key)
+        self.counts[outcome] += 1
 
 
 def _identity(reference: ObjectReference) -> ObjectReference:
+    """Return a reference without its version, which is not part of what happened."""
     if not reference.resourceVersion:
         return reference
     return msgspec.structs.replace(reference, resourceVersion="")
