@@ -175,13 +175,15 @@ class Client:
         Decode as ``Page[Kind]`` or any type of the caller's. An expired ``continue_`` raises
         :class:`~lean_sandbox.kube.errors.Gone`: start again.
         """
-        query = {
-            "limit": None if limit is None else str(limit),
-            "continue": continue_,
-            "labelSelector": label_selector,
-            "fieldSelector": field_selector,
-            "resourceVersion": resource_version,
-        }
+        query = _given(
+            {
+                "limit": limit,
+                "continue": continue_,
+                "labelSelector": label_selector,
+                "fieldSelector": field_selector,
+                "resourceVersion": resource_version,
+            }
+        )
         options.setdefault("timeout_s", _LIST_TIMEOUT_S)
         return await self._send("list", resource, namespace, None, type_, options, query=query)
 
@@ -196,8 +198,7 @@ class Client:
         **options: Unpack[Options],
     ) -> T:
         """Create an object; with ``name`` and ``subresource``, post to its subresource."""
-        encoded = _encode(body)
-        return await self._send("create", resource, namespace, name, type_, options, encoded)
+        return await self._send("create", resource, namespace, name, type_, options, body)
 
     async def replace(
         self,
@@ -209,8 +210,7 @@ class Client:
         **options: Unpack[Options],
     ) -> T:
         """Replace an object; a resourceVersion in ``body`` makes a lost race a Conflict."""
-        encoded = _encode(body)
-        return await self._send("update", resource, namespace, name, type_, options, encoded)
+        return await self._send("update", resource, namespace, name, type_, options, body)
 
     async def patch(
         self,
@@ -227,8 +227,7 @@ class Client:
         else is a merge patch (RFC 7396): null removes a field, arrays are replaced whole.
         """
         form = _JSON_PATCH if isinstance(body, list) else _MERGE_PATCH
-        encoded = _encode(body)
-        return await self._send("patch", resource, namespace, name, type_, options, encoded, form)
+        return await self._send("patch", resource, namespace, name, type_, options, body, form)
 
     async def delete(
         self,
@@ -247,18 +246,15 @@ class Client:
         With ``uid`` only that very object: one of the same name made later is a Conflict. With
         ``resource_version`` only as it was then: any write since is a Conflict.
         """
-        wanted: dict[str, Any] = {}
-        preconditions = {"uid": uid, "resourceVersion": resource_version}
-        held = {field: value for field, value in preconditions.items() if value is not None}
-        if held:
-            wanted["preconditions"] = held
-        if propagation is not None:
-            wanted["propagationPolicy"] = propagation
-        if grace_s is not None:
-            wanted["gracePeriodSeconds"] = grace_s
-        body = b""
-        if wanted:
-            body = _encode({"kind": "DeleteOptions", "apiVersion": "v1"} | wanted)
+        preconditions = _given({"uid": uid, "resourceVersion": resource_version})
+        wanted = _given(
+            {
+                "preconditions": preconditions or None,
+                "propagationPolicy": propagation,
+                "gracePeriodSeconds": grace_s,
+            }
+        )
+        body = {"kind": "DeleteOptions", "apiVersion": "v1"} | wanted if wanted else b""
         await self._send("delete", resource, namespace, name, bytes, options, body)
 
     async def _send(
@@ -269,21 +265,21 @@ class Client:
         name: str | None,
         type_: type[T],
         options: Options,
-        body: bytes = b"",
+        body: Body = b"",
         content_type: str = _JSON,
-        query: dict[str, str | None] | None = None,
+        query: dict[str, Any] | None = None,
     ) -> T:
         subresource = options.get("subresource")
         method = _METHODS[verb]
         target = path(resource, namespace, name, subresource)
-        wanted = {key: value for key, value in (query or {}).items() if value is not None}
         manager = options.get("field_manager", self._field_manager)
         if manager is not None and method not in ("GET", "DELETE"):
-            wanted["fieldManager"] = manager
-        if wanted:
-            target = f"{target}?{urlencode(wanted)}"
+            query = {"fieldManager": manager}
+        if query:
+            target = f"{target}?{urlencode(query)}"
         headers = {"Accept": options.get("accept", JSON_ACCEPT)}
-        if body:
+        encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        if encoded:
             headers["Content-Type"] = content_type
         what = f"{resource.qualified}/{subresource}" if subresource else resource.qualified
         where = namespace if resource.namespaced and namespace else ""
@@ -293,7 +289,7 @@ class Client:
         response = await self.transport.request(
             method,
             target,
-            body=body,
+            body=encoded,
             headers=headers,
             timeout_s=options.get("timeout_s", self._timeout_s),
             lane=options.get("lane", Lane.BACKGROUND),
@@ -325,5 +321,5 @@ class Client:
             ) from problem
 
 
-def _encode(body: Body) -> bytes:
-    return body if isinstance(body, bytes) else msgspec.json.encode(body)
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}

@@ -256,14 +256,6 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
-def _class_of(status: int, reason: str) -> type[ApiError]:
-    if status == 409 and reason == "AlreadyExists":
-        return AlreadyExists
-    if status >= 500:
-        return ServerFault
-    return _BY_STATUS.get(status, ApiError)
-
-
 def _retry_after(header: bytes | None, details: Details | None) -> float | None:
     # Kubernetes sends whole seconds; the HTTP-date form would need a clock and is never used by it.
     seconds = details.retryAfterSeconds if details is not None else 0
@@ -293,8 +285,11 @@ def from_response(
     have lower-case names.
     """
     said = _parse(body)
+    kind = ServerFault if status >= 500 else _BY_STATUS.get(status, ApiError)
+    if kind is Conflict and said.reason == "AlreadyExists":
+        kind = AlreadyExists
     retry_after_s = _retry_after(headers.get(b"retry-after"), said.details)
-    return _class_of(status, said.reason)(status, said, asked, retry_after_s=retry_after_s)
+    return kind(status, said, asked, retry_after_s=retry_after_s)
 
 
 def from_status(body: bytes, asked: Asked = _NOTHING_ASKED) -> ApiError:

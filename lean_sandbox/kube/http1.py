@@ -257,25 +257,14 @@ class LineSplitter:
 
         Raises :class:`LineTooLongError` when a line exceeds the limit.
         """
-        lines = chunk.split(b"\n")
-        tail = lines.pop()
+        *lines, tail = chunk.split(b"\n")
         if lines and self._pending:
-            self._keep(lines[0])
-            lines[0] = b"".join(self._pending)
+            lines[0] = b"".join((*self._pending, lines[0]))
             self._pending.clear()
             self.pending_bytes = 0
         if tail:
-            self._keep(tail)
-        if len(chunk) > self._limit_bytes:
-            for line in lines:
-                self._check(len(line))
-        return [line for line in lines if line and not line.isspace()]
-
-    def _keep(self, piece: bytes) -> None:
-        self._pending.append(piece)
-        self.pending_bytes += len(piece)
-        self._check(self.pending_bytes)
-
-    def _check(self, size_bytes: int) -> None:
-        if size_bytes > self._limit_bytes:
+            self._pending.append(tail)
+            self.pending_bytes += len(tail)
+        if max(self.pending_bytes, max(map(len, lines), default=0)) > self._limit_bytes:
             raise LineTooLongError(f"a line of the watch exceeds {self._limit_bytes} bytes")
+        return [line for line in lines if line and not line.isspace()]

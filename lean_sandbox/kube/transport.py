@@ -119,15 +119,14 @@ class Transport:
         ``target`` is path and query below the server's base path. ``timeout_s`` covers connecting,
         sending and receiving, not the wait for a slot: that one ends because every holder of a slot
         has a deadline. After a 401 that a fresh credential may cure the request is sent once more,
-        with a deadline of its own. ``max_body_bytes`` is a limit below the transport's own. Without
+        with a deadline of its own. An answer may have ``max_body_bytes``, or 256 MiB. Without
         ``asked`` the request is counted as one for no resource. Raises TransportError
         (AnswerTooLarge above the limit), CredentialFault and what the fence does.
         """
         self._check_fence(method)
         asked = asked or Asked(method.lower(), "nonresource")
         exchange = _Exchange(method, target, headers or {}, body, asked, timeout_s)
-        if max_body_bytes is not None:
-            exchange.limit_bytes = min(max_body_bytes, _BODY_LIMIT_BYTES)
+        exchange.limit_bytes = max_body_bytes or _BODY_LIMIT_BYTES
         await self._authorize(exchange)
         await self._limiter.acquire(lane)
         try:
