@@ -23,8 +23,6 @@ from lean_sandbox.kube.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS, Reso
 from lean_sandbox.model.claim_status import (
     ClaimError,
     ClaimFault,
-    pool_not_found,
-    template_not_found,
 )
 from lean_sandbox.model.names import is_object_name
 from lean_sandbox.model.template import (
@@ -172,7 +170,8 @@ class TemplateResolver:
             return view
         found = await self._look(SANDBOXWARMPOOLS, key, SandboxWarmPool)
         if found is None:
-            raise pool_not_found(key.name)
+            text = f'SandboxWarmPool "{key.name}" not found'
+            raise ClaimError(ClaimFault.WARM_POOL_NOT_FOUND, text)
         view = view_of_pool(found)
         # Nobody could tell before which template is meant.
         self._doubt(SANDBOXTEMPLATES, Key(key.namespace, view.template))
@@ -191,7 +190,8 @@ class TemplateResolver:
             raise ClaimError(ClaimFault.OTHER, fault)
         found = await self._look(SANDBOXTEMPLATES, key, SandboxTemplate)
         if found is None:
-            raise template_not_found(key.name)
+            text = f'SandboxTemplate "{key.name}" not found'
+            raise ClaimError(ClaimFault.TEMPLATE_NOT_FOUND, text)
         return _view_of(found)
 
     async def _look(self, resource: Resource, key: Key, type_: type[T]) -> T | None:

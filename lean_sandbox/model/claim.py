@@ -83,19 +83,14 @@ class ClaimView(msgspec.Struct, frozen=True, gc=False):
 
     generation: int = 0
     pool: str = ""
-    has_env: bool = False
-    has_claim_templates: bool = False
+    # No pool member can serve the claim, and the full object is needed.
+    needs_cold_start: bool = False
     # Seconds since the epoch.
     shutdown_time: float | None = None
     ttl_s: int | None = None
     policy: str = names.SHUTDOWN_POLICY_RETAIN
     additional_labels: dict[str, str] | None = None
     additional_annotations: dict[str, str] | None = None
-
-    @property
-    def needs_cold_start(self) -> bool:
-        """Whether no pool member can serve the claim; the full object is needed then."""
-        return self.has_env or self.has_claim_templates
 
     @property
     def has_additional_metadata(self) -> bool:
@@ -139,8 +134,7 @@ def view_of_claim(claim: SandboxClaim) -> ClaimView:
     return ClaimView(
         generation=claim.metadata.generation,
         pool=interned(names.clipped_name(spec.warmPoolRef.name)),
-        has_env=bool(spec.env),
-        has_claim_templates=bool(spec.volumeClaimTemplates),
+        needs_cold_start=bool(spec.env or spec.volumeClaimTemplates),
         shutdown_time=moment_s(lifecycle.shutdownTime, "spec.lifecycle.shutdownTime"),
         ttl_s=lifecycle.ttlSecondsAfterFinished,
         policy=interned(lifecycle.shutdownPolicy or names.SHUTDOWN_POLICY_RETAIN),

@@ -77,14 +77,24 @@ def build_cold_sandbox(
     if spec.env:
         injected = inject_env(msgspec.json.decode(pod_spec), spec.env, template.env_policy)
         pod_spec = msgspec.Raw(msgspec.json.encode(injected))
+    labels = {
+        names.CLAIM_UID_LABEL: claim.uid,
+        names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_COLD,
+        names.TEMPLATE_REF_HASH_LABEL: template.ref_hash,
+    }
+    if claim.created_by:
+        labels[names.CREATED_BY_LABEL] = claim.created_by
+    annotations = {names.TEMPLATE_REF_ANNOTATION: template.name}
+    if claim.trace_context:
+        annotations[names.TRACE_CONTEXT_ANNOTATION] = claim.trace_context
     return {
         "apiVersion": names.CORE_API_VERSION,
         "kind": names.SANDBOX_KIND,
         "metadata": {
             "name": claim.name,
             "namespace": claim.namespace,
-            "labels": _cold_labels(claim, template),
-            "annotations": _cold_annotations(claim, template),
+            "labels": labels,
+            "annotations": annotations,
             "ownerReferences": [claim.reference],
         },
         "spec": msgspec.structs.replace(
@@ -125,16 +135,16 @@ def needs_template_touch(current: PodTemplateMetadata | None, desired: PodTempla
 def adoption_patch(
     member: PoolMember,
     claim: ClaimFacts,
-    desired: PodTemplateMetadata,
+    template_metadata: PodTemplateMetadata | None,
     *,
     ref_hash: str,
-    touches_template: bool,
 ) -> list[Json] | None:
     """Return the JSON Patch (RFC 6902) by which ``claim`` takes the member, None if none is safe.
 
-    The first operation fails unless the pool still owns the Sandbox. ``ref_hash`` is set only where
-    the member has none. No patch is safe when an annotation has to be set and the member is not
-    known to have any: use :func:`adoption_merge_patch` then.
+    The first operation fails unless the pool still owns the Sandbox. ``template_metadata`` is left
+    as it is for None, ``ref_hash`` is set only where the member has none. No patch is safe when an
+    annotation has to be set and the member is not known to have any: use
+    :func:`adoption_merge_patch` then.
     """
     labels = member.labels or {}
     guard = {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": member.pool_uid}
@@ -152,19 +162,19 @@ def adoption_patch(
     operations.append({"op": "replace", "path": "/metadata/ownerReferences", "value": owners})
     if not member.is_applied:
         operations.append({"op": "add", "path": "/metadata/managedFields", "value": NO_RECORD})
-    if touches_template:
-        operations.append({"op": "add", "path": "/spec/podTemplate/metadata", "value": desired})
+    if template_metadata is not None:
+        path = "/spec/podTemplate/metadata"
+        operations.append({"op": "add", "path": path, "value": template_metadata})
     return operations
 
 
 def adoption_merge_patch(
     member: PoolMember,
     claim: ClaimFacts,
-    desired: PodTemplateMetadata,
+    template_metadata: PodTemplateMetadata | None,
     *,
     ref_hash: str,
     resource_version: str,
-    touches_template: bool,
 ) -> Json:
     """Return the merge patch with the same outcome, guarded by ``resource_version`` instead."""
     metadata: Json = {
@@ -177,13 +187,12 @@ def adoption_merge_patch(
     if trace := _adopted_trace(member, claim):
         metadata["annotations"] = {names.TRACE_CONTEXT_ANNOTATION: trace}
     patch: Json = {"metadata": metadata}
-    if touches_template:
+    if template_metadata is not None:
         current = member.template_metadata or PodTemplateMetadata()
-        changes = merge_patch_of(current, desired)
+        changes = merge_patch_of(current, template_metadata)
         # Marks of the pool may be there without being known; a null for a missing key is harmless.
-        marks = (
-            k for k in (*_POOL_LABELS, names.CREATED_BY_LABEL) if k not in (desired.labels or {})
-        )
+        wanted = template_metadata.labels or {}
+        marks = (k for k in (*_POOL_LABELS, names.CREATED_BY_LABEL) if k not in wanted)
         labels = {**dict.fromkeys(marks), **changes.get("labels", {})}
         patch["spec"] = {"podTemplate": {"metadata": {**changes, "labels": labels}}}
     return patch
@@ -197,24 +206,6 @@ def _volumes(pod_spec: msgspec.Raw) -> frozenset[str]:
     volumes = msgspec.json.decode(pod_spec).get("volumes")
     held = volumes if isinstance(volumes, list) else ()
     return frozenset(str(one.get("name")) for one in held if isinstance(one, dict))
-
-
-def _cold_labels(claim: ClaimFacts, template: TemplateView) -> dict[str, str]:
-    labels = {
-        names.CLAIM_UID_LABEL: claim.uid,
-        names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_COLD,
-        names.TEMPLATE_REF_HASH_LABEL: template.ref_hash,
-    }
-    if claim.created_by:
-        labels[names.CREATED_BY_LABEL] = claim.created_by
-    return labels
-
-
-def _cold_annotations(claim: ClaimFacts, template: TemplateView) -> dict[str, str]:
-    annotations = {names.TEMPLATE_REF_ANNOTATION: template.name}
-    if claim.trace_context:
-        annotations[names.TRACE_CONTEXT_ANNOTATION] = claim.trace_context
-    return annotations
 
 
 def _adopted_labels(

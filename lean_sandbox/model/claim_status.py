@@ -108,40 +108,6 @@ class ClaimError(Exception):
         return ClaimError(self.fault, f"{prefix}: {self.text}", conflict=self.conflict)
 
 
-def template_not_found(name: str) -> ClaimError:
-    """Return the error for a missing template."""
-    return ClaimError(ClaimFault.TEMPLATE_NOT_FOUND, f'SandboxTemplate "{name}" not found')
-
-
-def pool_not_found(name: str) -> ClaimError:
-    """Return the error for a missing pool; an empty name is one that is missing."""
-    return ClaimError(ClaimFault.WARM_POOL_NOT_FOUND, f'SandboxWarmPool "{name}" not found')
-
-
-def adoption_conflict(detail: str, conflict: str = "") -> ClaimError:
-    """Return the error for a lost adoption; ``conflict`` is the API's text when it ended in one."""
-    return ClaimError(ClaimFault.ADOPTION_CONFLICT, detail, conflict=conflict)
-
-
-def sandbox_create_pending(name: str) -> ClaimError:
-    """Return the error for a Sandbox that exists although it cannot be read yet."""
-    return ClaimError(ClaimFault.CREATE_PENDING, f'sandbox "{name}" already exists')
-
-
-def sandbox_not_owned(sandbox: str, claim: str) -> ClaimError:
-    """Return the error for an expired claim whose status names somebody else's Sandbox."""
-    return ClaimError(
-        ClaimFault.SANDBOX_NOT_OWNED,
-        f'sandbox not owned by this claim: sandbox "{sandbox}" is not owned by claim "{claim}"',
-    )
-
-
-def reference_stuck(sandbox: str, *, is_lost: bool) -> ClaimError:
-    """Return the error for a reference that could not be removed after a lost adoption."""
-    fate = "lost to another owner" if is_lost else "deleted"
-    return adoption_conflict(f"sandbox {sandbox} {fate} and reference cleanup failed")
-
-
 def stale_reference(owner_kind: str, cause: str) -> ClaimError:
     """Return the error for a reference that names no Sandbox of ours and could not be removed.
 
@@ -154,11 +120,11 @@ def stale_reference(owner_kind: str, cause: str) -> ClaimError:
     return ClaimError(ClaimFault.OTHER, f"{what}: {cause}")
 
 
-def not_controlled(sandbox: str, claim: str) -> ClaimError:
+def not_controlled(name: str) -> ClaimError:
     """Return the error for a Sandbox that has the claim's name but another owner, or none."""
     return ClaimError(
         ClaimFault.OTHER,
-        f'sandbox "{sandbox}" is not controlled by claim "{claim}". '
+        f'sandbox "{name}" is not controlled by claim "{name}". '
         "Please use a different claim name or delete the sandbox manually",
     )
 

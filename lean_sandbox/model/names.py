@@ -143,7 +143,6 @@ MAX_NAME_CHARACTERS: Final = 253
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 
-_RESERVED_PREFIXES: Final = (CORE_PREFIX, EXTENSIONS_PREFIX)
 _FNV_OFFSET: Final = 0x811C9DC5
 _FNV_PRIME: Final = 0x01000193
 
@@ -154,16 +153,6 @@ def name_hash(name: str) -> str:
     for byte in name.encode():
         value = (value ^ byte) * _FNV_PRIME & 0xFFFFFFFF
     return f"{value:08x}"
-
-
-def is_reserved_label(key: str) -> bool:
-    """Return whether a template may not put the label ``key`` on a Pod."""
-    return key.startswith(_RESERVED_PREFIXES)
-
-
-def is_reserved_annotation(key: str) -> bool:
-    """Return whether a template may not put the annotation ``key`` on a Pod."""
-    return key == TRACE_CONTEXT_ANNOTATION or key.startswith(_RESERVED_PREFIXES)
 
 
 def normalise_created_by(value: str | None) -> str:

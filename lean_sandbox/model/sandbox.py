@@ -37,12 +37,14 @@ class PodTemplateMetadata(Value, frozen=True):
 
 def visible(metadata: PodTemplateMetadata) -> PodTemplateMetadata:
     """Return what of a Pod template's metadata reaches the Pod: no reserved keys, no empty maps."""
-    labels, annotations = metadata.labels or {}, metadata.annotations or {}
-    return PodTemplateMetadata(
-        {key: value for key, value in labels.items() if not names.is_reserved_label(key)} or None,
-        {key: value for key, value in annotations.items() if not names.is_reserved_annotation(key)}
-        or None,
-    )
+    labels, annotations = _unreserved(metadata.labels), _unreserved(metadata.annotations)
+    annotations.pop(names.TRACE_CONTEXT_ANNOTATION, None)
+    return PodTemplateMetadata(labels or None, annotations or None)
+
+
+def _unreserved(keys: dict[str, str] | None) -> dict[str, str]:
+    reserved = (names.CORE_PREFIX, names.EXTENSIONS_PREFIX)
+    return {key: value for key, value in (keys or {}).items() if not key.startswith(reserved)}
 
 
 class PodTemplate(Lenient, frozen=True):
@@ -98,16 +100,6 @@ class SandboxSpec(Lenient, frozen=True):
     shutdownPolicy: OrNull[str] = names.SHUTDOWN_POLICY_RETAIN
     operatingMode: OrNull[str] = names.OPERATING_MODE_RUNNING
 
-    @property
-    def is_suspended(self) -> bool:
-        """Whether the Sandbox should have no Pod; any mode but Suspended means running."""
-        return self.operatingMode == names.OPERATING_MODE_SUSPENDED
-
-    @property
-    def is_deleted_at_expiry(self) -> bool:
-        """Whether the Sandbox object goes at expiry; any policy but Delete means it is retained."""
-        return self.shutdownPolicy == names.SHUTDOWN_POLICY_DELETE
-
 
 class Sandbox(Lenient, frozen=True):
     """A Sandbox. Its Raw parts keep the message it was decoded from alive: do not store it."""
@@ -129,17 +121,12 @@ class SandboxView(msgspec.Struct, frozen=True, gc=False):
     service: bool | None = None
     # Seconds since the epoch.
     shutdown_time: float | None = None
-    shutdown_policy: str = names.SHUTDOWN_POLICY_RETAIN
+    is_deleted_at_expiry: bool = False
     # Without reserved keys, which never reach the Pod; None when nothing is left.
     template_metadata: PodTemplateMetadata = PodTemplateMetadata()
     ports: tuple[ServicePort, ...] = ()
     # Names of the volumeClaimTemplates.
     claim_templates: tuple[str, ...] = ()
-
-    @property
-    def is_deleted_at_expiry(self) -> bool:
-        """Whether the Sandbox object goes at expiry."""
-        return self.shutdown_policy == names.SHUTDOWN_POLICY_DELETE
 
 
 def view_of(sandbox: Sandbox) -> SandboxView:
@@ -155,10 +142,10 @@ def view_of(sandbox: Sandbox) -> SandboxView:
     shown = visible(spec.podTemplate.metadata)
     return SandboxView(
         generation=sandbox.metadata.generation,
-        is_suspended=spec.is_suspended,
+        is_suspended=spec.operatingMode == names.OPERATING_MODE_SUSPENDED,
         service=spec.service,
         shutdown_time=moment_s(spec.shutdownTime, "spec.shutdownTime"),
-        shutdown_policy=interned(spec.shutdownPolicy),
+        is_deleted_at_expiry=spec.shutdownPolicy == names.SHUTDOWN_POLICY_DELETE,
         template_metadata=PodTemplateMetadata(
             shared_map(shown.labels), shared_map(shown.annotations)
         ),

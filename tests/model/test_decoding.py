@@ -72,8 +72,8 @@ def test_a_sandbox_full_of_nulls_reads_as_an_empty_one() -> None:
     )
 
     assert value.status == SandboxStatus()
-    assert not value.spec.is_suspended
-    assert not value.spec.is_deleted_at_expiry
+    assert not view_of(value).is_suspended
+    assert not view_of(value).is_deleted_at_expiry
     assert value.spec.shutdownPolicy == "Retain"
     assert value.spec.service is None
     assert view_of(value).ports == ()
@@ -81,11 +81,11 @@ def test_a_sandbox_full_of_nulls_reads_as_an_empty_one() -> None:
 
 def test_an_unknown_operating_mode_means_running() -> None:
     """Only the exact value Suspended suspends; only the exact value Delete deletes."""
-    assert sandbox({"operatingMode": "Suspended"}).spec.is_suspended
-    assert not sandbox({"operatingMode": ""}).spec.is_suspended
-    assert not sandbox({"operatingMode": "suspended"}).spec.is_suspended
-    assert sandbox({"shutdownPolicy": "Delete"}).spec.is_deleted_at_expiry
-    assert not sandbox({"shutdownPolicy": ""}).spec.is_deleted_at_expiry
+    assert view_of(sandbox({"operatingMode": "Suspended"})).is_suspended
+    assert not view_of(sandbox({"operatingMode": ""})).is_suspended
+    assert not view_of(sandbox({"operatingMode": "suspended"})).is_suspended
+    assert view_of(sandbox({"shutdownPolicy": "Delete"})).is_deleted_at_expiry
+    assert not view_of(sandbox({"shutdownPolicy": ""})).is_deleted_at_expiry
 
 
 def test_present_but_empty_claim_templates_differ_from_absent_ones() -> None:

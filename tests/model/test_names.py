@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.names import (
-    is_reserved_annotation,
-    is_reserved_label,
     name_hash,
     normalise_created_by,
 )
+from lean_sandbox.model.sandbox import PodTemplateMetadata, visible
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import build_sandbox
 
@@ -85,15 +84,13 @@ def test_created_by_is_bounded(value: str | None, expected: str) -> None:
 
 def test_reserved_keys_are_a_plain_prefix_test() -> None:
     """A key is reserved by its prefix alone; a group that merely ends alike is not."""
-    for key in ("agents.x-k8s.io/a", "extensions.agents.x-k8s.io/a"):
-        assert is_reserved_label(key)
-        assert is_reserved_annotation(key)
-    for key in ("api.agents.x-k8s.io/a", "agents.x-k8s.io", "team"):
-        assert not is_reserved_label(key)
-        assert not is_reserved_annotation(key)
+    reserved = dict.fromkeys(("agents.x-k8s.io/a", "extensions.agents.x-k8s.io/a"), "x")
+    free = dict.fromkeys(("api.agents.x-k8s.io/a", "agents.x-k8s.io", "team"), "x")
+    shown = visible(PodTemplateMetadata({**reserved, **free}, {**reserved, **free}))
+    assert (shown.labels, shown.annotations) == (free, free)
 
 
 def test_the_trace_context_is_reserved_as_annotation_only() -> None:
     """The trace context may not be put on a Pod as annotation, but is an ordinary label key."""
-    assert is_reserved_annotation("opentelemetry.io/trace-context")
-    assert not is_reserved_label("opentelemetry.io/trace-context")
+    trace = {"opentelemetry.io/trace-context": "{}"}
+    assert visible(PodTemplateMetadata(trace, trace)) == PodTemplateMetadata(trace, None)

@@ -73,7 +73,8 @@ def adopted(
     desired = desired_pod_metadata(
         view, claim, ref_hash=H, current=what.template_metadata or pod_metadata()
     )
-    operations = adoption_patch(what, claim, desired, ref_hash=H, touches_template=touches_template)
+    touched = desired if touches_template else None
+    operations = adoption_patch(what, claim, touched, ref_hash=H)
     assert operations is not None
     return patched(stored, operations)
 
@@ -98,9 +99,7 @@ def test_the_second_adopter_always_loses() -> None:
     """Claim cases 78, 84: the guard is the pool's uid; other writes in between are no matter."""
     before = member()
     before["metadata"]["resourceVersion"] = "99"
-    operations = adoption_patch(
-        known(before), facts(), pod_metadata(), ref_hash=H, touches_template=False
-    )
+    operations = adoption_patch(known(before), facts(), None, ref_hash=H)
     assert operations is not None
     after = patched(before, operations)
 
@@ -122,14 +121,13 @@ def test_an_annotation_is_never_set_over_ones_that_may_exist() -> None:
     claim = facts(annotations={TRACE: "{}"})
     blind = known(member(), annotations=None)
 
-    assert adoption_patch(blind, claim, pod_metadata(), ref_hash=H, touches_template=False) is None
+    assert adoption_patch(blind, claim, None, ref_hash=H) is None
     patch = adoption_merge_patch(
         blind,
         claim,
-        pod_metadata(),
+        None,
         ref_hash=H,
         resource_version="41",
-        touches_template=False,
     )
     after = merged(member(), as_json(patch))
     assert after["metadata"]["annotations"] == {TEMPLATE_REF: "tpl", TRACE: "{}"}
@@ -141,9 +139,7 @@ def test_the_merge_patch_of_a_typical_member() -> None:
     what = known(member())
     desired = desired_pod_metadata(template(), facts(), ref_hash=H)
 
-    patch = adoption_merge_patch(
-        what, facts(), desired, ref_hash=H, resource_version="41", touches_template=True
-    )
+    patch = adoption_merge_patch(what, facts(), desired, ref_hash=H, resource_version="41")
 
     gone = dict.fromkeys((WARM_POOL, TEMPLATE_HASH, POD_TEMPLATE_HASH, CREATED_BY))
     assert as_json(patch) == {
@@ -167,10 +163,14 @@ def test_the_record_of_fields_ends_unless_somebody_applied(*, is_applied: bool) 
     before = member()
     before["metadata"]["managedFields"] = [{"manager": "x"}]
     what = msgspec.structs.replace(known(before), is_applied=is_applied)
-    operations = adoption_patch(what, facts(), pod_metadata(), ref_hash=H, touches_template=False)
+    operations = adoption_patch(what, facts(), None, ref_hash=H)
     assert operations is not None
     patch = adoption_merge_patch(
-        what, facts(), pod_metadata(), ref_hash=H, resource_version="41", touches_template=False
+        what,
+        facts(),
+        None,
+        ref_hash=H,
+        resource_version="41",
     )
 
     wanted = [{"manager": "x"}] if is_applied else [{}]
@@ -306,17 +306,13 @@ def test_both_patches_have_one_outcome(
     stored, _ = drawn
     desired = desired_pod_metadata(template(), claim, ref_hash=H)
     what = known(stored)
-    operations = adoption_patch(what, claim, desired, ref_hash=H, touches_template=True)
+    operations = adoption_patch(what, claim, desired, ref_hash=H)
     assert operations is not None
 
     by_ownership = patched(stored, operations)
     by_version = merged(
         stored,
-        as_json(
-            adoption_merge_patch(
-                what, claim, desired, ref_hash=H, resource_version="41", touches_template=True
-            )
-        ),
+        as_json(adoption_merge_patch(what, claim, desired, ref_hash=H, resource_version="41")),
     )
 
     for result in (by_ownership, by_version):

@@ -15,7 +15,7 @@ from lean_sandbox.model.claim import (
     expire_at,
     view_of_claim,
 )
-from lean_sandbox.model.claim_status import ClaimError, pool_not_found, requeue_after_s
+from lean_sandbox.model.claim_status import ClaimError, ClaimFault, requeue_after_s
 from lean_sandbox.model.times import format_rfc3339, has_come, time_left_s
 from tests.model_extensions.support import (
     NOW,
@@ -56,8 +56,7 @@ def test_a_view_holds_what_decisions_need() -> None:
     assert first == ClaimView(
         generation=7,
         pool="pool",
-        has_env=True,
-        has_claim_templates=True,
+        needs_cold_start=True,
         shutdown_time=(NOW + seconds(5)).timestamp(),
         ttl_s=9,
         policy="Retain",
@@ -65,7 +64,6 @@ def test_a_view_holds_what_decisions_need() -> None:
         additional_annotations={"c": "d"},
     )
     assert first.additional_labels is second.additional_labels
-    assert first.needs_cold_start
     assert first.has_additional_metadata
 
 
@@ -151,7 +149,9 @@ def test_expiry_is_not_latched() -> None:
 @pytest.mark.claim_case(4, 7)
 def test_the_expiry_comes_before_the_wait_for_a_missing_pool() -> None:
     """Claim cases 4, 7: 60 s, or as long as the claim still lives."""
-    error: ClaimError = pool_not_found("pool")
+    error: ClaimError = ClaimError(
+        ClaimFault.WARM_POOL_NOT_FOUND, 'SandboxWarmPool "pool" not found'
+    )
     assert requeue_after_s(error, None) == 60
     assert requeue_after_s(error, 10) == 10
     assert requeue_after_s(error, 100) == 60

@@ -15,17 +15,12 @@ from lean_sandbox.model.claim_status import (
     ClaimFault,
     ClaimObservation,
     Retry,
-    adoption_conflict,
     claim_status_patch,
     expired_claim_status,
     is_marked_expired,
     next_claim_status,
     not_controlled,
-    pool_not_found,
     requeue_after_s,
-    sandbox_create_pending,
-    sandbox_not_owned,
-    template_not_found,
 )
 from lean_sandbox.model.conditions import Condition, find
 from lean_sandbox.model.sandbox import SandboxStatus
@@ -59,18 +54,24 @@ def ready(status: SandboxClaimStatus) -> tuple[str, str, str]:
 # --- Ready ---------------------------------------------------------------------------------------
 
 INVALID = ClaimError(ClaimFault.INVALID_METADATA, "invalid additionalPodMetadata: x")
+TEMPLATE_NOT_FOUND = ClaimError(ClaimFault.TEMPLATE_NOT_FOUND, 'SandboxTemplate "tpl" not found')
+POOL_NOT_FOUND = ClaimError(ClaimFault.WARM_POOL_NOT_FOUND, 'SandboxWarmPool "pool" not found')
+CREATE_PENDING = ClaimError(ClaimFault.CREATE_PENDING, 'sandbox "c" already exists')
+NOT_OWNED = ClaimError(
+    ClaimFault.SANDBOX_NOT_OWNED,
+    'sandbox not owned by this claim: sandbox "m1" is not owned by claim "c"',
+)
 PREFIX = "failed to get template for metadata propagation"
 ROWS: list[tuple[ClaimError, str, str]] = [
-    (template_not_found("tpl"), "TemplateNotFound", 'SandboxTemplate "tpl" not found'),
+    (TEMPLATE_NOT_FOUND, "TemplateNotFound", 'SandboxTemplate "tpl" not found'),
     (
-        template_not_found("tpl").prefixed(PREFIX),
+        TEMPLATE_NOT_FOUND.prefixed(PREFIX),
         "TemplateNotFound",
         f'{PREFIX}: SandboxTemplate "tpl" not found',
     ),
-    (pool_not_found("pool"), "WarmPoolNotFound", 'SandboxWarmPool "pool" not found'),
-    (pool_not_found(""), "WarmPoolNotFound", 'SandboxWarmPool "" not found'),
+    (POOL_NOT_FOUND, "WarmPoolNotFound", 'SandboxWarmPool "pool" not found'),
     (
-        adoption_conflict("sandbox m1 deleted before adoption completed"),
+        ClaimError(ClaimFault.ADOPTION_CONFLICT, "sandbox m1 deleted before adoption completed"),
         "AdoptionConflict",
         (
             "adoption write conflict: sandbox m1 deleted before adoption completed; "
@@ -78,7 +79,11 @@ ROWS: list[tuple[ClaimError, str, str]] = [
         ),
     ),
     (
-        adoption_conflict("completing adoption of m1 for claim c", "Operation cannot be fulfilled"),
+        ClaimError(
+            ClaimFault.ADOPTION_CONFLICT,
+            "completing adoption of m1 for claim c",
+            conflict="Operation cannot be fulfilled",
+        ),
         "AdoptionConflict",
         (
             "adoption write conflict: completing adoption of m1 for claim c "
@@ -86,14 +91,14 @@ ROWS: list[tuple[ClaimError, str, str]] = [
         ),
     ),
     (
-        sandbox_create_pending("c"),
+        CREATE_PENDING,
         "SandboxCreatePending",
         "Sandbox already created; waiting for cache to converge",
     ),
     (INVALID, "InvalidMetadata", INVALID.text),
     (ClaimError(ClaimFault.ENV_VARS_REJECTED, "t"), "EnvVarsInjectionRejected", "t"),
     (
-        sandbox_not_owned("m1", "c"),
+        NOT_OWNED,
         "ClaimExpired",
         (
             'Claim expired. sandbox not owned by this claim: sandbox "m1" is not owned '
@@ -102,7 +107,7 @@ ROWS: list[tuple[ClaimError, str, str]] = [
     ),
     (ClaimError(ClaimFault.CLAIM_TEMPLATES, "t"), "VolumeClaimTemplatesError", "t"),
     (
-        not_controlled("c", "c"),
+        not_controlled("c"),
         "ReconcilerError",
         (
             'Error seen: sandbox "c" is not controlled by claim "c". '
@@ -157,7 +162,9 @@ def test_every_class_has_its_retry(
 
 def test_a_conflict_is_logged_in_full_and_shown_without_the_servers_words() -> None:
     """The API's text is for logs only."""
-    error = adoption_conflict("claim c", "Operation cannot be fulfilled")
+    error = ClaimError(
+        ClaimFault.ADOPTION_CONFLICT, "claim c", conflict="Operation cannot be fulfilled"
+    )
     assert str(error) == "claim c: Operation cannot be fulfilled"
     assert "Operation" not in error.message
     assert "Operation" in str(error.prefixed("x"))
@@ -278,7 +285,7 @@ def test_finished_leaves_with_its_sandbox_unless_the_claim_expired() -> None:
 @pytest.mark.claim_case(18, 19, 20, 32)
 def test_a_binding_survives_failures() -> None:
     """Claim cases 18, 19, 20, 32: with or without the Sandbox in hand."""
-    for error in (INVALID, pool_not_found("pool"), ClaimError(ClaimFault.OTHER, "500")):
+    for error in (INVALID, POOL_NOT_FOUND, ClaimError(ClaimFault.OTHER, "500")):
         assert after(BOUND, error=error).bound == BOUND.bound
     held = after(BOUND, error=INVALID, sandbox_name="m1", sandbox_status=mirrored(READY))
     assert held.bound.name == "m1"
@@ -288,7 +295,7 @@ def test_a_binding_survives_failures() -> None:
 @pytest.mark.claim_case(97, 99)
 def test_a_binding_ends_with_its_sandbox() -> None:
     """Claim cases 97, 99: gone, or somebody else's; name, IPs and FQDN go together."""
-    for gone in (after(BOUND, is_expired=True), after(BOUND, error=sandbox_not_owned("m1", "c"))):
+    for gone in (after(BOUND, is_expired=True), after(BOUND, error=NOT_OWNED)):
         assert gone.bound == BoundSandbox()
         patch = claim_status_patch(BOUND, gone)
         assert patch is not None
@@ -298,9 +305,9 @@ def test_a_binding_ends_with_its_sandbox() -> None:
 @pytest.mark.claim_case(11, 12)
 def test_waiting_for_the_cache_changes_nothing_that_is_bound() -> None:
     """Claim cases 11, 12: with a name the status is left as it is, without one row 4 applies."""
-    assert after(BOUND, error=sandbox_create_pending("c")) is BOUND
-    assert claim_status_patch(BOUND, after(BOUND, error=sandbox_create_pending("c"))) is None
-    assert ready(after(error=sandbox_create_pending("c")))[1] == "SandboxCreatePending"
+    assert after(BOUND, error=CREATE_PENDING) is BOUND
+    assert claim_status_patch(BOUND, after(BOUND, error=CREATE_PENDING)) is None
+    assert ready(after(error=CREATE_PENDING))[1] == "SandboxCreatePending"
 
 
 # --- expiry --------------------------------------------------------------------------------------
@@ -317,7 +324,7 @@ def test_the_mark_of_expiry_changes_ready_only() -> None:
     assert (marked.conditions[0], marked.bound) == (FINISHED, status.bound)
     assert is_marked_expired(marked)
     assert not is_marked_expired(status)
-    assert is_marked_expired(after(error=sandbox_not_owned("m1", "c")))
+    assert is_marked_expired(after(error=NOT_OWNED))
 
 
 # --- patches -------------------------------------------------------------------------------------
@@ -325,7 +332,7 @@ def test_the_mark_of_expiry_changes_ready_only() -> None:
 
 def test_a_first_status_carries_an_empty_sandbox() -> None:
     """With the first conditions the key comes; alone it is not worth a request."""
-    patch = claim_status_patch(EMPTY_CLAIM_STATUS, after(error=pool_not_found("pool")))
+    patch = claim_status_patch(EMPTY_CLAIM_STATUS, after(error=POOL_NOT_FOUND))
     assert merged({}, as_json(patch))["sandbox"] == {}
     assert claim_status_patch(EMPTY_CLAIM_STATUS, claim_status({"sandbox": {}})) is None
 

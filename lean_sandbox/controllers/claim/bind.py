@@ -41,10 +41,7 @@ from lean_sandbox.model.claim_sandbox import (
 from lean_sandbox.model.claim_status import (
     ClaimError,
     ClaimFault,
-    adoption_conflict,
     not_controlled,
-    reference_stuck,
-    sandbox_create_pending,
     stale_reference,
 )
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, visible
@@ -144,7 +141,7 @@ class Binding:
         if found is None and (assigned := assigned_name(entry)):
             found = await self._assigned(assigned)
         if found is None and entry.key in self._sandboxes:
-            raise not_controlled(entry.key.name, entry.key.name)
+            raise not_controlled(entry.key.name)
         return found
 
     async def _clear_up(self) -> SandboxEntry | None:
@@ -173,7 +170,9 @@ class Binding:
                 return taken
             fresh = self._sandboxes.get(held.key)
             is_lost = fresh is not None and self._member(fresh) is None
-            loss = reference_stuck(name, is_lost=is_lost)
+            fate = "lost to another owner" if is_lost else "deleted"
+            text = f"sandbox {name} {fate} and reference cleanup failed"
+            loss = ClaimError(ClaimFault.ADOPTION_CONFLICT, text)
         try:
             await annotate(
                 self._parts.behind,
@@ -299,9 +298,8 @@ class Binding:
                     raise refused
                 by_version = True
             held = fresh
-        raise adoption_conflict(
-            f"completing adoption of {held.key.name} for claim {self._entry.key.name}", str(refused)
-        ) from refused
+        text = f"completing adoption of {held.key.name} for claim {self._entry.key.name}"
+        raise ClaimError(ClaimFault.ADOPTION_CONFLICT, text, conflict=str(refused)) from refused
 
     async def _patch_over(self, held: SandboxEntry, *, by_version: bool) -> SandboxEntry:
         assert held.owner is not None
@@ -311,7 +309,7 @@ class Binding:
             ref_hash = template.ref_hash
         current = held.view.template_metadata if held.view is not None else None
         desired = desired_pod_metadata(template, self._facts, ref_hash=ref_hash, current=current)
-        touches = needs_template_touch(current, desired)
+        touched = desired if needs_template_touch(current, desired) else None
         member = PoolMember(
             pool_uid=held.owner.uid,
             labels=held.labels,
@@ -319,21 +317,14 @@ class Binding:
             template_metadata=current,
             is_applied=held.is_applied,
         )
-        tested = adoption_patch(
-            member, self._facts, desired, ref_hash=ref_hash, touches_template=touches
-        )
+        tested = adoption_patch(member, self._facts, touched, ref_hash=ref_hash)
         patch = (None if by_version else tested) or adoption_merge_patch(
-            member,
-            self._facts,
-            desired,
-            ref_hash=ref_hash,
-            resource_version=str(held.version),
-            touches_template=touches,
+            member, self._facts, touched, ref_hash=ref_hash, resource_version=str(held.version)
         )
 
         def applied(response: Response[SandboxEntry]) -> None:
-            if touches:
-                _follow_template(response.entry, held, visible(desired))
+            if touched is not None:
+                _follow_template(response.entry, held, visible(touched))
 
         written = await self._writer.patch(self._sandboxes, held, patch, applied=applied)
         return written.entry
@@ -372,14 +363,15 @@ class Binding:
 
     async def _collided(self) -> SandboxEntry:
         key = self._entry.key
+        pending = ClaimError(ClaimFault.CREATE_PENDING, f'sandbox "{key.name}" already exists')
         try:
             found = await self._fetch(key)
         except ControlPlaneError as error:
-            raise sandbox_create_pending(key.name) from error
+            raise pending from error
         if found is None:
-            raise sandbox_create_pending(key.name)
+            raise pending
         if not is_controlled(found, self._entry):
-            raise not_controlled(key.name, key.name)
+            raise not_controlled(key.name)
         return found
 
     # -- bound -----------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from lean_sandbox.model.claim_status import (
     is_marked_expired,
     next_claim_status,
     requeue_after_s,
-    sandbox_not_owned,
 )
 from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.times import has_come, time_left_s
@@ -314,7 +313,10 @@ class ClaimReconcile:
         if held is not None and is_controlled(held, entry):
             self._sandbox = held
         elif held is not None:
-            self._error = sandbox_not_owned(held.key.name, entry.key.name)
+            text = f'sandbox "{held.key.name}" is not owned by claim "{entry.key.name}"'
+            self._error = ClaimError(
+                ClaimFault.SANDBOX_NOT_OWNED, f"sandbox not owned by this claim: {text}"
+            )
         if self._sandbox is not None and not self._sandbox.is_deleting:
             try:
                 await self._writer.delete(sandboxes, self._sandbox)

@@ -106,7 +106,7 @@ def _labels(entry: SandboxEntry) -> Labels:
 
 def _policy(entry: SandboxEntry) -> str:
     assert entry.view is not None
-    is_deleted = entry.view.shutdown_policy == names.SHUTDOWN_POLICY_DELETE
+    is_deleted = entry.view.is_deleted_at_expiry
     return names.SHUTDOWN_POLICY_DELETE if is_deleted else names.SHUTDOWN_POLICY_RETAIN
 
 

@@ -133,7 +133,7 @@ class SandboxReconciler:
             cleared = sandbox_status.expired_cleared(status, entry.generation, self._clock.now())
             return (
                 sandbox_status.is_marked_expired(status)
-                and view.shutdown_policy != names.SHUTDOWN_POLICY_DELETE
+                and not view.is_deleted_at_expiry
                 and sandbox_status.status_patch(status, cleared) is None
             )
         if view.is_suspended:
@@ -179,7 +179,7 @@ class SandboxReconciler:
                 await end(entry)
             except ReconcileError as error:
                 failures.append(error)
-        if _view(entry).shutdown_policy == names.SHUTDOWN_POLICY_DELETE:
+        if _view(entry).is_deleted_at_expiry:
             # The object goes whatever became of its children: they are collected with it.
             await self._requests.delete_sandbox(entry)
             return Result()
@@ -292,7 +292,7 @@ class SandboxReconciler:
         ready, before = find(new.conditions, names.READY), find(old.conditions, names.READY)
         if ready is None or (before is not None and before.reason == ready.reason):
             return
-        is_going = _view(entry).shutdown_policy == names.SHUTDOWN_POLICY_DELETE
+        is_going = _view(entry).is_deleted_at_expiry
         if ready.reason == names.REASON_SANDBOX_EXPIRED and is_going:
             return
         if ready.reason in _EVENTS:
