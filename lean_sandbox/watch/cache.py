@@ -241,16 +241,14 @@ class Cache(Generic[E]):
             if entry is None or 0 < listed_at < entry.version:
                 continue
             self.deletes_synthesised += 1
-            decision = self._gone(key, listed_at)
-            if self.observer is not None:
-                row = ObjectMeta(name=key.name, namespace=key.namespace, uid=entry.uid)
-                self.observer(self.kind.resource.plural, EventType.DELETED, row, decision)
+            row = ObjectMeta(name=key.name, namespace=key.namespace, uid=entry.uid)
+            self._observe(EventType.DELETED, row, self._gone(key, listed_at, row))
 
     # -- events ----------------------------------------------------------------------------------
 
     def full(self, event_type: EventType, item: Any, *, initial: bool) -> None:
         """Apply an event, or an item of a list, that has the full object."""
-        row = self._row_of_full(item)
+        row = self._row_of(item)
         if self._lists:
             self.present(row.namespace, row.name)
         self.apply(event_type, row, item, initial=initial)
@@ -268,6 +266,9 @@ class Cache(Generic[E]):
             decision = self._take_deleted(row)
         else:
             decision = self._judge(row, item, initial=initial)
+        self._observe(event_type, row, decision)
+
+    def _observe(self, event_type: EventType, row: ObjectMeta, decision: Decision) -> None:
         if self.observer is not None:
             self.observer(self.kind.resource.plural, event_type, row, decision)
 
@@ -361,17 +362,16 @@ class Cache(Generic[E]):
         self.passed += 1
         return self._gone(key, version, row)
 
-    def _gone(self, key: Key, version: int, row: ObjectMeta | None = None) -> Decision:
+    def _gone(self, key: Key, version: int, row: ObjectMeta) -> Decision:
         old = self.remove(key)
-        uid = old.uid if old is not None else row.uid if row is not None else ""
-        self._bury(uid, version)
+        self._bury(row.uid, version)
         # What waits for the end of a write would bring it back.
-        self._held.pop((key, uid), None)
+        self._held.pop((key, row.uid), None)
         self._held.pop((key, ""), None)
-        if old is None and row is not None:
+        if old is None:
             # Never seen alive, yet its end may free a name somebody waits for.
             old = self.kind.build(row, None, None)
-        saw_deletion = row is not None and row.deletion_timestamp is not None
+        saw_deletion = row.deletion_timestamp is not None
         self._notify(Delta(key, Change.GONE, old, None, saw_deletion=saw_deletion))
         return DELETED
 
@@ -400,9 +400,9 @@ class Cache(Generic[E]):
         newest event is not taken in, and is notified, so that whoever depends on the object looks
         again: the event may have been dropped because of what the response was expected to show.
         """
-        row, item = self._row_and_item(shown)
-        before = self._entries.get(key_of(row.namespace, row.name))
-        entry, change = self._apply(row, item)
+        meta: ObjectMeta = shown if isinstance(shown, ObjectMeta) else shown.metadata
+        before = self._entries.get(Key(meta.namespace, meta.name))
+        entry, change = self.apply_response(shown)
         if entry is before:
             self._notify(Delta(entry.key, Change.COLUMNS, before, entry))
         elif change and change is not Change.GONE:
@@ -424,28 +424,14 @@ class Cache(Generic[E]):
     def apply_response(self, shown: Any) -> tuple[E, Change]:
         """Remember an object, or its metadata, as the response to a write shows it.
 
-        No handler is called.
-
-        Events of the same version, when they come, are then known already. Returns the entry and
-        what the predicates see changed against what was remembered. A response that was overtaken
-        changes nothing: the entry returned is then the newer one, perhaps of a successor with
-        another uid, or (with GONE) one that is not remembered because its end has been seen.
+        No handler is called. Events of the same version, when they come, are then known already.
+        Returns the entry and what the predicates see changed against what was remembered. A
+        response that was overtaken changes nothing: the entry returned is then the newer one,
+        perhaps of a successor with another uid, or (with GONE) one that is not remembered because
+        its end has been seen.
         """
-        return self._apply(*self._row_and_item(shown))
-
-    def apply_create_response(self, row: ObjectMeta) -> E:
-        """Remember what a create has made, of which its response shows the metadata alone.
-
-        The event of this very version is taken as well: it may show what the response does not, as
-        a Pod that is held back by scheduling gates from its first moment.
-        """
-        new, _ = self._apply(row, None)
-        held = self._entries.get(new.key)
-        if held is new:
-            self._half_known.add(new.key)
-        return held if held is not None and held.uid == new.uid else new
-
-    def _apply(self, row: ObjectMeta, item: Any) -> tuple[E, Change]:
+        item = None if isinstance(shown, ObjectMeta) else shown
+        row = shown if item is None else self._row_of(item)
         old = self._entries.get(key_of(row.namespace, row.name))
         if old is not None and 0 < as_version(row.resource_version) < old.version:
             # A watch was faster than the response. What it showed is newer, and has been notified.
@@ -467,16 +453,23 @@ class Cache(Generic[E]):
         self.put(new)
         return new, decision.change
 
+    def apply_create_response(self, row: ObjectMeta) -> E:
+        """Remember what a create has made, of which its response shows the metadata alone.
+
+        The event of this very version is taken as well: it may show what the response does not, as
+        a Pod that is held back by scheduling gates from its first moment.
+        """
+        new, _ = self.apply_response(row)
+        held = self._entries.get(new.key)
+        if held is new:
+            self._half_known.add(new.key)
+        return held if held is not None and held.uid == new.uid else new
+
     # -- what both have in common ----------------------------------------------------------------
 
-    def _row_of_full(self, item: Any) -> ObjectMeta:
+    def _row_of(self, item: Any) -> ObjectMeta:
         row: ObjectMeta = item.metadata
         return row if self.kind.columns_of is None else row.with_columns(self.kind.columns_of(item))
-
-    def _row_and_item(self, shown: Any) -> tuple[ObjectMeta, Any]:
-        if isinstance(shown, ObjectMeta):
-            return shown, None
-        return self._row_of_full(shown), shown
 
     def _bury(self, uid: str, version: int) -> None:
         """Remember an end and its version, 0 for one after which nothing can follow."""
