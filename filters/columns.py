@@ -42,20 +42,19 @@ def pod_columns(pod: Json) -> dict[str, str]:
     }
 
 
-def restarting_containers(pod: Json) -> list[Json]:
-    """Return the statuses of the containers that restart: the ordinary ones and the sidecars."""
-    spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    return [*(status.get("containerStatuses") or ()), *_sidecar_statuses(spec, status)]
-
-
 def _ready(spec: Json, status: Json) -> str:
-    total = len(spec.get("containers") or ()) + len(_sidecars(spec))
+    sidecars = _sidecars(spec)
+    total = len(spec.get("containers") or ()) + len(sidecars)
     ready = sum(
         1
         for container in status.get("containerStatuses") or ()
         if container.get("ready") and _state(container, "running") is not None
     )
-    ready += sum(1 for container in _sidecar_statuses(spec, status) if container.get("ready"))
+    ready += sum(
+        1
+        for container in status.get("initContainerStatuses") or ()
+        if container.get("ready") and container.get("name") in sidecars
+    )
     return f"{ready}/{total}"
 
 
@@ -135,12 +134,6 @@ def _sidecars(spec: Json) -> frozenset[str]:
         for container in spec.get("initContainers") or ()
         if container.get("restartPolicy") == "Always"
     )
-
-
-def _sidecar_statuses(spec: Json, status: Json) -> list[Json]:
-    names = _sidecars(spec)
-    found = status.get("initContainerStatuses") or ()
-    return [container for container in found if container.get("name") in names]
 
 
 def _state(container: Json, name: str) -> Json | None:

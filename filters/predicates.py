@@ -59,17 +59,12 @@ class Leaf:
 
     ``read`` returns the fingerprint and must be pure. ``describe`` puts a change into words and is
     called only when somebody asks. ``is_optional`` leaves let no event pass for want of an opinion.
-    Two leaves that differ only in their functions are taken for the same and read once; ``variant``
-    keeps apart those that are not.
     """
 
     name: str
     change: Change
-    read: Callable[[Observed], Hashable] = field(compare=False, repr=False)
-    variant: Hashable = field(default=None, repr=False)
-    describe: Callable[[str, Hashable, Hashable], str] = field(
-        default=_from_to, compare=False, repr=False
-    )
+    read: Callable[[Observed], Hashable] = field(compare=False)
+    describe: Callable[[str, Hashable, Hashable], str] = field(default=_from_to, compare=False)
     is_optional: bool = False
 
     @property
@@ -92,7 +87,7 @@ def any_of(*parts: Predicate) -> AnyOf:
     """Pass when one of the parts changed. Raises ValueError without parts."""
     if not parts:
         raise ValueError("a combination needs at least one part")
-    return AnyOf(tuple(dict.fromkeys(leaf for part in parts for leaf in part.leaves)))
+    return AnyOf(tuple(leaf for part in parts for leaf in part.leaves))
 
 
 def if_known(part: Predicate) -> AnyOf:
@@ -154,15 +149,11 @@ def deletion() -> Leaf:
 
     Only its presence counts: a shorter grace period moves the time and changes nothing to decide.
     """
-
-    def describe(_name: str, _before: Hashable, after: Hashable) -> str:
-        return "deletion asked for" if after is True else "deletion withdrawn"
-
     return Leaf(
         "deletion",
         Change.DELETING,
         lambda obj: obj.deletion_timestamp is not None,
-        describe=describe,
+        lambda _name, _before, after: f"deletion {'asked for' if after is True else 'withdrawn'}",
     )
 
 
@@ -182,7 +173,7 @@ def column(name: str, *, classify: Callable[[str], Hashable] = sys.intern) -> Le
         cell = None if columns is None else columns.get(name)
         return NO_OPINION if cell is None else classify(cell)
 
-    return Leaf(f"column {name}", Change.COLUMNS, read, variant=classify)
+    return Leaf(f"column {name}", Change.COLUMNS, read)
 
 
 def computed(name: str, change: Change, function: Callable[[Any], Hashable]) -> Leaf:
@@ -192,7 +183,7 @@ def computed(name: str, change: Change, function: Callable[[Any], Hashable]) -> 
     :class:`Observed` has. What it raises is not caught: a faulty predicate must not drop events in
     silence.
     """
-    return Leaf(name, change, function, variant=function)
+    return Leaf(name, change, function)
 
 
 def _digest_of_labels(obj: Observed) -> Hashable:
@@ -235,7 +226,7 @@ def _keyed(
             if old != new
         )
 
-    return Leaf(name, change, read, variant=brief, describe=_changed if brief else describe)
+    return Leaf(name, change, read, describe=_changed if brief else describe)
 
 
 def _short(value: str | None) -> str | None:

@@ -10,17 +10,18 @@ replay.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, TextIO, TypeAlias
+from typing import Any, Literal, TextIO, TypeAlias
 
 from filters.detector import Decision, Filter
 from filters.events import Change, EventType, Observed, ObservedObject, from_json
 from filters.predicates import Predicate
 
 Json: TypeAlias = Mapping[str, Any]
-Decide: TypeAlias = Callable[[EventType, Json, Mapping[str, str] | None], tuple[Observed, Decision]]
+Columns: TypeAlias = Mapping[str, str]
+Decide: TypeAlias = Callable[[EventType, Json, Columns | None], tuple[Observed, Decision]]
 """Takes an object of an event, with its columns if it came as the row of a Table."""
 
 _LISTED_LINES = 10
@@ -136,7 +137,7 @@ def by_predicate(predicate: Predicate) -> Decide:
     memory = Filter(predicate)
 
     def decide(
-        event_type: EventType, obj: Json, columns: Mapping[str, str] | None
+        event_type: EventType, obj: Json, columns: Columns | None
     ) -> tuple[Observed, Decision]:
         observed = from_json(obj, columns=columns)
         return observed, memory.admit(event_type, observed)
@@ -150,21 +151,20 @@ def replay(lines: Iterable[str | bytes], decide: Decide) -> Iterator[Explained]:
     What ``decide`` raises is not caught, except for the ValueError of an object it cannot read: a
     faulty predicate must show.
     """
-    reader = _Reader()
+    names: list[str] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            found = list(reader.read(line))
+            found = _read(number, line, names)
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-            yield _broken(number, error)
-            continue
+            found = [_broken(number, error)]
         for event in found:
-            if isinstance(event, _Note):
-                yield Explained(number, event.outcome, event.reason, event.event_type)
+            if isinstance(event, Explained):
+                yield event
                 continue
             try:
-                observed, decision = decide(event.type, event.object, event.columns)
+                observed, decision = decide(*event)
             except ValueError as error:
                 yield _broken(number, error)
                 continue
@@ -172,7 +172,7 @@ def replay(lines: Iterable[str | bytes], decide: Decide) -> Iterator[Explained]:
                 line=number,
                 outcome=Outcome.PASSED if decision else Outcome.DROPPED,
                 reason=decision.reason,
-                event_type=event.type,
+                event_type=event[0],
                 object=observed,
                 change=decision.change,
                 leaves=decision.leaves,
@@ -194,67 +194,44 @@ def explain(
     return summary
 
 
-class _Note(NamedTuple):
-    """A line that holds no object."""
-
-    outcome: Outcome
-    event_type: str
-    reason: str
-
-
-class _Event(NamedTuple):
-    """One object of a line; ``columns`` are None unless it came as the row of a Table."""
-
-    type: EventType
-    object: Json
-    columns: Mapping[str, str] | None
-
-
-class _Reader:
-    """Turns lines into events; remembers the column definitions, which come only once."""
-
-    def __init__(self) -> None:
-        self._names: list[str] = []
-
-    def read(self, line: str | bytes) -> list[_Event | _Note]:
-        document = json.loads(line.strip())
-        if not isinstance(document, dict):
-            raise TypeError("the line is not a JSON object")
-        if "object" not in document or "type" not in document:
-            return self._states(EventType.MODIFIED, document)
+def _read(
+    number: int, line: str | bytes, names: list[str]
+) -> Sequence[Explained | tuple[EventType, Json, Columns | None]]:
+    """Return what a line holds; keep the ``names`` of the columns, which come only once."""
+    document = json.loads(line.strip())
+    if not isinstance(document, dict):
+        raise TypeError("the line is not a JSON object")
+    kind, obj = EventType.MODIFIED, document
+    if "object" in document and "type" in document:
         kind, obj = document["type"], document["object"]
-        if kind == "BOOKMARK":
-            self._learn(obj)
-            return [_Note(Outcome.BOOKMARK, kind, "bookmark")]
-        if kind == "ERROR":
-            reason = f"{obj.get('code', '?')} {obj.get('message', '')}".rstrip()
-            return [_Note(Outcome.ERROR, kind, reason)]
-        return self._states(EventType(kind), obj)
+    is_table = obj.get("kind") == "Table"
+    if is_table and obj.get("columnDefinitions"):
+        names[:] = [str(definition["name"]) for definition in obj["columnDefinitions"]]
+    if kind == "BOOKMARK":
+        return [Explained(number, Outcome.BOOKMARK, "bookmark", kind)]
+    if kind == "ERROR":
+        reason = f"{obj.get('code', '?')} {obj.get('message', '')}".rstrip()
+        return [Explained(number, Outcome.ERROR, reason, kind)]
+    event_type = EventType(kind)
+    if is_table:
+        rows = obj.get("rows") or ()
+        found = [(event_type, row["object"], _columns(row, names)) for row in rows]
+    else:
+        items = obj["items"] if isinstance(obj.get("items"), list) else [obj]
+        found = [(event_type, item, None) for item in items]
+    if not all(isinstance(state, dict) for _, state, _ in found):
+        raise TypeError("an object is no JSON object")
+    if not found:
+        return [Explained(number, Outcome.BROKEN, "no object in the line", event_type)]
+    return found
 
-    def _states(self, event_type: EventType, obj: Json) -> list[_Event | _Note]:
-        found: list[_Event]
-        if obj.get("kind") == "Table":
-            self._learn(obj)
-            rows = obj.get("rows") or ()
-            found = [_Event(event_type, row["object"], self._columns(row)) for row in rows]
-        elif isinstance(obj.get("items"), list):
-            found = [_Event(event_type, item, None) for item in obj["items"]]
-        else:
-            found = [_Event(event_type, obj, None)]
-        if not all(isinstance(event.object, dict) for event in found):
-            raise TypeError("an object is no JSON object")
-        return [*found] or [_Note(Outcome.BROKEN, event_type, "no object in the line")]
 
-    def _learn(self, obj: Json) -> None:
-        if obj.get("kind") == "Table" and obj.get("columnDefinitions"):
-            self._names = [str(definition["name"]) for definition in obj["columnDefinitions"]]
-
-    def _columns(self, row: Json) -> Mapping[str, str] | None:
-        cells = row.get("cells")
-        if not self._names or not isinstance(cells, list) or len(cells) != len(self._names):
-            return None
-        texts = ("" if cell is None else str(cell) for cell in cells)
-        return dict(zip(self._names, texts, strict=True))
+def _columns(row: Json, names: list[str]) -> Columns | None:
+    cells = row.get("cells")
+    if not names or not isinstance(cells, list) or len(cells) != len(names):
+        return None
+    texts = ("" if cell is None else str(cell) for cell in cells)
+    return dict(zip(names, texts, strict=True))
 
 
 def _broken(number: int, error: Exception) -> Explained:

@@ -5,15 +5,22 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from filters.columns import pod_columns, restarting_containers
+from filters.columns import pod_columns
 from lean_sandbox.local.cells import age_of, name_of, since
 
 Json = dict[str, Any]
 
 
 def _restarts(obj: Json, now: datetime) -> str:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    initial = spec.get("initContainers") or ()
+    sidecars = {found.get("name") for found in initial if found.get("restartPolicy") == "Always"}
+    starting = status.get("initContainerStatuses") or ()
     count, last = 0, ""
-    for container in restarting_containers(obj):
+    for container in (
+        *(status.get("containerStatuses") or ()),
+        *(found for found in starting if found.get("name") in sidecars),
+    ):
         count += container.get("restartCount", 0)
         ended = (container.get("lastState") or {}).get("terminated") or {}
         last = max(last, ended.get("finishedAt") or "")

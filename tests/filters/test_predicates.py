@@ -237,10 +237,3 @@ def test_all_labels_pass_exactly_when_the_mapping_differs(
     """The digest agrees with comparing the mappings."""
     objects = [ObservedObject("u", labels=labels) for labels in (before, after)]
     assert decisions(Filter(labels()), objects)[0].passed is (before != after)
-
-
-def test_leaves_made_alike_are_equal() -> None:
-    """Writing a leaf twice costs one reading; another classifier makes another leaf."""
-    assert labels("a") == labels("a")
-    assert column("S") != column("S", classify=str.lower)
-    assert len(any_of(generation(), any_of(generation(), labels())).leaves) == 2
