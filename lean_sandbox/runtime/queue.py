@@ -89,7 +89,7 @@ class Item(msgspec.Struct, Generic[K], frozen=True, gc=False):
 
 
 class _Slot(msgspec.Struct, Generic[K], gc=False, eq=False):
-    """The one slot of a waiting key: in a line, in the heap of delays, or locked by its key."""
+    """The one slot of a waiting key: in a line, in the heap of delays, or locked with its key."""
 
     key: K
     priority: int
@@ -154,30 +154,20 @@ class WorkQueue(Generic[K]):
         """How many keys may run now, by priority; a priority once used stays, with zero."""
         return {at: sum(map(len, groups.values())) for at, groups in self._lines.items()}
 
-    @property
-    def ready(self) -> int:
-        """How many keys may run now."""
-        return sum(self.depths.values())
+    def counts(self) -> dict[str, int]:
+        """Return how many keys are in each state.
 
-    @property
-    def running(self) -> int:
-        """How many keys are being worked on."""
-        return len(self._running)
-
-    @property
-    def locked(self) -> int:
-        """How many keys will run again after the reconcile that is running."""
-        return sum(key in self._slots for key in self._running)
-
-    @property
-    def delayed(self) -> int:
-        """How many keys wait for their time or are held back."""
-        return len(self._slots) - self.ready - self.locked
-
-    @property
-    def failing(self) -> int:
-        """How many keys are in backoff or were not forgotten since."""
-        return len(self._failures)
+        ``ready`` may run now, ``running`` are worked on, ``locked`` will run again after that,
+        ``delayed`` wait for their time or are held back, ``failing`` have not been forgotten since.
+        """
+        ready, locked = sum(self.depths.values()), sum(key in self._slots for key in self._running)
+        return {
+            "ready": ready,
+            "running": len(self._running),
+            "locked": locked,
+            "delayed": len(self._slots) - ready - locked,
+            "failing": len(self._failures),
+        }
 
     @property
     def is_busy(self) -> bool:
@@ -193,9 +183,8 @@ class WorkQueue(Generic[K]):
     ) -> None:
         """Hold back the keys for which ``must_wait`` is true, each at most ``longest_s``.
 
-        A key is judged when its turn comes, anew when it is added once more, and anew at
-        :meth:`judge_held`: when nothing is left to do in the queue ``behind`` which they wait, or
-        when its owner calls that.
+        A key is judged when its turn comes, anew when it is added once more, and anew when nothing
+        is left to do in the queue ``behind`` which they wait, or at :meth:`judge_held`.
         """
         self._must_wait = must_wait
         self._longest_s = longest_s
@@ -213,7 +202,7 @@ class WorkQueue(Generic[K]):
     ) -> None:
         """Ask for a reconcile of ``key``, not before ``after_s`` seconds.
 
-        Ignored while the queue is paused and once it is closed.
+        Ignored while the queue is paused, and once it is closed.
         """
         self._admit(key, priority, (reason,), after_s)
 
@@ -276,10 +265,7 @@ class WorkQueue(Generic[K]):
         return item
 
     def done(self, key: K) -> None:
-        """Unlock ``key`` after its reconcile; what was added meanwhile comes up now.
-
-        Raises KeyError when the key is not being worked on.
-        """
+        """Unlock ``key`` after its reconcile; what was added meanwhile comes up now."""
         item = self._running.pop(key)
         now = self._clock.monotonic()
         self.work_duration.observe(now - item.started_at)
@@ -296,10 +282,7 @@ class WorkQueue(Generic[K]):
         return self._closed.is_set()
 
     def close(self) -> None:
-        """Hand out nothing more and take nothing more in; wake the task that waits in get.
-
-        Keys being worked on stay locked until :meth:`done`.
-        """
+        """Hand out nothing more and take nothing more in; wake the task that waits in get."""
         self._closed.set()
         self._wake_getter()
 
@@ -332,8 +315,9 @@ class WorkQueue(Generic[K]):
         into.one(families.LONGEST_RUNNING, max(durations, default=0.0), *labels)
         into.one(families.QUEUE_RETRIES, self.retries, *labels)
         into.one(families.QUEUE_MERGED, self.merged, controller)
-        waiting = {"delayed": self.delayed, "locked": self.locked, "failing": self.failing}
-        into.add(families.QUEUE_WAITING, [((controller, state), n) for state, n in waiting.items()])
+        counts = self.counts()
+        states = ("delayed", "locked", "failing")
+        into.add(families.QUEUE_WAITING, [((controller, one), counts[one]) for one in states])
 
     # -- one slot --------------------------------------------------------------------------------
 

@@ -64,7 +64,8 @@ def test_keys_wait_while_a_claim_is_due_or_served_and_no_longer(gated: Gated) ->
     assert gated.next() is None
     gated.claims.get_nowait()
     assert gated.next() is None
-    assert (gated.behind.ready, gated.behind.delayed) == (0, 2)
+    counts = gated.behind.counts()
+    assert (counts["ready"], counts["delayed"]) == (0, 2)
     gated.claims.done("claim")
     assert [gated.next(), gated.next(), gated.next()] == ["a", "b", None]
 

@@ -108,7 +108,7 @@ def test_a_running_key_is_locked_until_done(queue: WorkQueue[str]) -> None:
     queue.add("a", reason="second")
     queue.add("a", reason="third")
     assert queue.get_nowait() is None
-    assert queue.locked == 1
+    assert queue.counts()["locked"] == 1
     queue.done("a")
     again = queue.get_nowait()
     assert again is not None
@@ -173,7 +173,7 @@ def test_a_delay_asked_for_during_a_pass_counts_from_the_asking(
     queue.add("a", after_s=5)
     clock.move(4)
     queue.done("a")
-    assert queue.delayed == 1
+    assert queue.counts()["delayed"] == 1
     clock.move(1)
     assert drain(queue) == ["a"]
 
@@ -366,7 +366,8 @@ def test_statistics_tell_where_everything_is(clock: HandClock, queue: WorkQueue[
     queue.get_nowait()
     clock.move(1)
     assert queue.depths == {CLIENT: 0, NORMAL: 1}
-    assert (queue.delayed, queue.running, queue.locked) == (1, 2, 0)
+    counts = queue.counts()
+    assert (counts["delayed"], counts["running"], counts["locked"]) == (1, 2, 0)
     found = Exposition()
     queue.collect(found, "sandbox")
     assert found.families[LONGEST_RUNNING.name][1] == [(("sandbox", "sandbox"), 3)]

@@ -141,10 +141,11 @@ class QueueMachine(RuleBasedStateMachine):
         seen.release_due(self.clock.monotonic())
         self.line_up()
         assert len(self.queue) == len(self.slots)
-        assert seen.running == len(self.running)
-        assert seen.locked == sum(key in self.running for key in self.slots)
-        assert seen.ready == sum(slot.lined_up for slot in self.slots.values())
-        assert seen.delayed == len(self.slots) - seen.locked - seen.ready
+        counts = seen.counts()
+        assert counts["running"] == len(self.running)
+        assert counts["locked"] == sum(key in self.running for key in self.slots)
+        assert counts["ready"] == sum(slot.lined_up for slot in self.slots.values())
+        assert counts["delayed"] == len(self.slots) - counts["locked"] - counts["ready"]
 
     def teardown(self) -> None:
         """Nothing is lost: every key that was asked for gets its pass in the end."""

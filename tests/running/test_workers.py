@@ -102,7 +102,7 @@ async def test_a_successful_pass_forgets_the_failures_of_its_key() -> None:
         bench.queue.add("a")
         await bench.clock.advance(1)
         assert [report.next_s for report in bench.reports] == [0.005, 0.01, 0.02, None]
-    assert bench.queue.failing == 0
+    assert bench.queue.counts()["failing"] == 0
     assert bench.dispatcher.outcomes[Outcome.SUCCESS] == 1
     assert bench.dispatcher.errors == 3
 
@@ -342,7 +342,7 @@ async def test_shutdown_cancels_passes_that_outlast_the_grace() -> None:
     assert sorted(gate.cleaned_up) == ["a", "b"]
     assert bench.dispatcher.outcomes[Outcome.CANCELLED] == 2
     assert bench.dispatcher.errors == 0
-    assert bench.queue.running == 0
+    assert bench.queue.counts()["running"] == 0
 
 
 async def test_cancellation_reaches_the_passes_at_once() -> None:

@@ -76,14 +76,12 @@ class ObservedManager(Manager):
         """Return what is under way and what was done, as of now."""
         transport = self._client.transport
         controllers = self.controllers
+        counts = {one.name: one.queue.counts() for one in controllers}
         return Activity(
             in_flight=transport.in_flight,
             streams=transport.counted.streams,
-            busy={
-                one.name: one.queue.running + one.queue.locked + one.queue.ready
-                for one in controllers
-            },
-            delayed={one.name: one.queue.delayed for one in controllers},
+            busy={name: n["running"] + n["locked"] + n["ready"] for name, n in counts.items()},
+            delayed={name: n["delayed"] for name, n in counts.items()},
             passes={one.name: one.workers.passes for one in controllers},
             errors={one.name: one.workers.errors for one in controllers},
             caught={one.name: one.caught for one in controllers},
