@@ -105,7 +105,7 @@ class Parts(msgspec.Struct, kw_only=True):
 class Binding:
     """One claim on its way to a Sandbox, in one reconcile.
 
-    Every method may raise ClaimError for what the claim asks and cannot have, NotYetError where
+    Every method may raise ClaimError for what the claim asks for and cannot have, NotYetError where
     nothing is to be written yet, and the errors of requests.
     """
 
@@ -134,25 +134,17 @@ class Binding:
 
         Raises ClaimError when the claim's own name is held by somebody else's Sandbox.
         """
-        entry = self._entry
+        entry, doubtful = self._entry, self._parts.doubtful
         found = own_sandbox(self._sandboxes, entry)
-        if found is None and entry.uid in self._parts.doubtful:
-            found = await self._clear_up()
+        if found is None and entry.uid in doubtful:
+            await self._fetch(doubtful[entry.uid])
+            doubtful.pop(entry.uid, None)
+            found = own_sandbox(self._sandboxes, entry)
         if found is None and (assigned := assigned_name(entry)):
             found = await self._assigned(assigned)
         if found is None and entry.key in self._sandboxes:
             raise not_controlled(entry.key.name)
         return found
-
-    async def _clear_up(self) -> SandboxEntry | None:
-        """Look whether an adoption that ended without an answer took place. One GET."""
-        doubtful = self._parts.doubtful
-        fresh = await self._fetch(doubtful[self._entry.uid])
-        doubtful.pop(self._entry.uid, None)
-        if fresh is None or not is_controlled(fresh, self._entry):
-            return None
-        self._parts.wakes.sandbox(fresh.key)
-        return fresh
 
     async def _assigned(self, name: str) -> SandboxEntry | None:
         """Complete an adoption that another process began, or drop what names no member of ours."""
@@ -410,30 +402,25 @@ class Binding:
         ):
             return sandbox
         try:
-            return await self._rewrite(sandbox, desired, template.ref_hash)
+            found = await self._writer.get(self._sandboxes, sandbox.key)
+            current = found.item.spec.podTemplate.metadata if found is not None else None
+            patch = bound_sync_patch(
+                desired,
+                current or PodTemplateMetadata(),
+                claim=self._facts,
+                labels=sandbox.labels,
+                ref_hash=template.ref_hash,
+            )
+            if patch is None:
+                return sandbox
+            sandbox = await self._patch(sandbox, patch)
         except ControlPlaneError as error:
             raise ClaimError(
                 ClaimFault.OTHER,
                 f'failed to patch sandbox metadata for claim "{self._facts.name}": {said(error)}',
             ) from error
-
-    async def _rewrite(
-        self, sandbox: SandboxEntry, desired: PodTemplateMetadata, ref_hash: str
-    ) -> SandboxEntry:
-        found = await self._writer.get(self._sandboxes, sandbox.key)
-        current = found.item.spec.podTemplate.metadata if found is not None else None
-        patch = bound_sync_patch(
-            desired,
-            current or PodTemplateMetadata(),
-            claim=self._facts,
-            labels=sandbox.labels,
-            ref_hash=ref_hash,
-        )
-        if patch is None:
-            return sandbox
-        synced = await self._patch(sandbox, patch)
-        self._parts.wakes.sandbox(synced.key)
-        return synced
+        self._parts.wakes.sandbox(sandbox.key)
+        return sandbox
 
     async def _patch(self, sandbox: SandboxEntry, patch: dict[str, Any]) -> SandboxEntry:
         written = await self._writer.patch(self._sandboxes, sandbox, patch, as_metadata=False)
