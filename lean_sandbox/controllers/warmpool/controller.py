@@ -19,6 +19,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
+from lean_sandbox.model.warmpool import ReplenishHold, TokenBucket
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import REFILL, Item
 from lean_sandbox.runtime.workers import Result
@@ -90,7 +91,12 @@ class PoolController(Controller[PoolEntry]):
             return Result()
         state = self._states.get(item.key)
         if state is None or state.uid != entry.uid:
-            state = self._states[item.key] = PoolState.of(entry.uid, self._parts.settings)
+            settings = self._parts.settings
+            state = self._states[item.key] = PoolState(
+                entry.uid,
+                ReplenishHold(settings.sandbox_warm_pool_replenish_delay),
+                TokenBucket(settings.sandbox_warm_pool_max_refill_rate),
+            )
         return await PoolReconcile(self._parts, entry, entry.view, state).run()
 
     def is_final(self, key: Key) -> bool:

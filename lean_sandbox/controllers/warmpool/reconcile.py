@@ -12,7 +12,7 @@ delete is refused and the claim keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeAlias
 
 import anyio
@@ -33,7 +33,6 @@ from lean_sandbox.kube.errors import Conflict, ControlPlaneError
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import with_controller_reference
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.times import format_duration
 from lean_sandbox.model.warmpool import (
     EMPTY_POOL_STATUS,
@@ -112,15 +111,6 @@ class PoolState(msgspec.Struct):
     # Since when the pool has waited for the NetworkPolicy of its template.
     unprotected_since: float | None = None
 
-    @classmethod
-    def of(cls, uid: str, settings: Settings) -> PoolState:
-        """Return the state of a pool that is new."""
-        return cls(
-            uid,
-            ReplenishHold(settings.sandbox_warm_pool_replenish_delay),
-            TokenBucket(settings.sandbox_warm_pool_max_refill_rate),
-        )
-
 
 class PoolReconcile:
     """The pool and its template as they are now, and what came of the reconcile so far."""
@@ -197,12 +187,28 @@ class PoolReconcile:
             await self._delete(member)
         return self._recounted(members)
 
-    async def _attempt(self, act: Callable[..., Any], *arguments: Any) -> None:
+    async def _attempt(self, act: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         """Do something about one Sandbox; an error does not keep the others waiting."""
         try:
             await act(*arguments)
         except ControlPlaneError as error:
             self._errors.append(error)
+
+    async def _in_groups(self, total: int, act: Callable[[], Awaitable[None]]) -> tuple[int, int]:
+        """Do something so many times; return how many were tried, and how many went well.
+
+        The groups grow, and end with one that has an error, or when claims have come in between:
+        the rest waits for its turn then, like any other work for pools.
+        """
+        tried, failed = 0, len(self._errors)
+        for size in slow_start_groups(total):
+            async with anyio.create_task_group() as group:
+                for _ in range(size):
+                    group.start_soon(self._attempt, act)
+            tried += size
+            if len(self._errors) > failed or self._parts.claims.queue.is_busy:
+                break
+        return tried, tried - (len(self._errors) - failed)
 
     async def _take_in(self, orphan: SandboxEntry) -> None:
         """Adopt an orphan that fits the template, delete it otherwise.
@@ -290,19 +296,13 @@ class PoolReconcile:
 
     async def _shrink(self, members: PoolMembers) -> None:
         """Delete the members that are too many, those of least use first."""
-        most = self._settings.sandbox_warm_pool_max_batch_size
-        surplus = min(len(members.active) - self._view.replicas, most)
+        surplus = len(members.active) - self._view.replicas
         if surplus <= 0:
             return
-        chosen = iter(victims(members.active, surplus))
-        for size in slow_start_groups(surplus):
-            failed = len(self._errors)
-            async with anyio.create_task_group() as group:
-                for _ in range(size):
-                    group.start_soon(self._delete, next(chosen))
-            if len(self._errors) > failed:
-                return
-        if len(members.active) - surplus > self._view.replicas:
+        batch = min(surplus, self._settings.sandbox_warm_pool_max_batch_size)
+        chosen = iter(victims(members.active, batch))
+        tried, _ = await self._in_groups(batch, lambda: self._delete(next(chosen)))
+        if surplus > tried:
             self._requeues.append(_NEXT_BATCH_S)
 
     # -- what is missing -------------------------------------------------------------------------
@@ -329,30 +329,13 @@ class PoolReconcile:
         if grant.granted == 0:
             self._requeues.append(grant.wait_s)
             return
-        created = await self._create_all(template, grant.granted)
+        eviction = self._settings.enable_warm_pool_eviction
+        body = msgspec.json.encode(build_member(view, template, eviction=eviction))
+        tried, created = await self._in_groups(grant.granted, lambda: self._create(body))
+        state.bucket.give_back(grant.granted - tried)
         state.hold.created(created)
         if view.replicas > members.total + created:
             self._requeues.append(_NEXT_BATCH_S)
-
-    async def _create_all(self, template: TemplateView, granted: int) -> int:
-        """Create members in growing groups until one has an error; return how many were made."""
-        body = msgspec.json.encode(
-            build_member(self._view, template, eviction=self._settings.enable_warm_pool_eviction)
-        )
-        created = 0
-        for size in slow_start_groups(granted):
-            failed = len(self._errors)
-            async with anyio.create_task_group() as group:
-                for _ in range(size):
-                    group.start_soon(self._attempt, self._create, body)
-            created += size - (len(self._errors) - failed)
-            if len(self._errors) > failed:
-                break
-            if self._parts.claims.queue.is_busy and created < granted:
-                # The rest of the batch waits for its turn like any other refill.
-                self._state.bucket.give_back(granted - created)
-                break
-        return created
 
     async def _create(self, body: bytes) -> None:
         self._has_acted = True
