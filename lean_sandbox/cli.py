@@ -10,7 +10,7 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -27,6 +27,8 @@ from lean_sandbox.version import __version__, about
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace, _SubParsersAction
+
+    _Commands: TypeAlias = _SubParsersAction[ArgumentParser]
 
 __all__ = ["EXIT_CONFIG", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_OK", "EXIT_USAGE", "main"]
 
@@ -78,56 +80,16 @@ def _parser() -> ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=about())
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    demo = _add(
-        commands,
-        "demo",
-        "show the main job on an embedded control plane, and what it costs",
-        _run_demo,
-        "Starts an API server and a simulated kubelet in this process, runs the controller\n"
-        "against them over HTTP, takes Sandboxes from a manifest to Ready, through suspend,\n"
-        "resume, loss of the Pod and expiry, binds a burst of claims from a warm pool, and\n"
-        "prints the requests that took. Needs no cluster and leaves nothing behind.",
-    )
-    count = functools.partial(demo.add_argument, type=int, metavar="N")
-    count("--sandboxes", default=50, help="Sandboxes of the launch whose cost is counted" + _SHOWN)
-    count("--pool", default=20, help="members of the warm pool of the second act" + _SHOWN)
-    count("--claims", default=10, help="claims bound at once; 0 leaves the second act out" + _SHOWN)
-    demo.add_argument(
-        "--output",
-        choices=("table", "json"),
-        default="table",
-        help="tables for people, or one JSON object" + _SHOWN,
-    )
-    demo.add_argument(
-        "--log-level", default="warning", metavar="LEVEL", help="of the controller's own log"
-    )
+    _add_demo(commands)
     _add(commands, "run", "run the controller against a cluster")
     _add(commands, "config", "print the effective settings and where each came from")
     local = _add(commands, "local", "an embedded control plane to work against")
     _add_up(local.add_subparsers(title="actions", metavar="ACTION", required=True))
-    crds = _add(
-        commands, "crds", "print the CustomResourceDefinitions of the four kinds", _run_crds
-    )
-    crds.add_argument(
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="write one file for each kind there instead of printing them",
-    )
-    explain = _add(
-        commands,
-        "explain",
-        "say for each event of a recorded watch why it passes or is dropped",
-        _run_explain,
-        "The log has one event a line, as `kubectl get sandboxes --watch --output-watch-events -o\n"
-        "json` or a watch request prints them; full objects, partial metadata and Tables all do.\n"
-        "Every event goes through the cache and the predicates of `lean-sandbox run`.",
-    )
-    explain.add_argument("file", metavar="FILE", help="the recorded log; - reads standard input")
-    explain.add_argument(
-        "--kind", metavar="KIND", default="Sandbox", help="a watched kind" + _SHOWN
-    )
-    explain.add_argument("--output", choices=("text", "json"), default="text", help=_SHOWN.strip())
+    summary = "print the CustomResourceDefinitions of the four kinds"
+    crds = _add(commands, "crds", summary, _run_crds)
+    meaning = "write one file for each kind there instead of printing them"
+    crds.add_argument("--output", type=Path, metavar="DIR", help=meaning)
+    _add_explain(commands)
     _add_trace(commands)
     _add(
         commands,
@@ -143,7 +105,7 @@ def _parser() -> ArgumentParser:
 
 
 def _add(
-    commands: _SubParsersAction[ArgumentParser],
+    commands: _Commands,
     name: str,
     summary: str,
     run: Callable[[Namespace], int] | None = None,
@@ -163,7 +125,33 @@ def _add(
     return made
 
 
-def _add_up(actions: _SubParsersAction[ArgumentParser]) -> None:
+def _add_demo(commands: _Commands) -> None:
+    demo = _add(
+        commands,
+        "demo",
+        "show the main job on an embedded control plane, and what it costs",
+        _run_demo,
+        "Starts an API server and a simulated kubelet in this process, runs the controller\n"
+        "against them over HTTP, takes Sandboxes from a manifest to Ready, through suspend,\n"
+        "resume, loss of the Pod and expiry, binds a burst of claims from a warm pool, and\n"
+        "prints the requests that took. Needs no cluster and leaves nothing behind.",
+    )
+    count = functools.partial(demo.add_argument, type=int, metavar="N")
+    count("--sandboxes", default=50, help="Sandboxes of the launch whose cost is counted" + _SHOWN)
+    count("--pool", default=20, help="members of the warm pool of the second act" + _SHOWN)
+    count("--claims", default=10, help="claims bound at once; 0 leaves the second act out" + _SHOWN)
+    _choose(demo, ("table", "json"), "tables for people, or one JSON object")
+    meaning = "of the controller's own log"
+    demo.add_argument("--log-level", default="warning", metavar="LEVEL", help=meaning)
+
+
+def _choose(parser: ArgumentParser, forms: tuple[str, ...], meaning: str = "") -> None:
+    """Add the flag that chooses the form of what is printed."""
+    shown = (meaning + _SHOWN).strip()
+    parser.add_argument("--output", choices=forms, default=forms[0], help=shown)
+
+
+def _add_up(actions: _Commands) -> None:
     up = _add(
         actions,
         "up",
@@ -171,33 +159,37 @@ def _add_up(actions: _SubParsersAction[ArgumentParser]) -> None:
         _run_local_up,
         "Writes a kubeconfig that kubectl and every other client can use.",
     )
-    up.add_argument("--port", type=int, default=0, metavar="PORT", help="0 picks a free one")
-    up.add_argument("--tls", action="store_true", help="serve HTTPS")
-    up.add_argument("--state", type=Path, metavar="FILE", help="keep the state over a restart")
-    up.add_argument(
-        "--kubeconfig",
-        type=Path,
-        default=Path("lean-sandbox.kubeconfig"),
-        metavar="FILE",
-        help="where to write the kubeconfig" + _SHOWN,
-    )
-    up.add_argument("--nodes", type=int, default=2, metavar="N", help="simulated nodes" + _SHOWN)
-    up.add_argument(
-        "--no-controller", action="store_true", help="leave the controller to be run by hand"
-    )
-    up.add_argument(
-        "--extensions",
-        action="store_true",
-        default=True,
-        help="let the controller serve claims, templates and pools as well (the default)",
-    )
-    up.add_argument(
-        "--no-extensions", dest="extensions", action="store_false", help="or let it not"
-    )
-    up.add_argument("--log-level", default="info", metavar="LEVEL", help="of the controller's log")
+    add = up.add_argument
+    add("--port", type=int, default=0, metavar="PORT", help="0 picks a free one")
+    add("--tls", action="store_true", help="serve HTTPS")
+    add("--state", type=Path, metavar="FILE", help="keep the state over a restart")
+    kubeconfig, meaning = Path("lean-sandbox.kubeconfig"), "where to write the kubeconfig" + _SHOWN
+    add("--kubeconfig", type=Path, default=kubeconfig, metavar="FILE", help=meaning)
+    add("--nodes", type=int, default=2, metavar="N", help="simulated nodes" + _SHOWN)
+    add("--no-controller", action="store_true", help="leave the controller to be run by hand")
+    meaning = "let the controller serve claims, templates and pools as well (the default)"
+    add("--extensions", action="store_true", default=True, help=meaning)
+    add("--no-extensions", dest="extensions", action="store_false", help="or let it not")
+    add("--log-level", default="info", metavar="LEVEL", help="of the controller's log")
 
 
-def _add_trace(commands: _SubParsersAction[ArgumentParser]) -> None:
+def _add_explain(commands: _Commands) -> None:
+    explain = _add(
+        commands,
+        "explain",
+        "say for each event of a recorded watch why it passes or is dropped",
+        _run_explain,
+        "The log has one event a line, as `kubectl get sandboxes --watch --output-watch-events -o\n"
+        "json` or a watch request prints them; full objects, partial metadata and Tables all do.\n"
+        "Every event goes through the cache and the predicates of `lean-sandbox run`.",
+    )
+    add = explain.add_argument
+    add("file", metavar="FILE", help="the recorded log; - reads standard input")
+    add("--kind", metavar="KIND", default="Sandbox", help="a watched kind" + _SHOWN)
+    _choose(explain, ("text", "json"))
+
+
+def _add_trace(commands: _Commands) -> None:
     trace = _add(
         commands,
         "trace",
@@ -206,22 +198,16 @@ def _add_trace(commands: _SubParsersAction[ArgumentParser]) -> None:
         "Events with the verdict of the predicates, passes and requests; of a claim with those of\n"
         "its Sandbox and Pod. The controller has to run with --trace-entries.",
     )
-    trace.add_argument("kind", choices=("sandbox", "claim"))
-    trace.add_argument("name", metavar="NAME")
-    trace.add_argument("-n", "--namespace", default="default", metavar="NS", help="(default)")
-    trace.add_argument(
-        "--url",
-        default="http://127.0.0.1:8080",
-        help="where the controller serves /metrics" + _SHOWN,
-    )
-    trace.add_argument("--ca-file", type=Path, metavar="FILE", help="authority of an https URL")
-    trace.add_argument(
-        "--output",
-        choices=("table", "json", "chrome"),
-        default="table",
-        help="chrome is the Trace Event Format, for Perfetto and chrome://tracing" + _SHOWN,
-    )
-    trace.add_argument("--chrome", type=Path, metavar="FILE", help="write the Chrome trace as well")
+    add = trace.add_argument
+    add("kind", choices=("sandbox", "claim"))
+    add("name", metavar="NAME")
+    add("-n", "--namespace", default="default", metavar="NS", help="(default)")
+    url, meaning = "http://127.0.0.1:8080", "where the controller serves /metrics" + _SHOWN
+    add("--url", default=url, help=meaning)
+    add("--ca-file", type=Path, metavar="FILE", help="authority of an https URL")
+    meaning = "chrome is the Trace Event Format, for Perfetto and chrome://tracing"
+    _choose(trace, ("table", "json", "chrome"), meaning)
+    add("--chrome", type=Path, metavar="FILE", help="write the Chrome trace as well")
 
 
 def _run_bench(arguments: Sequence[str]) -> int:
