@@ -14,34 +14,18 @@ import anyio
 
 
 class Clock(Protocol):
-    """What the program needs to know and do about time."""
-
-    def now(self) -> datetime:
-        """Return the wall-clock time, aware, in UTC."""
-
-    def monotonic(self) -> float:
-        """Return seconds on a clock that never goes backwards; only differences mean something."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Return after ``seconds``; a value of zero or less still yields to other tasks."""
-
-    async def wait(self, event: anyio.Event, timeout_s: float | None) -> bool:
-        """Wait for ``event``, at most ``timeout_s`` seconds; return whether it was set."""
-
-
-class SystemClock:
-    """The clock of the machine."""
+    """What the program needs to know and do about time; the methods are those of the machine."""
 
     def now(self) -> datetime:
         """Return the wall-clock time, aware, in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds on the machine's monotonic clock."""
+        """Return seconds on a clock that never goes backwards; only differences mean something."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep in the event loop."""
+        """Return after ``seconds``; a value of zero or less still yields to other tasks."""
         await anyio.sleep(max(0.0, seconds))
 
     async def wait(self, event: anyio.Event, timeout_s: float | None) -> bool:
@@ -52,3 +36,7 @@ class SystemClock:
         with anyio.move_on_after(timeout_s):
             await event.wait()
         return event.is_set()
+
+
+class SystemClock(Clock):
+    """The clock of the machine."""

@@ -191,12 +191,12 @@ def effective(
     """
     named = scanned.last(CONFIG)
     config = environment.get(variable_of(CONFIG), "") if named is None else named.text
-    tuned, strange = _in_config_map(config_map) if config_map is not None else ([], [])
     flags = [flag for flag in scanned.flags if flag.name in FLAGS]
     values: _Values = {}
-    idle: dict[str, Remark] = {}
-    for source in (tuned, _in_file(config), _in_environment(environment), flags):
-        values |= _values_of(source, idle)
+    noted: dict[str, Remark] = {}
+    files = (_in_config_map(config_map), _in_file(config))
+    for source in (*files, _in_environment(environment), flags):
+        values |= _values_of(source, noted)
     is_development, chosen_by = values.pop(DEVELOPMENT, (False, None))
     if is_development and chosen_by is not None:
         defaults = {name: (value, chosen_by) for name, value in DEVELOPMENT_DEFAULTS.items()}
@@ -212,26 +212,34 @@ def effective(
         settings = Settings(**chosen)
     except ConfigError as error:
         raise _with_places(error, places) from error
-    remarks = [*idle.values(), *(Remark(flag, "", why) for flag, why in doubts(settings).items())]
+    doubtful = doubts(settings)
     if scanned.rest:
         why = "what follows the first argument that is no flag is not looked at"
-        remarks.append(Remark(" ".join(scanned.rest), "", why))
-    return Effective(settings, places, (*remarks, *strange))
+        doubtful[" ".join(scanned.rest)] = why
+    remarks = (Remark(flag, "", why) for flag, why in doubtful.items())
+    return Effective(settings, places, (*noted.values(), *remarks))
 
 
-def _values_of(source: Iterable[Given], idle: dict[str, Remark]) -> _Values:
-    """Return what one source sets, by the names of the settings; note flags without effect."""
+def _values_of(source: Iterable[Given], noted: dict[str, Remark]) -> _Values:
+    """Return what one source sets, by the names of the settings; note what has no effect."""
     values: _Values = {}
     for given in source:
-        flag = FLAGS.get(given.name)
+        flag, place = FLAGS.get(given.name), str(given.place)
+        if given.place.origin is Origin.CONFIG_MAP and given.name not in TUNABLE:
+            why = "only a flag, the environment or the config file can set this"
+            if flag is None:
+                error = _unknown(given)
+                why = ": ".join(filter(None, (error.problem, error.way_out)))
+            noted[given.name] = Remark(given.name, place, f"it is not used: {why}")
+            continue
         if flag is None:
             raise _unknown(given)
         value = given.parsed(flag.form)
         if not flag.name:
-            place = "" if given.place.origin is Origin.FLAG else str(given.place)
+            place = "" if given.place.origin is Origin.FLAG else place
             if flag.bound is not None and (wrong := flag.bound(value)):
                 raise ConfigError(f"--{given.name} {wrong}, not {value}", source=place)
-            idle[given.name] = Remark(f"--{given.name}", place, flag.help)
+            noted[given.name] = Remark(f"--{given.name}", place, flag.help)
             continue
         before, first = values.get(flag.name, (value, given))
         if before != value and first.name != given.name:
@@ -361,21 +369,12 @@ def read_file(path: Path) -> Iterator[Given]:
         yield Given(key, text, Place(Origin.FILE, at(key_node.start_mark)))
 
 
-def _in_config_map(config_map: ConfigMap) -> tuple[list[Given], list[Remark]]:
-    found, strange = [], []
+def _in_config_map(config_map: ConfigMap | None) -> Iterator[Given]:
+    if config_map is None:
+        return
     for name, text in sorted(config_map.values.items()):
-        given = Given(
-            name, _one_line(text), Place(Origin.CONFIG_MAP, f"{config_map.name} key {name}")
-        )
-        if name in TUNABLE:
-            found.append(given)
-            continue
-        why = "only a flag, the environment or the config file can set this"
-        if name not in FLAGS:
-            error = _unknown(given)
-            why = ": ".join(filter(None, (error.problem, error.way_out)))
-        strange.append(Remark(name, str(given.place), f"it is not used: {why}"))
-    return found, strange
+        place = Place(Origin.CONFIG_MAP, f"{config_map.name} key {name}")
+        yield Given(name, _one_line(text), place)
 
 
 def _domains(path: Path) -> tuple[str, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from lean_sandbox.config.forms import BOOLEAN, choice
+from lean_sandbox.config.forms import BOOLEAN, Form, choice
 from lean_sandbox.config.options import Settings, flag_of
 from lean_sandbox.config.sources import (
     ConfigMap,
+    Effective,
     HelpWanted,
     Origin,
     Remark,
@@ -39,18 +40,47 @@ file, with their units and where each came from: a flag, the environment, a file
 Asks no server, so what the ConfigMap agent-sandbox-config adds is left out."""
 
 _OUTPUT = choice("table", "json", "yaml", metavar="FORMAT")
-_EXTRA = {"version": BOOLEAN}
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the controller until it is stopped; return the exit code. Raises ConfigError."""
+    return _perform("run", _RUN, arguments, _run)
+
+
+def config(arguments: Sequence[str]) -> int:
+    """Print the effective settings; return the exit code. Raises ConfigError."""
+    own = {"-o, --output FORMAT": "table, json, or yaml: a config file (default: table)"}
+    return _perform("config", _CONFIG, arguments, _config, own, {"output": _OUTPUT, "o": _OUTPUT})
+
+
+def _perform(
+    command: str,
+    summary: str,
+    arguments: Sequence[str],
+    act: Callable[[Scanned], int],
+    own: Mapping[str, str] | None = None,
+    forms: Mapping[str, Form] | None = None,
+) -> int:
+    """Do what a command does, or tell its version or help, or the way to the help.
+
+    ``own`` and ``forms`` are the flags that the command has besides those of the controller.
+    """
     try:
-        scanned = scan(arguments, _EXTRA)
-        if _wants_version(scanned):
-            return _print_version()
-        return _run(scanned)
-    except (HelpWanted, UsageError) as wanted:
-        return _explain("run", _RUN, wanted)
+        scanned = scan(arguments, {"version": BOOLEAN, **(forms or {})})
+        version = scanned.last("version")
+        if version is None or not version.parsed(BOOLEAN):
+            return act(scanned)
+        print(about())  # noqa: T201
+    except HelpWanted:
+        from lean_sandbox.config.render import help_text  # noqa: PLC0415
+
+        flags = {**(own or {}), "--version": "print the version and exit"}
+        sys.stdout.write(help_text(command, summary, flags))
+    except UsageError as error:
+        print(f"usage: lean-sandbox {command} [flags]", file=sys.stderr)  # noqa: T201
+        print(f"lean-sandbox {command}: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_USAGE
+    return EXIT_OK
 
 
 def _run(scanned: Scanned) -> int:
@@ -64,80 +94,40 @@ def _run(scanned: Scanned) -> int:
     from lean_sandbox import log  # noqa: PLC0415
     from lean_sandbox.manager.server import run_until_signalled  # noqa: PLC0415
 
-    settings = found.settings
-    log.configure(settings.log_level, settings.log_format)
     logger = structlog.get_logger("config")
-    for remark in found.remarks:
-        logger.warning("flag_doubtful", **_fields(remark))
+
+    def begin(this: Effective, known: Sequence[Remark] = ()) -> Settings:
+        settings = this.settings
+        log.configure(settings.log_level, settings.log_format)
+        for remark in this.remarks:
+            if remark not in known:
+                place = {"source": remark.place} if remark.place else {}
+                logger.warning("flag_doubtful", flag=remark.flag, **place, why=remark.why)
+        return settings
 
     def tune(config_map: ConfigMap) -> Settings:
         tuned = effective(scanned, os.environ, config_map=config_map)
-        log.configure(tuned.settings.log_level, tuned.settings.log_format)
-        for remark in tuned.remarks:
-            if remark not in found.remarks:
-                logger.warning("flag_doubtful", **_fields(remark))
-        used = sorted(
-            flag_of(name)
-            for name, place in tuned.places.items()
-            if place.origin is Origin.CONFIG_MAP
-        )
+        settings = begin(tuned, found.remarks)
+        places = tuned.places.items()
+        used = sorted(flag_of(name) for name, at in places if at.origin is Origin.CONFIG_MAP)
         logger.info("config_map_read", source=config_map.name, flags=used)
-        return tuned.settings
+        return settings
 
     try:
-        return EXIT_OK if anyio.run(run_until_signalled, settings, tune) else EXIT_FAILED
+        return EXIT_OK if anyio.run(run_until_signalled, begin(found), tune) else EXIT_FAILED
     except NotLeaderError:
         # The log has said why; what starts the process anew lets it contend again.
         return EXIT_FAILED
 
 
-def config(arguments: Sequence[str]) -> int:
-    """Print the effective settings; return the exit code. Raises ConfigError."""
-    own = {"output": _OUTPUT, "o": _OUTPUT}
-    flags = {"-o, --output FORMAT": "table, json, or yaml: a config file (default: table)"}
-    try:
-        scanned = scan(arguments, {**_EXTRA, **own})
-        if _wants_version(scanned):
-            return _print_version()
-        asked = scanned.last(*own)
-        form = "table" if asked is None else asked.parsed(_OUTPUT)
-        found = effective(scanned, os.environ)
-    except (HelpWanted, UsageError) as wanted:
-        return _explain("config", _CONFIG, wanted, flags)
+def _config(scanned: Scanned) -> int:
     from lean_sandbox.config.render import WRITERS  # noqa: PLC0415
 
-    sys.stdout.write(WRITERS[form](found))
+    asked = scanned.last("output", "o")
+    write = WRITERS["table" if asked is None else asked.parsed(_OUTPUT)]
+    found = effective(scanned, os.environ)
+    sys.stdout.write(write(found))
     for remark in found.remarks:
         told = ": ".join(filter(None, (remark.flag, remark.place, remark.why)))
         print(f"lean-sandbox: warning: {told}", file=sys.stderr)  # noqa: T201
-    return EXIT_OK
-
-
-def _fields(remark: Remark) -> dict[str, str]:
-    place = {"source": remark.place} if remark.place else {}
-    return {"flag": remark.flag, **place, "why": remark.why}
-
-
-def _wants_version(scanned: Scanned) -> bool:
-    flag = scanned.last("version")
-    return flag is not None and bool(flag.parsed(BOOLEAN))
-
-
-def _print_version() -> int:
-    print(about())  # noqa: T201
-    return EXIT_OK
-
-
-def _explain(
-    command: str, summary: str, wanted: HelpWanted | UsageError, own: dict[str, str] | None = None
-) -> int:
-    """Print the help that was asked for, or what is wrong and the way to the help."""
-    if isinstance(wanted, UsageError):
-        print(f"usage: lean-sandbox {command} [flags]", file=sys.stderr)  # noqa: T201
-        print(f"lean-sandbox {command}: {wanted}", file=sys.stderr)  # noqa: T201
-        return EXIT_USAGE
-    from lean_sandbox.config.render import help_text  # noqa: PLC0415
-
-    version = {"--version": "print the version and exit"}
-    sys.stdout.write(help_text(command, summary, {**(own or {}), **version}))
     return EXIT_OK
