@@ -21,16 +21,18 @@ from lean_sandbox.bench.report import (
     require_matplotlib,
     write_plots,
 )
-from lean_sandbox.bench.scenarios import BY_NAME, SCENARIOS, STARTS_CONTROLLER, Beside, launch
+from lean_sandbox.bench.scenarios import SCENARIOS, Beside, launch
 from lean_sandbox.bench.workers import BenchError
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.manager.commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 
+_EXPECTED = (UsageError, BenchError, ControlPlaneError, OSError)
+
 
 def parse(words: Sequence[str]) -> BenchOptions:
     """Read the command line. Raises UsageError for what cannot be run, before anything starts."""
-    options = read_flags(words, {one.name: one.text for one in SCENARIOS})
+    options = read_flags(words, {one.name: one.text for one in SCENARIOS.values()})
     names = wanted(options)
     if options.plots is not None:
         if not DRAWN & set(names):
@@ -52,13 +54,9 @@ def main(words: Sequence[str]) -> int:
             return _said("interrupted; what was made is deleted", EXIT_INTERRUPTED)
         print_report(report, screen)
         _write(report, options, screen)
-    except BaseExceptionGroup as group:
-        first = _first(group)
+    except (BaseExceptionGroup, *_EXPECTED) as error:
+        first = _first(error)
         return _said(first, EXIT_USAGE if isinstance(first, UsageError) else EXIT_FAILED)
-    except UsageError as error:
-        return _said(error, EXIT_USAGE)
-    except (BenchError, ControlPlaneError, OSError) as error:
-        return _said(error, EXIT_FAILED)
     return exit_code(report, is_check=options.is_check)
 
 
@@ -101,7 +99,7 @@ def _first(error: BaseException) -> BaseException:
     """Return the first error that explains a group; one that is not ours is raised."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if not isinstance(error, UsageError | BenchError | ControlPlaneError | OSError):
+    if not isinstance(error, _EXPECTED):
         raise error
     return error
 
@@ -119,27 +117,28 @@ def wanted(options: BenchOptions) -> list[str]:
 
     Raises UsageError for what cannot be run.
     """
-    unknown = [name for name in options.scenarios if name not in BY_NAME and name != ALL]
+    unknown = [name for name in options.scenarios if name not in SCENARIOS and name != ALL]
     if unknown:
-        known = ", ".join((*BY_NAME, ALL))
+        known = ", ".join((*SCENARIOS, ALL))
         raise UsageError(f"unknown scenario {unknown[0]!r}; there are {known}")
     asked = {name for name in options.scenarios if name != ALL}
-    if options.against and asked & STARTS_CONTROLLER:
-        name = min(asked & STARTS_CONTROLLER)
+    starting = {one.name for one in SCENARIOS.values() if one.starts_controller}
+    if options.against and asked & starting:
         raise UsageError(
-            f"{name} needs to start and stop the controller, which --against cannot do"
+            f"{min(asked & starting)} needs to start and stop the controller, which --against"
+            " cannot do"
         )
     if ALL in options.scenarios:
-        asked |= {scenario.name for scenario in SCENARIOS if scenario.is_in_all}
-    asked |= {other for name in asked for other in BY_NAME[name].with_}
+        asked |= {scenario.name for scenario in SCENARIOS.values() if scenario.is_in_all}
+    asked |= {other for name in asked for other in SCENARIOS[name].with_}
     if options.against:
-        asked -= STARTS_CONTROLLER
+        asked -= starting
     if "burst" in asked and options.burst_pool < options.count:
         raise UsageError(
             f"a pool of {options.burst_pool} cannot serve a burst of {options.count} claims: give"
             " --pool at least as large as --count"
         )
-    ordered = sorted(SCENARIOS, key=lambda scenario: scenario.beside.value)
+    ordered = sorted(SCENARIOS.values(), key=lambda scenario: scenario.beside.value)
     return [scenario.name for scenario in ordered if scenario.name in asked]
 
 
@@ -169,13 +168,13 @@ def _described(options: BenchOptions) -> str:
 async def _run(env: Environment, names: list[str], report: Report) -> None:
     """Run the scenarios in their order; one controller serves all those that need one."""
     # A burst fills its pool first and reports what that cost.
-    scenarios = [BY_NAME[name] for name in names if not (name == "fill" and "burst" in names)]
+    scenarios = [SCENARIOS[name] for name in names if not (name == "fill" and "burst" in names)]
     kinds = {scenario.beside for scenario in scenarios}
 
     async def run(kind: Beside) -> None:
         for scenario in scenarios:
             if scenario.beside is kind:
-                env.screen.step(f"{scenario.name}: {_told(scenario.text, env.options)}")
+                env.screen.step(f"{scenario.name}: {scenario.text}")
                 _add(env, report, await scenario.run(env))
 
     await run(Beside.NOTHING)
@@ -191,20 +190,6 @@ async def _run(env: Environment, names: list[str], report: Report) -> None:
                 await run(Beside.SANDBOXES)
         await run(Beside.RESTARTS)
     await run(Beside.OWN)
-
-
-def _told(text: str, options: BenchOptions) -> str:
-    """Put the values in the place of the flags that a scenario's text names."""
-    values = {
-        "--count": str(options.count),
-        "--pool": str(options.burst_pool),
-        "--sandboxes": str(options.sandboxes),
-        "--sizes": ", ".join(map(str, options.sizes)),
-        "--rate": ", ".join(f"{rate:g}" for rate in options.rates),
-        "--seconds,": f"{options.seconds:g} s,",
-        "--dwell": f"{options.dwell:g} s",
-    }
-    return " ".join(values.get(word, word) for word in text.split())
 
 
 def _add(env: Environment, report: Report, found: list[ScenarioReport]) -> None:

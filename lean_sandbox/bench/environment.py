@@ -92,7 +92,8 @@ class Environment:
         When the run is being given up, it is deleted without waiting.
         """
         name = f"{self.options.namespace}-{scenario}-{secrets.token_hex(3)}"
-        await self.client.create(NAMESPACES, None, load.namespace(name), bytes)
+        made = load.manifest(NAMESPACES, name, labels={load.MARK: "bench"})
+        await self.client.create(NAMESPACES, None, made, bytes)
         try:
             if not self.options.is_embedded:
                 await self._until_account(name)
@@ -177,16 +178,14 @@ class Environment:
             await self.clock.sleep(_POLL_S)
 
     @asynccontextmanager
-    async def load(
-        self, resource: Resource, where: str, body: Callable[[str], load.Manifest]
-    ) -> AsyncIterator[Load]:
+    async def load(self, resource: Resource, where: str, **metadata: Any) -> AsyncIterator[Load]:
         """Yield what makes objects of a kind and, while the block lasts, sees them become Ready."""
         made = Load(
             self.client,
             self.clock,
             resource,
             where,
-            body,
+            metadata,
             in_flight=self.options.load_in_flight,
             wait_s=self.options.wait,
             advice=self.advice,

@@ -9,7 +9,7 @@ would measure the one who makes it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,20 +19,13 @@ import msgspec
 
 from lean_sandbox.bench.workers import BenchError
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube import resources as kinds
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.resources import (
-    NAMESPACES,
-    PODS,
-    SANDBOXCLAIMS,
-    SANDBOXES,
-    SANDBOXTEMPLATES,
-    SANDBOXWARMPOOLS,
-    Page,
-    PartialObject,
-    Resource,
-)
+from lean_sandbox.kube.resources import Page, PartialObject, Resource
 from lean_sandbox.local.follow import Follower
 from lean_sandbox.model import names
+
+Manifest = dict[str, Any]
 
 MARK: Final = "bench.lean-sandbox/run"
 """Label of the namespaces that a run makes."""
@@ -43,68 +36,51 @@ _POD_SPEC: Final = {
     "containers": [{"name": "main", "image": "busybox", "command": ["sleep", "inf"]}],
     "terminationGracePeriodSeconds": 1,
 }
-
-Manifest = dict[str, Any]
+_SPECS: Final[Mapping[Resource, Manifest]] = {
+    kinds.NAMESPACES: {},
+    kinds.PODS: _POD_SPEC,
+    kinds.SANDBOXES: {"podTemplate": {"spec": _POD_SPEC}},
+    kinds.SANDBOXTEMPLATES: {"podTemplate": {"spec": _POD_SPEC}},
+    kinds.SANDBOXCLAIMS: {"warmPoolRef": {"name": _POOL}},
+}
 
 
 # -- what is made ----------------------------------------------------------------------------------
 
 
-def _manifest(kind: Resource, spec: Manifest, **metadata: Any) -> Manifest:
+def manifest(kind: Resource, name: str, spec: Manifest | None = None, **metadata: Any) -> Manifest:
+    """Return an object of the bench."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
-        "metadata": metadata,
-        "spec": spec,
+        "metadata": {"name": name, **metadata},
+        "spec": _SPECS[kind] if spec is None else spec,
     }
 
 
-def namespace(name: str) -> Manifest:
-    """Return a namespace of the bench."""
-    return _manifest(NAMESPACES, {}, name=name, labels={MARK: "bench"})
-
-
-def claim(name: str) -> Manifest:
-    """Return a SandboxClaim on the pool."""
-    return _manifest(SANDBOXCLAIMS, {"warmPoolRef": {"name": _POOL}}, name=name)
-
-
-def sandbox(name: str) -> Manifest:
-    """Return a Sandbox."""
-    return _manifest(SANDBOXES, {"podTemplate": {"spec": _POD_SPEC}}, name=name)
-
-
-def member(name: str, pool_uid: str) -> Manifest:
-    """Return a Sandbox of the pool."""
-    made = sandbox(name)
-    made["metadata"]["ownerReferences"] = [
-        {
-            "apiVersion": SANDBOXWARMPOOLS.api_version,
-            "kind": SANDBOXWARMPOOLS.kind,
-            "name": _POOL,
-            "uid": pool_uid,
-            "controller": True,
-        }
-    ]
-    return made
-
-
-def pod(name: str) -> Manifest:
-    """Return the Pod of a Sandbox, bare."""
-    return _manifest(PODS, _POD_SPEC, name=name)
+def of_pool(uid: str) -> dict[str, Any]:
+    """Return the metadata of a Sandbox that is a member of the pool with this uid."""
+    owner = {
+        "apiVersion": kinds.SANDBOXWARMPOOLS.api_version,
+        "kind": kinds.SANDBOXWARMPOOLS.kind,
+        "name": _POOL,
+        "uid": uid,
+        "controller": True,
+    }
+    return {"ownerReferences": [owner]}
 
 
 async def make_template(client: Client, where: str) -> None:
     """Create the template of the pool."""
-    template = _manifest(SANDBOXTEMPLATES, {"podTemplate": {"spec": _POD_SPEC}}, name=_TEMPLATE)
-    await client.create(SANDBOXTEMPLATES, where, template, bytes)
+    template = manifest(kinds.SANDBOXTEMPLATES, _TEMPLATE)
+    await client.create(kinds.SANDBOXTEMPLATES, where, template, bytes)
 
 
 async def make_pool(client: Client, where: str, replicas: int) -> str:
     """Create the pool of a template that is there; return its uid."""
     spec = {"sandboxTemplateRef": {"name": _TEMPLATE}, "replicas": replicas}
-    pool = _manifest(SANDBOXWARMPOOLS, spec, name=_POOL)
-    made = await client.create(SANDBOXWARMPOOLS, where, pool, PartialObject)
+    pool = manifest(kinds.SANDBOXWARMPOOLS, _POOL, spec)
+    made = await client.create(kinds.SANDBOXWARMPOOLS, where, pool, PartialObject)
     return made.metadata.uid
 
 
@@ -139,15 +115,16 @@ class Load:
 
     ``sent_at`` has the moment at which each was asked for and ``ready_at`` that at which the watch
     first showed it Ready, on the clock's monotonic time, ``answered`` how long its creation took,
-    in seconds, ``bound`` the Sandbox that a claim was given. At most ``in_flight`` creations are
-    under way; ``advice`` is what to do about objects that are not Ready within ``wait_s``.
+    in seconds, ``bound`` the Sandbox that a claim was given. All have the same ``metadata`` but for
+    the name. At most ``in_flight`` creations are under way; ``advice`` is what to do about objects
+    that are not Ready within ``wait_s``.
     """
 
     client: Client
     clock: Clock
     resource: Resource
     where: str
-    body: Callable[[str], Manifest]
+    metadata: Mapping[str, Any]
     in_flight: int
     wait_s: float
     advice: str
@@ -200,7 +177,7 @@ class Load:
 
     async def send_one(self, name: str) -> None:
         """Create one object and note when."""
-        made = self.body(name)
+        made = manifest(self.resource, name, **self.metadata)
         self.ready[name] = anyio.Event()
         began = self.sent_at[name] = self.clock.monotonic()
         await self.client.create(self.resource, self.where, made, bytes)
@@ -247,7 +224,7 @@ class Load:
 
 async def ready_members(client: Client, where: str) -> int:
     """Return how many members the pool says are Ready."""
-    pool = await client.get(SANDBOXWARMPOOLS, where, _POOL, _Object)
+    pool = await client.get(kinds.SANDBOXWARMPOOLS, where, _POOL, _Object)
     return pool.status.readyReplicas if pool.status is not None else 0
 
 

@@ -1,4 +1,4 @@
-"""The scenarios, and at the end their list.
+"""The scenarios.
 
 Claims on a warm pool, Sandboxes without one, starts over them, and what they are held against: bare
 requests and bare Pods.
@@ -31,16 +31,8 @@ from lean_sandbox.bench.figures import (
 from lean_sandbox.bench.load import Load
 from lean_sandbox.bench.report import ScenarioReport
 from lean_sandbox.bench.workers import BenchError, open_client, process_usage, worker
-from lean_sandbox.kube.resources import (
-    NETWORKPOLICIES,
-    PODS,
-    SANDBOXCLAIMS,
-    SANDBOXES,
-    SANDBOXTEMPLATES,
-    SANDBOXWARMPOOLS,
-    SERVICES,
-    ListMeta,
-)
+from lean_sandbox.kube import resources as kinds
+from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, SANDBOXES, ListMeta
 from lean_sandbox.model.times import parse_rfc3339
 
 _ONE_POOL: Final = 2
@@ -51,67 +43,57 @@ _LOOK_S: Final = 0.5
 _PAGE_SIZE: Final = 250
 _LARGE: Final = 10_000
 _LISTED: Final = (
-    SANDBOXES,
-    PODS,
-    SERVICES,
-    SANDBOXCLAIMS,
-    SANDBOXTEMPLATES,
-    SANDBOXWARMPOOLS,
-    NETWORKPOLICIES,
+    *(SANDBOXES, PODS, kinds.SERVICES, SANDBOXCLAIMS, kinds.SANDBOXTEMPLATES),
+    *(kinds.SANDBOXWARMPOOLS, kinds.NETWORKPOLICIES),
 )
 
 
-# -- claims ----------------------------------------------------------------------------------------
+class Beside(Enum):
+    """What a scenario runs beside; scenarios run in this order."""
+
+    NOTHING = auto()
+    CONTROLLER = auto()
+    SANDBOXES = auto()
+    """A controller, and the Sandboxes that the scenarios of this kind share."""
+    RESTARTS = auto()
+    """The same Sandboxes, after that controller has ended."""
+    OWN = auto()
 
 
-async def run_floor(env: Environment) -> list[ScenarioReport]:
-    """Bind ``count`` claims at once by bare requests, after a few one at a time.
+Run = Callable[[Environment], Awaitable[list[ScenarioReport]]]
 
-    Each of those comes after a rest like that of the scenario ``one``: a server and a processor
-    that have rested answer later, and that is no fault of a controller.
-    No controller may run. Raises BenchError when the binding process fails.
+
+class Scenario(msgspec.Struct, frozen=True):
+    """A scenario: what is said of it, and what has to be there.
+
+    ``with_`` are those measured in the same run, because bounds are multiples of their figures. One
+    that ``starts_controller`` cannot be measured by a controller that runs already.
     """
-    count, alone = env.options.count, env.options.rounds
-    members = count + alone
-    report = ScenarioReport(name="floor", figures={"claims": count})
-    async with env.namespace("floor") as where:
-        await load.make_template(env.client, where)
-        uid = await load.make_pool(env.client, where, members)
-        async with env.load(SANDBOXES, where, lambda name: load.member(name, uid)) as free:
-            await free.send([f"w{number}" for number in range(members)])
-        if (found := await load.count(env.client, SANDBOXES, where)) != members:
-            raise BenchError(
-                f"{found} Sandboxes are free instead of {members}: does another controller serve"
-                " this server?"
-            )
-        in_flight = str(env.options.floor_in_flight)
-        arguments = (env.kubeconfig, env.options.context, where, uid, in_flight)
-        async with worker("floor", *arguments, folder=env.folder) as binder:
-            async with env.load(SANDBOXCLAIMS, where, load.claim) as single:
-                for number in range(alone):
-                    await env.clock.sleep(env.options.quiet)
-                    await single.send_one(f"a{number}")
-                    await single.until_ready("claims of the floor, one at a time,")
-            async with env.load(SANDBOXCLAIMS, where, load.claim) as claims:
-                before = process_usage(binder.pid).cpu_ms
-                listed = [f"c{number}" for number in range(count)]
-                report.figures["seconds"] = await claims.make(listed, "claims of the floor")
-                after = process_usage(binder.pid).cpu_ms
-            done: dict[str, int] = {}
 
-            async def unanswered() -> str:
-                # A watch may show a claim Ready before the last answers are there.
-                done.update(await binder.ask())
-                return "" if done["bound"] == members else f"the answers to {members} binds"
+    name: str
+    text: str
+    run: Run
+    beside: Beside = Beside.CONTROLLER
+    with_: tuple[str, ...] = ()
+    is_in_all: bool = True
+    starts_controller: bool = False
 
-            await env.until(unanswered)
-    add_latencies(report, claims)
-    report.figures |= {
-        "one_p50_ms": in_ms(single.latencies_s().values(), 50),
-        "requests_each": per_item(done["requests"], members),
-        "cpu_ms_each": None if before is None or after is None else per_item(after - before, count),
-    }
-    return [report]
+
+SCENARIOS: Final[dict[str, Scenario]] = {}
+"""Every scenario by its name, in the order of the help."""
+
+
+def _scenario(name: str, text: str, *facts: Any, **more: Any) -> Callable[[Run], Run]:
+    """Make a function a scenario."""
+
+    def add(run: Run) -> Run:
+        SCENARIOS[name] = Scenario(name, text, run, *facts, **more)
+        return run
+
+    return add
+
+
+# -- claims on a warm pool -------------------------------------------------------------------------
 
 
 async def _fill_pool(env: Environment, where: str, pool: int) -> None:
@@ -122,13 +104,14 @@ async def _fill_pool(env: Environment, where: str, pool: int) -> None:
     await env.until_idle("filling a pool")
 
 
+@_scenario("one", "one claim on an idle controller, pool of 2", with_=("floor",))
 async def run_one(env: Environment) -> list[ScenarioReport]:
     """Claims one at a time, each on an idle controller with a full pool of 2."""
     rounds = env.options.rounds
     async with env.namespace("one") as where:
         await _fill_pool(env, where, _ONE_POOL)
         async with (
-            env.load(SANDBOXCLAIMS, where, load.claim) as claims,
+            env.load(SANDBOXCLAIMS, where) as claims,
             env.stretch("one", rounds, claims=rounds, pool=_ONE_POOL) as report,
         ):
             for number in range(rounds):
@@ -140,6 +123,27 @@ async def run_one(env: Environment) -> list[ScenarioReport]:
     return [report]
 
 
+@_scenario("burst", "--count claims at once on a filled pool of --pool", with_=("floor", "fill"))
+async def run_burst(env: Environment) -> list[ScenarioReport]:
+    """Fill a pool, then claim from it all at once; the cost includes the refill."""
+    count, pool = env.options.count, env.options.burst_pool
+    async with env.namespace("burst") as where:
+        filled = await _fill(env, where)
+        async with (
+            env.load(SANDBOXCLAIMS, where) as claims,
+            env.stretch("burst", count, claims=count, pool=pool) as report,
+        ):
+            listed = [f"c{number}" for number in range(count)]
+            seconds = await claims.make(listed, "claims of a burst")
+            await env.until_full(where, pool)
+            add_latencies(report, claims)
+            report.figures["seconds"] = seconds
+    report.figures["doubly_bound"] = claims.doubly_bound()
+    report.figures["replacements"] = report.requests.get("create sandboxes")
+    return [filled, report]
+
+
+@_scenario("fill", "filling a pool of --pool")
 async def run_fill(env: Environment) -> list[ScenarioReport]:
     """Fill a pool."""
     async with env.namespace("fill") as where:
@@ -159,25 +163,9 @@ async def _fill(env: Environment, where: str) -> ScenarioReport:
     return report
 
 
-async def run_burst(env: Environment) -> list[ScenarioReport]:
-    """Fill a pool, then claim from it all at once; the cost includes the refill."""
-    count, pool = env.options.count, env.options.burst_pool
-    async with env.namespace("burst") as where:
-        filled = await _fill(env, where)
-        async with (
-            env.load(SANDBOXCLAIMS, where, load.claim) as claims,
-            env.stretch("burst", count, claims=count, pool=pool) as report,
-        ):
-            listed = [f"c{number}" for number in range(count)]
-            seconds = await claims.make(listed, "claims of a burst")
-            await env.until_full(where, pool)
-            add_latencies(report, claims)
-            report.figures["seconds"] = seconds
-    report.figures["doubly_bound"] = claims.doubly_bound()
-    report.figures["replacements"] = report.requests.get("create sandboxes")
-    return [filled, report]
-
-
+@_scenario(
+    "sustained", "--rate claims a second for --seconds, each deleted --dwell after it was Ready"
+)
 async def run_sustained(env: Environment) -> list[ScenarioReport]:
     """Poisson arrivals at each of the rates."""
     pool, seconds, dwell = env.options.sustained_pool, env.options.seconds, env.options.dwell
@@ -186,6 +174,11 @@ async def run_sustained(env: Environment) -> list[ScenarioReport]:
     ]
 
 
+@_scenario(
+    "search",
+    "the highest rate of arrivals that stays flat: for 60 s, on a pool of 10 s of arrivals",
+    is_in_all=False,
+)
 async def run_search(env: Environment) -> list[ScenarioReport]:
     """Try rates until the highest that stays flat is known to within 15 percent.
 
@@ -223,7 +216,7 @@ async def _sustain(
         await _fill_pool(env, where, pool)
         members: list[tuple[float, float]] = []
         async with (
-            env.load(SANDBOXCLAIMS, where, load.claim) as claims,
+            env.load(SANDBOXCLAIMS, where) as claims,
             env.stretch(name, len(times), rate=rate, claims=len(times), pool=pool) as report,
         ):
             began = env.clock.monotonic()
@@ -298,16 +291,6 @@ async def _left_over(env: Environment, where: str, pool: int) -> int:
 # -- Sandboxes without a pool ----------------------------------------------------------------------
 
 
-async def run_pods(env: Environment) -> list[ScenarioReport]:
-    """Bare Pods, as many as Sandboxes: what a server and its kubelets take for themselves."""
-    count = env.options.sandboxes
-    report = ScenarioReport(name="pods", figures={"pods": count})
-    async with env.namespace("pods") as where, env.load(PODS, where, load.pod) as pods:
-        report.figures["seconds"] = await pods.make(_sandboxes(count), "bare Pods")
-    add_latencies(report, pods)
-    return [report]
-
-
 def _sandboxes(end: int, begin: int = 0) -> list[str]:
     return [f"s{number}" for number in range(begin, end)]
 
@@ -315,17 +298,20 @@ def _sandboxes(end: int, begin: int = 0) -> list[str]:
 async def launch(env: Environment, where: str, end: int, *, begin: int = 0) -> None:
     """Make Sandboxes that others are measured over, unmeasured."""
     env.screen.progress(f"making {end - begin} Sandboxes")
-    async with env.load(SANDBOXES, where, load.sandbox) as sandboxes:
+    async with env.load(SANDBOXES, where) as sandboxes:
         await sandboxes.make(_sandboxes(end, begin), "Sandboxes")
     await env.until_idle("a launch of Sandboxes")
 
 
+@_scenario(
+    "cold", "--sandboxes Sandboxes at once, without a pool", Beside.SANDBOXES, with_=("pods",)
+)
 async def run_cold(env: Environment) -> list[ScenarioReport]:
     """Sandboxes without a pool, all at once. They stay for idle and restart."""
     count = env.options.sandboxes
     await env.until_idle("its start")
     async with (
-        env.load(SANDBOXES, env.over, load.sandbox) as sandboxes,
+        env.load(SANDBOXES, env.over) as sandboxes,
         env.stretch("cold", count, sandboxes=count) as report,
     ):
         report.figures["seconds"] = await sandboxes.make(_sandboxes(count), "Sandboxes")
@@ -333,6 +319,7 @@ async def run_cold(env: Environment) -> list[ScenarioReport]:
     return [report]
 
 
+@_scenario("idle", "CPU over --sandboxes Sandboxes while nothing happens", Beside.SANDBOXES)
 async def run_idle(env: Environment) -> list[ScenarioReport]:
     """Nothing happens: requests and CPU."""
     await env.until_idle("what came before")
@@ -350,6 +337,7 @@ async def run_idle(env: Environment) -> list[ScenarioReport]:
     return [report]
 
 
+@_scenario("restart", "a start over --sandboxes Sandboxes", Beside.RESTARTS, starts_controller=True)
 async def run_restart(env: Environment) -> list[ScenarioReport]:
     """Start the controller over the Sandboxes that are there, until it rests."""
     listing_s = await _list_everything(env)
@@ -358,6 +346,13 @@ async def run_restart(env: Environment) -> list[ScenarioReport]:
     return [report]
 
 
+@_scenario(
+    "memory",
+    "resident memory after starts over --sizes Sandboxes",
+    Beside.OWN,
+    is_in_all=False,
+    starts_controller=True,
+)
 async def run_memory(env: Environment) -> list[ScenarioReport]:
     """Start the controller over ever more Sandboxes, which it has launched itself before."""
     reports: list[ScenarioReport] = []
@@ -452,86 +447,75 @@ async def _list_everything(env: Environment) -> float:
     return env.clock.monotonic() - began
 
 
-# -- the list --------------------------------------------------------------------------------------
+# -- without a controller --------------------------------------------------------------------------
 
 
-class Beside(Enum):
-    """What a scenario runs beside; scenarios run in this order."""
-
-    NOTHING = auto()
-    CONTROLLER = auto()
-    SANDBOXES = auto()
-    """A controller, and the Sandboxes that the scenarios of this kind share."""
-    RESTARTS = auto()
-    """The same Sandboxes, after that controller has ended."""
-    OWN = auto()
-
-
-class Scenario(msgspec.Struct, frozen=True):
-    """A scenario: what is said of it, and what has to be there.
-
-    ``with_`` are those measured in the same run, because bounds are multiples of their figures.
-    """
-
-    name: str
-    text: str
-    run: Callable[[Environment], Awaitable[list[ScenarioReport]]]
-    beside: Beside = Beside.CONTROLLER
-    with_: tuple[str, ...] = ()
-    is_in_all: bool = True
-
-
-SCENARIOS: Final = (
-    Scenario("one", "one claim on an idle controller, pool of 2", run_one, with_=("floor",)),
-    Scenario(
-        "burst",
-        "--count claims at once on a filled pool of --pool",
-        run_burst,
-        with_=("floor", "fill"),
-    ),
-    Scenario("fill", "filling a pool of --pool", run_fill),
-    Scenario(
-        "cold",
-        "--sandboxes Sandboxes at once, without a pool",
-        run_cold,
-        Beside.SANDBOXES,
-        with_=("pods",),
-    ),
-    Scenario(
-        "sustained",
-        "--rate claims a second for --seconds, each deleted --dwell after it was Ready",
-        run_sustained,
-    ),
-    Scenario(
-        "search",
-        "the highest rate of arrivals that stays flat: for 60 s, on a pool of 10 s of arrivals",
-        run_search,
-        is_in_all=False,
-    ),
-    Scenario(
-        "idle", "CPU over --sandboxes Sandboxes while nothing happens", run_idle, Beside.SANDBOXES
-    ),
-    Scenario("restart", "a start over --sandboxes Sandboxes", run_restart, Beside.RESTARTS),
-    Scenario(
-        "memory",
-        "resident memory after starts over --sizes Sandboxes",
-        run_memory,
-        Beside.OWN,
-        is_in_all=False,
-    ),
-    Scenario(
-        "pods",
-        "the Pods of --sandboxes Sandboxes, bare: what they take without a controller",
-        run_pods,
-        Beside.NOTHING,
-    ),
-    Scenario(
-        "floor",
-        "--count claims bound by the three requests a bind needs, without a controller",
-        run_floor,
-        Beside.NOTHING,
-    ),
+@_scenario(
+    "pods",
+    "the Pods of --sandboxes Sandboxes, bare: what they take without a controller",
+    Beside.NOTHING,
 )
-BY_NAME: Final = {scenario.name: scenario for scenario in SCENARIOS}
-STARTS_CONTROLLER: Final = frozenset({"floor", "restart", "memory"})
-"""Those that a controller which runs already cannot be measured by."""
+async def run_pods(env: Environment) -> list[ScenarioReport]:
+    """Bare Pods, as many as Sandboxes: what a server and its kubelets take for themselves."""
+    count = env.options.sandboxes
+    report = ScenarioReport(name="pods", figures={"pods": count})
+    async with env.namespace("pods") as where, env.load(PODS, where) as pods:
+        report.figures["seconds"] = await pods.make(_sandboxes(count), "bare Pods")
+    add_latencies(report, pods)
+    return [report]
+
+
+@_scenario(
+    "floor",
+    "--count claims bound by the three requests a bind needs, without a controller",
+    Beside.NOTHING,
+    starts_controller=True,
+)
+async def run_floor(env: Environment) -> list[ScenarioReport]:
+    """Bind ``count`` claims at once by bare requests, after a few one at a time.
+
+    Each of those comes after a rest like that of the scenario ``one``: a server and a processor
+    that have rested answer later, and that is no fault of a controller.
+    No controller may run. Raises BenchError when the binding process fails.
+    """
+    count, alone = env.options.count, env.options.rounds
+    members = count + alone
+    report = ScenarioReport(name="floor", figures={"claims": count})
+    async with env.namespace("floor") as where:
+        await load.make_template(env.client, where)
+        uid = await load.make_pool(env.client, where, members)
+        async with env.load(SANDBOXES, where, **load.of_pool(uid)) as free:
+            await free.send([f"w{number}" for number in range(members)])
+        if (found := await load.count(env.client, SANDBOXES, where)) != members:
+            raise BenchError(
+                f"{found} Sandboxes are free instead of {members}: does another controller serve"
+                " this server?"
+            )
+        in_flight = str(env.options.floor_in_flight)
+        arguments = (env.kubeconfig, env.options.context, where, uid, in_flight)
+        async with worker("floor", *arguments, folder=env.folder) as binder:
+            async with env.load(SANDBOXCLAIMS, where) as single:
+                for number in range(alone):
+                    await env.clock.sleep(env.options.quiet)
+                    await single.send_one(f"a{number}")
+                    await single.until_ready("claims of the floor, one at a time,")
+            async with env.load(SANDBOXCLAIMS, where) as claims:
+                before = process_usage(binder.pid).cpu_ms
+                listed = [f"c{number}" for number in range(count)]
+                report.figures["seconds"] = await claims.make(listed, "claims of the floor")
+                after = process_usage(binder.pid).cpu_ms
+            done: dict[str, int] = {}
+
+            async def unanswered() -> str:
+                # A watch may show a claim Ready before the last answers are there.
+                done.update(await binder.ask())
+                return "" if done["bound"] == members else f"the answers to {members} binds"
+
+            await env.until(unanswered)
+    add_latencies(report, claims)
+    report.figures |= {
+        "one_p50_ms": in_ms(single.latencies_s().values(), 50),
+        "requests_each": per_item(done["requests"], members),
+        "cpu_ms_each": None if before is None or after is None else per_item(after - before, count),
+    }
+    return [report]

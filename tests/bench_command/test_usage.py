@@ -11,7 +11,7 @@ import pytest
 from lean_sandbox.bench.command import main, measure, parse, wanted
 from lean_sandbox.bench.options import BenchOptions, UsageError
 from lean_sandbox.bench.report import Screen
-from lean_sandbox.bench.scenarios import BY_NAME, SCENARIOS
+from lean_sandbox.bench.scenarios import SCENARIOS
 from lean_sandbox.cli import main as cli
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
@@ -118,7 +118,7 @@ def test_the_help_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> No
         cli(["bench", "--help"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
-    for scenario in SCENARIOS:
+    for scenario in SCENARIOS.values():
         assert f"  {scenario.name} " in text
         assert scenario.text in text
     assert "exit codes" in text
@@ -147,8 +147,8 @@ def test_what_bounds_are_multiples_of_is_measured_in_the_same_run(
 
 def test_every_scenario_can_be_asked_for_by_its_name() -> None:
     """And all of them together."""
-    assert all(name in wanted(parse([name])) for name in BY_NAME)
-    assert set(wanted(parse(["all", "search", "memory"]))) == set(BY_NAME)
+    assert all(name in wanted(parse([name])) for name in SCENARIOS)
+    assert set(wanted(parse(["all", "search", "memory"]))) == set(SCENARIOS)
 
 
 def test_pictures_without_matplotlib_are_refused_before_anything_runs() -> None:
