@@ -15,7 +15,6 @@ from lean_sandbox.bench.options import ALL, BenchOptions, UsageError, read_flags
 from lean_sandbox.bench.report import (
     DRAWN,
     Report,
-    ScenarioReport,
     Screen,
     print_report,
     require_matplotlib,
@@ -149,13 +148,11 @@ async def measure(options: BenchOptions, clock: Clock, screen: Screen) -> Report
     process that failed, ControlPlaneError for a refused request (in a group).
     """
     names = wanted(options)
-    report = Report()
     async with open_environment(options, clock, screen) as env:
-        report.server = env.server
-        report.controller = _described(options)
-        await _run(env, names, report)
-    report.bounds = report.judged()
-    return report
+        env.report.controller = _described(options)
+        await _run(env, names)
+    env.report.bounds = env.report.judged()
+    return env.report
 
 
 def _described(options: BenchOptions) -> str:
@@ -165,7 +162,7 @@ def _described(options: BenchOptions) -> str:
     return " ".join(part for part in (pid, options.against_url) if part)
 
 
-async def _run(env: Environment, names: list[str], report: Report) -> None:
+async def _run(env: Environment, names: list[str]) -> None:
     """Run the scenarios in their order; one controller serves all those that need one."""
     # A burst fills its pool first and reports what that cost.
     scenarios = [SCENARIOS[name] for name in names if not (name == "fill" and "burst" in names)]
@@ -175,13 +172,13 @@ async def _run(env: Environment, names: list[str], report: Report) -> None:
         for scenario in scenarios:
             if scenario.beside is kind:
                 env.screen.step(f"{scenario.name}: {scenario.text}")
-                _add(env, report, await scenario.run(env))
+                await scenario.run(env)
 
     await run(Beside.NOTHING)
     async with AsyncExitStack() as kept:
         if kinds & {Beside.CONTROLLER, Beside.SANDBOXES, Beside.RESTARTS}:
             async with env.controller():
-                report.notes += _gaps(env.options, await env.measured.snapshot())
+                env.report.notes += _gaps(env.options, await env.measured.snapshot())
                 await run(Beside.CONTROLLER)
                 if kinds & {Beside.SANDBOXES, Beside.RESTARTS}:
                     env.over = await kept.enter_async_context(env.namespace("cold"))
@@ -190,24 +187,6 @@ async def _run(env: Environment, names: list[str], report: Report) -> None:
                 await run(Beside.SANDBOXES)
         await run(Beside.RESTARTS)
     await run(Beside.OWN)
-
-
-def _add(env: Environment, report: Report, found: list[ScenarioReport]) -> None:
-    report.scenarios += found
-    for one in found:
-        if one.name not in ("search", "memory"):
-            env.screen.progress(one.gist())
-        if one.audit_differs:
-            report.notes.append(
-                f"{one.name}: the controller's own count and the server's audit log differ by"
-                f" {one.audit_differs} requests"
-            )
-        claims, ready = one.figures.get("claims"), one.figures.get("ready")
-        if claims is not None and ready is not None and ready < claims:
-            report.notes.append(
-                f"{one.name}: {claims - ready:g} of {claims:g} claims were never Ready, and are in"
-                " no percentile"
-            )
 
 
 def _gaps(options: BenchOptions, found: Cost) -> list[str]:

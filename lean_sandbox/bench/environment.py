@@ -8,7 +8,12 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+)
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +27,7 @@ from lean_sandbox.bench.controller import Cost, MeasuredController
 from lean_sandbox.bench.figures import in_ms, milliseconds, per_item
 from lean_sandbox.bench.load import Load
 from lean_sandbox.bench.options import BenchOptions, UsageError
-from lean_sandbox.bench.report import ScenarioReport, Screen, Server
+from lean_sandbox.bench.report import Report, ScenarioReport, Screen, Server
 from lean_sandbox.bench.workers import (
     KUBECONFIG,
     NODE_PREFIX,
@@ -68,7 +73,7 @@ class Environment:
     clock: Clock
     client: Client
     connection: Connection
-    server: Server
+    report: Report
     kubeconfig: str
     api_server: Worker | None
     folder: Path
@@ -77,13 +82,6 @@ class Environment:
     """The controller of the scenarios that have one."""
     over: str = ""
     """The namespace of the Sandboxes that some scenarios share."""
-
-    @property
-    def advice(self) -> str:
-        """What may be missing where Pods never become Ready."""
-        if self.options.is_embedded or self.options.kubelet:
-            return ""
-        return "; does anything run Pods on this server? --kubelet starts a simulated kubelet"
 
     @asynccontextmanager
     async def namespace(self, scenario: str) -> AsyncIterator[str]:
@@ -177,21 +175,11 @@ class Environment:
                 raise started.failed(f"(the controller) did not say {event!r}")
             await self.clock.sleep(_POLL_S)
 
-    @asynccontextmanager
-    async def load(self, resource: Resource, where: str, **metadata: Any) -> AsyncIterator[Load]:
-        """Yield what makes objects of a kind and, while the block lasts, sees them become Ready."""
-        made = Load(
-            self.client,
-            self.clock,
-            resource,
-            where,
-            metadata,
-            in_flight=self.options.load_in_flight,
-            wait_s=self.options.wait,
-            advice=self.advice,
-        )
-        async with made.watching():
-            yield made
+    def load(
+        self, resource: Resource, where: str, **metadata: Any
+    ) -> AbstractAsyncContextManager[Load]:
+        """Return what makes objects of a kind and, in its block, sees them become Ready."""
+        return Load(self.client, self.clock, self.options, resource, where, metadata).watching()
 
     async def until(self, missing: Callable[[], Awaitable[str]], every_s: float = _POLL_S) -> None:
         """Wait until nothing is missing any more. Raises BenchError, which says what was."""
@@ -208,7 +196,7 @@ class Environment:
             ready = await load.ready_members(self.client, where)
             if ready >= pool:
                 return ""
-            return f"a pool of {pool}, of which {ready} became Ready{self.advice}"
+            return f"a pool of {pool}, of which {ready} became Ready{self.options.advice}"
 
         await self.until(missing, _POOL_POLL_S)
 
@@ -218,15 +206,18 @@ class Environment:
 
     @asynccontextmanager
     async def stretch(
-        self, name: str, items: int, **figures: float | None
+        self, name: str, items: int, made: Load | None = None, **figures: float | None
     ) -> AsyncIterator[ScenarioReport]:
         """Measure what the block, and the rest that follows, cost the controller.
 
-        The cost is added to the figures of the report, in all and for each of ``items``.
+        The cost is added to the figures of the report, in all and for each of ``items``; so is what
+        a client saw of what was ``made``.
         """
         report = ScenarioReport(name=name, figures=figures)
         before = await self.measured.begin()
         yield report
+        if made is not None:
+            add_latencies(report, made)
         await self.until_idle(f"the scenario {name}")
         cost = await self.charge(report, before)
         report.figures |= {
@@ -239,12 +230,29 @@ class Environment:
             "received_kib_each": per_item(cost.received_kib, items),
             "rss_mib": cost.rss_mib,
         }
+        self.add(report)
 
     async def charge(self, report: ScenarioReport, before: Cost) -> Cost:
         """Add the requests since ``before`` to a report; return all that was counted."""
         cost, report.audit_differs = await self.measured.end(before)
         report.requests, report.failures = cost.by_kind(), cost.failures()
         return cost
+
+    def add(self, one: ScenarioReport) -> None:
+        """Add what a scenario found to the report of the run, and say its gist."""
+        self.report.scenarios.append(one)
+        self.screen.progress(one.gist())
+        if one.audit_differs:
+            self.report.notes.append(
+                f"{one.name}: the controller's own count and the server's audit log differ by"
+                f" {one.audit_differs} requests"
+            )
+        claims, ready = one.figures.get("claims"), one.figures.get("ready")
+        if claims is not None and ready is not None and ready < claims:
+            self.report.notes.append(
+                f"{one.name}: {claims - ready:g} of {claims:g} claims were never Ready, and are in"
+                " no percentile"
+            )
 
     async def _until_account(self, name: str) -> None:
         """Give a controller manager time to make what Pods need; not every server has one."""
@@ -303,7 +311,7 @@ async def open_environment(
             clock=clock,
             client=client,
             connection=connection,
-            server=Server(kind, await _version_of(client)),
+            report=Report(server=Server(kind, await _version_of(client))),
             kubeconfig=kubeconfig,
             api_server=api_server,
             folder=folder,

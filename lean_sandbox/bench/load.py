@@ -9,14 +9,15 @@ would measure the one who makes it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import anyio
 import msgspec
 
+from lean_sandbox.bench.options import BenchOptions
 from lean_sandbox.bench.workers import BenchError
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube import resources as kinds
@@ -113,21 +114,18 @@ class _Object(msgspec.Struct, frozen=True, gc=False):
 class Load:
     """Makes objects of one kind in a namespace, and sees by one watch when each is Ready.
 
-    ``sent_at`` has the moment at which each was asked for and ``ready_at`` that at which the watch
-    first showed it Ready, on the clock's monotonic time, ``answered`` how long its creation took,
-    in seconds, ``bound`` the Sandbox that a claim was given. All have the same ``metadata`` but for
-    the name. At most ``in_flight`` creations are under way; ``advice`` is what to do about objects
-    that are not Ready within ``wait_s``.
+    Their names are their numbers. ``sent_at`` has the moment at which each was asked for,
+    ``ready_at`` that at which the watch first showed it Ready, on the clock's monotonic time,
+    ``answered`` how long its creation took, in seconds, ``bound`` the Sandbox that a claim was
+    given. ``metadata`` is what they have beside their name.
     """
 
     client: Client
     clock: Clock
+    options: BenchOptions
     resource: Resource
     where: str
     metadata: Mapping[str, Any]
-    in_flight: int
-    wait_s: float
-    advice: str
     sent_at: dict[str, float] = field(default_factory=dict)
     answered: dict[str, float] = field(default_factory=dict)
     ready: dict[str, anyio.Event] = field(default_factory=dict)
@@ -135,7 +133,7 @@ class Load:
     bound: dict[str, str] = field(default_factory=dict)
 
     @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
+    async def watching(self) -> AsyncIterator[Self]:
         """Watch the kind as long as the block lasts; what happens from its beginning on is seen.
 
         Raises BenchError (in a group) when the kind cannot be listed.
@@ -157,47 +155,49 @@ class Load:
                 raise BenchError(
                     f"{self.resource.qualified} could not be listed within {_LIST_S:g} s"
                 )
-            yield
+            yield self
             group.cancel_scope.cancel()
 
-    async def send(self, listed: Sequence[str]) -> None:
+    async def send(self, numbers: Iterable[int]) -> None:
         """Create objects as fast as the connections allow.
 
         Raises ControlPlaneError (in a group) when one is refused.
         """
-        waiting = iter(listed)
+        waiting = iter(numbers)
 
         async def work() -> None:
-            for name in waiting:
-                await self.send_one(name)
+            for number in waiting:
+                await self.send_one(number)
 
         async with anyio.create_task_group() as group:
-            for _ in range(min(self.in_flight, len(listed))):
+            for _ in range(self.options.load_in_flight):
                 group.start_soon(work)
 
-    async def send_one(self, name: str) -> None:
-        """Create one object and note when."""
+    async def send_one(self, number: int) -> str:
+        """Create one object, note when, and return its name."""
+        name = f"n{number}"
         made = manifest(self.resource, name, **self.metadata)
         self.ready[name] = anyio.Event()
         began = self.sent_at[name] = self.clock.monotonic()
         await self.client.create(self.resource, self.where, made, bytes)
         self.answered[name] = self.clock.monotonic() - began
+        return name
 
     async def until_ready(self, what: str) -> None:
         """Wait until all that were made have been seen Ready. Raises BenchError."""
-        with anyio.move_on_after(self.wait_s):
+        with anyio.move_on_after(self.options.wait):
             for event in self.ready.values():
                 await event.wait()
             return
         raise BenchError(
-            f"waited {self.wait_s:g} s for {len(self.ready)} {what}, of which"
-            f" {len(self.ready_at)} became Ready{self.advice}"
+            f"waited {self.options.wait:g} s for {len(self.ready)} {what}, of which"
+            f" {len(self.ready_at)} became Ready{self.options.advice}"
         )
 
-    async def make(self, listed: Sequence[str], what: str) -> float:
+    async def make(self, numbers: Iterable[int], what: str) -> float:
         """Create objects at once; return the seconds until all were Ready. Raises BenchError."""
         began = self.clock.monotonic()
-        await self.send(listed)
+        await self.send(numbers)
         await self.until_ready(what)
         return round(self.clock.monotonic() - began, 2)
 

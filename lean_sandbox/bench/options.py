@@ -162,6 +162,13 @@ class BenchOptions:
         return not (self.kubeconfig or self.context)
 
     @property
+    def advice(self) -> str:
+        """What may be missing where Pods never become Ready."""
+        if self.is_embedded or self.kubelet:
+            return ""
+        return "; does anything run Pods on this server? --kubelet starts a simulated kubelet"
+
+    @property
     def against_pid(self) -> int | None:
         """The process of a controller that runs already, if given."""
         return next((int(word) for word in self.against if word.isdecimal()), None)

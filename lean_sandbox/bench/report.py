@@ -30,7 +30,10 @@ _ABSENT: Final = "-"
 _WIDE: Final = 200
 _VERDICTS: Final = {True: "kept", False: "MISSED", None: "not measured"}
 _GIST: Final = frozenset(
-    {"p50_ms", "p99_ms", "seconds", "quiet_s", "cpu_ms_per_s", "requests_each"}
+    {
+        *("rate", "sandboxes", "p50_ms", "p99_ms", "first_p50_ms", "last_p50_ms", "seconds"),
+        *("quiet_s", "requests_each", "cpu_ms_per_s", "rss_mib"),
+    }
 )
 
 

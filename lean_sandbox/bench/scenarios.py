@@ -60,7 +60,7 @@ class Beside(Enum):
     OWN = auto()
 
 
-Run = Callable[[Environment], Awaitable[list[ScenarioReport]]]
+Run = Callable[[Environment], Awaitable[None]]
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -105,52 +105,44 @@ async def _fill_pool(env: Environment, where: str, pool: int) -> None:
 
 
 @_scenario("one", "one claim on an idle controller, pool of 2", with_=("floor",))
-async def run_one(env: Environment) -> list[ScenarioReport]:
-    """Claims one at a time, each on an idle controller with a full pool of 2."""
+async def _one(env: Environment) -> None:
     rounds = env.options.rounds
     async with env.namespace("one") as where:
         await _fill_pool(env, where, _ONE_POOL)
         async with (
             env.load(SANDBOXCLAIMS, where) as claims,
-            env.stretch("one", rounds, claims=rounds, pool=_ONE_POOL) as report,
+            env.stretch("one", rounds, claims, claims=rounds, pool=_ONE_POOL),
         ):
             for number in range(rounds):
-                await claims.send_one(f"c{number}")
+                await claims.send_one(number)
                 await claims.until_ready("claims, one at a time,")
                 await env.until_full(where, _ONE_POOL)
                 await env.until_idle("one claim")
-            add_latencies(report, claims)
-    return [report]
 
 
 @_scenario("burst", "--count claims at once on a filled pool of --pool", with_=("floor", "fill"))
-async def run_burst(env: Environment) -> list[ScenarioReport]:
-    """Fill a pool, then claim from it all at once; the cost includes the refill."""
+async def _burst(env: Environment) -> None:
     count, pool = env.options.count, env.options.burst_pool
     async with env.namespace("burst") as where:
-        filled = await _fill(env, where)
+        await _fill(env, where)
         async with (
             env.load(SANDBOXCLAIMS, where) as claims,
-            env.stretch("burst", count, claims=count, pool=pool) as report,
+            env.stretch("burst", count, claims, claims=count, pool=pool) as report,
         ):
-            listed = [f"c{number}" for number in range(count)]
-            seconds = await claims.make(listed, "claims of a burst")
+            report.figures["seconds"] = await claims.make(range(count), "claims of a burst")
+            # The cost includes the refill.
             await env.until_full(where, pool)
-            add_latencies(report, claims)
-            report.figures["seconds"] = seconds
     report.figures["doubly_bound"] = claims.doubly_bound()
     report.figures["replacements"] = report.requests.get("create sandboxes")
-    return [filled, report]
 
 
 @_scenario("fill", "filling a pool of --pool")
-async def run_fill(env: Environment) -> list[ScenarioReport]:
-    """Fill a pool."""
+async def _fill_alone(env: Environment) -> None:
     async with env.namespace("fill") as where:
-        return [await _fill(env, where)]
+        await _fill(env, where)
 
 
-async def _fill(env: Environment, where: str) -> ScenarioReport:
+async def _fill(env: Environment, where: str) -> None:
     pool = env.options.burst_pool
     # What a template takes once is no cost of a member.
     await load.make_template(env.client, where)
@@ -160,18 +152,17 @@ async def _fill(env: Environment, where: str) -> ScenarioReport:
         await load.make_pool(env.client, where, pool)
         await env.until_full(where, pool)
         report.figures["seconds"] = round(env.clock.monotonic() - began, 2)
-    return report
 
 
 @_scenario(
     "sustained", "--rate claims a second for --seconds, each deleted --dwell after it was Ready"
 )
-async def run_sustained(env: Environment) -> list[ScenarioReport]:
-    """Poisson arrivals at each of the rates."""
-    pool, seconds, dwell = env.options.sustained_pool, env.options.seconds, env.options.dwell
-    return [
-        await _sustain(env, "sustained", rate, seconds, pool, dwell) for rate in env.options.rates
-    ]
+async def _sustained(env: Environment) -> None:
+    options = env.options
+    for rate in options.rates:
+        await _sustain(
+            env, "sustained", rate, options.seconds, options.sustained_pool, options.dwell
+        )
 
 
 @_scenario(
@@ -179,32 +170,24 @@ async def run_sustained(env: Environment) -> list[ScenarioReport]:
     "the highest rate of arrivals that stays flat: for 60 s, on a pool of 10 s of arrivals",
     is_in_all=False,
 )
-async def run_search(env: Environment) -> list[ScenarioReport]:
+async def _search(env: Environment) -> None:
     """Try rates until the highest that stays flat is known to within 15 percent.
 
     Each is tried for 60 s, with a pool of 10 s of arrivals, so that none is carried by its pool.
     """
     tried: list[tuple[float, bool]] = []
-    reports: list[ScenarioReport] = []
     rate: float | None = env.options.rates[0]
     most = max(env.options.most_rate, *env.options.rates)
     while rate is not None:
         pool, seconds = ceil(_SEARCH_POOL_S * rate), env.options.search_seconds
-        found = await _sustain(env, "search", rate, seconds, pool, _SEARCH_DWELL_S)
-        figures = found.figures
-        tried.append((rate, is_flat(figures)))
-        reports.append(found)
-        env.screen.progress(
-            f"{rate:g} claims/s: {'flat' if tried[-1][1] else 'not flat'}; in the first and last"
-            f" 10 s a median of {figures['first_p50_ms']} and {figures['last_p50_ms']} ms, and"
-            f" {figures['first_members']} and {figures['last_members']} ready members of {pool}"
-        )
+        report = await _sustain(env, "search", rate, seconds, pool, _SEARCH_DWELL_S)
+        tried.append((rate, is_flat(report.figures)))
+        env.screen.progress(f"{rate:g} claims/s: {'flat' if tried[-1][1] else 'not flat'}")
         rate = next_rate(tried, most=most)
     not_flat = min((rate for rate, is_flat in tried if not is_flat), default=float("inf"))
     flat = [rate for rate, is_flat in tried if is_flat and rate < not_flat]
-    for report in reports:
+    for report in env.report.named("search"):
         report.figures["highest_flat_rate"] = max(flat, default=0.0)
-    return reports
 
 
 async def _sustain(
@@ -214,31 +197,30 @@ async def _sustain(
     times = arrivals(rate, seconds)
     async with env.namespace(name) as where:
         await _fill_pool(env, where, pool)
-        members: list[tuple[float, float]] = []
+        looks: list[tuple[float, float]] = []
+        number = len(times)
         async with (
             env.load(SANDBOXCLAIMS, where) as claims,
-            env.stretch(name, len(times), rate=rate, claims=len(times), pool=pool) as report,
+            env.stretch(name, number, claims, rate=rate, claims=number, pool=pool) as report,
         ):
             began = env.clock.monotonic()
             async with anyio.create_task_group() as group:
-                group.start_soon(_count_members, env, where, members)
+                group.start_soon(_count_members, env, where, looks)
                 await _arrive(env, claims, where, times, seconds, dwell)
                 group.cancel_scope.cancel()
             await env.until_full(where, pool)
-            left = await _left_over(env, where, pool)
-            add_latencies(report, claims)
-    pairs = [(claims.sent_at[one] - began, s) for one, s in claims.latencies_s().items()]
-    looks = [(at - began, ready) for at, ready in members if at - began < seconds]
-    first, last = medians_of_ends(pairs, seconds)
-    first_members, last_members = medians_of_ends(looks, seconds)
-    report.figures |= {
-        "first_p50_ms": None if first is None else milliseconds(first),
-        "last_p50_ms": None if last is None else milliseconds(last),
-        "first_members": first_members,
-        "last_members": last_members,
-        "left_over": left,
-    }
-    report.windows = windows(pairs)
+            pairs = [(claims.sent_at[one] - began, s) for one, s in claims.latencies_s().items()]
+            members = [(at - began, ready) for at, ready in looks if at - began < seconds]
+            first, last = medians_of_ends(pairs, seconds)
+            first_members, last_members = medians_of_ends(members, seconds)
+            report.figures |= {
+                "first_p50_ms": None if first is None else milliseconds(first),
+                "last_p50_ms": None if last is None else milliseconds(last),
+                "first_members": first_members,
+                "last_members": last_members,
+                "left_over": await _left_over(env, where, pool),
+            }
+            report.windows = windows(pairs)
     return report
 
 
@@ -261,16 +243,16 @@ async def _arrive(
     began = clock.monotonic()
     deadline = began + seconds + max(_LATE_S, seconds)
 
-    async def live(name: str, at: float) -> None:
+    async def live(number: int, at: float) -> None:
         await clock.sleep(began + at - clock.monotonic())
-        await claims.send_one(name)
+        name = await claims.send_one(number)
         if await clock.wait(claims.ready[name], max(0.0, deadline - clock.monotonic())):
             await clock.sleep(dwell)
         await env.client.delete(SANDBOXCLAIMS, where, name)
 
     async with anyio.create_task_group() as group:
         for number, at in enumerate(times):
-            group.start_soon(live, f"c{number}", at)
+            group.start_soon(live, number, at)
 
 
 async def _left_over(env: Environment, where: str, pool: int) -> int:
@@ -291,37 +273,30 @@ async def _left_over(env: Environment, where: str, pool: int) -> int:
 # -- Sandboxes without a pool ----------------------------------------------------------------------
 
 
-def _sandboxes(end: int, begin: int = 0) -> list[str]:
-    return [f"s{number}" for number in range(begin, end)]
-
-
 async def launch(env: Environment, where: str, end: int, *, begin: int = 0) -> None:
     """Make Sandboxes that others are measured over, unmeasured."""
     env.screen.progress(f"making {end - begin} Sandboxes")
     async with env.load(SANDBOXES, where) as sandboxes:
-        await sandboxes.make(_sandboxes(end, begin), "Sandboxes")
+        await sandboxes.make(range(begin, end), "Sandboxes")
     await env.until_idle("a launch of Sandboxes")
 
 
 @_scenario(
     "cold", "--sandboxes Sandboxes at once, without a pool", Beside.SANDBOXES, with_=("pods",)
 )
-async def run_cold(env: Environment) -> list[ScenarioReport]:
-    """Sandboxes without a pool, all at once. They stay for idle and restart."""
+async def _cold(env: Environment) -> None:
     count = env.options.sandboxes
     await env.until_idle("its start")
+    # They stay for idle and restart.
     async with (
         env.load(SANDBOXES, env.over) as sandboxes,
-        env.stretch("cold", count, sandboxes=count) as report,
+        env.stretch("cold", count, sandboxes, sandboxes=count) as report,
     ):
-        report.figures["seconds"] = await sandboxes.make(_sandboxes(count), "Sandboxes")
-        add_latencies(report, sandboxes)
-    return [report]
+        report.figures["seconds"] = await sandboxes.make(range(count), "Sandboxes")
 
 
 @_scenario("idle", "CPU over --sandboxes Sandboxes while nothing happens", Beside.SANDBOXES)
-async def run_idle(env: Environment) -> list[ScenarioReport]:
-    """Nothing happens: requests and CPU."""
+async def _idle(env: Environment) -> None:
     await env.until_idle("what came before")
     report = ScenarioReport(name="idle", figures={"sandboxes": env.options.sandboxes})
     before = await env.measured.begin()
@@ -334,16 +309,14 @@ async def run_idle(env: Environment) -> list[ScenarioReport]:
         "cpu_ms_per_s": per_item(cost.cpu_ms, seconds),
         "rss_mib": cost.rss_mib,
     }
-    return [report]
+    env.add(report)
 
 
 @_scenario("restart", "a start over --sandboxes Sandboxes", Beside.RESTARTS, starts_controller=True)
-async def run_restart(env: Environment) -> list[ScenarioReport]:
-    """Start the controller over the Sandboxes that are there, until it rests."""
+async def _restart(env: Environment) -> None:
     listing_s = await _list_everything(env)
     report = await _start_over(env, "restart", "--extensions", tells_rest=True)
     report.figures["listing_s"] = round(listing_s, 3)
-    return [report]
 
 
 @_scenario(
@@ -353,9 +326,8 @@ async def run_restart(env: Environment) -> list[ScenarioReport]:
     is_in_all=False,
     starts_controller=True,
 )
-async def run_memory(env: Environment) -> list[ScenarioReport]:
+async def _memory(env: Environment) -> None:
     """Start the controller over ever more Sandboxes, which it has launched itself before."""
-    reports: list[ScenarioReport] = []
     made = 0
     async with env.namespace("memory") as where:
         for size in sorted(set(env.options.sizes)):
@@ -363,11 +335,8 @@ async def run_memory(env: Environment) -> list[ScenarioReport]:
                 async with env.controller():
                     await launch(env, where, size, begin=made)
                 made = size
-            report = await _start_over(env, "memory")
-            reports.append(report)
-            env.screen.progress(
-                f"over {report.figures['sandboxes']:g} Sandboxes {report.figures['rss_mib']} MiB"
-            )
+            await _start_over(env, "memory")
+    reports = env.report.named("memory")
     by_size = {one.figures["sandboxes"] or 0: one.figures["rss_mib"] or 0.0 for one in reports}
     empty, largest = by_size.get(0), max(by_size)
     grown_kib = None if empty is None else (by_size[largest] - empty) * 1024
@@ -377,7 +346,6 @@ async def run_memory(env: Environment) -> list[ScenarioReport]:
             "each_kib": per_item(grown_kib, largest),
             "most_mib": by_size.get(_LARGE),
         }
-    return reports
 
 
 async def _start_over(
@@ -423,6 +391,7 @@ async def _start_over(
         "rss_mib": usage.rss_mib,
         "peak_mib": usage.peak_mib,
     }
+    env.add(report)
     return report
 
 
@@ -455,14 +424,13 @@ async def _list_everything(env: Environment) -> float:
     "the Pods of --sandboxes Sandboxes, bare: what they take without a controller",
     Beside.NOTHING,
 )
-async def run_pods(env: Environment) -> list[ScenarioReport]:
-    """Bare Pods, as many as Sandboxes: what a server and its kubelets take for themselves."""
+async def _pods(env: Environment) -> None:
     count = env.options.sandboxes
     report = ScenarioReport(name="pods", figures={"pods": count})
     async with env.namespace("pods") as where, env.load(PODS, where) as pods:
-        report.figures["seconds"] = await pods.make(_sandboxes(count), "bare Pods")
+        report.figures["seconds"] = await pods.make(range(count), "bare Pods")
     add_latencies(report, pods)
-    return [report]
+    env.add(report)
 
 
 @_scenario(
@@ -471,7 +439,7 @@ async def run_pods(env: Environment) -> list[ScenarioReport]:
     Beside.NOTHING,
     starts_controller=True,
 )
-async def run_floor(env: Environment) -> list[ScenarioReport]:
+async def _floor(env: Environment) -> None:
     """Bind ``count`` claims at once by bare requests, after a few one at a time.
 
     Each of those comes after a rest like that of the scenario ``one``: a server and a processor
@@ -485,7 +453,7 @@ async def run_floor(env: Environment) -> list[ScenarioReport]:
         await load.make_template(env.client, where)
         uid = await load.make_pool(env.client, where, members)
         async with env.load(SANDBOXES, where, **load.of_pool(uid)) as free:
-            await free.send([f"w{number}" for number in range(members)])
+            await free.send(range(members))
         if (found := await load.count(env.client, SANDBOXES, where)) != members:
             raise BenchError(
                 f"{found} Sandboxes are free instead of {members}: does another controller serve"
@@ -497,12 +465,12 @@ async def run_floor(env: Environment) -> list[ScenarioReport]:
             async with env.load(SANDBOXCLAIMS, where) as single:
                 for number in range(alone):
                     await env.clock.sleep(env.options.quiet)
-                    await single.send_one(f"a{number}")
+                    await single.send_one(number)
                     await single.until_ready("claims of the floor, one at a time,")
             async with env.load(SANDBOXCLAIMS, where) as claims:
                 before = process_usage(binder.pid).cpu_ms
-                listed = [f"c{number}" for number in range(count)]
-                report.figures["seconds"] = await claims.make(listed, "claims of the floor")
+                numbers = range(alone, members)
+                report.figures["seconds"] = await claims.make(numbers, "claims of the floor")
                 after = process_usage(binder.pid).cpu_ms
             done: dict[str, int] = {}
 
@@ -518,4 +486,4 @@ async def run_floor(env: Environment) -> list[ScenarioReport]:
         "requests_each": per_item(done["requests"], members),
         "cpu_ms_each": None if before is None or after is None else per_item(after - before, count),
     }
-    return [report]
+    env.add(report)

@@ -281,7 +281,7 @@ class _Binder:
         client, namespace = self._client, self._namespace
         async for name in claims:
             claim = await client.get(SANDBOXCLAIMS, namespace, name, _Object, lane=Lane.CLIENT)
-            member, self._members = f"w{self._members}", self._members + 1
+            member, self._members = f"n{self._members}", self._members + 1
             owner = {
                 "apiVersion": SANDBOXCLAIMS.api_version,
                 "kind": SANDBOXCLAIMS.kind,
