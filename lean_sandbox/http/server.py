@@ -7,6 +7,7 @@ costs one task and no CPU.
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 import ssl
@@ -182,9 +183,8 @@ class Endpoint:
         self.tls = tls
         self._handler = handler
         self._most = most_connections
-        # By age; and those of them that wait for a request, the one that waits longest first.
+        #: By age.
         self.open: dict[_Connection, None] = {}
-        self.idle: dict[_Connection, None] = {}
         self._answers = Counters(families.ENDPOINT_ANSWERS)
         self._broken = Counters(families.ENDPOINT_BROKEN)
 
@@ -223,30 +223,25 @@ class Endpoint:
         purpose.
         """
         self.broken("crowded")
-        oldest = next(iter(self.idle or self.open))
-        self.forget(oldest)
+        oldest = min(self.open, key=lambda each: each.idle_since)
+        del self.open[oldest]
         oldest.scope.cancel()
-
-    def forget(self, connection: _Connection) -> None:
-        """Count a connection no more."""
-        self.open.pop(connection, None)
-        self.idle.pop(connection, None)
 
     async def answer(self, request: Request) -> Answer:
         """Return the answer to a request, and count it."""
-        answer = request.refusal or await self._handled(request)
+        if request.refusal is not None:
+            answer = request.refusal
+        elif request.method not in ("GET", "HEAD"):
+            answer = text(405, f"{request.method} is not supported here\n")
+        else:
+            try:
+                answer = await self._handler(request)
+            except Exception:
+                # A fault of ours ends neither the server nor the peer's connection.
+                log.exception("answer_failed", listener=self.name, path=request.path)
+                answer = text(500, "the answer could not be made; the log says why\n")
         self._answers.add(self.name, str(answer.code))
         return answer
-
-    async def _handled(self, request: Request) -> Answer:
-        if request.method not in ("GET", "HEAD"):
-            return text(405, f"{request.method} is not supported here\n")
-        try:
-            return await self._handler(request)
-        except Exception:
-            # A fault of ours ends neither the server nor the peer's connection.
-            log.exception("answer_failed", listener=self.name, path=request.path)
-            return text(500, "the answer could not be made; the log says why\n")
 
 
 class _Connection:
@@ -257,6 +252,8 @@ class _Connection:
 
     def __init__(self, endpoint: Endpoint, raw: ByteStream) -> None:
         self.scope = anyio.CancelScope()
+        #: Since when a request is waited for; never while one is answered.
+        self.idle_since = math.inf
         self._endpoint = endpoint
         self._clock = endpoint.clock
         self._raw = self._stream = raw
@@ -283,7 +280,7 @@ class _Connection:
                         self._endpoint.broken("reset")
                     group.cancel_scope.cancel()
         finally:
-            self._endpoint.forget(self)
+            self._endpoint.open.pop(self, None)
             with anyio.CancelScope(shield=True):
                 await anyio.aclose_forcefully(self._raw)
 
@@ -320,11 +317,11 @@ class _Connection:
                 return
         while True:
             self._give(_IDLE_S, matters=False)
-            endpoint.idle[self] = None
+            self.idle_since = self._clock.monotonic()
             request = await self._next()
             if request is None:
                 return
-            endpoint.idle.pop(self, None)
+            self.idle_since = math.inf
             self._give(_ANSWER_S, matters=True)
             await self._send(await endpoint.answer(request), request)
             if request.has_body:
@@ -353,6 +350,8 @@ class _Connection:
 
     async def _send(self, answer: Answer, request: Request) -> None:
         body = answer.body
+        if not (isinstance(body, bytes) or request.is_modern):
+            body = b"".join(body)
         lines = [
             f"HTTP/1.1 {answer.code} {_REASONS[answer.code]}",
             f"Content-Type: {answer.content_type}",
@@ -361,7 +360,7 @@ class _Connection:
         ]
         if isinstance(body, bytes):
             lines.append(f"Content-Length: {len(body)}")
-        elif request.is_modern:
+        else:
             lines.append("Transfer-Encoding: chunked")
         if answer.code == 405:
             lines.append("Allow: GET, HEAD")
@@ -371,17 +370,13 @@ class _Connection:
         send = self._stream.send
         if request.method == "HEAD":
             await send(head)
-        elif not isinstance(body, bytes):
+        elif isinstance(body, bytes):
+            await send(head + body)
+        else:
             await send(head)
             for block in filter(None, body):
-                await send(b"%x\r\n%b\r\n" % (len(block), block) if request.is_modern else block)
-            if request.is_modern:
-                await send(b"0\r\n\r\n")
-        elif len(body) > _CHUNK_BYTES:
-            await send(head)
-            await send(body)
-        else:
-            await send(head + body)
+                await send(b"%x\r\n%b\r\n" % (len(block), block))
+            await send(b"0\r\n\r\n")
 
     async def _linger(self) -> None:
         """Read on for a second, for closing over unread bytes would take the answer back."""
