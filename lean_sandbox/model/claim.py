@@ -8,19 +8,13 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
-from lean_sandbox.model.meta import ObjectMeta, OwnerReference, extension_reference
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference, Reference, extension_reference
 from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
 from lean_sandbox.model.times import moment_s, parse_rfc3339
 from lean_sandbox.model.wire import Lenient, OrNull, interned, shared_map
 
 # How Go writes a time that was never set.
 _ZERO_TIME: Final = "0001-01-01T00:00:00Z"
-
-
-class WarmPoolRef(Lenient, frozen=True):
-    """The pool a claim takes from, in its own namespace."""
-
-    name: OrNull[str] = ""
 
 
 class Lifecycle(Lenient, frozen=True):
@@ -42,7 +36,7 @@ class EnvVar(Lenient, frozen=True):
 class SandboxClaimSpec(Lenient, frozen=True):
     """``spec`` of a SandboxClaim."""
 
-    warmPoolRef: OrNull[WarmPoolRef] = WarmPoolRef()
+    warmPoolRef: OrNull[Reference] = Reference()
     lifecycle: Lifecycle | None = None
     additionalPodMetadata: OrNull[PodTemplateMetadata] = PodTemplateMetadata()
     env: OrNull[tuple[EnvVar, ...]] = ()

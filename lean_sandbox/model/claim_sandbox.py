@@ -24,13 +24,14 @@ from lean_sandbox.model.claim_additions import (
     inject_env,
     merge_claim_templates,
 )
-from lean_sandbox.model.meta import NO_RECORD
 from lean_sandbox.model.pod import merge_patch_of
 from lean_sandbox.model.sandbox import PodTemplate, PodTemplateMetadata, visible
 from lean_sandbox.model.template import TemplateView, blueprint_spec
 
 Json = dict[str, Any]
 
+# What to write to managedFields to end the record of who set which field.
+_NO_RECORD: Final[list[Json]] = [{}]
 _POOL_LABELS: Final = (
     names.WARM_POOL_LABEL,
     names.TEMPLATE_HASH_LABEL,
@@ -161,7 +162,7 @@ def adoption_patch(
     owners = [claim.reference]
     operations.append({"op": "replace", "path": "/metadata/ownerReferences", "value": owners})
     if not member.is_applied:
-        operations.append({"op": "add", "path": "/metadata/managedFields", "value": NO_RECORD})
+        operations.append({"op": "add", "path": "/metadata/managedFields", "value": _NO_RECORD})
     if template_metadata is not None:
         path = "/spec/podTemplate/metadata"
         operations.append({"op": "add", "path": path, "value": template_metadata})
@@ -183,7 +184,7 @@ def adoption_merge_patch(
         "ownerReferences": [claim.reference],
     }
     if not member.is_applied:
-        metadata["managedFields"] = NO_RECORD
+        metadata["managedFields"] = _NO_RECORD
     if trace := _adopted_trace(member, claim):
         metadata["annotations"] = {names.TRACE_CONTEXT_ANNOTATION: trace}
     patch: Json = {"metadata": metadata}

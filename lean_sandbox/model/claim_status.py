@@ -61,15 +61,9 @@ class ClaimFault(Enum):
     POLICY_IMPOSSIBLE = (names.REASON_INVALID_CONFIGURATION, Retry.SUPPRESSED)
     OTHER = (names.REASON_RECONCILER_ERROR, Retry.BACKOFF)
 
-    @property
-    def reason(self) -> str:
-        """The reason of the Ready condition."""
-        return self.value[0]
-
-    @property
-    def retry(self) -> Retry:
-        """What follows."""
-        return self.value[1]
+    def __init__(self, reason: str, retry: Retry) -> None:
+        self.reason = reason
+        self.retry = retry
 
 
 class ClaimError(Exception):

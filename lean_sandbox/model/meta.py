@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -15,6 +15,7 @@ from lean_sandbox.model.names import (
     SANDBOX_KIND,
     name_hash,
 )
+from lean_sandbox.model.wire import Lenient, OrNull
 
 # The digits of the largest version that a store hands out, a signed number of 64 bits.
 _VERSION_DIGITS = 19
@@ -38,6 +39,12 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, 
     def is_a(self, kind: str, group: str) -> bool:
         """Tell whether the owner is of this kind of this API group."""
         return self.kind == kind and self.group == group
+
+
+class Reference(Lenient, frozen=True):
+    """A reference by name to an object of the same namespace: a claim's pool, a pool's template."""
+
+    name: OrNull[str] = ""
 
 
 class FieldManager(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -85,10 +92,6 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rena
             if reference.controller:
                 return reference
         return None
-
-
-NO_RECORD: Final[list[dict[str, Any]]] = [{}]
-"""What to write to ``metadata.managedFields`` to end the record of who set which field."""
 
 
 def as_version(resource_version: str) -> int:

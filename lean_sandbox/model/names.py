@@ -66,7 +66,6 @@ SHUTDOWN_POLICY_RETAIN: Final = "Retain"
 # Known to claims only.
 SHUTDOWN_POLICY_DELETE_FOREGROUND: Final = "DeleteForeground"
 
-MANAGEMENT_MANAGED: Final = "Managed"
 MANAGEMENT_UNMANAGED: Final = "Unmanaged"
 INJECTION_ALLOWED: Final = "Allowed"
 INJECTION_OVERRIDES: Final = "Overrides"

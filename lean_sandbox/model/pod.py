@@ -9,7 +9,7 @@ import msgspec
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, changed_keys, child_metadata
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, VolumeClaimTemplate, visible
-from lean_sandbox.model.wire import Lenient, OrNull, Value, interned, small_values
+from lean_sandbox.model.wire import Lenient, OrNull, Value, interned, shared
 
 _LISTS: Final = (names.PROPAGATED_LABELS_ANNOTATION, names.PROPAGATED_ANNOTATIONS_ANNOTATION)
 
@@ -76,14 +76,8 @@ def pod_state(pod: Pod) -> PodState:
         is_ready=names.READY in first and first[names.READY].status == names.TRUE,
         ips=tuple(entry.ip for entry in pod.status.podIPs),
         node=interned(pod.spec.nodeName),
-        scheduled=None if scheduled is None else _shared(scheduled),
+        scheduled=shared(scheduled),
     )
-
-
-@small_values(256)
-def _shared(condition: PodCondition) -> PodCondition:
-    """Return an equal condition that all Pods share: nearly all of them say the same."""
-    return condition
 
 
 def build_pod(sandbox: Sandbox) -> dict[str, Any]:

@@ -9,9 +9,18 @@ import msgspec
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import ObjectMeta
-from lean_sandbox.model.service import ServicePort, derive_ports, shared_ports
+from lean_sandbox.model.service import ServicePort, derive_ports
 from lean_sandbox.model.times import moment_s
-from lean_sandbox.model.wire import NOTHING, ODD, Lenient, OrNull, Value, interned, shared_map
+from lean_sandbox.model.wire import (
+    NOTHING,
+    ODD,
+    Lenient,
+    OrNull,
+    Value,
+    interned,
+    shared,
+    shared_map,
+)
 
 
 class SandboxStatus(Lenient, frozen=True):
@@ -149,7 +158,7 @@ def view_of(sandbox: Sandbox) -> SandboxView:
         template_metadata=PodTemplateMetadata(
             shared_map(shown.labels), shared_map(shown.annotations)
         ),
-        ports=shared_ports(derive_ports(spec.podTemplate.spec)),
+        ports=shared(derive_ports(spec.podTemplate.spec)),
         claim_templates=tuple(interned(t.name) for t in spec.volumeClaimTemplates or ()),
     )
 

@@ -34,7 +34,7 @@ _STATUSES: Final = frozenset({names.TRUE, names.FALSE, names.UNKNOWN})
 
 
 class Failure(StrEnum):
-    """The step that failed; written in front of the error of the API."""
+    """The step that failed; written, with a colon, in front of the error of the API."""
 
     PVC_GET = "failed to get PVC"
     PVC_PATCH = "failed to patch PVC with owner reference"
@@ -48,11 +48,6 @@ class Failure(StrEnum):
     SERVICE_PATCH = "failed to patch owned service"
     SERVICE_DELETE = "failed to delete service"
     EXPIRY_POD_GET = "failed to get pod"
-
-
-def failed(step: Failure, error: object) -> str:
-    """Return the text for ``error`` met in ``step``."""
-    return f"{step}: {error}"
 
 
 class ObservedPod(msgspec.Struct, frozen=True):
@@ -78,33 +73,19 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     # The Service step failed or was skipped: what status says about the Service stays.
     is_service_unknown: bool = False
     pod: ObservedPod | None = None
-    # Any failure of the Pod step, the multiple-Pods one and a rejected create included.
+    # Any failure of the Pod step, a rejected create included.
     pod_error: str | None = None
-    multiple_pods: str | None = None
+    # How many Pods name the Sandbox as their controller, if more than one do.
+    many_pods: int = 0
     # Failures worth a retry, in the order PVC, Pod, Service.
     errors: tuple[str, ...] = ()
     # The server's refusal (422) of a child: no retry mends it.
     invalid: str | None = None
 
     @property
-    def service_required(self) -> bool:
-        """Whether readiness needs the Service: as the spec says, else because there is one."""
-        if self.service_requested is None:
-            return self.service_present
-        return self.service_requested
-
-    @property
     def is_pod_state_unknown(self) -> bool:
         """Whether there is no Pod to look at because the Pod step failed."""
-        return self.pod is None and (self.pod_error is not None or self.multiple_pods is not None)
-
-
-def multiple_pods(count: int) -> str:
-    """Return the text for ``count`` Pods that all name one Sandbox as their controller."""
-    return (
-        f"multiple Pods ({count}) are controlled by this Sandbox; "
-        "refusing to choose or create a Pod"
-    )
+        return self.pod is None and (self.pod_error is not None or self.many_pods > 0)
 
 
 # --- the four conditions -----------------------------------------------------------------------
@@ -165,8 +146,12 @@ def ready(seen: Observation) -> Condition:
     that reason as final, and it must not appear while a retry may still change the picture.
     """
     outcome = _outcome(seen.pod) if seen.pod is not None else None
-    if seen.multiple_pods is not None:
-        verdict = names.FALSE, names.REASON_MULTIPLE_PODS, seen.multiple_pods
+    if seen.many_pods:
+        message = (
+            f"multiple Pods ({seen.many_pods}) are controlled by this Sandbox; "
+            "refusing to choose or create a Pod"
+        )
+        verdict = names.FALSE, names.REASON_MULTIPLE_PODS, message
     elif seen.errors:
         texts = (*seen.errors, *((seen.invalid,) if seen.invalid is not None else ()))
         verdict = names.FALSE, names.REASON_RECONCILER_ERROR, error_seen("\n".join(texts))
@@ -216,7 +201,7 @@ def next_status(
     if seen.pod is not None:
         selector = f"{names.NAME_HASH_LABEL}={names.name_hash(name)}"
     service, fqdn = old.service, old.serviceFQDN
-    if not (seen.is_service_unknown or seen.multiple_pods is not None):
+    if not (seen.is_service_unknown or seen.many_pods):
         service = name if seen.service_present else ""
         fqdn = service_fqdn(name, namespace, cluster_domain) if seen.service_present else ""
     state = seen.pod.state if seen.pod is not None and seen.pod.is_owned else PodState()
@@ -281,7 +266,9 @@ def _outcome(pod: ObservedPod) -> tuple[str, str] | None:
 def _dependencies(seen: Observation) -> tuple[str, str, str]:
     """Return status, reason and message of Ready by Pod and Service."""
     is_ready, message = _pod_part(seen.pod)
-    if seen.service_required:
+    # As the spec says, else because there is one.
+    requested = seen.service_requested
+    if seen.service_present if requested is None else requested:
         message += "; Service Exists" if seen.service_present else "; Service does not exist"
         is_ready = is_ready and seen.service_present
     if is_ready:

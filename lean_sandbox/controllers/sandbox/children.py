@@ -45,8 +45,6 @@ from lean_sandbox.model.sandbox_status import (
     Failure,
     Observation,
     ObservedPod,
-    failed,
-    multiple_pods,
 )
 from lean_sandbox.model.service import (
     ServiceSpec,
@@ -202,7 +200,7 @@ class Children:
         reflectors.start(self._caches.pvcs)
         problem = await reflectors.synced_within(kind.resource.plural, _PVC_LIST_PATIENCE_S)
         if problem is not None:
-            raise ReconcileError(failed(Failure.PVC_GET, problem))
+            raise ReconcileError(f"{Failure.PVC_GET}: {problem}")
         for index, template in enumerate(templates):
             await self._sync_pvc(
                 index, key_of(self.key.namespace, pvc_name(template, self.key.name))
@@ -269,7 +267,7 @@ class Children:
                 return
             was_fetched = True
         raise ReconcileError(
-            failed(Failure.POD_GET_AFTER_CREATE, "it came and went while it was looked at")
+            f"{Failure.POD_GET_AFTER_CREATE}: it came and went while it was looked at"
         )
 
     def _plan_pod(self, fetched: PodEntry | None, *, was_fetched: bool) -> tuple[PodStep, bool]:
@@ -481,7 +479,7 @@ class Children:
                 service, whole = await self._requests.get_service(self.key) or (None, None)
         else:
             text = "it came and went while it was looked at"
-            raise ReconcileError(failed(Failure.SERVICE_GET, text))
+            raise ReconcileError(f"{Failure.SERVICE_GET}: {text}")
         self._has_service = isinstance(step, Create | Adopt | Keep)
         after = self._caches.services.get(self.key)
         if after is not before and not self._is_wanted_service(after):
@@ -549,7 +547,7 @@ class Children:
             is_suspended=self._view.is_suspended,
             pod=pod,
             pod_error=self._pod_error,
-            multiple_pods=multiple_pods(self.many_pods) if self.many_pods else None,
+            many_pods=self.many_pods,
             errors=tuple(map(said, self.failures)),
             invalid=self._invalid,
             service_requested=self._view.service,

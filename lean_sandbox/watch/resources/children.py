@@ -13,7 +13,8 @@ from filters import Change, any_of, computed, deletion, keep, labels, owners
 from lean_sandbox.kube.resources import NETWORKPOLICIES, PVCS, SERVICES, PartialObject
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference
-from lean_sandbox.model.service import Service, ServiceSpec, shared_ports
+from lean_sandbox.model.service import Service, ServiceSpec
+from lean_sandbox.model.wire import shared
 from lean_sandbox.watch.kind import Kind, OwnedEntry, Representation, identity, shared_owner
 
 ADOPTION_LABELS = frozenset({names.NAME_HASH_LABEL, names.ADOPTABLE_LABEL})
@@ -38,7 +39,7 @@ def build_service(row: ObjectMeta, item: Service | None, old: ServiceEntry | Non
         spec=old.spec if old is not None else None,
     )
     if item is not None and _is_sandboxes(row):
-        entry.spec = msgspec.structs.replace(item.spec, ports=shared_ports(item.spec.ports))
+        entry.spec = msgspec.structs.replace(item.spec, ports=shared(item.spec.ports))
         entry.is_stale = False
     elif item is not None:
         entry.spec = None
