@@ -33,7 +33,6 @@ from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.watch.cache import TOMBSTONE_S, Cache
 from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Representation
-from lean_sandbox.watch.reflector import WatchOptions
 from lean_sandbox.watch.resources import build_caches
 
 if TYPE_CHECKING:
@@ -61,7 +60,6 @@ class Manager:
         clock: Clock,
         uniform: Callable[[], float] = random.random,
         tracing: Tracing | None = None,
-        watch_options: WatchOptions | None = None,
         elector: Elector | None = None,
     ) -> None:
         self._client = client
@@ -84,7 +82,7 @@ class Manager:
             client,
             clock=clock,
             uniform=uniform,
-            options=watch_options or WatchOptions(page_size=settings.page_size),
+            page_size=settings.page_size,
             namespaces=settings.namespaces,
             exclude_namespaces=settings.exclude_namespaces,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from anyio.abc import TaskGroup
@@ -14,7 +15,7 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import STEPS
-from lean_sandbox.watch.reflector import Reflector, WatchOptions
+from lean_sandbox.watch.reflector import Reflector
 
 
 class ReflectorGroup:
@@ -30,16 +31,20 @@ class ReflectorGroup:
         *,
         clock: Clock,
         uniform: Callable[[], float],
-        options: WatchOptions,
+        page_size: int,
         namespaces: tuple[str, ...] = (),
         exclude_namespaces: tuple[str, ...] = (),
     ) -> None:
-        self._client = client
         self._clock = clock
-        self._uniform = uniform
-        self._options = options
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
-        self._field_selector = "" if namespaces else excluding(*exclude_namespaces)
+        self._reflector = partial(
+            Reflector,
+            client,
+            clock=clock,
+            uniform=uniform,
+            field_selector="" if namespaces else excluding(*exclude_namespaces),
+            page_size=page_size,
+        )
         self._reflectors: dict[str, list[Reflector[Any]]] = {}
         self._group: TaskGroup | None = None
 
@@ -55,16 +60,7 @@ class ReflectorGroup:
         assert self._group is not None, "enter() comes first"
 
         reflectors = self._reflectors[plural] = [
-            Reflector(
-                self._client,
-                cache,
-                clock=self._clock,
-                uniform=self._uniform,
-                options=self._options,
-                namespace=namespace,
-                field_selector=self._field_selector,
-            )
-            for namespace in self._namespaces
+            self._reflector(cache, namespace=namespace) for namespace in self._namespaces
         ]
         for reflector in reflectors:
             self._group.start_soon(reflector.run)

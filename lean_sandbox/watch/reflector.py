@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
@@ -51,10 +50,22 @@ from lean_sandbox.watch.kind import LIST_ACCEPT, WATCH_ACCEPT, Entry, Representa
 
 E = TypeVar("E", bound=Entry)
 
-# Share by which the requested lifetime of a watch varies, so that not all end together.
-_TIMEOUT_SPREAD = 0.1
-# How much later than requested the end of a watch may arrive.
+# After how long the server ends a watch, how much later that may arrive, and the share by which the
+# time varies, so that not all end together.
+_SERVER_TIMEOUT_S = 290.0
 _END_SLACK_S = 30.0
+_TIMEOUT_SPREAD = 0.1
+# A watch that sent bookmarks (one about every minute) and then nothing for this long is cancelled,
+# within a third more; one without bookmarks when the server has not ended it in time.
+_SILENCE_S = 90.0
+# A watch that ends before this age, or a version that expires this soon after a list, counts as a
+# failure, so that a server that closes at once is not asked in a loop.
+_HASTY_END_S = 5.0
+# For a page of a list, and for the beginning of a watch.
+_REQUEST_TIMEOUT_S = 30.0
+# How long after a list everything is listed again and compared with the cache, plus up to a tenth,
+# so that the kinds take turns.
+_RESYNC_S = 36_000.0
 # Objects of the first page of a list: enough for most kinds, and little where each is large.
 _FIRST_PAGE = 25
 # The size a page should have, and the size from which a page is given up for a smaller one.
@@ -64,33 +75,6 @@ _MOST_PAGE_BYTES = 4 * 1024 * 1024
 _SHOWN_CHARACTERS = 200
 # How often to look for a kind that the server does not know: somebody is about to apply it.
 _LOOK_AGAIN_S = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchOptions:
-    """Options of every reflector.
-
-    * ``page_size``: the most objects of a list page; pages of large objects have fewer.
-    * ``lists_any_version``: the first list may come from the API server's own cache, which costs
-      etcd nothing and may lag behind; the watch that follows it catches up.
-    * ``server_timeout_s``: after how long the server ends a watch.
-    * ``silence_s``: a watch that sent bookmarks (one about every minute) and then nothing for this
-      long is cancelled, within a third more. A watch without bookmarks is cancelled when the server
-      has not ended it in time.
-    * ``hasty_end_s``: a watch that ends before this age, or a version that expires this soon after
-      a list, counts as a failure, so that a server that closes at once is not asked in a loop.
-    * ``request_timeout_s``: for a page of a list, and for the beginning of a watch.
-    * ``resync_s``: how long after a list everything is listed again and compared with the cache,
-      plus up to a tenth, so that the kinds take turns.
-    """
-
-    page_size: int = 250
-    lists_any_version: bool = False
-    server_timeout_s: int = 290
-    silence_s: float = 90.0
-    hasty_end_s: float = 5.0
-    request_timeout_s: float = 30.0
-    resync_s: float = 36_000.0
 
 
 class Reflector(Generic[E]):
@@ -108,16 +92,23 @@ class Reflector(Generic[E]):
         *,
         clock: Clock,
         uniform: Callable[[], float],
-        options: WatchOptions | None = None,
         namespace: str | None = None,
         field_selector: str = "",
+        page_size: int = 250,
+        lists_any_version: bool = False,
     ) -> None:
+        """List pages of ``page_size`` objects at most, of large objects fewer.
+
+        With ``lists_any_version`` the first list may come from the API server's own cache, which
+        costs etcd nothing and may lag behind; the watch that follows it catches up.
+        """
         self._client = client
         kind = self._kind = cache.kind
         self._cache = cache
         self._clock = clock
         self._uniform = uniform
-        self._options = options or WatchOptions()
+        self._page_size = page_size
+        self._lists_any_version = lists_any_version
         self._namespace = namespace
         self._field_selector = field_selector
         self._backoff = Backoff(uniform)
@@ -170,7 +161,7 @@ class Reflector(Generic[E]):
                 began = self._clock.monotonic()
             if not await self._watch():
                 return
-            if self._clock.monotonic() - began >= self._options.hasty_end_s:
+            if self._clock.monotonic() - began >= _HASTY_END_S:
                 if self.received_bytes == self._received_before:
                     await self._check_version()
                 self._recovered()
@@ -181,7 +172,7 @@ class Reflector(Generic[E]):
         except (Gone, WentBackError) as error:
             # The server does not have the version: only a list helps, no retry.
             self._forget_version()
-            if self._clock.monotonic() - self._listed_at >= self._options.hasty_end_s:
+            if self._clock.monotonic() - self._listed_at >= _HASTY_END_S:
                 return
             self._failed(str(error))
         except NotAcceptable as error:
@@ -191,9 +182,7 @@ class Reflector(Generic[E]):
         except NotFound as error:
             # Without the kind there are no objects, and the version means nothing.
             self._decoder.version = None
-            why = await why_unserved(
-                self._client, self._kind.resource, self._options.request_timeout_s
-            )
+            why = await why_unserved(self._client, self._kind.resource, _REQUEST_TIMEOUT_S)
             self._failed(why or str(error))
             at_most_s = _LOOK_AGAIN_S
         except ControlPlaneError as error:
@@ -251,7 +240,7 @@ class Reflector(Generic[E]):
         self._cache.end_list(self._namespace, version)
         self._decoder.version = version
         spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
-        self._resync_at = self._clock.monotonic() + spread * self._options.resync_s
+        self._resync_at = self._clock.monotonic() + spread * _RESYNC_S
         self.synced.set()
 
     async def _list_by_pages(self, *, initial: bool) -> str:
@@ -262,9 +251,9 @@ class Reflector(Generic[E]):
         again with fewer objects; a single object is read whatever its size.
         """
         continue_: str | None = None
-        limit = min(_FIRST_PAGE, self._options.page_size)
+        limit = min(_FIRST_PAGE, self._page_size)
         # Later lists are compared with versions that are known, so they have to be consistent.
-        any_version = self._options.lists_any_version and self.steps["list"] == 1
+        any_version = self._lists_any_version and self.steps["list"] == 1
         while True:
             try:
                 body = await self._page(limit, continue_, version="0" if any_version else None)
@@ -285,7 +274,7 @@ class Reflector(Generic[E]):
                 return metadata.resourceVersion
             continue_ = metadata.continue_
             fitting = _PAGE_BYTES * limit // len(body)
-            limit = min(max(1, fitting), self._options.page_size)
+            limit = min(max(1, fitting), self._page_size)
 
     async def _page(
         self, limit: int, continue_: str | None, *, version: str | None = None
@@ -300,7 +289,7 @@ class Reflector(Generic[E]):
             label_selector=self._kind.label_selector,
             field_selector=self._field_selector or None,
             accept=LIST_ACCEPT[self._kind.list_as],
-            timeout_s=self._options.request_timeout_s,
+            timeout_s=_REQUEST_TIMEOUT_S,
             lane=Lane.BACKGROUND,
             max_body_bytes=None if limit == 1 else _MOST_PAGE_BYTES,
         )
@@ -341,7 +330,7 @@ class Reflector(Generic[E]):
         async with self._client.transport.stream(
             self._target(),
             headers={"Accept": WATCH_ACCEPT[self.representation]},
-            connect_timeout_s=self._options.request_timeout_s,
+            connect_timeout_s=_REQUEST_TIMEOUT_S,
             asked=self._asked,
         ) as response:
             if self.problem is not None and self._group is not None:
@@ -365,7 +354,7 @@ class Reflector(Generic[E]):
 
     async def _confirm(self, scope: anyio.CancelScope) -> None:
         """Clear the problem once a watch has lasted for a while."""
-        await self._clock.sleep(self._options.hasty_end_s)
+        await self._clock.sleep(_HASTY_END_S)
         if self._scope is scope and self.received_bytes == self._received_before:
             # Servers restart for a restore; so soon after, versions have not caught up yet.
             try:
@@ -381,7 +370,7 @@ class Reflector(Generic[E]):
             self._recovered()
 
     def _target(self) -> str:
-        timeout_s = int(self._options.server_timeout_s * (1.0 + _TIMEOUT_SPREAD * self._uniform()))
+        timeout_s = int(_SERVER_TIMEOUT_S * (1.0 + _TIMEOUT_SPREAD * self._uniform()))
         parameters = {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -397,7 +386,7 @@ class Reflector(Generic[E]):
     async def _guard(self) -> None:
         """Cancel a watch that was silent for too long, or end it when a resync is due."""
         while True:
-            await self._clock.sleep(self._options.silence_s / 3)
+            await self._clock.sleep(_SILENCE_S / 3)
             if self._scope is not None and (self._is_silent or self._is_resync_due):
                 self._scope.cancel()
 
@@ -410,5 +399,5 @@ class Reflector(Generic[E]):
     def _longest_silence_s(self) -> float:
         """How long the open watch may be silent, which depends on whether it has sent bookmarks."""
         if self.steps["bookmark"] > self._bookmarks_before:
-            return self._options.silence_s
-        return (1.0 + _TIMEOUT_SPREAD) * self._options.server_timeout_s + _END_SLACK_S
+            return _SILENCE_S
+        return (1.0 + _TIMEOUT_SPREAD) * _SERVER_TIMEOUT_S + _END_SLACK_S

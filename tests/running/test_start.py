@@ -85,6 +85,5 @@ def test_the_records_of_a_start_are_structs() -> None:
     )
     assert found <= {
         "lean_sandbox.config.options.Settings",
-        "lean_sandbox.watch.reflector.WatchOptions",
     }
     assert "lean_sandbox.config.options.Settings" in found

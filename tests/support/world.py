@@ -31,7 +31,6 @@ from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import ReconcileResult
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.reflector import WatchOptions
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import FakeClock
 from tests.support.observable import ObservedManager
@@ -354,7 +353,6 @@ async def open_world(
     settings: Settings | None = None,
     *,
     local: LocalSettings | None = None,
-    watch_options: WatchOptions | None = None,
     tracing: Tracing | None = None,
     before: tuple[Json, ...] = (),
     prepare: Callable[[ControlPlane], None] | None = None,
@@ -411,7 +409,6 @@ async def open_world(
             clock=clock,
             uniform=lambda: 0.5,
             tracing=tracing,
-            watch_options=watch_options,
         )
         controller.sandboxes.workers.on_end.append(reports.append)
         world = World(plane, controller, clock, admin)

@@ -15,7 +15,7 @@ from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind
-from lean_sandbox.watch.reflector import Reflector, WatchOptions
+from lean_sandbox.watch.reflector import Reflector
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
 from tests.support.clock import FakeClock, settle
 from tests.support.scripted import Exchange, Scripted, open_scripted, until
@@ -90,11 +90,11 @@ class Rig(Generic[E]):
 @asynccontextmanager
 async def open_rig(
     kind: Kind[E],
-    options: WatchOptions | None = None,
     *,
     namespaces: tuple[str | None, ...] = (None,),
     responder: Callable[[Exchange], Awaitable[None]] | None = None,
     uniform: Callable[[], float] = lambda: 0.0,
+    **options: Any,
 ) -> AsyncIterator[Rig[E]]:
     """Run the informers for the body of the ``async with``."""
     clock = FakeClock()
@@ -108,8 +108,8 @@ async def open_rig(
                     rig.cache,
                     clock=clock,
                     uniform=uniform,
-                    options=options,
                     namespace=namespace,
+                    **options,
                 )
             )
         async with anyio.create_task_group() as group:
@@ -121,9 +121,7 @@ async def open_rig(
 
 
 @asynccontextmanager
-async def open_sandboxes(
-    options: WatchOptions | None = None, **rest: Any
-) -> AsyncIterator[Rig[SandboxEntry]]:
+async def open_sandboxes(**rest: Any) -> AsyncIterator[Rig[SandboxEntry]]:
     """Run an informer of Sandboxes."""
-    async with open_rig(sandbox_kind(), options, **rest) as rig:
+    async with open_rig(sandbox_kind(), **rest) as rig:
         yield rig

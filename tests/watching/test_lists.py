@@ -6,7 +6,6 @@ import msgspec
 from structlog.testing import capture_logs
 
 from filters import Change
-from lean_sandbox.watch.reflector import WatchOptions
 from lean_sandbox.watch.resources.children import pvc_kind
 from lean_sandbox.watch.resources.pod import pod_kind
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
@@ -23,7 +22,7 @@ from tests.watching.rig import open_rig, open_sandboxes, until
 
 async def test_the_first_list_is_read_page_by_page() -> None:
     """Each page asks for the next by its token; synced only with the last; all marked initial."""
-    async with open_sandboxes(WatchOptions(page_size=2)) as rig:
+    async with open_sandboxes(page_size=2) as rig:
         first = await rig.server.next(watch=False)
         assert first.path == "/apis/agents.x-k8s.io/v1beta1/sandboxes"
         assert first.query == {"limit": "2"}
@@ -146,7 +145,7 @@ async def test_metadata_lists_name_whole_objects_as_the_alternative() -> None:
 
 async def test_the_first_list_may_come_from_the_servers_cache() -> None:
     """Asked for at any version, whole; a list that follows is consistent again."""
-    async with open_sandboxes(WatchOptions(lists_any_version=True)) as rig:
+    async with open_sandboxes(lists_any_version=True) as rig:
         listing = await rig.server.next(watch=False)
         assert listing.query["resourceVersion"] == "0"
         await listing.reply(200, page([sandbox("a", 1)], 50))
@@ -160,7 +159,7 @@ async def test_the_first_list_may_come_from_the_servers_cache() -> None:
 
 async def test_a_list_at_any_version_that_is_too_large_is_asked_for_by_pages() -> None:
     """The server's cache does not cut it; one page of a consistent list is asked for instead."""
-    async with open_sandboxes(WatchOptions(lists_any_version=True)) as rig:
+    async with open_sandboxes(lists_any_version=True) as rig:
         listing = await rig.server.next(watch=False)
         assert listing.query["resourceVersion"] == "0"
         await listing.head(64 * 1024 * 1024)
@@ -254,7 +253,7 @@ async def test_a_list_without_a_version_is_refused() -> None:
 
 async def test_the_first_page_is_small_and_the_next_ones_are_as_large_as_allowed() -> None:
     """Ordinary objects: one page of 25, and from then on the pages that the option asks for."""
-    async with open_sandboxes(WatchOptions(page_size=250)) as rig:
+    async with open_sandboxes(page_size=250) as rig:
         limits = []
         for number in range(3):
             listing = await rig.server.next(watch=False)
@@ -267,7 +266,7 @@ async def test_the_first_page_is_small_and_the_next_ones_are_as_large_as_allowed
 
 async def test_large_objects_come_in_pages_of_some_mebibytes() -> None:
     """The bytes of a page decide how many objects the next one is asked for, down to one."""
-    async with open_sandboxes(WatchOptions(page_size=250)) as rig:
+    async with open_sandboxes(page_size=250) as rig:
         sizes = {"25": 1_600_000, "32": 3_200_000, "20": 3_900_000, "10": 3_000_000, "6": 100}
         asked: list[str] = []
         while len(asked) < len(sizes):

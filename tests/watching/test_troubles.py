@@ -12,7 +12,6 @@ from filters import Change
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.watch.reflector import WatchOptions
 from tests.support.clock import settle
 from tests.support.scripted import Exchange, failure, open_scripted
 from tests.watching.objects import (
@@ -236,8 +235,7 @@ async def test_a_refused_credential_is_a_problem() -> None:
 
 async def test_a_problem_ends_with_a_clean_end_of_a_watch() -> None:
     """A watch that lived its time out is proof enough."""
-    options = WatchOptions(hasty_end_s=5.0)
-    async with open_sandboxes(options) as rig:
+    async with open_sandboxes() as rig:
         watch = await rig.listed()
         watch.cut()
         await rig.failing()
