@@ -32,11 +32,7 @@ def by_cache(cache: Cache[Any]) -> Decide:
     decode_full = json.Decoder(kind.item_type).decode
     decode_metadata = json.Decoder(PartialItem).decode
     decisions: list[tuple[ObjectMeta, Decision]] = []
-
-    def follow(_plural: str, _type: EventType, row: ObjectMeta, decision: Decision) -> None:
-        decisions.append((row, decision))
-
-    cache.observer = follow
+    cache.observer = lambda _plural, _type, row, decision: decisions.append((row, decision))
 
     def decide(
         event_type: EventType, obj: Mapping[str, Any], columns: Mapping[str, str] | None

@@ -1,20 +1,14 @@
 """Lists and watches one kind, and keeps its cache up to date.
 
-Without a version a reflector lists full objects, by pages. With a version it watches, in the
-leanest representation that the server gives, until the stream ends, and resumes from the last
-version it saw. When that version is too old, it lists again; objects that disappeared meanwhile are
-delivered as deleted.
+Without a version a reflector lists, by pages. With a version it watches until the stream ends, and
+resumes from the last version it saw. When that version is too old, it lists again.
 
 Versions go backwards when etcd is restored from a backup. A reflector notices that by an event or
 bookmark below the version it watched from, by the error "too large resource version", or, after a
 watch without any event, by asking the server for its version. In each case it lists again. A list
 names no version, but for the first if the options say so, and so contains every write made before
 it was requested, even when an API server lags behind another. A list below the versions known
-before it began therefore comes from a restored store, and replaces the cache. A lagging server
-costs one list at most.
-
-Requests: one LIST for each page, one WATCH for each connection. Only for a kind that the server
-does not know, discovery documents are read, so that the problem names the remedy.
+before it began therefore comes from a restored store, and replaces the cache.
 """
 
 from __future__ import annotations
@@ -136,7 +130,7 @@ class Reflector(Generic[E]):
 
     @property
     def version(self) -> str | None:
-        """The version up to which the cache is complete; ``None`` before the first list."""
+        """The version up to which the cache is complete, if there is one."""
         return self._decoder.version
 
     async def run(self) -> None:
