@@ -79,7 +79,7 @@ class OpenTelemetry:
     def span(
         self, name: str, attributes: Mapping[str, str] | None = None, parent: str | None = None
     ) -> AbstractContextManager[object]:
-        """Return a span that is the current one inside of the ``with``."""
+        """See :class:`Tracing`."""
         headers = _headers(parent)
         context = self._propagator.extract(headers) if headers else None
         return self._tracer.start_as_current_span(name, context=context, attributes=attributes)

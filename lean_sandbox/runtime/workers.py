@@ -92,7 +92,7 @@ class ReconcileResult(msgspec.Struct, Generic[K], frozen=True):
     outcome: Outcome
     took_s: float
     next_s: float | None = None
-    error: BaseException | None = None
+    error: Exception | None = None
 
 
 class Workers(Generic[K]):
@@ -153,16 +153,6 @@ class Workers(Generic[K]):
             attendants.cancel_scope.cancel()
 
     @property
-    def active(self) -> int:
-        """How many reconciles are running."""
-        return len(self._passes)
-
-    @property
-    def passes(self) -> int:
-        """How many reconciles have ended, those that were cancelled left out."""
-        return sum(self.outcomes.values()) - self.outcomes[Outcome.CANCELLED]
-
-    @property
     def errors(self) -> int:
         """How many reconciles failed in any way, as Kubernetes' controllers count them."""
         return sum(self.outcomes[outcome] for outcome in FAILED)
@@ -183,7 +173,7 @@ class Workers(Generic[K]):
         into.one(families.TIMEOUTS, outcomes[Outcome.TIMEOUT], controller)
         into.add(families.RECONCILE_TIME, [((controller,), self.pass_time.snapshot())])
         into.one(families.MAX_RECONCILES, self._count, controller)
-        into.one(families.ACTIVE_WORKERS, self.active, controller)
+        into.one(families.ACTIVE_WORKERS, len(self._passes), controller)
         into.one(families.CANCELLED, outcomes[Outcome.CANCELLED], controller)
         errors = self.callback_errors + self._queue.gate_errors
         into.one(families.CALLBACK_ERRORS, errors, controller)
@@ -226,7 +216,7 @@ class Workers(Generic[K]):
     async def _run_pass(self, item: Item[K], scope: anyio.CancelScope) -> None:
         outcome, next_s = Outcome.CANCELLED, None
         result: Result | None = None
-        error: BaseException | None = None
+        error: Exception | None = None
         try:
             try:
                 with scope:
@@ -243,7 +233,7 @@ class Workers(Generic[K]):
                 next_s = self._retry(item.key, 0.0)
                 self._log.warning("reconcile_timed_out", key=str(item.key), next_s=next_s)
             else:
-                outcome, next_s, error = self._after_failure(item, error)
+                outcome, next_s = self._after_failure(item, error)
         finally:
             took_s = self._clock.monotonic() - item.started_at
             self._finish(ReconcileResult(item, outcome, took_s, next_s, error))
@@ -259,24 +249,23 @@ class Workers(Generic[K]):
             return Outcome.REQUEUE_AFTER, after_s
         return Outcome.REQUEUE, self._queue.retry(key)
 
-    def _after_failure(
-        self, item: Item[K], failure: BaseException
-    ) -> tuple[Outcome, float | None, BaseException]:
-        outcome, retry_after_s, error = classify(failure)
+    def _after_failure(self, item: Item[K], error: Exception) -> tuple[Outcome, float | None]:
+        """Judge an error: one that was foreseen has ``retryable``, perhaps ``retry_after_s``."""
         key = str(item.key)
-        if outcome is Outcome.TERMINAL:
+        retryable = getattr(error, "retryable", None)
+        if retryable is False:
             self._queue.forget(item.key)
             self._log.error("reconcile_failed_for_good", key=key, error=str(error))
-            return outcome, None, error
-        next_s = self._retry(item.key, retry_after_s)
-        if outcome is Outcome.PANIC:
+            return Outcome.TERMINAL, None
+        next_s = self._retry(item.key, getattr(error, "retry_after_s", None) or 0.0)
+        if retryable is None:
             self._log.error("reconcile_panicked", key=key, next_s=next_s, exc_info=error)
-        else:
-            tries = item.attempts + 1
-            self._log.warning(
-                "reconcile_failed", key=key, error=str(error), attempts=tries, next_s=next_s
-            )
-        return outcome, next_s, error
+            return Outcome.PANIC, next_s
+        tries = item.attempts + 1
+        self._log.warning(
+            "reconcile_failed", key=key, error=str(error), attempts=tries, next_s=next_s
+        )
+        return Outcome.ERROR, next_s
 
     def _retry(self, key: K, retry_after_s: float) -> float:
         hint_s: float | None = None
@@ -303,27 +292,3 @@ class Workers(Generic[K]):
     def _callback_failed(self, callback: str, key: K, error: Exception) -> None:
         self.callback_errors += 1
         self._log.error("callback_failed", callback=callback, key=str(key), exc_info=error)
-
-
-def classify(error: BaseException) -> tuple[Outcome, float, BaseException]:
-    """Return how a pass ended that raised this, the wait that a server asked for, and the error.
-
-    An error that was foreseen has ``retryable`` and may have ``retry_after_s``. A group is a bug if
-    any of its errors is, else worth another try if any is, after the longest time asked for.
-    """
-    leaves = list(_leaves(error))
-    if not all(hasattr(leaf, "retryable") for leaf in leaves):
-        return Outcome.PANIC, 0.0, error
-    retryable = [leaf for leaf in leaves if getattr(leaf, "retryable", False)]
-    if not retryable:
-        return Outcome.TERMINAL, 0.0, leaves[0]
-    waits = [getattr(leaf, "retry_after_s", None) or 0.0 for leaf in retryable]
-    return Outcome.ERROR, max(waits), retryable[0]
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error

@@ -60,7 +60,9 @@ class ObjectWriter:
 
         The watch has yet to deliver what it shows, to all controllers.
         """
-        return await self._find(cache, key, as_metadata=False)
+        return await self.client.find(
+            cache.kind.resource, key.namespace, key.name, cache.kind.item_type, **self.options
+        )
 
     async def get(
         self, cache: Cache[E], key: Key, *, as_metadata: bool = False
@@ -70,7 +72,10 @@ class ObjectWriter:
         What it shows newly is delivered to the controllers as an event is.
         """
         held = cache.get(key)
-        item = await self._find(cache, key, as_metadata=as_metadata)
+        type_, options = self._form(cache, as_metadata=as_metadata)
+        item = await self.client.find(
+            cache.kind.resource, key.namespace, key.name, type_, **options
+        )
         if item is None:
             if held is not None:
                 cache.forget(key, held.uid)
@@ -199,12 +204,6 @@ class ObjectWriter:
         if as_metadata:
             return PartialObject, self._for_metadata
         return cache.kind.item_type, self.options
-
-    async def _find(self, cache: Cache[E], key: Key, *, as_metadata: bool) -> Any | None:
-        type_, options = self._form(cache, as_metadata=as_metadata)
-        return await self.client.find(
-            cache.kind.resource, key.namespace, key.name, type_, **options
-        )
 
     @contextmanager
     def _expecting(

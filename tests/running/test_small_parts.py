@@ -1,4 +1,4 @@
-"""Buckets, backoff and the judging of failures."""
+"""Buckets and backoff."""
 
 from __future__ import annotations
 
@@ -9,17 +9,7 @@ from hypothesis import given
 from lean_sandbox.metrics.families import RECONCILE_BUCKETS_S, WORKQUEUE_BUCKETS_S
 from lean_sandbox.metrics.registry import Histogram
 from lean_sandbox.runtime.queue import WorkQueue
-from lean_sandbox.runtime.workers import Outcome, classify
 from tests.support.clock import FakeClock
-
-
-class ExpectedError(Exception):
-    """What an error of the API looks like from here."""
-
-    def __init__(self, *, retryable: bool, retry_after_s: float | None = None) -> None:
-        super().__init__("refused")
-        self.retryable = retryable
-        self.retry_after_s = retry_after_s
 
 
 @given(st.lists(st.floats(0, 100)))
@@ -50,29 +40,3 @@ def test_backoff_never_overflows() -> None:
     queue.forget("a")
     queue.forget("a")
     assert queue.counts()["failing"] == 0
-
-
-def test_an_error_says_itself_whether_to_retry() -> None:
-    """Attributes decide, not classes."""
-    refused = ExpectedError(retryable=False)
-    assert classify(refused) == (Outcome.TERMINAL, 0.0, refused)
-    busy = ExpectedError(retryable=True, retry_after_s=3)
-    assert classify(busy) == (Outcome.ERROR, 3, busy)
-
-
-def test_an_error_nobody_foresaw_is_a_bug() -> None:
-    """Without the attribute it is a panic."""
-    bug = KeyError("x")
-    assert classify(bug) == (Outcome.PANIC, 0.0, bug)
-
-
-def test_a_group_is_judged_by_its_errors() -> None:
-    """A bug outweighs all, else one error worth another try is enough; the longest wait counts."""
-    terminal = ExpectedError(retryable=False, retry_after_s=99)
-    soon = ExpectedError(retryable=True, retry_after_s=1)
-    later = ExpectedError(retryable=True, retry_after_s=5)
-    nested = ExceptionGroup("", [terminal, ExceptionGroup("", [soon, later])])
-    assert classify(ExceptionGroup("", [terminal])) == (Outcome.TERMINAL, 0.0, terminal)
-    assert classify(nested) == (Outcome.ERROR, 5, soon)
-    bug = ExceptionGroup("", [soon, KeyError()])
-    assert classify(bug) == (Outcome.PANIC, 0.0, bug)

@@ -205,6 +205,17 @@ async def test_a_crash_of_one_pass_never_ends_the_others() -> None:
     assert bench.dispatcher.outcomes[Outcome.PANIC] == 1
 
 
+async def test_a_group_of_errors_is_a_bug() -> None:
+    """A pass judges what its own tasks meet; a group that leaves it is logged, and retried."""
+    bench = Bench(failing(ExceptionGroup("", [ExpectedError(retryable=False)])))
+    with capture_logs() as logs:
+        async with bench.running():
+            bench.queue.add("a")
+            await bench.clock.advance(1)
+    assert bench.outcomes == [("a", Outcome.PANIC), ("a", Outcome.SUCCESS)]
+    assert [line["event"] for line in logs] == ["reconcile_panicked"]
+
+
 async def test_a_failing_observer_never_ends_the_passes() -> None:
     """Errors of the callbacks are counted, the work goes on."""
 
@@ -289,7 +300,7 @@ async def test_no_more_passes_run_at_once_than_allowed() -> None:
         for n in range(5):
             bench.queue.add(f"{n}")
         await settle()
-        assert bench.dispatcher.active == 3
+        assert bench.queue.counts()["running"] == 3
         bench.queue.add("urgent", priority=CLIENT)
         gate.opened.set()
         await settle()
@@ -325,7 +336,7 @@ async def test_shutdown_lets_running_passes_finish() -> None:
         await bench.clock.advance(29)
         gate.opened.set()
     assert bench.outcomes == [("a", Outcome.SUCCESS)]
-    assert bench.dispatcher.active == 0
+    assert bench.queue.counts()["running"] == 0
 
 
 async def test_shutdown_cancels_passes_that_outlast_the_grace() -> None:

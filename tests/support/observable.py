@@ -6,13 +6,15 @@ metrics that the controller exposes.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
 import msgspec
 from anyio.abc import TaskStatus
 
 from lean_sandbox.manager.manager import Manager
+from lean_sandbox.runtime.controller import Controller
+from lean_sandbox.runtime.workers import Outcome
 
 __all__ = ["Activity", "Observable", "ObservedManager"]
 
@@ -82,7 +84,7 @@ class ObservedManager(Manager):
             streams=transport.counted.streams,
             busy={name: n["running"] + n["locked"] + n["ready"] for name, n in counts.items()},
             delayed={name: n["delayed"] for name, n in counts.items()},
-            passes={one.name: one.workers.passes for one in controllers},
+            passes={one.name: _passes(one) for one in controllers},
             errors={one.name: one.workers.errors for one in controllers},
             caught={one.name: one.caught for one in controllers},
             cached={one.kind.resource.plural: len(one) for one in self.all_caches},
@@ -96,3 +98,9 @@ class ObservedManager(Manager):
     def problems(self) -> dict[str, str]:
         """What each watch is failing with at present, by resource; empty while all is well."""
         return self.reflectors.problems
+
+
+def _passes(controller: Controller[Any]) -> int:
+    """Return how many reconciles have ended, those that were cancelled left out."""
+    outcomes = controller.workers.outcomes
+    return sum(outcomes.values()) - outcomes[Outcome.CANCELLED]
