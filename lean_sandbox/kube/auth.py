@@ -70,9 +70,9 @@ class TokenFileAuth(Auth):
     The read is done in place: the file is some hundred bytes in memory-backed storage.
     """
 
-    def __init__(self, file: str | Path, clock: Clock) -> None:
+    def __init__(self, file: Path, clock: Clock) -> None:
         super().__init__()
-        self._file = Path(file)
+        self._file = file
         self._clock = clock
         self._read_at = 0.0
         #: Reads that failed while an earlier token was still in use.
@@ -185,7 +185,6 @@ class ExecAuth(Auth):
         context: ssl.SSLContext | None = None,
         environ: Mapping[str, str] | None = None,
         has_terminal: bool = False,
-        timeout_s: float = _PLUGIN_TIMEOUT_S,
     ) -> None:
         super().__init__()
         self._settings = settings
@@ -193,12 +192,9 @@ class ExecAuth(Auth):
         self._context = context
         self._environ = dict(os.environ if environ is None else environ)
         self._interactive = has_terminal and settings.interactive_mode != "Never"
-        self._timeout_s = timeout_s
         self._lock = anyio.Lock()
         self._certificate: tuple[str, str] | None = None
         self._expires = _NEVER_RUN
-        #: How often the plugin was run.
-        self.runs = 0
 
     async def authorization(self) -> str | None:
         """Return the header, running the plugin when there is none or it is about to expire."""
@@ -220,7 +216,6 @@ class ExecAuth(Auth):
         return self._expires - self._clock.now() > _EXPIRY_MARGIN
 
     async def _renew(self) -> None:
-        self.runs += 1
         status = self._parse(await self._run())
         expires = self._expiry(status.expirationTimestamp)
         if status.clientCertificateData and status.clientKeyData:
@@ -241,7 +236,7 @@ class ExecAuth(Auth):
         environ = self._environ | {pair.name: pair.value for pair in settings.env or ()}
         environ["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
         try:
-            with anyio.fail_after(self._timeout_s):
+            with anyio.fail_after(_PLUGIN_TIMEOUT_S):
                 done = await anyio.run_process(
                     [command, *(settings.args or ())],
                     stdin=None if self._interactive else subprocess.DEVNULL,
@@ -251,7 +246,7 @@ class ExecAuth(Auth):
                 )
         except OSError as problem:
             if isinstance(problem, TimeoutError):
-                raise self._fault(f"did not answer within {self._timeout_s:g} s") from problem
+                raise self._fault(f"did not answer within {_PLUGIN_TIMEOUT_S:g} s") from problem
             raise self._fault(f"cannot be run: {problem}", settings.install_hint or "") from problem
         if done.returncode != 0:
             said = (done.stderr or b"").decode("utf-8", "replace").strip()

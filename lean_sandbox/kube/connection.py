@@ -1,4 +1,4 @@
-"""Where the API server is and how to prove to it who we are: what ``config.load`` returns."""
+"""Where the API server is and how to prove to it who we are: what ``kubeconfig.load`` returns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ class Connection(msgspec.Struct, frozen=True):
     server: str
     ssl_context: ssl.SSLContext | None = None
     auth: Auth = msgspec.field(default_factory=Auth)
-    namespace: str = "default"
     tls_server_name: str | None = None
     source: str = ""
     #: Whether these are the settings of a Pod's service account.

@@ -55,11 +55,10 @@ _FIELD = re.compile(r" - at `\$\.?([^`]*)`$")
 
 
 class Context(msgspec.Struct, frozen=True):
-    """Which cluster, which user, which namespace."""
+    """Which cluster, which user."""
 
     cluster: str
     user: str | None = None
-    namespace: str | None = None
 
 
 class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
@@ -160,8 +159,6 @@ def _in_cluster(environ: Mapping[str, str], folder: Path, clock: Clock) -> Conne
         server=server,
         ssl_context=_trusting(_Place(authority), file=authority),
         auth=TokenFileAuth(folder / "token", clock),
-        # The projected volume may leave it out.
-        namespace=own_namespace(folder) or "default",
         source=f"service account {folder}",
         in_cluster=True,
     )
@@ -281,7 +278,6 @@ def _connection(
         server=cluster.server,
         ssl_context=secured,
         auth=_auth(user, user_at, cluster, secured, clock, environ),
-        namespace=context.namespace or "default",
         tls_server_name=cluster.tls_server_name or None,
         source=f"kubeconfig {place.file}, context {name!r}",
     )

@@ -35,8 +35,6 @@ class SocketStream:
     but leaves a partly sent message: the connection has to be closed then.
     """
 
-    __slots__ = ("_has_waited", "_poll", "_socket")
-
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self._poll = select.poll()

@@ -10,7 +10,7 @@ costs.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -22,7 +22,7 @@ from lean_sandbox.kube.connection import Connection, trusting
 from lean_sandbox.kube.errors import Asked, ProtocolFault, RequestTimeout, from_response
 from lean_sandbox.kube.http1 import Disconnected, HttpConnection, encode_request, header_lines
 from lean_sandbox.kube.limits import Lane, Limiter, Limits
-from lean_sandbox.kube.sockets import SocketStream, open_stream
+from lean_sandbox.kube.sockets import open_stream
 from lean_sandbox.kube.telemetry import Observer, RequestCounters, RequestRecord
 from lean_sandbox.version import __version__
 
@@ -31,9 +31,6 @@ _MIB: Final = 1024 * 1024
 _BODY_LIMIT_BYTES: Final = 256 * _MIB
 #: What the server may give up any moment is not kept.
 _KEEP_IDLE_S: Final = 60.0
-
-#: Opens a byte stream to the server, TLS included, or raises ConnectFailed.
-Connector = Callable[[Connection], Awaitable[SocketStream]]
 
 
 class Response(msgspec.Struct, frozen=True, gc=False):
@@ -80,7 +77,6 @@ class Transport:
         limits: Limits | None = None,
         observer: Observer | None = None,
         counted: RequestCounters | None = None,
-        connector: Connector = open_stream,
         user_agent: str = f"lean-sandbox/{__version__}",
     ) -> None:
         """Raises ConfigError for a server URL that is none."""
@@ -96,7 +92,6 @@ class Transport:
         self.counted = counted if counted is not None else RequestCounters()
         self.counted.host = address.authority
         self.counted.limiters.append(self._limiter)
-        self._connector = connector
         self._base_path = address.base_path
         self._constant = (("Host", address.authority), ("User-Agent", user_agent))
         self._idle: list[HttpConnection] = []
@@ -248,7 +243,7 @@ class Transport:
                 return reused
         exchange.connection = None
         identity = self.connection.auth.identity
-        stream = await self._connector(self.connection)
+        stream = await open_stream(self.connection)
         self.counted.connections_opened += 1
         fresh = exchange.connection = HttpConnection(stream, self.counted, identity=identity)
         self._check_fence(exchange.method)

@@ -56,13 +56,11 @@ class Home:
         file.write_text(yaml.safe_dump(document))
         return file
 
-    def mount(self, certificates: Certificates, namespace: str | None = "mine") -> None:
+    def mount(self, certificates: Certificates) -> None:
         """Mount a service account as the kubelet does."""
         self.account.mkdir()
         (self.account / "token").write_text("secret")
         (self.account / "ca.crt").write_bytes(certificates.authority.read_bytes())
-        if namespace is not None:
-            (self.account / "namespace").write_text(namespace)
         self.environ |= {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
     def load(self, kubeconfig: Path | None = None, context: str | None = None) -> Connection:
@@ -119,15 +117,14 @@ def test_kubeconfig_may_list_files_and_the_first_match_is_used(home: Home) -> No
 
 
 async def test_a_service_account_is_read_as_mounted(home: Home, certificates: Certificates) -> None:
-    """Server from the environment (IPv6 too), token file, CA and namespace from the folder."""
+    """Server from the environment (IPv6 too), token file and CA from the folder."""
     home.mount(certificates)
     found = home.load()
     assert isinstance(found.auth, TokenFileAuth)
-    assert (await header(found), found.namespace) == ("Bearer secret", "mine")
+    assert await header(found) == "Bearer secret"
     home.environ["KUBERNETES_SERVICE_HOST"] = "fd00::1"
-    (home.account / "namespace").unlink()
     found = home.load()
-    assert (found.server, found.namespace) == ("https://[fd00::1]:443", "default")
+    assert found.server == "https://[fd00::1]:443"
 
 
 async def test_each_kind_of_user_becomes_its_credential(home: Home) -> None:
@@ -137,9 +134,8 @@ async def test_each_kind_of_user_becomes_its_credential(home: Home) -> None:
     near = {"server": "http://127.0.0.1:8001"}
     home.write(user={"token": "t", "tokenFile": "tok"}, cluster=near)
     assert await header(home.load()) == "Bearer from-file"
-    home.write(user={"token": "t"}, context={"namespace": "ns"}, cluster=near)
-    found = home.load()
-    assert (await header(found), found.namespace) == ("Bearer t", "ns")
+    home.write(user={"token": "t"}, cluster=near)
+    assert await header(home.load()) == "Bearer t"
     home.write(user={"username": "u", "password": "p"}, cluster=near)
     assert isinstance(home.load().auth, Auth)
     home.write()

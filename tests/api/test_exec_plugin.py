@@ -11,6 +11,7 @@ import anyio
 import msgspec
 import pytest
 
+from lean_sandbox.kube import auth
 from lean_sandbox.kube.auth import EnvironmentVariable, ExecAuth, ExecSettings
 from lean_sandbox.kube.connection import Connection, careless, trusting
 from lean_sandbox.kube.errors import CredentialFault
@@ -73,8 +74,8 @@ async def test_a_plugin_is_told_what_the_api_promises(plugin: Plugin) -> None:
     settings = plugin.settings(
         args=("get", "token"), env=(EnvironmentVariable("EXTRA", "yes"),), cluster=cluster
     )
-    auth = ExecAuth(settings, FakeClock(), has_terminal=False)
-    assert await auth.authorization() == "Bearer one"
+    credential = ExecAuth(settings, FakeClock(), has_terminal=False)
+    assert await credential.authorization() == "Bearer one"
     assert plugin.calls == [
         {
             "apiVersion": V1,
@@ -87,45 +88,45 @@ async def test_a_plugin_is_told_what_the_api_promises(plugin: Plugin) -> None:
 
 async def test_without_an_expiry_a_plugin_runs_once_until_refused(plugin: Plugin) -> None:
     """The credential is kept; a 401 runs the plugin again."""
-    auth = ExecAuth(plugin.settings(), FakeClock())
+    credential = ExecAuth(plugin.settings(), FakeClock())
     for _ in range(3):
-        refused = await auth.authorization()
-    assert auth.runs == 1
-    assert not await auth.refresh(refused)
+        refused = await credential.authorization()
+    assert len(plugin.calls) == 1
+    assert not await credential.refresh(refused)
     plugin.will_print(token="two")
-    assert await auth.refresh(refused)
-    assert await auth.authorization() == "Bearer two"
+    assert await credential.refresh(refused)
+    assert await credential.authorization() == "Bearer two"
     # Another request was refused with the same old token: it needs no third run.
-    assert await auth.refresh(refused)
-    assert auth.runs == 3
+    assert await credential.refresh(refused)
+    assert len(plugin.calls) == 3
 
 
 async def test_a_credential_is_renewed_before_it_expires(plugin: Plugin) -> None:
     """Thirty seconds before the end a new one is fetched."""
     clock = FakeClock()
     plugin.will_print(token="one", expirationTimestamp="2026-01-02T03:14:05Z")
-    auth = ExecAuth(plugin.settings(), clock)
-    await auth.authorization()
+    credential = ExecAuth(plugin.settings(), clock)
+    await credential.authorization()
     plugin.will_print(token="two", expirationTimestamp="2026-01-02T05:00:00.123456789+01:00")
     await clock.advance(569)
-    assert await auth.authorization() == "Bearer one"
+    assert await credential.authorization() == "Bearer one"
     await clock.advance(2)
-    assert await auth.authorization() == "Bearer two"
+    assert await credential.authorization() == "Bearer two"
 
 
 async def test_requests_at_the_same_time_share_one_run(plugin: Plugin) -> None:
     """Twenty requests at the start are one run of the plugin."""
-    auth = ExecAuth(plugin.settings(), FakeClock())
+    credential = ExecAuth(plugin.settings(), FakeClock())
     async with anyio.create_task_group() as group:
         for _ in range(20):
-            group.start_soon(auth.authorization)
-    assert auth.runs == 1
+            group.start_soon(credential.authorization)
+    assert len(plugin.calls) == 1
 
 
 async def test_a_relative_command_begins_at_the_kubeconfig(plugin: Plugin) -> None:
     """``./plugin`` means the folder of the kubeconfig, not the working directory."""
-    auth = ExecAuth(plugin.settings(command="./plugin"), FakeClock())
-    assert await auth.authorization() == "Bearer one"
+    credential = ExecAuth(plugin.settings(command="./plugin"), FakeClock())
+    assert await credential.authorization() == "Bearer one"
 
 
 @pytest.mark.parametrize(
@@ -170,12 +171,12 @@ async def test_a_plugin_that_fails_or_is_missing_says_why(plugin: Plugin) -> Non
         await ExecAuth(missing, FakeClock()).authorization()
 
 
-async def test_a_stuck_plugin_is_ended(plugin: Plugin) -> None:
+async def test_a_stuck_plugin_is_ended(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugin that never answers does not hold requests for ever."""
     plugin.file.write_text("#!/bin/sh\nexec sleep 60\n")
-    auth = ExecAuth(plugin.settings(), FakeClock(), timeout_s=0.05)
+    monkeypatch.setattr(auth, "_PLUGIN_TIMEOUT_S", 0.05)
     with pytest.raises(CredentialFault, match=r"did not answer within 0\.05 s"):
-        await auth.authorization()
+        await ExecAuth(plugin.settings(), FakeClock()).authorization()
 
 
 async def test_a_printed_client_certificate_is_shown_and_replaced(
@@ -191,10 +192,10 @@ async def test_a_printed_client_certificate_is_shown_and_replaced(
 
     printed("client")
     context = trusting(file=certificates.authority)
-    auth = ExecAuth(plugin.settings(), FakeClock(), context=context)
+    credential = ExecAuth(plugin.settings(), FakeClock(), context=context)
     script = in_turn(reply(), reply(401), reply(), reply())
     async with serve(script, tls=certificates.server_context(ask_client=True)) as server:
-        transport = Transport(Connection(server.url, context, auth))
+        transport = Transport(Connection(server.url, context, credential))
         await transport.request("GET", "/1")
         printed("client2")
         assert (await transport.request("GET", "/2")).status == 200
@@ -205,13 +206,13 @@ async def test_a_printed_client_certificate_is_shown_and_replaced(
         return [request.connection for request in requests]
 
     assert connections(server.requests) == [1, 1, 2, 2]
-    assert auth.identity == 2
+    assert credential.identity == 2
     assert all("authorization" not in request.headers for request in server.requests)
 
 
 async def test_a_printed_certificate_that_is_none_is_a_credential_fault(plugin: Plugin) -> None:
     """What OpenSSL refuses is told as the plugin's mistake."""
     plugin.will_print(clientCertificateData="no", clientKeyData="no")
-    auth = ExecAuth(plugin.settings(), FakeClock(), context=careless())
+    credential = ExecAuth(plugin.settings(), FakeClock(), context=careless())
     with pytest.raises(CredentialFault, match="client certificate that fails"):
-        await auth.authorization()
+        await credential.authorization()

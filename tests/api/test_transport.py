@@ -14,6 +14,7 @@ import anyio.lowlevel
 import pytest
 
 from lean_sandbox.kube import sockets
+from lean_sandbox.kube import transport as transport_module
 from lean_sandbox.kube.auth import Auth, basic, bearer
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import (
@@ -165,7 +166,9 @@ class Breakable(SocketStream):
         self.broken = True
 
 
-async def test_a_request_that_could_not_be_written_is_repeated_whatever_its_method() -> None:
+async def test_a_request_that_could_not_be_written_is_repeated_whatever_its_method(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Sending failed, so the server cannot have carried it out: a POST goes out once more."""
     streams: list[Breakable] = []
 
@@ -173,7 +176,8 @@ async def test_a_request_that_could_not_be_written_is_repeated_whatever_its_meth
         streams.append(Breakable())
         return streams[-1]
 
-    transport = Transport(Connection("http://test"), connector=connect)
+    monkeypatch.setattr(transport_module, "open_stream", connect)
+    transport = Transport(Connection("http://test"))
     await transport.request("GET", "/1")
     streams[0].broken = True
     assert (await transport.request("POST", "/2")).status == 200
@@ -466,14 +470,14 @@ def test_a_server_that_is_no_url_is_a_config_error(url: str) -> None:
         Transport(Connection(url, ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)))
 
 
-async def test_waiting_for_a_slot_does_not_use_up_the_deadline() -> None:
+async def test_waiting_for_a_slot_does_not_use_up_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The deadline begins with the slot, so a full pool does not fail the requests behind it."""
     gate = anyio.Event()
-    transport = Transport(
-        Connection("http://test"),
-        connector=Gated(gate).connect,
-        limits=Limits(max_in_flight=1, reserved_for_client=0),
-    )
+    monkeypatch.setattr(transport_module, "open_stream", Gated(gate).connect)
+    limits = Limits(max_in_flight=1, reserved_for_client=0)
+    transport = Transport(Connection("http://test"), limits=limits)
     done: list[int] = []
 
     async def one(timeout_s: float) -> None:

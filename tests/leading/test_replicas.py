@@ -6,6 +6,9 @@ import anyio
 import pytest
 
 from lean_sandbox.config.options import Settings
+from lean_sandbox.kube import transport as transport_module
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.sockets import SocketStream, open_stream
 from lean_sandbox.manager.preflight import LEASE_NAME
 from lean_sandbox.runtime.workers import Outcome
 from tests.leading.replicas import ELECTION_NS, LEASES, open_replicas
@@ -185,21 +188,22 @@ async def test_a_process_that_was_stopped_writes_nothing_when_it_goes_on() -> No
         assert "not renewed for 10 s" in str(one.elector.loss)
 
 
-async def test_a_write_that_was_waiting_for_a_connection_is_refused() -> None:
+async def test_a_write_that_was_waiting_for_a_connection_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The fence is looked at again right before the bytes are sent."""
     async with open_replicas("one") as replicas:
         (one,) = replicas.all
         transport = one.world.whole._client.transport
         await transport.aclose()
         transport._closed = False
-        connect = transport._connector
 
-        async def slow(connection: object) -> object:
-            stream = await connect(connection)  # type: ignore[arg-type]
+        async def slow(connection: Connection) -> SocketStream:
+            stream = await open_stream(connection)
             replicas.clock.leap(10.0)
             return stream
 
-        transport._connector = slow  # type: ignore[assignment]
+        monkeypatch.setattr(transport_module, "open_stream", slow)
         with pytest.raises(Exception, match="the request was not sent"):
             await transport.request("POST", "/api/v1/namespaces/ns/configmaps", body=b"{}")
         assert one.writes() == []
