@@ -44,11 +44,9 @@ _OWN_REFERENCES = 6
 
 def owned_by(entry: SandboxEntry) -> str:
     """Return the value of the label of that name: the kind of the owner, if it is an extension."""
-    owner = entry.owner
-    if owner is None or owner.group != names.EXTENSIONS_GROUP:
-        return NO_OWNER
-    if owner.kind in (names.SANDBOX_CLAIM_KIND, names.SANDBOX_WARM_POOL_KIND):
-        return owner.kind
+    for kind in (names.SANDBOX_CLAIM_KIND, names.SANDBOX_WARM_POOL_KIND):
+        if entry.owner is not None and entry.owner.is_a(kind, names.EXTENSIONS_GROUP):
+            return kind
     return NO_OWNER
 
 

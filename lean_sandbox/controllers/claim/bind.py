@@ -147,7 +147,7 @@ class Binding:
         return found
 
     async def _assigned(self, name: str) -> SandboxEntry | None:
-        """Complete an adoption that another process began, or drop what names no member of ours."""
+        """Complete an adoption that another process began, or drop the name of a stranger."""
         held = self._sandboxes.get(Key(self._pool.namespace, name))
         if held is not None and (held.owner is None or held.owner.group != names.EXTENSIONS_GROUP):
             # Nobody's, or of a kind that is none of our business: who did that may undo it.

@@ -6,14 +6,10 @@ nodes that hold the most members of a stage, the one whose first member came ear
 member; members without a node come only when none has one. A member keeps its turn whatever happens
 to it; only one that was released goes to the end.
 
-The queue is fed with every sight of a member (:meth:`WarmQueue.add`) and of every Sandbox that is
-not, or no longer, one (:meth:`WarmQueue.forget`). It holds all of them, whatever their number, and
-nothing of a pool that has none. After a restart the initial list rebuilds it: in the order of the
-list, and with the members again that were in hand, which is why the adopting write must still be
-guarded.
+The queue follows the cache of Sandboxes. After a restart the initial list rebuilds it, with the
+members again that were in hand, which is why the adopting write must still be guarded.
 
-Nothing here waits or talks to the server; one event loop, no locks. A choice looks at each node of
-the pool once.
+Nothing here waits or talks to the server. A choice looks at each node of the pool once.
 """
 
 from __future__ import annotations
@@ -39,9 +35,8 @@ _ACQUIRED: Final = 3
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):
-    """A Sandbox of a pool that no claim has: what a claim needs to know to choose it.
+    """A Sandbox of a pool that no claim has; ``mark`` is the hash of the blueprint it was made by.
 
-    ``mark`` is for the claim to judge, such as the label with the hash of its blueprint.
     It takes 72 bytes; let ``pool``, ``node`` and ``mark`` be the same object for all members that
     agree in them, and ``key`` and ``uid`` those of the cache, for else they cost 400 more.
     """
@@ -128,11 +123,9 @@ class WarmQueue:
         on_available: Callable[[Key], None] = lambda _pool: None,
         on_released: Callable[[Key], None] = lambda _pool: None,
     ) -> None:
-        """Create an empty queue.
+        """Both are called with the pool of a member that can be acquired; neither may call back.
 
-        ``on_available`` is called with the pool each time one more of its members can be acquired,
-        seen with an address for the first time; ``on_released`` each time a claim has left one to
-        others. Neither may call back.
+        ``on_released`` where a claim has left it to others, ``on_available`` else.
         """
         self._on_available = on_available
         self._on_released = on_released
@@ -187,10 +180,7 @@ class WarmQueue:
         return None
 
     def release(self, member: Member) -> None:
-        """Free a member in hand again, at the end of the line and with its latest facts.
-
-        Nothing happens when it was forgotten, replaced or released meanwhile.
-        """
+        """Free a member in hand, unless it was forgotten or replaced; it goes to the end."""
         slot = self._slots.get(member.key)
         if slot is None or not slot.is_acquired or not _is_same(slot.member, member):
             return
@@ -201,23 +191,20 @@ class WarmQueue:
             self._on_released(member.pool)
 
     def forget(self, key: Key, uid: str) -> None:
-        """Drop a Sandbox that is gone, being deleted, or not a member; the unknown is no error.
-
-        Another uid under the key stays: it is another Sandbox.
-        """
+        """Drop a Sandbox that is gone or no member, but not another of the same name."""
         slot = self._slots.get(key)
         if slot is not None and slot.member.uid == uid:
             self._drop(slot)
 
     def forget_pool(self, pool: Key) -> None:
-        """Drop the members of a pool, free and acquired, because it was deleted."""
+        """Drop the members of a pool that was deleted, free and acquired."""
         for nodes in self._pools.pop(pool, ()):
             for line in nodes.values():
                 for slot in line:
                     del self._slots[slot.member.key]
 
     def counts(self, pool: Key) -> Counts:
-        """Return how many members a pool has; all zero for an unknown one."""
+        """Return how many members a pool has."""
         stages = self._pools.get(pool, ())
         return Counts(*(sum(map(len, nodes.values())) for nodes in stages))
 
@@ -354,7 +341,7 @@ class WaitingClaims:
         self.level(pool)
 
     def forget(self, claim: Key) -> None:
-        """Drop a claim that does not wait any more; the unknown is no error."""
+        """Drop a claim that does not wait any more."""
         pool = self._pools.pop(claim, None)
         if pool is None:
             return
