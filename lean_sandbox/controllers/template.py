@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import ENDING_S, Client
-from lean_sandbox.kube.errors import ControlPlaneError, NotFound, said
+from lean_sandbox.kube.errors import ControlPlaneError, NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import NETWORKPOLICIES
 from lean_sandbox.model import names
@@ -28,7 +28,7 @@ from lean_sandbox.model.template import (
 )
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, NORMAL, Item
-from lean_sandbox.runtime.workers import ReconcileError, Result
+from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.kind import Delta, Key, key_of
 from lean_sandbox.watch.resources import Caches
@@ -118,16 +118,11 @@ class TemplateController(Controller[TemplateEntry]):
         patch = ref_hash_patch(entry.key.name, entry.labels)
         if patch is None:
             return True
-        try:
-            await self._writer.patch(self.cache, entry, patch, generation=entry.generation)
-        except NotFound:
-            return False
-        except ControlPlaneError as error:
-            raise ReconcileError(
-                f'failed to label sandbox template "{entry.key}" with template ref hash:'
-                f" {said(error)}",
-                error,
-            ) from error
+        with failing_as(f'failed to label sandbox template "{entry.key}" with template ref hash'):
+            try:
+                await self._writer.patch(self.cache, entry, patch, generation=entry.generation)
+            except NotFound:
+                return False
         return True
 
     async def _policy(self, entry: TemplateEntry, view: TemplateView) -> None:
@@ -138,7 +133,9 @@ class TemplateController(Controller[TemplateEntry]):
         key = key_of(entry.key.namespace, policy_name(entry.key.name))
         held = self._policies.get(key)
         if held is not None and view.is_managed and held.is_stale and _is_of(held, entry):
-            held = await self._look(key)
+            with failing_as("failed to get NetworkPolicy"):
+                await self._writer.get(self._policies, key)
+            held = self._policies.get(key)
         is_ours = held is not None and _is_of(held, entry)
         if not view.is_managed:
             if held is not None and is_ours:
@@ -153,30 +150,14 @@ class TemplateController(Controller[TemplateEntry]):
         elif not is_ours:
             raise ReconcileError(policy_refusal(entry.key.name))
         elif not is_policy_as_desired(view, held.spec_json):
-            await self._replace(key, view)
-
-    async def _look(self, key: Key) -> PolicyEntry | None:
-        try:
-            item = await self._writer.get(self._policies, key)
-        except ControlPlaneError as error:
-            raise _unread(error) from error
-        return None if item is None else self._policies.get(key)
-
-    async def _replace(self, key: Key, view: TemplateView) -> None:
-        try:
-            whole = await self._writer.client.get(
-                NETWORKPOLICIES, key.namespace, key.name, dict, **self._writer.options
-            )
-        except ControlPlaneError as error:
-            raise _unread(error) from error
-        # All else stays; the resourceVersion is the precondition.
-        body = {**whole, "spec": desired_policy_spec(view)}
-        await self._writer.replace(self._policies, key, body)
+            with failing_as("failed to get NetworkPolicy"):
+                whole = await self._writer.client.get(
+                    NETWORKPOLICIES, key.namespace, key.name, dict, **self._writer.options
+                )
+            # All else stays; the resourceVersion is the precondition.
+            body = {**whole, "spec": desired_policy_spec(view)}
+            await self._writer.replace(self._policies, key, body)
 
 
 def _is_of(policy: PolicyEntry, template: TemplateEntry) -> bool:
     return policy.owner is not None and policy.owner.uid == template.uid
-
-
-def _unread(error: ControlPlaneError) -> ReconcileError:
-    return ReconcileError(f"failed to get NetworkPolicy: {said(error)}", error)

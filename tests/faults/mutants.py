@@ -141,13 +141,13 @@ MUTANTS = (
     Mutant(
         "no wake of claims by their pool",
         _CLAIM,
-        '        self._wake_claims({delta.key}, "pool", unbound_only=True)',
+        '        self._wake_claims([delta.key], "pool", unbound_only=True)',
         "        pass",
     ),
     Mutant(
         "no wake of claims by their template",
         _CLAIM,
-        '            self._wake_claims(pools, "template", unbound_only=unbound_only)',
+        '            self._wake_claims(self._resolver.pools_of(delta.key), "template")',
         "            pass",
     ),
     Mutant(

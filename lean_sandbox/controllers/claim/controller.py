@@ -256,7 +256,7 @@ class ClaimController(Controller[ClaimEntry]):
             self.warm.forget_pool(delta.key)
         if delta.initial:
             return
-        self._wake_claims({delta.key}, "pool", unbound_only=True)
+        self._wake_claims([delta.key], "pool", unbound_only=True)
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
         """Wake the claims of the pools of a template that has come, or can be used by now.
@@ -268,7 +268,7 @@ class ClaimController(Controller[ClaimEntry]):
         if delta.initial:
             return
         if new is not None and (old is None or old.fault):
-            self._wake_claims_of(delta.key)
+            self._wake_claims(self._resolver.pools_of(delta.key), "template")
         elif old is not None and self._lacks_policy(old) and (new is None or not _is_managed(new)):
             self.on_policy_there(delta.key)
 
@@ -278,20 +278,16 @@ class ClaimController(Controller[ClaimEntry]):
 
     def on_policy_there(self, template: Key) -> None:
         """Wake the claims that may have waited for the NetworkPolicy of a template."""
-        self._wake_claims_of(template, unbound_only=True)
+        self._wake_claims(self._resolver.pools_of(template), "template", unbound_only=True)
 
-    def _wake_claims_of(self, template: Key, *, unbound_only: bool = False) -> None:
-        pools = set(self._resolver.pools_of(template))
-        if pools:
-            self._wake_claims(pools, "template", unbound_only=unbound_only)
-
-    def _wake_claims(self, pools: set[Key], reason: str, *, unbound_only: bool) -> None:
-        for claim in self.cache:
+    def _wake_claims(self, pools: list[Key], reason: str, *, unbound_only: bool = False) -> None:
+        wanted = frozenset(pools)
+        for claim in self.cache if wanted else ():
             if claim.view is None or claim.is_deleting:
                 continue
             if unbound_only and claim.status is not None and claim.status.bound.name:
                 continue
-            if Key(claim.key.namespace, claim.view.pool) in pools:
+            if Key(claim.key.namespace, claim.view.pool) in wanted:
                 self.queue.add(claim.key, priority=CLIENT, reason=reason)
 
 

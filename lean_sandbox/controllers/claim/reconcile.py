@@ -29,7 +29,7 @@ from lean_sandbox.model.claim_status import (
 )
 from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.times import has_come, time_left_s
-from lean_sandbox.runtime.workers import ReconcileError, Result
+from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -318,10 +318,8 @@ class ClaimReconcile:
                 ClaimFault.SANDBOX_NOT_OWNED, f"sandbox not owned by this claim: {text}"
             )
         if self._sandbox is not None and not self._sandbox.is_deleting:
-            try:
+            with failing_as("failed to delete expired sandbox"):
                 await self._writer.delete(sandboxes, self._sandbox)
-            except ControlPlaneError as error:
-                raise ReconcileError(f"failed to delete expired sandbox: {error}", error) from error
         now = self._parts.clock.now()
         new = next_claim_status(self._old, self._observed(is_expired=True), now)
         if self._error is None:
