@@ -135,8 +135,8 @@ MUTANTS = (
     Mutant(
         "no wake of a claim by events of its Sandbox",
         _CLAIM,
-        "            if claim is not None:\n                self.queue.add(claim.key",
-        "            if False:\n                self.queue.add(claim.key",
+        "            if claim is not None:\n                # With the claim itself",
+        "            if False:\n                # With the claim itself",
     ),
     Mutant(
         "no wake of claims by their pool",
