@@ -28,7 +28,6 @@ from lean_sandbox.model.names import is_object_name
 from lean_sandbox.model.template import (
     SandboxTemplate,
     TemplateView,
-    policy_awaited,
     policy_name,
     policy_name_fault,
     view_of_template,
@@ -139,10 +138,11 @@ class TemplateResolver:
             return None
         if fault := policy_name_fault(template.name):
             return Unprotected(fault, is_final=True)
-        key = Key(template.namespace, policy_name(template.name))
-        if key in self._caches.policies:
+        policy = policy_name(template.name)
+        if Key(template.namespace, policy) in self._caches.policies:
             return None
-        return Unprotected(policy_awaited(template.name), is_final=False)
+        text = f'waiting for NetworkPolicy "{policy}" of SandboxTemplate "{template.name}"'
+        return Unprotected(text, is_final=False)
 
     def doubt(self, pool: Key) -> None:
         """Note that a claim has come or changed: its pool and template may have come before it."""

@@ -19,8 +19,6 @@ from lean_sandbox.model.template import TemplateView
 
 Json = dict[str, Any]
 
-DEFAULT_ALLOWED_DOMAINS: Final = (names.DEFAULT_LABEL_DOMAIN,)
-
 _RESTRICTED_DOMAINS: Final = ("kubernetes.io", "k8s.io", names.CORE_GROUP)
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?", re.ASCII)
 _MAX_NAME: Final = 63
@@ -29,7 +27,7 @@ _MAX_NAME: Final = 63
 def validate_additional_metadata(
     labels: Mapping[str, str] | None,
     annotations: Mapping[str, str] | None,
-    allowed_domains: Collection[str] = DEFAULT_ALLOWED_DOMAINS,
+    allowed_domains: Collection[str],
 ) -> None:
     """Check the metadata a claim asks for; labels first, the first fault counts.
 
@@ -188,33 +186,29 @@ def inject_env(pod_spec: Json, env: Sequence[EnvVar], policy: str) -> Json:
         raise _env_rejected("environment variable injection is not allowed by the template policy")
     init = pod_spec.get("initContainers") or []
     containers = pod_spec.get("containers") or []
-    _check_targets(env, (container.get("name") for container in (*init, *containers)))
-    result = dict(pod_spec)
-    if init:
-        result["initContainers"] = [_with(c, _named(env, c), policy) for c in init]
-    if containers:
-        unnamed = [entry for entry in env if not entry.containerName]
-        result["containers"] = [
-            _with(c, [*_named(env, c), *(unnamed if index == 0 else ())], policy)
-            for index, c in enumerate(containers)
-        ]
-    return result
-
-
-def _check_targets(env: Iterable[EnvVar], containers: Iterable[str | None]) -> None:
-    known = set(containers)
+    by_container: dict[str | None, list[EnvVar]] = {
+        container.get("name"): [] for container in (*init, *containers)
+    }
     for entry in env:
-        if entry.containerName and entry.containerName not in known:
+        if not entry.containerName:
+            continue
+        if entry.containerName not in by_container:
             raise ClaimError(
                 ClaimFault.OTHER,
                 f'target container "{entry.containerName}" not found in template '
                 f'for environment variable "{entry.name}"',
             )
-
-
-def _named(env: Iterable[EnvVar], container: Json) -> list[EnvVar]:
-    name = container.get("name")
-    return [entry for entry in env if entry.containerName and entry.containerName == name]
+        by_container[entry.containerName].append(entry)
+    unnamed = [entry for entry in env if not entry.containerName]
+    result = dict(pod_spec)
+    if init:
+        result["initContainers"] = [_with(c, by_container[c.get("name")], policy) for c in init]
+    if containers:
+        result["containers"] = [
+            _with(c, [*by_container[c.get("name")], *(unnamed if index == 0 else ())], policy)
+            for index, c in enumerate(containers)
+        ]
+    return result
 
 
 def _with(container: Json, env: Sequence[EnvVar], policy: str) -> Json:

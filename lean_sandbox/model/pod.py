@@ -98,18 +98,17 @@ def build_pod(sandbox: Sandbox) -> dict[str, Any]:
 
 
 def metadata_patch(
-    sandbox_meta: ObjectMeta, template_metadata: PodTemplateMetadata, pod_meta: ObjectMeta
+    sandbox_meta: ObjectMeta, template_metadata: PodTemplateMetadata, held: PodTemplateMetadata
 ) -> dict[str, dict[str, str | None]] | None:
     """Return what a merge patch must put under ``metadata`` of an existing Pod, None for nothing.
 
-    The answer has ``labels`` and ``annotations``, each only when something changes. Keys that
-    neither the template nor the Pod's own propagated-* lists name are never touched.
+    ``held`` is what the Pod has. Keys that neither the template nor the Pod's own propagated-*
+    lists name are never touched.
     """
     template = visible(template_metadata)
-    old = PodTemplateMetadata(pod_meta.labels or {}, pod_meta.annotations or {})
-    recorded = old.annotations or {}
+    recorded = held.annotations or {}
     labels = _propagated(
-        old.labels, template.labels, recorded.get(names.PROPAGATED_LABELS_ANNOTATION, "")
+        held.labels, template.labels, recorded.get(names.PROPAGATED_LABELS_ANNOTATION, "")
     )
     # These are the controller's alone: whoever put them there, they go when they are not expected.
     for key in (names.WARM_POOL_LABEL, names.TEMPLATE_REF_HASH_LABEL, names.CREATED_BY_LABEL):
@@ -117,7 +116,7 @@ def metadata_patch(
     labels[names.NAME_HASH_LABEL] = names.name_hash(sandbox_meta.name)
     labels.update(_system_labels(sandbox_meta))
     annotations = _propagated(
-        old.annotations,
+        held.annotations,
         template.annotations,
         recorded.get(names.PROPAGATED_ANNOTATIONS_ANNOTATION, ""),
         kept=_LISTS,
@@ -126,7 +125,7 @@ def metadata_patch(
         # A list that became empty is written as the empty string; one that never was is not made.
         if listed != annotations.get(key, ""):
             annotations[key] = listed
-    return merge_patch_of(old, PodTemplateMetadata(labels, annotations)) or None
+    return merge_patch_of(held, PodTemplateMetadata(labels, annotations)) or None
 
 
 def merge_patch_of(

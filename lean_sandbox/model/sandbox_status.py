@@ -25,7 +25,6 @@ from lean_sandbox.model.conditions import (
 )
 from lean_sandbox.model.pod import PodState
 from lean_sandbox.model.sandbox import SandboxStatus
-from lean_sandbox.model.service import service_fqdn
 
 # Limits of the schema of metav1.Condition.
 _MAX_REASON_CHARACTERS: Final = 1024
@@ -203,7 +202,7 @@ def next_status(
     service, fqdn = old.service, old.serviceFQDN
     if not (seen.is_service_unknown or seen.many_pods):
         service = name if seen.service_present else ""
-        fqdn = service_fqdn(name, namespace, cluster_domain) if seen.service_present else ""
+        fqdn = f"{name}.{namespace}.svc.{cluster_domain}" if seen.service_present else ""
     state = seen.pod.state if seen.pod is not None and seen.pod.is_owned else PodState()
     return SandboxStatus(
         conditions=conditions,

@@ -159,13 +159,6 @@ def adopted_service(
     return {**service, "metadata": metadata, "spec": spec}
 
 
-def service_fqdn(
-    name: str, namespace: str, cluster_domain: str = names.DEFAULT_CLUSTER_DOMAIN
-) -> str:
-    """Return the DNS name of a Service."""
-    return f"{name}.{namespace}.svc.{cluster_domain}"
-
-
 def _container_ports(spec: _PodSpec) -> Iterator[_ContainerPort]:
     init = (c for c in spec.initContainers or () if c.restartPolicy == "Always")
     for container in (*(spec.containers or ()), *init):

@@ -197,14 +197,6 @@ def policy_name_fault(template_name: str) -> str:
     )
 
 
-def policy_awaited(template_name: str) -> str:
-    """Return what a Sandbox waits for that would start before the policy of its template."""
-    return (
-        f'waiting for NetworkPolicy "{policy_name(template_name)}" of '
-        f'SandboxTemplate "{template_name}"'
-    )
-
-
 def template_of_policy(name: str) -> str | None:
     """Return the template whose policy would bear ``name``, ``None`` for any other name."""
     return name.removesuffix(_POLICY_SUFFIX) if name.endswith(_POLICY_SUFFIX) else None

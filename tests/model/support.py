@@ -69,17 +69,10 @@ def pod_meta(
     annotations: dict[str, str] | None = None,
     *,
     is_tracked: bool = True,
-) -> ObjectMeta:
-    """Return the metadata of the owned Pod of the fixture Sandbox."""
+) -> PodTemplateMetadata:
+    """Return labels and annotations of the owned Pod of the fixture Sandbox."""
     tracking = {HASH_KEY: HASH} if is_tracked else {}
-    return ObjectMeta(
-        name="sb-1",
-        namespace="ns",
-        uid="pod-uid",
-        labels={**tracking, **(labels or {})},
-        annotations=annotations,
-        owner_references=(controller_reference("agents.x-k8s.io/v1beta1", "Sandbox", "sb-1", UID),),
-    )
+    return PodTemplateMetadata({**tracking, **(labels or {})}, annotations)
 
 
 def pod(phase: str = "Running", **fields: Any) -> ObservedPod:

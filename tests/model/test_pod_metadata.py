@@ -194,9 +194,11 @@ def test_the_patch_needs_no_more_than_the_kept_metadata() -> None:
     """Case 139: a Pod without managedFields and finalizers gives the same patch as the full one."""
     full = b"""{"labels": {"a": "1"}, "annotations": {"agents.x-k8s.io/propagated-labels": "a"},
         "finalizers": ["f"], "managedFields": [{"manager": "m"}]}"""
-    pruned = ObjectMeta(labels={"a": "1"}, annotations={LABELS: "a"})
+    decoded = msgspec.json.decode(full, type=ObjectMeta)
+    held = PodTemplateMetadata(decoded.labels, decoded.annotations)
+    pruned = PodTemplateMetadata({"a": "1"}, {LABELS: "a"})
 
-    from_full = metadata_patch(sandbox_meta(), NOTHING, msgspec.json.decode(full, type=ObjectMeta))
+    from_full = metadata_patch(sandbox_meta(), NOTHING, held)
 
     assert from_full == metadata_patch(sandbox_meta(), NOTHING, pruned)
 
@@ -226,9 +228,9 @@ def test_one_patch_is_enough(
 ) -> None:
     """Whatever Pod and template look like, after the patch there is nothing left to do."""
     meta = sandbox_meta(sandbox_labels, owner(kind))
-    pod = ObjectMeta(labels=pod_labels, annotations={**pod_annotations, **lists})
+    pod = PodTemplateMetadata(pod_labels, {**pod_annotations, **lists})
 
     patch = metadata_patch(meta, template, pod)
     after = merged({"labels": pod.labels, "annotations": pod.annotations}, patch or {})
 
-    assert metadata_patch(meta, template, msgspec.convert(after, ObjectMeta)) is None
+    assert metadata_patch(meta, template, msgspec.convert(after, PodTemplateMetadata)) is None

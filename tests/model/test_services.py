@@ -19,7 +19,6 @@ from lean_sandbox.model.service import (
     cluster_ip_refusal,
     derive_ports,
     owned_service_patch,
-    service_fqdn,
 )
 from tests.model.support import HASH, HASH_KEY, UID, as_json, merged, sandbox_meta
 
@@ -164,13 +163,6 @@ def test_the_service_is_headless_and_tracked() -> None:
             "ports": [{"name": "http", "protocol": "TCP", "port": 8080, "targetPort": 8080}],
         },
     }
-
-
-@pytest.mark.case(15, 16)
-def test_fqdn_ends_with_the_cluster_domain() -> None:
-    """Cases 15, 16: the name in DNS is service, namespace, svc and the cluster domain."""
-    assert service_fqdn("sb-1", "ns") == "sb-1.ns.svc.cluster.local"
-    assert service_fqdn("sb-1", "ns", "custom.domain") == "sb-1.ns.svc.custom.domain"
 
 
 def owned(

@@ -33,14 +33,13 @@ from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, is_before_
 from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, Invalid, said
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import (
-    ObjectMeta,
     OwnerReference,
     is_controlled_by,
     sandbox_reference,
     with_controller_reference,
 )
 from lean_sandbox.model.pod import PodState, build_pod, build_pvc, metadata_patch, pvc_name
-from lean_sandbox.model.sandbox import Sandbox, SandboxStatus, SandboxView
+from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, SandboxStatus, SandboxView
 from lean_sandbox.model.sandbox_status import (
     Failure,
     Observation,
@@ -437,13 +436,7 @@ class Children:
         return metadata_patch(
             self.entry.metadata,
             self._view.template_metadata,
-            ObjectMeta(
-                name=pod.key.name,
-                namespace=pod.key.namespace,
-                uid=pod.uid,
-                labels=pod.labels,
-                annotations=pod.annotations,
-            ),
+            PodTemplateMetadata(pod.labels, pod.annotations),
         )
 
     def _is_deferred(self) -> bool:
