@@ -15,11 +15,10 @@ from urllib.parse import urlsplit
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from lean_sandbox.bench.workers import TICK_MS, BenchError, Worker, process_usage
+from lean_sandbox.bench.workers import TICK_MS, BenchError, Worker, open_client, process_usage
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ControlPlaneError
-from lean_sandbox.kube.transport import Transport
 
 _OURS: Final = "lean_sandbox_requests_total"
 _ANY: Final = "rest_client_requests_total"
@@ -202,26 +201,16 @@ class MeasuredController:
     """A running controller: its counters, its process, and when it has come to rest.
 
     Its process, its metrics, or both are known. ``api_server`` is the embedded one, whose audit log
-    checks the counts. Raises ConfigError for an address that is none.
+    checks the counts.
     """
 
     def __init__(
         self, clock: Clock, *, pid: int | None, metrics_url: str, api_server: Worker | None = None
     ) -> None:
-        self.pid = pid
         self._clock = clock
+        self._pid = pid
+        self._url = urlsplit(metrics_url)
         self._api_server = api_server
-        self._metrics: Transport | None = None
-        url = urlsplit(metrics_url)
-        self._path = url.path or "/metrics"
-        if metrics_url:
-            connection = Connection(f"{url.scheme}://{url.netloc}", source="--against")
-            self._metrics = Transport(connection, clock=clock, user_agent="bench-metrics")
-
-    async def aclose(self) -> None:
-        """Close the connection to its metrics."""
-        if self._metrics is not None:
-            await self._metrics.aclose()
 
     async def snapshot(self, *, process_first: bool = False) -> Cost:
         """Read all counters; what cannot be read is None. Raises BenchError for one that fails.
@@ -229,30 +218,31 @@ class MeasuredController:
         The process is read after its metrics or before them: what answering them costs is then not
         between two snapshots of which the later reads the process first.
         """
-        usage = process_usage(self.pid) if process_first else None
+        usage = process_usage(self._pid) if process_first else None
         found = await self._scrape()
-        usage = usage or process_usage(self.pid)
+        usage = usage or process_usage(self._pid)
         if usage.cpu_ms is None:
             return found
         return msgspec.structs.replace(found, cpu_ms=usage.cpu_ms, rss_mib=usage.rss_mib)
 
     async def _scrape(self) -> Cost:
-        if self._metrics is None:
+        url = self._url
+        if not url.netloc:
             return Cost()
+        where = f"the controller's metrics at {url.geturl()}"
+        server = Connection(f"{url.scheme}://{url.netloc}", source="--against")
         try:
-            answer = await self._metrics.request("GET", self._path, timeout_s=_SCRAPE_S)
-        except ControlPlaneError as error:
-            raise BenchError(f"the controller's metrics cannot be read: {error}") from error
-        where = f"{self._metrics.counted.host}{self._path}"
-        if answer.status != 200:
-            raise BenchError(
-                f"the controller's metrics at {where} are answered with {answer.status}; give the"
-                " address of a plain HTTP endpoint"
-            )
-        try:
-            return read_metrics(answer.body.decode("utf-8", "replace"))
-        except ValueError as error:
-            raise BenchError(f"what {where} answers: {error}") from error
+            async with open_client(server, self._clock, agent="bench-metrics") as client:
+                answer = await client.transport.request(
+                    "GET", url.path or "/metrics", timeout_s=_SCRAPE_S
+                )
+            if answer.status == 200:
+                return read_metrics(answer.body.decode("utf-8", "replace"))
+        except (ControlPlaneError, ValueError) as error:
+            raise BenchError(f"{where} cannot be read: {error}") from error
+        raise BenchError(
+            f"{where} are answered with {answer.status}; give the address of a plain HTTP endpoint"
+        )
 
     async def begin(self) -> Cost:
         """Begin a stretch: from here on requests count."""
@@ -287,13 +277,11 @@ class MeasuredController:
         That is: used next to no CPU, which is looked up without disturbing it; where /proc does not
         tell, or it never rests that much, made no request. Raises BenchError after three minutes.
         """
-        if process_usage(self.pid).cpu_ms is not None:
-            limit_s = _REST_LIMIT_S if self._metrics is None else _CPU_LIMIT_S
+        if process_usage(self._pid).cpu_ms is not None:
+            limit_s = _REST_LIMIT_S if not self._url.netloc else _CPU_LIMIT_S
             if await self._rests(self._cpu_ms, _IDLE_CPU_MS, quiet_s, limit_s):
                 return
-        if self._metrics is not None and await self._rests(
-            self._requests, 0, quiet_s, _REST_LIMIT_S
-        ):
+        if self._url.netloc and await self._rests(self._requests, 0, quiet_s, _REST_LIMIT_S):
             return
         raise BenchError(f"waited {_REST_LIMIT_S:g} s for the controller to rest after {after}")
 
@@ -313,7 +301,7 @@ class MeasuredController:
         return False
 
     async def _cpu_ms(self) -> float:
-        return process_usage(self.pid).cpu_ms or 0.0
+        return process_usage(self._pid).cpu_ms or 0.0
 
     async def _requests(self) -> float:
         return (await self._scrape()).total or 0

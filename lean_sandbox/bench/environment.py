@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
-    aclosing,
     asynccontextmanager,
 )
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ import msgspec
 
 from lean_sandbox.bench import load
 from lean_sandbox.bench.controller import Cost, MeasuredController
-from lean_sandbox.bench.figures import in_ms, milliseconds, per_item
+from lean_sandbox.bench.figures import per_item, percentile
 from lean_sandbox.bench.load import Load
 from lean_sandbox.bench.options import BenchOptions, UsageError
 from lean_sandbox.bench.report import Report, ScenarioReport, Screen, Server
@@ -49,7 +48,6 @@ from lean_sandbox.kube.resources import (
     NAMESPACES,
     SANDBOXCLAIMS,
     SANDBOXES,
-    Page,
     PartialObject,
     Resource,
 )
@@ -124,20 +122,18 @@ class Environment:
         Yields once its caches are in sync. Raises BenchError when that takes too long, UsageError
         when the process that was named is not there.
         """
-        pid, url = self.options.against_pid, self.options.against_url
-        if self.options.against:
-            try:
-                process_usage(pid)
-            except BenchError as error:
-                raise UsageError(f"--against {pid}: {error}") from error
-            async with aclosing(
-                MeasuredController(self.clock, pid=pid, metrics_url=url)
-            ) as self.measured:
+        if not self.options.against:
+            async with self.starting("--extensions") as started:
+                await self.until_logged(started, "caches_synced", self.clock.monotonic())
                 yield
             return
-        async with self.starting("--extensions") as started:
-            await self.until_logged(started, "caches_synced", self.clock.monotonic())
-            yield
+        pid, url = self.options.against_pid, self.options.against_url
+        try:
+            process_usage(pid)
+        except BenchError as error:
+            raise UsageError(f"--against {pid}: {error}") from error
+        self.measured = MeasuredController(self.clock, pid=pid, metrics_url=url)
+        yield
 
     @asynccontextmanager
     async def starting(self, *flags: str) -> AsyncIterator[Worker]:
@@ -154,15 +150,13 @@ class Environment:
         log = self.folder / f"controller-{secrets.token_hex(3)}.log"
         async with process("lean_sandbox.cli", *command, log=log) as started:
             line = await self.until_logged(started, "listening", self.clock.monotonic())
-            async with aclosing(
-                MeasuredController(
-                    self.clock,
-                    pid=started.pid,
-                    metrics_url=f"http://127.0.0.1:{line['metrics']}/metrics",
-                    api_server=self.api_server,
-                )
-            ) as self.measured:
-                yield started
+            self.measured = MeasuredController(
+                self.clock,
+                pid=started.pid,
+                metrics_url=f"http://127.0.0.1:{line['metrics']}/metrics",
+                api_server=self.api_server,
+            )
+            yield started
 
     async def until_logged(self, started: Worker, event: str, began: float) -> dict[str, Any]:
         """Wait for a line of the controller's log. Raises BenchError with the end of the log."""
@@ -265,17 +259,17 @@ class Environment:
 
 def add_latencies(report: ScenarioReport, made: Load) -> None:
     """Add to the figures of a report what a client saw of the objects it made."""
-    latencies_s = list(made.latencies_s().values())
-    answered = list(made.answered.values())
-    report.latencies_ms = [milliseconds(latency) for latency in latencies_s]
+    latencies_ms = [round(seconds * 1000, 1) for seconds in made.latencies_s().values()]
+    answered_ms = [round(seconds * 1000, 1) for seconds in made.answered.values()]
+    report.latencies_ms = latencies_ms
     report.figures |= {
-        "ready": len(latencies_s),
-        "p50_ms": in_ms(latencies_s, 50),
-        "p90_ms": in_ms(latencies_s, 90),
-        "p99_ms": in_ms(latencies_s, 99),
-        "max_ms": in_ms(latencies_s, 100),
-        "ack_p50_ms": in_ms(answered, 50),
-        "ack_p99_ms": in_ms(answered, 99),
+        "ready": len(latencies_ms),
+        "p50_ms": percentile(latencies_ms, 50),
+        "p90_ms": percentile(latencies_ms, 90),
+        "p99_ms": percentile(latencies_ms, 99),
+        "max_ms": percentile(latencies_ms, 100),
+        "ack_p50_ms": percentile(answered_ms, 50),
+        "ack_p99_ms": percentile(answered_ms, 99),
     }
 
 
@@ -317,7 +311,6 @@ async def open_environment(
             folder=folder,
             screen=screen,
         )
-        await _require_kinds(client)
         if options.is_embedded or options.kubelet:
             await stack.enter_async_context(
                 worker("kubelet", kubeconfig, options.context, folder=folder)
@@ -341,39 +334,32 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 async def _version_of(client: Client) -> str:
-    """Return the version a server tells, "" where it tells none. Raises UsageError."""
+    """Return the version that a server tells, "" where it tells none.
+
+    Raises UsageError for one that cannot be used, such as one without the kinds of this project.
+    """
     try:
         answer = await client.transport.request("GET", "/version", timeout_s=10.0)
+        for resource in (SANDBOXES, SANDBOXCLAIMS):
+            await client.list_page(resource, None, bytes, limit=1)
         return msgspec.json.decode(answer.body, type=_Version).gitVersion
+    except NotFound as error:
+        raise UsageError(f"the server does not know {error.asked.resource}: {_CRD_HELP}") from error
     except ControlPlaneError as error:
-        raise UsageError(
-            f"the server {client.transport.connection.server} cannot be reached: {error}"
-        ) from error
+        server = client.transport.connection.server
+        raise UsageError(f"the server {server} cannot be reached or used: {error}") from error
     except msgspec.MsgspecError:
         return ""
-
-
-async def _require_kinds(client: Client) -> None:
-    """Raise UsageError when the server lacks the kinds of this project, or does not show them."""
-    for resource in (SANDBOXES, SANDBOXCLAIMS):
-        try:
-            await client.list_page(resource, None, Page[PartialObject], limit=1)
-        except NotFound as error:
-            raise UsageError(
-                f"the server does not know {resource.qualified}: {_CRD_HELP}"
-            ) from error
-        except ControlPlaneError as error:
-            raise UsageError(f"{resource.qualified} cannot be listed: {error}") from error
 
 
 async def _refuse_company(environment: Environment) -> None:
     """Raise UsageError when a controller already serves this server."""
     client = environment.client
-    async with environment.namespace("probe") as name:
-        await load.make_template(client, name)
-        await load.make_pool(client, name, 1)
+    async with environment.namespace("probe") as where:
+        await load.make_template(client, where)
+        await load.make_pool(client, where, 1)
         await environment.clock.sleep(_PROBE_S)
-        if await load.count(client, SANDBOXES, name):
+        if await load.count(client, SANDBOXES, where):
             raise UsageError(
                 "a controller already serves this server: measure it with --against, or stop it"
             )

@@ -48,15 +48,9 @@ def percentile(values: Iterable[float], share: float) -> float | None:
     return ordered[min(len(ordered), max(1, rank)) - 1]
 
 
-def milliseconds(seconds: float) -> float:
-    """Return seconds as milliseconds, to a tenth."""
-    return round(seconds * 1000, 1)
-
-
-def in_ms(values: Iterable[float], share: float) -> float | None:
-    """Return a percentile of seconds in milliseconds, to a tenth; None of nothing."""
-    found = percentile(values, share)
-    return None if found is None else milliseconds(found)
+def in_ms(seconds: float | None) -> float | None:
+    """Return seconds as milliseconds, to a tenth; None where they were not measured."""
+    return None if seconds is None else round(seconds * 1000, 1)
 
 
 def per_item(total: float | None, items: float) -> float | None:
@@ -64,26 +58,31 @@ def per_item(total: float | None, items: float) -> float | None:
     return None if total is None or items <= 0 else round(total / items, 2)
 
 
-def windows(latencies: Iterable[tuple[float, float]], *, width_s: float = WINDOW_S) -> list[Window]:
+def windows(latencies: Iterable[tuple[float, float]]) -> list[Window]:
     """Sort (arrival, latency) pairs into windows of arrival, in order; empty ones are left out."""
-    sorted_in: dict[int, list[float]] = defaultdict(list)
+    sorted_in: dict[float, list[float]] = defaultdict(list)
     for arrived_s, latency_s in latencies:
-        sorted_in[int(arrived_s // width_s)].append(latency_s)
+        sorted_in[arrived_s // WINDOW_S * WINDOW_S].append(latency_s)
     return [
-        Window(number * width_s, len(found), in_ms(found, 50) or 0.0, in_ms(found, 99) or 0.0)
-        for number, found in sorted(sorted_in.items())
+        Window(
+            from_s,
+            len(found),
+            in_ms(percentile(found, 50)) or 0.0,
+            in_ms(percentile(found, 99)) or 0.0,
+        )
+        for from_s, found in sorted(sorted_in.items())
     ]
 
 
 def medians_of_ends(
-    pairs: Sequence[tuple[float, float]], seconds: float, *, width_s: float = WINDOW_S
+    pairs: Sequence[tuple[float, float]], seconds: float
 ) -> tuple[float | None, float | None]:
-    """Return the medians of what was measured in the first and the last ``width_s`` of ``seconds``.
+    """Return the medians of what was measured in the first and the last window of ``seconds``.
 
     ``pairs`` are (moment, value); None where there is none. Where the whole lasts less than two
     windows, its first and last half are compared.
     """
-    width_s = min(width_s, seconds / 2)
+    width_s = min(WINDOW_S, seconds / 2)
     return (
         percentile((value for at, value in pairs if at < width_s), 50),
         percentile((value for at, value in pairs if at >= seconds - width_s), 50),

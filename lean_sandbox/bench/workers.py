@@ -7,6 +7,7 @@ each line of their input with a line of JSON, numbers by name, once they serve, 
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import subprocess
@@ -22,7 +23,7 @@ import anyio
 import msgspec
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectSendStream
 
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube import errors
@@ -237,88 +238,16 @@ class _Event(msgspec.Struct, frozen=True, gc=False):
     object: _Object = _Object()
 
 
-class _Binder:
-    """Binds claims by the three requests a bind needs, and does no more.
-
-    GET claim, PATCH Sandbox (guarded by the uid of the pool that owns it), PATCH claim status. New
-    claims come from a metadata watch. What is between the latencies of these claims and those of
-    the controller's is what the controller adds.
-    """
-
-    def __init__(self, client: Client, clock: Clock, namespace: str, pool_uid: str) -> None:
-        self._client = client
-        self._clock = clock
-        self._namespace = namespace
-        self._pool_uid = pool_uid
-        self._members = 0
-        self._bound = 0
-
-    def done(self) -> Mapping[str, int]:
-        """Return how many claims were bound and by how many requests."""
-        counted = self._client.transport.counted.requests.items()
-        requests = sum(number for (_, verb, _, _), number in counted if verb in ("get", "patch"))
-        return {"bound": self._bound, "requests": requests}
-
-    async def watch(self, version: str, found: MemoryObjectSendStream[str]) -> None:
-        """Hand on the name of each new claim until the watch ends."""
-        query = urlencode({"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"})
-        decode = msgspec.json.Decoder(_Event).decode
-        splitter = LineSplitter()
-        async with self._client.transport.stream(
-            f"{path(SANDBOXCLAIMS, self._namespace)}?{query}",
-            headers={"Accept": METADATA_ACCEPT},
-            asked=errors.Asked("watch", SANDBOXCLAIMS.qualified),
-        ) as stream:
-            while True:
-                # The load that waits for its claims has the deadline.
-                for line in splitter.feed(await stream.receive()):
-                    event = decode(line)
-                    if event.type == "ADDED":
-                        found.send_nowait(event.object.metadata.name)
-
-    async def bind(self, claims: MemoryObjectReceiveStream[str]) -> None:
-        """Bind claims one after another, each to the next member of the pool."""
-        client, namespace = self._client, self._namespace
-        async for name in claims:
-            claim = await client.get(SANDBOXCLAIMS, namespace, name, _Object, lane=Lane.CLIENT)
-            member, self._members = f"n{self._members}", self._members + 1
-            owner = {
-                "apiVersion": SANDBOXCLAIMS.api_version,
-                "kind": SANDBOXCLAIMS.kind,
-                "name": name,
-                "uid": claim.metadata.uid,
-                "controller": True,
-            }
-            operations = [
-                {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": self._pool_uid},
-                {"op": "replace", "path": "/metadata/ownerReferences/0", "value": owner},
-            ]
-            await client.patch(SANDBOXES, namespace, member, operations, bytes, lane=Lane.CLIENT)
-            ready = {
-                "type": names.READY,
-                "status": names.TRUE,
-                "reason": "Ready",
-                "message": "",
-                "lastTransitionTime": format_rfc3339(self._clock.now()),
-            }
-            status = {"status": {"sandbox": {"name": member}, "conditions": [ready]}}
-            await client.patch(
-                SANDBOXCLAIMS,
-                namespace,
-                name,
-                status,
-                bytes,
-                subresource="status",
-                lane=Lane.CLIENT,
-            )
-            self._bound += 1
-
-
 async def run_floor(
     kubeconfig: str, context: str, namespace: str, pool_uid: str, in_flight: str
 ) -> None:
-    """Bind the namespace's claims without a controller, at most ``in_flight`` at once."""
-    clock, tasks = SystemClock(), int(in_flight)
+    """Bind the namespace's claims by the three requests a bind needs, and do no more.
+
+    New claims come from a metadata watch, and are bound to the members of the pool in the order of
+    their names. What is between the latencies of these claims and those of the controller's is what
+    the controller adds. Answers how many requests were made.
+    """
+    clock, tasks, members = SystemClock(), int(in_flight), itertools.count()
     connection = load(kubeconfig or None, context or None, clock=clock)
     send, receive = anyio.create_memory_object_stream[str](_ROOM)
     async with (
@@ -327,13 +256,71 @@ async def run_floor(
         open_client(connection, clock, agent="bench-floor", in_flight=tasks) as client,
         anyio.create_task_group() as group,
     ):
-        binder = _Binder(client, clock, namespace, pool_uid)
+
+        async def bind() -> None:
+            async for name in receive:
+                await _bind(client, clock, namespace, name, f"n{next(members)}", pool_uid)
+
+        def done() -> Mapping[str, int]:
+            counted = client.transport.counted.requests.items()
+            return {"requests": sum(n for (_, verb, *_), n in counted if verb in ("get", "patch"))}
+
         claims = await client.list_page(SANDBOXCLAIMS, namespace, Page[_Object])
-        group.start_soon(binder.watch, claims.metadata.resourceVersion, send)
+        group.start_soon(_watch, client, namespace, claims.metadata.resourceVersion, send)
         for _ in range(tasks):
-            group.start_soon(binder.bind, receive)
-        await _answer(binder.done)
+            group.start_soon(bind)
+        await _answer(done)
         group.cancel_scope.cancel()
+
+
+async def _watch(
+    client: Client, namespace: str, version: str, found: MemoryObjectSendStream[str]
+) -> None:
+    """Hand on the name of each new claim until the watch ends."""
+    query = urlencode({"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"})
+    decode = msgspec.json.Decoder(_Event).decode
+    splitter = LineSplitter()
+    async with client.transport.stream(
+        f"{path(SANDBOXCLAIMS, namespace)}?{query}",
+        headers={"Accept": METADATA_ACCEPT},
+        asked=errors.Asked("watch", SANDBOXCLAIMS.qualified),
+    ) as stream:
+        while True:
+            # The load that waits for its claims has the deadline.
+            for line in splitter.feed(await stream.receive()):
+                event = decode(line)
+                if event.type == "ADDED":
+                    found.send_nowait(event.object.metadata.name)
+
+
+async def _bind(
+    client: Client, clock: Clock, namespace: str, name: str, member: str, pool_uid: str
+) -> None:
+    """GET the claim, PATCH the Sandbox, guarded by its owner, and PATCH the claim's status."""
+    claim = await client.get(SANDBOXCLAIMS, namespace, name, _Object, lane=Lane.CLIENT)
+    owner = {
+        "apiVersion": SANDBOXCLAIMS.api_version,
+        "kind": SANDBOXCLAIMS.kind,
+        "name": name,
+        "uid": claim.metadata.uid,
+        "controller": True,
+    }
+    operations = [
+        {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": pool_uid},
+        {"op": "replace", "path": "/metadata/ownerReferences/0", "value": owner},
+    ]
+    await client.patch(SANDBOXES, namespace, member, operations, bytes, lane=Lane.CLIENT)
+    ready = {
+        "type": names.READY,
+        "status": names.TRUE,
+        "reason": "Ready",
+        "message": "",
+        "lastTransitionTime": format_rfc3339(clock.now()),
+    }
+    status = {"status": {"sandbox": {"name": member}, "conditions": [ready]}}
+    await client.patch(
+        SANDBOXCLAIMS, namespace, name, status, bytes, subresource="status", lane=Lane.CLIENT
+    )
 
 
 ROLES: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
