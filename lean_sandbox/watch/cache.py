@@ -1,14 +1,13 @@
 """The cache of one kind, fed by its watches and by the responses to our own requests.
 
-An event is judged in the order of cost: is its version known already (from the response to a
-request of our own, or from a GET that was newer), does a predicate see a relevant change, does the
-row contradict what is remembered. Only what passes builds a new entry and calls the handlers.
+An event is judged in the order of cost: is its version known already, does a predicate see a
+relevant change, does the row contradict what is remembered. Only what passes builds a new entry and
+calls the handlers.
 
-Versions of one server are comparable numbers, so that the two ways of learning of an object (its
-watch and the responses to our own requests) never lead backwards, whichever of them is late. A
-response that was under way when the end of its object was seen must not bring the object back: a
-tombstone stays for longer than a request may take. How many there are is not bounded, because a
-tombstone that is dropped too early leaves an object in the cache that nothing ever removes.
+Versions of one server are comparable numbers, so that watch and responses never lead backwards,
+whichever of them is late. A response that was under way when the end of its object was seen must
+not bring the object back: a tombstone stays for longer than a request may take. Their number is not
+bounded: one that is dropped too early leaves an object in the cache that nothing ever removes.
 """
 
 from __future__ import annotations
@@ -64,7 +63,6 @@ class Cache(Generic[E]):
         monotonic: Callable[[], float] = time.monotonic,
         tombstone_s: float = TOMBSTONE_S,
     ) -> None:
-        """Keep tombstones for ``tombstone_s``, which is longer than any request may take."""
         self.kind = kind
         #: What became of the events so far.
         self.passed = self.dropped_known = 0
@@ -127,7 +125,7 @@ class Cache(Generic[E]):
         return key in self._entries
 
     def get(self, key: Key) -> E | None:
-        """Return the entry, or ``None``."""
+        """Return the entry, if there is one."""
         return self._entries.get(key)
 
     def keys(self, namespace: str | None = None) -> list[Key]:
@@ -148,10 +146,8 @@ class Cache(Generic[E]):
         self._tombstones.pop(entry.uid, None)
         if old is not None and old.uid != entry.uid:
             self._bury(old.uid, 0)
-        owner = self.kind.owner_of(entry)
-        if old is None:
-            self._index(entry.key, owner)
-        elif (before := self.kind.owner_of(old)) != owner:
+        owner, before = self.kind.owner_of(entry), self.kind.owner_of(old) if old else None
+        if owner != before:
             self._unindex(entry.key, before)
             self._index(entry.key, owner)
         self._entries[entry.key] = entry
@@ -276,10 +272,10 @@ class Cache(Generic[E]):
     def expect_own_write(self, key: Key, uid: str = "") -> Iterator[None]:
         """Hold the events of an object while the body of the ``with`` writes it, or creates one.
 
-        An event that is faster than the response says nothing that the response does not: taken
-        first it would only wake passes that find nothing. The newest of them is taken when the
-        last of several requests has ended. A deletion is never held, nor is an event of another
-        object than that of ``uid``, which has taken its name; a create has no uid yet.
+        Taken before the response, which says the same, an event would only wake passes that find
+        nothing. The newest of them is taken when the last of several requests has ended. A deletion
+        is never held, nor is an event of another object than that of ``uid``, which has taken its
+        name; a create has no uid yet.
         """
         own = (key, uid)
         self._expected[own] += 1
@@ -294,10 +290,7 @@ class Cache(Generic[E]):
                     self.apply(*held)
 
     def _hold(self, event_type: EventType, row: ObjectMeta, item: Any) -> bool:
-        """Keep an event that has to wait for the response to a request of our own.
-
-        Items of a list never wait: they are compared with the cache when the list ends.
-        """
+        # Items of a list never wait: they are compared with the cache when the list ends.
         if event_type is EventType.DELETED or (self._lists and item is not None):
             return False
         key = Key(row.namespace, row.name)
@@ -308,7 +301,6 @@ class Cache(Generic[E]):
         return False
 
     def _judge(self, row: ObjectMeta, item: Any, *, initial: bool) -> Decision:
-        """Apply the state of an object unless its version is cached; decide whether it passes."""
         key = key_of(row.namespace, row.name)
         old = self._entries.get(key)
         version = as_version(row.resource_version)
@@ -395,10 +387,10 @@ class Cache(Generic[E]):
     def apply_fetched(self, shown: Any) -> E:
         """Take in the object that a GET has returned, or its metadata; return what is known then.
 
-        Whatever the response shows that no event has shown yet is notified as an event would be:
-        when the event of that version comes, it is known already. A response that is older than the
-        newest event is not taken in, and is notified, so that whoever depends on the object looks
-        again: the event may have been dropped because of what the response was expected to show.
+        What no event has shown yet is notified as an event would be: when the event of that version
+        comes, it is known already. A response that is older than the newest event is not taken in,
+        and is notified, so that whoever depends on the object looks again: the event may have been
+        dropped because of what the response was expected to show.
         """
         meta: ObjectMeta = shown if isinstance(shown, ObjectMeta) else shown.metadata
         before = self._entries.get(Key(meta.namespace, meta.name))

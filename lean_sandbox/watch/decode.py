@@ -7,8 +7,7 @@ is not replaced by an older one. Only two things raise, because they leave open 
 lost: bytes that are no JSON, and errors that the server reports.
 
 The Structs name only the fields that a decision may read. Of ``managedFields``, which are most of a
-metadata watch, only writer and time are allocated. A Table watch may also send errors, which the
-server never transforms, and objects that it could not transform: :class:`WatchObject` accepts all.
+metadata watch, only writer and time are allocated.
 """
 
 from __future__ import annotations
@@ -84,33 +83,18 @@ class WatchObject(msgspec.Struct, rename="camel", gc=False):
     rows: list[TableRow] | None = None
 
 
-class RawLine(msgspec.Struct, gc=False):
-    """One line of a watch whose object is not decoded."""
-
-    type: str
-    object: msgspec.Raw
-
-
-class FullLine(msgspec.Struct, Generic[T], gc=False):
-    """One line of a watch of full objects."""
+class Line(msgspec.Struct, Generic[T], gc=False):
+    """One line of a watch."""
 
     type: str
     object: T
-
-
-class WatchLine(msgspec.Struct, gc=False):
-    """One line of a watch of Tables or metadata."""
-
-    type: str
-    object: WatchObject
 
 
 class EventDecoder(Generic[E]):
     """Decodes the objects of one kind and hands them to its cache.
 
     ``version`` is the newest resource version applied, from which a watch can be resumed; ``None``
-    before the first list and once the server no longer has that version. ``namespace`` is the one
-    that is listed, ``None`` for all.
+    before the first list and once the server no longer has that version.
     """
 
     def __init__(self, cache: Cache[E], *, namespace: str | None = None) -> None:
@@ -120,10 +104,7 @@ class EventDecoder(Generic[E]):
         self.steps = Counter(dict.fromkeys(STEPS, 0))
         self.log = log.bind(kind=kind.resource.plural, namespace=namespace or "*")
         self._decode_item = msgspec.json.Decoder(kind.item_type).decode
-        self._decode_page = msgspec.json.Decoder(Page[msgspec.Raw]).decode
-        self._decode_full = msgspec.json.Decoder(FullLine[kind.item_type]).decode  # type: ignore[name-defined]
-        self._decode_raw_line = msgspec.json.Decoder(RawLine).decode
-        self._decode_line = msgspec.json.Decoder(WatchLine).decode
+        self._decode_full_line = msgspec.json.Decoder(Line[kind.item_type]).decode  # type: ignore[name-defined]
         self._logged: dict[str, str] = {}
         self._positions: dict[str, int] = {}
         self._logged_missing: list[str] = []
@@ -146,7 +127,7 @@ class EventDecoder(Generic[E]):
 
     def _split(self, body: bytes) -> Page[msgspec.Raw]:
         try:
-            return _patiently(self._decode_page, body)
+            return _patiently(_decode_page, body)
         except ODD as error:
             raise self._garbage("a list page", error) from error
 
@@ -162,14 +143,14 @@ class EventDecoder(Generic[E]):
         Raises ProtocolFault, and errors that the server reports.
         """
         try:
-            event = self._decode_line(line)
+            event = _decode_line(line)
             event_type, received = _TYPES[event.type], event.object
         except ODD:
             odd = self._odd_line(line)
             if odd is None:
                 return
             try:
-                event_type, received = odd[0], _patiently(_decode_received, odd[1])
+                event_type, received = odd[0], _patiently(_decode_object, odd[1])
             except ODD as error:
                 self._skip(line, error)
                 return
@@ -178,7 +159,7 @@ class EventDecoder(Generic[E]):
             self._learn_columns(received.column_definitions)
         rows = received.rows
         if rows is None:
-            # Partial metadata, or an object the server could not turn into a row.
+            # Metadata alone, which is also sent of an object that cannot be turned into a row.
             rows = [TableRow(PartialItem(received.metadata))]
         for row in rows:
             if row.object is None:
@@ -196,7 +177,7 @@ class EventDecoder(Generic[E]):
     def full_line(self, line: bytes) -> None:
         """Apply one line of a watch of full objects; raises as :meth:`line` does."""
         try:
-            event = self._decode_full(line)
+            event = self._decode_full_line(line)
             event_type = _TYPES[event.type]
         except ODD:
             if (odd := self._odd_line(line)) is not None:
@@ -205,13 +186,13 @@ class EventDecoder(Generic[E]):
         try:
             self._cache.full(event_type, event.object, initial=False)
         except Exception as error:  # noqa: BLE001 -- any bug costs this object alone
-            self._as_metadata(event_type, bytes(self._decode_raw_line(line).object), error)
+            self._as_metadata(event_type, bytes(_decode_raw_line(line).object), error)
         self._advance(event.object.metadata.resource_version)
 
     def _odd_line(self, line: bytes) -> tuple[EventType, bytes] | None:
         """Take in a bookmark; raise a reported error; return the object of any other event."""
         try:
-            event = _patiently(self._decode_raw_line, line)
+            event = _patiently(_decode_raw_line, line)
         except _ODD_OBJECT as error:
             self._skip(line, error)
             return None
@@ -232,7 +213,7 @@ class EventDecoder(Generic[E]):
     def _bookmark(self, raw: bytes) -> None:
         self.steps["bookmark"] += 1
         try:
-            received = _patiently(_decode_received, raw)
+            received = _patiently(_decode_object, raw)
         except ODD as error:
             self._skip(raw, error)
             return
@@ -338,8 +319,11 @@ class EventDecoder(Generic[E]):
         return ProtocolFault(f"{what} of {self._kind.resource.plural} is not understood: {error}")
 
 
+_decode_page = msgspec.json.Decoder(Page[msgspec.Raw]).decode
+_decode_line = msgspec.json.Decoder(Line[WatchObject]).decode
+_decode_raw_line = msgspec.json.Decoder(Line[msgspec.Raw]).decode
+_decode_object = msgspec.json.Decoder(WatchObject).decode
 _decode_partial = msgspec.json.Decoder(PartialItem).decode
-_decode_received = msgspec.json.Decoder(WatchObject).decode
 
 
 def _patiently(decode: Callable[[bytes | msgspec.Raw], T], text: bytes | msgspec.Raw) -> T:

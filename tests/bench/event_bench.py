@@ -44,7 +44,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.decode import EventDecoder, WatchLine
+from lean_sandbox.watch.decode import EventDecoder, Line, WatchObject
 from lean_sandbox.watch.resources.pod import PodEntry, pod_columns, pod_kind
 
 Json = dict[str, Any]
@@ -256,21 +256,14 @@ def kept_kib(decode: Callable[[bytes], object], lines: list[bytes]) -> float:
     return held / 1024 / len(kept)
 
 
-class FullLine(msgspec.Struct):
-    """A line of a watch of whole Pods."""
-
-    type: str
-    object: Pod
-
-
 def fed(lines: list[bytes], *, is_full: bool) -> tuple[EventDecoder[PodEntry], list[ObjectMeta]]:
     """Return a feed that has taken the first round, and the rows of all lines."""
     kind = pod_kind()
     cache = Cache(kind)
     feed = EventDecoder(cache)
     rows = []
-    decode_full = msgspec.json.Decoder(FullLine).decode
-    decode_row = msgspec.json.Decoder(WatchLine).decode
+    decode_full = msgspec.json.Decoder(Line[Pod]).decode
+    decode_row = msgspec.json.Decoder(Line[WatchObject]).decode
     for at, line in enumerate(lines):
         if at < OBJECTS:
             (feed.full_line if is_full else feed.line)(line)
@@ -296,7 +289,7 @@ def steps(rounds: int, title: str, form: Callable[[int, int], Json]) -> str:
     stream = b"".join(line + b"\n" for line in lines)
     chunks = [stream[at : at + 65536] for at in range(0, len(stream), 65536)]
     feed, rows = fed(lines, is_full=is_full)
-    decoder: Any = msgspec.json.Decoder(FullLine if is_full else WatchLine)
+    decoder: Any = msgspec.json.Decoder(Line[Pod] if is_full else Line[WatchObject])
     kind = pod_kind()
 
     def judging() -> Callable[[], None]:
@@ -352,7 +345,7 @@ def entries(lines: list[bytes]) -> Callable[[bytes], object]:
     """Return what makes the cache entry of a whole Pod, as the controller does."""
     kind = pod_kind()
     cache = Cache(kind)
-    decode = msgspec.json.Decoder(FullLine).decode
+    decode = msgspec.json.Decoder(Line[Pod]).decode
     assert lines
     return lambda line: cache.full(EventType.ADDED, decode(line).object, initial=True)
 
@@ -369,7 +362,7 @@ def tables(rounds: int) -> Iterator[str]:
     yield ""
     lines = lines_of(full, rounds=1)
     ways: list[tuple[str, Callable[[], Callable[[bytes], object]]]] = [
-        ("pruned while decoding", lambda: msgspec.json.Decoder(FullLine).decode),
+        ("pruned while decoding", lambda: msgspec.json.Decoder(Line[Pod]).decode),
         ("... and made an entry", lambda: entries(lines)),
         ("decoded, then pruned", lambda: pruned),
         ("msgspec to dicts, all kept", lambda: msgspec.json.decode),
