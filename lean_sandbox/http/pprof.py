@@ -102,12 +102,10 @@ def _objects() -> str:
         kind = f"{type(held).__module__}.{type(held).__qualname__}"
         counts[kind] += 1
         sizes[kind] += _size(held)
-    lines = [
-        f"{counts[kind]:>10} {size:>12} {kind}\n" for kind, size in sizes.most_common(_MOST_TYPES)
-    ]
-    return "     count        bytes type (only what the garbage collector tracks)\n" + "".join(
-        lines
-    )
+    lines = ["     count        bytes type (only what the garbage collector tracks)\n"]
+    for kind, size in sizes.most_common(_MOST_TYPES):
+        lines.append(f"{counts[kind]:>10} {size:>12} {kind}\n")
+    return "".join(lines)
 
 
 def _size(held: Any) -> int:

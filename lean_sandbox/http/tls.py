@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from lean_sandbox.kube.auth import no_password
 from lean_sandbox.kube.errors import ConfigError
 
 log = structlog.get_logger("endpoints")
@@ -115,9 +116,5 @@ class Certificates:
         if self._ciphers or is_old:
             context.set_ciphers((self._ciphers or "DEFAULT") + (_OLD_LEVEL if is_old else ""))
         context.set_alpn_protocols(["http/1.1"])
-        context.load_cert_chain(self._certificate, self._key, password=_no_password)
+        context.load_cert_chain(self._certificate, self._key, password=no_password)
         return context
-
-
-def _no_password() -> str:
-    raise OSError("the key is protected by a password, which is not supported")

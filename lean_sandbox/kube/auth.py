@@ -110,17 +110,19 @@ def is_token(text: str) -> bool:
     return bool(text) and text.isascii() and text.isprintable()
 
 
+def no_password() -> str:
+    """Refuse a key that is protected by a password, for nobody is there to type it."""
+    raise OSError("the key is protected by a password, which is not supported")
+
+
 def load_identity(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """Load a client certificate given as PEM text.
 
     Python's ssl module takes files only, so both are on disk for a moment, in a private folder.
     Raises OSError (ssl.SSLError is one) for what is no certificate and key, or does not belong
-    together. A key with a password is refused, for nobody is there to type it.
+    together.
     """
     import tempfile  # noqa: PLC0415 -- brings four compression libraries along
-
-    def no_password() -> str:
-        raise OSError("the client key is protected by a password, which is not supported")
 
     with tempfile.TemporaryDirectory(prefix="lean-sandbox-") as folder:
         certificate_file, key_file = Path(folder, "certificate"), Path(folder, "key")

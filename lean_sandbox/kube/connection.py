@@ -75,12 +75,10 @@ def parse_server(server: str, *, source: str = "") -> ServerAddress:
         port = url.port
     except ValueError as problem:
         raise wrong(f"is not a URL ({problem})") from problem
-    if url.scheme not in ("http", "https"):
-        raise wrong("does not begin with https:// or http://")
-    if not url.hostname or url.username is not None or url.query or url.fragment:
-        raise wrong("is not of the form https://host:port/base")
-    if not server.isascii() or not server.isprintable() or " " in server:
-        raise wrong("contains characters that a URL cannot have")
+    is_plain = server.isascii() and server.isprintable() and " " not in server
+    has_more = url.username is not None or url.query or url.fragment
+    if url.scheme not in ("http", "https") or not url.hostname or has_more or not is_plain:
+        raise wrong("is not of the form https://host:port/base, or http://")
     tls = url.scheme == "https"
     # A zone index (fe80::1%25eth0) is escaped in a URL, is meant for the resolver, and never sent.
     host = unquote(url.hostname)

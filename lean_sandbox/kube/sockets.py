@@ -126,33 +126,26 @@ async def _shake_hands(secured: ssl.SSLSocket) -> None:
             return
 
 
-#: A family, and an address of that family.
-_Address = tuple[int, Any]
-
-
-async def _connect(addresses: list[_Address]) -> socket.socket:
+async def _connect(addresses: list[Any]) -> socket.socket:
     """Return a socket connected to the first of the addresses that answers."""
-    *others, last = addresses
-    for each in others:
+    *others, (last_family, *_, last) = addresses
+    for family, *_, address in others:
         with suppress(OSError), anyio.fail_after(_ADDRESS_S):
-            return await _connect_to(each)
-    return await _connect_to(last)
+            return await _connect_to(family, address)
+    return await _connect_to(last_family, last)
 
 
-async def _addresses(host: str, port: int) -> list[_Address]:
+async def _addresses(host: str, port: int) -> list[Any]:
+    """Return what the resolver knows of a host."""
+    kind, numbers = socket.SOCK_STREAM, socket.AI_NUMERICHOST
     try:
         # Numbers need neither a resolver nor the thread in which to ask it, nor, as bytes, a codec.
-        numeric = socket.getaddrinfo(
-            host.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
-        )
-        return [(family, address) for family, _, _, _, address in numeric]
+        return socket.getaddrinfo(host.encode(), port, type=kind, flags=numbers)
     except socket.gaierror:
-        named = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return [(family, address) for family, _, _, _, address in named]
+        return await anyio.getaddrinfo(host, port, type=kind)
 
 
-async def _connect_to(found: _Address) -> socket.socket:
-    family, address = found
+async def _connect_to(family: int, address: Any) -> socket.socket:
     connecting = socket.socket(family, socket.SOCK_STREAM)
     connecting.setblocking(False)  # noqa: FBT003 -- the name says what is set
     try:

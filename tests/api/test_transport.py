@@ -248,10 +248,10 @@ async def test_an_address_that_does_not_answer_gives_way_to_the_next(
     async with serve(in_turn(reply())) as server:
         port = int(server.url.rpartition(":")[2])
 
-        async def found(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
+        async def found(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str, int]]]:
             # The last of them answers; nothing listens on the first, the second leads nowhere.
             hosts = ("127.0.0.2", "192.0.2.1", "127.0.0.1")
-            return [(socket.AF_INET, (each, port)) for each in hosts]
+            return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (each, port)) for each in hosts]
 
         monkeypatch.setattr(sockets, "_addresses", found)
         monkeypatch.setattr(sockets, "_ADDRESS_S", 0.05)
