@@ -6,13 +6,13 @@ No setting is a secret: credentials come from the kubeconfig alone.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER, Form
-from lean_sandbox.config.options import IDLE, OPTIONS, TRANSLATED, Option
+from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
+from lean_sandbox.config.options import IDLE, OPTIONS, TRANSLATED, Flag, Option
 from lean_sandbox.config.sources import Effective
 
 _WIDTH = 96
@@ -37,26 +37,25 @@ _CONFIG = (
 def help_text(command: str, summary: str, own: Mapping[str, str]) -> str:
     """Return the help of a command; ``own`` are its own flags with their meanings."""
     lines = [f"usage: lean-sandbox {command} [flags]", "", summary, "", _SYNTAX, ""]
-    for flag, meaning in {**own, "--config FILE": _CONFIG}.items():
-        lines += _entry(flag, meaning)
-    for option in OPTIONS.values():
+    for usage, meaning in {**own, "--config FILE": _CONFIG}.items():
+        lines += _entry(usage, meaning)
+    for name, option in OPTIONS.items():
         if option.topic:
             lines += ["", f"{option.topic}:"]
         default = f"{option.shown(option.default)} {option.unit}".rstrip()
-        meaning = f"{option.help} (default: {default})"
-        lines += _entry(_usage(option.flag, option.form), meaning)
+        lines += _entry(_usage(name, option), f"{option.help} (default: {default})")
     for head, flags in _FOREIGN.items():
         lines += ["", f"{head}:"]
-        for name, foreign in flags.items():
-            lines += _entry(_usage(f"--{name}", foreign.form), foreign.help)
+        for name, flag in flags.items():
+            lines += _entry(_usage(name, flag), flag.help)
     return "\n".join((*lines, ""))
 
 
-def _usage(flag: str, form: Form) -> str:
-    return flag if form is BOOLEAN else f"{flag} {form.metavar}"
+def _usage(name: str, flag: Flag) -> str:
+    return f"--{name}" if flag.form is BOOLEAN else f"--{name} {flag.form.metavar}"
 
 
-def _entry(flag: str, meaning: str) -> list[str]:
+def _entry(usage: str, meaning: str) -> list[str]:
     wrapped = textwrap.wrap(
         meaning,
         _WIDTH,
@@ -65,39 +64,35 @@ def _entry(flag: str, meaning: str) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return [f"  {flag}", *wrapped]
+    return [f"  {usage}", *wrapped]
 
 
 def as_table(effective: Effective) -> str:
     """Return one line for each setting, under a head."""
     rows = [("SETTING", "VALUE", "UNIT", "SOURCE")]
-    for flag, option in OPTIONS.items():
-        value = option.shown(getattr(effective.settings, option.name))
-        rows.append((flag, value, _unit(option) or "-", str(effective.place(option.name))))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = (
-        "  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]))
-        for row in rows
-    )
+    for flag, option, value in _values(effective):
+        place = str(effective.place(option.name))
+        rows.append((flag, option.shown(value), _unit(option) or "-", place))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    # The last column is not filled up.
+    widths[-1] = 0
+    lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
     return "\n".join((*lines, ""))
 
 
 def as_json(effective: Effective) -> str:
     """Return one object: the settings by name, and what was remarked."""
     settings = {}
-    for flag, option in OPTIONS.items():
+    for flag, option, value in _values(effective):
         place = effective.place(option.name)
         settings[flag] = {
-            "value": _plain(option, getattr(effective.settings, option.name)),
+            "value": _plain(option, value),
             "default": _plain(option, option.default),
             "unit": _unit(option),
             "source": place.origin.value,
             "from": place.name,
         }
-    remarks = [
-        {"flag": remark.flag, "from": remark.place, "why": remark.why}
-        for remark in effective.remarks
-    ]
+    remarks = [{"flag": one.flag, "from": one.place, "why": one.why} for one in effective.remarks]
     report = {"settings": settings, "warnings": remarks}
     return msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n"
 
@@ -105,11 +100,8 @@ def as_json(effective: Effective) -> str:
 def as_yaml(effective: Effective) -> str:
     """Return a config file that gives the same settings; what came from where is a comment."""
     lines = []
-    for flag, option in OPTIONS.items():
-        value = getattr(effective.settings, option.name)
-        comment = f"# {effective.place(option.name)}"
-        if unit := _unit(option):
-            comment = f"{comment}, {unit}"
+    for flag, option, value in _values(effective):
+        comment = ", ".join(filter(None, (f"# {effective.place(option.name)}", _unit(option))))
         if value is None:
             lines.append(f"# {flag}: automatic {comment}")
             continue
@@ -122,6 +114,11 @@ def as_yaml(effective: Effective) -> str:
 
 
 WRITERS = {"table": as_table, "json": as_json, "yaml": as_yaml}
+
+
+def _values(effective: Effective) -> Iterator[tuple[str, Option, Any]]:
+    for flag, option in OPTIONS.items():
+        yield flag, option, getattr(effective.settings, option.name)
 
 
 def _unit(option: Option) -> str:

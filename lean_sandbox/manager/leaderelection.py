@@ -53,7 +53,7 @@ from lean_sandbox.kube.resources import LEASES, METADATA_ACCEPT, ObjectReference
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.manager.preflight import LEASE_NAME, lease_of, scope_of
 from lean_sandbox.metrics import families
-from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.metrics.registry import Counters, Exposition
 from lean_sandbox.model.times import format_micro_time
 
 Json = dict[str, Any]
@@ -134,7 +134,7 @@ class Elector:
         self._seen: tuple[object, ...] | None = None
         self._seen_at = _NEVER
         self._expires_at = _NEVER
-        self._failures: dict[str, int] = {}
+        self._failures = Counters(families.LEASE_FAILURES)
         self._stamped: datetime | None = None
         self._told = anyio.Event()
 
@@ -152,10 +152,7 @@ class Elector:
     def collect(self, into: Exposition) -> None:
         """Add whether this process leads, and what its requests failed with."""
         into.one(families.LEADER, int(self.is_leader), self.lease)
-        into.add(
-            families.LEASE_FAILURES,
-            [((error,), number) for error, number in sorted(self._failures.items())],
-        )
+        self._failures.collect(into)
         if self.recorder is not None:
             self.recorder.collect(into, "leader-election")
 
@@ -260,8 +257,7 @@ class Elector:
         before, self.problem = self.problem, problem
         if problem is None:
             return True
-        name = type(problem).__name__
-        self._failures[name] = self._failures.get(name, 0) + 1
+        self._failures.add(type(problem).__name__)
         # A lost race is how elections go, and what fails every two seconds is told once.
         if type(before) is not type(problem) and not isinstance(problem, Conflict):
             _log.warning("lease_request_failed", lease=self.lease, error=str(problem))

@@ -121,13 +121,14 @@ class _SeriesOf(Generic[T]):
     """
 
     __slots__ = ("_gone_since", "_most", "_place", "_values", "family")
+    most: ClassVar[int] = MOST_SERIES
     dropped: ClassVar[int] = 0
 
-    def __init__(self, family: Family, *, most: int) -> None:
+    def __init__(self, family: Family, *, most: int | None = None) -> None:
         self.family = family
         # The one counted longest ago comes first.
         self._values: dict[Labels, T] = {}
-        self._most = most
+        self._most = most or self.most
         self._gone_since: dict[Labels, float] = {}
         self._place = next((name for name in _LIVING if name in family.labels), "")
 
@@ -163,9 +164,6 @@ class Counters(_SeriesOf[int]):
 
     __slots__ = ()
 
-    def __init__(self, family: Family, *, most: int = MOST_SERIES) -> None:
-        super().__init__(family, most=most)
-
     def add(self, *labels: str) -> None:
         """Count one."""
         self._values[labels] = (self._take(labels) or 0) + 1
@@ -180,9 +178,7 @@ class Histograms(_SeriesOf[Histogram]):
     """The histograms of one family by the values of their labels."""
 
     __slots__ = ()
-
-    def __init__(self, family: Family, *, most: int = MOST_HISTOGRAMS) -> None:
-        super().__init__(family, most=most)
+    most = MOST_HISTOGRAMS
 
     def observe(self, value: float, *labels: str) -> None:
         """Count one value."""
