@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import Condition
+from lean_sandbox.model.conditions import Condition, find
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, Reference, extension_reference
 from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
-from lean_sandbox.model.times import moment_s, parse_rfc3339
+from lean_sandbox.model.times import moment_s
 from lean_sandbox.model.wire import Lenient, OrNull, interned, shared_map
 
 # How Go writes a time that was never set.
@@ -137,24 +137,25 @@ def view_of_claim(claim: SandboxClaim) -> ClaimView:
     )
 
 
-def expire_at(view: ClaimView, finished: Condition | None) -> float | None:
-    """Return when the claim expires (seconds since the epoch), None for never.
+def expire_at(view: ClaimView, status: SandboxClaimStatus) -> float | None:
+    """Return when a claim of this status expires (seconds since the epoch), None for never.
 
-    The earlier of shutdownTime and the time to live after ``finished``, the claim's own Finished
-    condition. Not latched: a later answer may differ.
+    The earlier of shutdownTime and the time to live after it finished. Not latched: a later answer
+    may differ.
     """
     moments = [] if view.shutdown_time is None else [view.shutdown_time]
-    if view.ttl_s is not None and (since := _finished_at(finished)) is not None:
+    if view.ttl_s is not None and (since := _finished_at(status)) is not None:
         moments.append(since + view.ttl_s)
     return min(moments, default=None)
 
 
-def _finished_at(finished: Condition | None) -> float | None:
+def _finished_at(status: SandboxClaimStatus) -> float | None:
+    finished = find(status.conditions, names.FINISHED)
     if finished is None or finished.status != names.TRUE:
         return None
-    if finished.lastTransitionTime in ("", _ZERO_TIME):
+    if finished.lastTransitionTime == _ZERO_TIME:
         return None
     try:
-        return parse_rfc3339(finished.lastTransitionTime).timestamp()
+        return moment_s(finished.lastTransitionTime, names.FINISHED)
     except ValueError:
         return None

@@ -25,8 +25,8 @@ from lean_sandbox.model.conditions import (
 from lean_sandbox.model.sandbox import SandboxStatus
 
 # For a missing pool or template, watches aside; and for a Sandbox that cannot be read yet.
-MISSING_REQUEUE_S: Final = 60.0
-CREATE_PENDING_REQUEUE_S: Final = 0.2
+_MISSING_REQUEUE_S: Final = 60.0
+_CREATE_PENDING_REQUEUE_S: Final = 0.2
 _LONGEST_CREATE_PENDING_S: Final = 5.0
 
 _EXPIRED: Final = "Claim expired. Sandbox cleanup initiated."
@@ -126,20 +126,17 @@ def not_controlled(name: str) -> ClaimError:
 def requeue_after_s(
     error: ClaimError | None, time_left_s: float | None, collisions: int = 0
 ) -> float | None:
-    """Return when a pass comes back uncounted as an error, None for never or by backoff.
+    """Return when a pass comes back that is not repeated with backoff, None for never.
 
     ``collisions``: how many passes in a row have ended with a create that waits to be seen, this
     one included; each doubles the wait, up to five seconds.
     """
     own = None
-    if error is not None:
-        if error.fault.retry is Retry.BACKOFF:
-            return None
-        if error.fault is ClaimFault.CREATE_PENDING:
-            doublings = min(max(collisions - 1, 0), 10)
-            own = min(CREATE_PENDING_REQUEUE_S * 2.0**doublings, _LONGEST_CREATE_PENDING_S)
-        elif error.fault.retry is Retry.REQUEUE:
-            own = MISSING_REQUEUE_S
+    if error is not None and error.fault is ClaimFault.CREATE_PENDING:
+        doublings = min(max(collisions - 1, 0), 10)
+        own = min(_CREATE_PENDING_REQUEUE_S * 2.0**doublings, _LONGEST_CREATE_PENDING_S)
+    elif error is not None and error.fault.retry is Retry.REQUEUE:
+        own = _MISSING_REQUEUE_S
     waits = [wait for wait in (own, time_left_s) if wait is not None and wait > 0]
     return min(waits, default=None)
 

@@ -112,12 +112,7 @@ def parse_quantity(value: Any) -> Fraction | None:
     power = int(exponent[1:]) if exponent else 0
     if abs(power) > _MAX_EXPONENT:
         return None
-    return _rounded(Fraction(number) * Fraction(10) ** power * _SUFFIX.get(suffix, Fraction(1)))
-
-
-def _rounded(value: Fraction) -> Fraction:
-    scaled = value * _NANO
-    if scaled.denominator == 1:
-        return value
-    away = scaled.numerator // scaled.denominator + (1 if scaled > 0 else 0)
-    return Fraction(away, _NANO)
+    scaled = Fraction(number) * Fraction(10) ** power * _SUFFIX.get(suffix, Fraction(1)) * _NANO
+    if scaled.denominator != 1:
+        scaled = Fraction(scaled.numerator // scaled.denominator + (1 if scaled > 0 else 0))
+    return scaled / _NANO

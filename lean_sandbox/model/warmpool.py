@@ -11,7 +11,6 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.comparison import canonical
-from lean_sandbox.model.conditions import whole_status
 from lean_sandbox.model.meta import (
     ObjectMeta,
     OwnerReference,
@@ -51,17 +50,12 @@ class SandboxWarmPoolStatus(Lenient, frozen=True):
     observedGeneration: OrNull[int] = 0
 
 
-EMPTY_POOL_STATUS: Final = SandboxWarmPoolStatus()
-# Differs from every status, so that one is written.
-UNKNOWN_POOL_STATUS: Final = SandboxWarmPoolStatus(-1, -1, "?", -1)
-
-
 class SandboxWarmPool(Lenient, frozen=True):
     """A SandboxWarmPool."""
 
     metadata: OrNull[ObjectMeta] = ObjectMeta()
     spec: OrNull[SandboxWarmPoolSpec] = SandboxWarmPoolSpec()
-    status: OrNull[SandboxWarmPoolStatus] = EMPTY_POOL_STATUS
+    status: OrNull[SandboxWarmPoolStatus] = SandboxWarmPoolStatus()
 
 
 class PoolView(msgspec.Struct, frozen=True, gc=False):
@@ -142,13 +136,6 @@ def build_member(pool: PoolView, template: TemplateView, *, eviction: bool) -> d
         },
         "spec": blueprint_spec(template, PodTemplateMetadata(pod_labels, annotations or None)),
     }
-
-
-def pool_status_patch(
-    old: SandboxWarmPoolStatus, new: SandboxWarmPoolStatus
-) -> dict[str, Any] | None:
-    """Return what a merge patch must put under ``status``, None when no request is due."""
-    return whole_status(new) if new != old else None
 
 
 def unusable_template(name: str, fault: str) -> str:

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from lean_sandbox.model.claim import (
     ClaimView,
     SandboxClaim,
-    expire_at,
+    SandboxClaimStatus,
     view_of_claim,
 )
+from lean_sandbox.model.claim import expire_at as claim_expires_at
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault, requeue_after_s
+from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.times import format_rfc3339, has_come, time_left_s
 from tests.model_extensions.support import (
     NOW,
@@ -29,6 +31,12 @@ from tests.model_extensions.support import (
 def view(**lifecycle: Any) -> ClaimView:
     """Return the view of a claim with this lifecycle."""
     return view_of_claim(claim_object({"lifecycle": lifecycle}))
+
+
+def expire_at(claim: ClaimView, finished: Condition | None) -> float | None:
+    """Return when a claim with this condition expires."""
+    held = SandboxClaimStatus(conditions=() if finished is None else (finished,))
+    return claim_expires_at(claim, held)
 
 
 def finished(ago_s: float) -> Any:

@@ -10,7 +10,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.bind import Parts, Wakes
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
-from lean_sandbox.controllers.claim.reconcile import expiry_of, reconcile
+from lean_sandbox.controllers.claim.reconcile import reconcile
 from lean_sandbox.controllers.claim.warm import WaitingClaims, WarmQueue, member_of
 from lean_sandbox.controllers.common import ObjectEvents, ServerTime
 from lean_sandbox.controllers.resolver import TemplateResolver
@@ -19,6 +19,7 @@ from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
+from lean_sandbox.model.claim import expire_at
 from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import time_left_s
@@ -165,7 +166,7 @@ class ClaimController(Controller[ClaimEntry]):
         entry = self.cache.get(key)
         if entry is None or entry.view is None or entry.status is None:
             return None
-        return time_left_s(expiry_of(entry.view, entry.status), self._clock.now())
+        return time_left_s(expire_at(entry.view, entry.status), self._clock.now())
 
     def is_final(self, key: Key) -> bool:
         """Tell whether nothing is to be expected of a claim until something else changes."""

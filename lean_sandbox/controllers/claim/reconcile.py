@@ -74,11 +74,6 @@ async def _drop_policy(parts: Parts, entry: ClaimEntry) -> None:
         log.warning("policy_not_deleted", policy=str(held.key), error=str(error))
 
 
-def expiry_of(view: ClaimView, status: SandboxClaimStatus) -> float | None:
-    """Return when a claim of this status expires, in seconds since the epoch; None for never."""
-    return expire_at(view, find(status.conditions, names.FINISHED))
-
-
 class ClaimReconcile:
     """A claim and its status as they were, and what came of the reconcile so far.
 
@@ -118,7 +113,7 @@ class ClaimReconcile:
             self._binding.announce()
 
     def _has_expired(self, status: SandboxClaimStatus) -> bool:
-        return has_come(expiry_of(self._view, status), self._parts.clock.now())
+        return has_come(expire_at(self._view, status), self._parts.clock.now())
 
     # -- serving ---------------------------------------------------------------------------------
 
@@ -192,7 +187,7 @@ class ClaimReconcile:
         unmeasured = self._parts.unmeasured
         if written and self._sandbox is not None and entry.uid in unmeasured:
             self._parts.metrics.first_ready(entry, self._sandbox, unmeasured.pop(entry.uid))
-        left_s = time_left_s(expiry_of(self._view, new), now)
+        left_s = time_left_s(expire_at(self._view, new), now)
         collisions = self._count_collisions()
         if error is not None and error.fault.retry is Retry.BACKOFF:
             raise ReconcileError(str(error), error.__cause__)

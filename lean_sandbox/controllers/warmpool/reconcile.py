@@ -31,19 +31,17 @@ from lean_sandbox.controllers.warmpool.members import (
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError
 from lean_sandbox.model import names
+from lean_sandbox.model.conditions import whole_status
 from lean_sandbox.model.meta import with_controller_reference
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.times import format_duration
 from lean_sandbox.model.warmpool import (
-    EMPTY_POOL_STATUS,
-    UNKNOWN_POOL_STATUS,
     PoolView,
     ReplenishHold,
     SandboxWarmPoolStatus,
     TokenBucket,
     Verdict,
     build_member,
-    pool_status_patch,
     slow_start_groups,
 )
 from lean_sandbox.runtime.queue import WorkQueue
@@ -400,21 +398,20 @@ class PoolReconcile:
         if members.unknown:
             return
         entry, state, now = self._entry, self._state, self._parts.clock.monotonic()
-        old = entry.status or EMPTY_POOL_STATUS
+        # Unknown after a write whose answer was lost.
+        old = entry.status
         new = SandboxWarmPoolStatus(
             replicas=len(members.active),
             readyReplicas=members.ready,
             selector=self._view.selector,
             observedGeneration=self._view.generation,
         )
-        patch = pool_status_patch(old, new)
-        if patch is None:
+        if new == old:
             state.differs_since = None
             return
         is_full = new.replicas == new.readyReplicas == self._view.replicas
-        early_s = self._too_early_s(
-            now, is_settled=is_full or bool(self._errors) or not old.selector
-        )
+        is_new = old is not None and not old.selector
+        early_s = self._too_early_s(now, is_settled=is_full or bool(self._errors) or is_new)
         if early_s > 0:
             self._requeues.append(early_s)
             return
@@ -428,7 +425,7 @@ class PoolReconcile:
             await self._writer.patch(
                 self._parts.caches.pools,
                 entry,
-                {"status": patch},
+                {"status": whole_status(new)},
                 subresource="status",
                 generation=entry.generation,
                 doubt=_forget_status,
@@ -454,4 +451,4 @@ class PoolReconcile:
 
 
 def _forget_status(entry: PoolEntry) -> None:
-    entry.status = UNKNOWN_POOL_STATUS
+    entry.status = None
