@@ -13,7 +13,7 @@ from lean_sandbox.bench.controller import Cost
 from lean_sandbox.bench.environment import Environment, open_environment
 from lean_sandbox.bench.options import ALL, BenchOptions, UsageError, read_flags
 from lean_sandbox.bench.report import (
-    DRAWN,
+    PICTURES,
     Report,
     Screen,
     print_report,
@@ -34,8 +34,8 @@ def parse(words: Sequence[str]) -> BenchOptions:
     options = read_flags(words, {one.name: one.text for one in SCENARIOS.values()})
     names = wanted(options)
     if options.plots is not None:
-        if not DRAWN & set(names):
-            raise UsageError(f"--plots draws {' and '.join(sorted(DRAWN))}; neither is to run")
+        if not PICTURES.keys() & set(names):
+            raise UsageError(f"--plots draws {' and '.join(PICTURES)}; neither is to run")
         require_matplotlib()
     return options
 

@@ -8,39 +8,19 @@ do not tell resources apart. CPU and memory are those of /proc.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from lean_sandbox.bench.workers import TICK_MS, BenchError, Worker, open_client, process_usage
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ControlPlaneError
 
-_OURS: Final = "lean_sandbox_requests_total"
-_ANY: Final = "rest_client_requests_total"
-_CAUGHT: Final = "lean_sandbox_safety_net_total"
-_BYTES: Final = "lean_sandbox_client_bytes_total"
-_PASSES: Final = "controller_runtime_reconcile_total"
-_EVENTS: Final = "lean_sandbox_watch_events_total"
-_CHANGES: Final = "lean_sandbox_watch_changes_total"
-_CPU: Final = "process_cpu_seconds_total"
-_MEMORY: Final = "process_resident_memory_bytes"
-# The labels by which each is counted; others are added up.
-_LABELS: Final = {
-    _OURS: ("verb", "resource", "code"),
-    _ANY: ("method", "code"),
-    _CAUGHT: (),
-    _BYTES: ("direction",),
-    _PASSES: ("controller",),
-    _EVENTS: ("resource", "outcome"),
-    _CHANGES: ("resource", "predicate"),
-    _CPU: (),
-    _MEMORY: (),
-}
 _WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _METHODS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 # Watches are not polls, and the Lease is renewed whatever happens.
@@ -149,43 +129,44 @@ def read_metrics(text: str) -> Cost:
 
     Raises ValueError for a text that is no exposition of metrics.
     """
-    found: dict[str, Any] = {}
-    samples = (one for family in text_string_to_metric_families(text) for one in family.samples)
-    for name, labels, value, *_ in samples:
-        if (wanted := _LABELS.get(name)) is not None:
-            key = tuple(labels[label] for label in wanted)
-            # Counts are whole, seconds of CPU are not.
-            found.setdefault(name, Counter())[key] += int(value) if wanted else value
+    samples: dict[str, list[Sample]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            samples.setdefault(sample.name, []).append(sample)
 
-    def number(name: str, *key: str, factor: float = 1.0) -> float | None:
-        return found[name][key] * factor if key in found.get(name, ()) else None
+    def count(name: str, *labels: str) -> Counter[Any]:
+        found: Counter[Any] = Counter()
+        for sample in samples.get(name, ()):
+            found[tuple(sample.labels[label] for label in labels)] += int(sample.value)
+        return found
 
-    memory_mib = number(_MEMORY, factor=1 / 1024 / 1024)
-    return Cost(
-        requests=_requests(found),
-        received_kib=number(_BYTES, "received", factor=1 / 1024),
-        sent_kib=number(_BYTES, "sent", factor=1 / 1024),
-        cpu_ms=number(_CPU, factor=1000),
-        rss_mib=None if memory_mib is None else round(memory_mib, 1),
-        caught=number(_CAUGHT),
-        passes=found.get(_PASSES, Counter()),
-        events=found.get(_EVENTS, Counter()),
-        changes=found.get(_CHANGES, Counter()),
-    )
+    def add_up(name: str, factor: float, **labels: str) -> float | None:
+        found = [s.value for s in samples.get(name, ()) if labels.items() <= s.labels.items()]
+        return sum(found) * factor if found else None
 
-
-def _requests(found: Mapping[str, Any]) -> Requests | None:
-    if _OURS not in found and _ANY not in found:
-        return None
-    requests: Requests = Counter()
-    if _OURS not in found:
-        for (method, code), number in found[_ANY].items():
+    requests: Requests | None = None
+    if "lean_sandbox_requests_total" in samples:
+        requests = Counter()
+        ours = count("lean_sandbox_requests_total", "verb", "resource", "code")
+        for (verb, resource, code), number in ours.items():
+            if verb != "watch" and resource not in _NOT_COUNTED:
+                requests[verb, shown_kind(resource), code] += number
+    elif "rest_client_requests_total" in samples:
+        requests = Counter()
+        for (method, code), number in count("rest_client_requests_total", "method", "code").items():
             requests[_METHODS.get(method, method.lower()), _UNKNOWN, code] += number
-        return requests
-    for (verb, resource, code), number in found[_OURS].items():
-        if verb != "watch" and resource not in _NOT_COUNTED:
-            requests[verb, shown_kind(resource), code] += number
-    return requests
+    rss_mib = add_up("process_resident_memory_bytes", 1 / 1024**2)
+    return Cost(
+        requests=requests,
+        received_kib=add_up("lean_sandbox_client_bytes_total", 1 / 1024, direction="received"),
+        sent_kib=add_up("lean_sandbox_client_bytes_total", 1 / 1024, direction="sent"),
+        cpu_ms=add_up("process_cpu_seconds_total", 1000),
+        rss_mib=None if rss_mib is None else round(rss_mib, 1),
+        caught=add_up("lean_sandbox_safety_net_total", 1),
+        passes=count("controller_runtime_reconcile_total", "controller"),
+        events=count("lean_sandbox_watch_events_total", "resource", "outcome"),
+        changes=count("lean_sandbox_watch_changes_total", "resource", "predicate"),
+    )
 
 
 def shown_kind(resource: str) -> str:

@@ -25,7 +25,6 @@ SCHEMA: Final = 2
 REFERENCE_EMPTY_MIB: Final = 44.0
 REFERENCE_EACH_KIB: Final = 24.0
 """The reference controller on a real API server: with nothing, and for each healthy Sandbox."""
-_ABSENT: Final = "-"
 # Of lines that are no terminal's: none is broken.
 _WIDE: Final = 200
 _VERDICTS: Final = {True: "kept", False: "MISSED", None: "not measured"}
@@ -59,7 +58,7 @@ class ScenarioReport(msgspec.Struct, kw_only=True):
     def gist(self) -> str:
         """Return what matters most in one line."""
         shown = [
-            f"{FIGURES[name].text} {value:g}{_unit(name)}"
+            f"{FIGURES[name].text} {_with_unit(name, value)}"
             for name, value in self.figures.items()
             if name in _GIST and value is not None
         ]
@@ -94,7 +93,7 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=False):
     schema: int = SCHEMA
     version: str = __version__
     host: Host = msgspec.field(default_factory=Host.here)
-    server: Server | None = None
+    server: Server = Server("embedded")
     controller: str = ""
     scenarios: list[ScenarioReport] = []
     bounds: list[Verdict] = []
@@ -174,7 +173,7 @@ def print_report(report: Report, screen: Screen) -> None:
         missed = [verdict for verdict in report.bounds if verdict.is_met is False]
         for command in dict.fromkeys(verdict.command for verdict in missed):
             screen.say(f"A bound is meant for: {command}")
-    if report.server is not None and report.server.kind == "embedded":
+    if report.server.kind == "embedded":
         screen.say(
             "The embedded API server is one Python process: times are mostly its own. Requests,"
             " bytes, CPU and memory are the controller's."
@@ -226,35 +225,30 @@ def _print_requests(run: ScenarioReport, screen: Screen) -> None:
 
 
 def _verdict_row(verdict: Verdict) -> tuple[str, ...]:
-    unit = _unit(verdict.figure)
     which = ""
     if verdict.over:
         scenario, _, over = verdict.over.partition(".")
         which = f"{verdict.most:g} x {scenario}: {FIGURES[over].text}"
     return (
         f"{verdict.scenario}: {FIGURES[verdict.figure].text}",
-        _number(verdict.value) + (unit if verdict.value is not None else ""),
-        _number(verdict.bound) + (unit if verdict.bound is not None else ""),
+        _with_unit(verdict.figure, verdict.value),
+        _with_unit(verdict.figure, verdict.bound),
         which,
         _VERDICTS[verdict.is_met],
     )
 
 
-def _unit(figure: str) -> str:
+def _with_unit(figure: str, value: float | None) -> str:
     unit = FIGURES[figure].unit
-    return f" {unit}" if unit else ""
+    return f"{_number(value)} {unit}" if unit and value is not None else _number(value)
 
 
 def _number(value: float | None) -> str:
-    if value is None:
-        return _ABSENT
-    return f"{value:,.2f}".rstrip("0").rstrip(".")
+    return "-" if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
 # -- the pictures ----------------------------------------------------------------------------------
 
-DRAWN: Final = frozenset({"burst", "memory"})
-"""The scenarios that have a picture: the claims of a burst over time, memory over Sandboxes."""
 _OURS: Final = "#1a7f37"
 _FLOOR: Final = "#0969da"
 _GREY: Final = "#6e7781"
@@ -271,21 +265,6 @@ def require_matplotlib() -> None:
     # The same report gives the same file: ids of elements are hashes of their content with this.
     mpl.rcParams["svg.hashsalt"] = "lean-sandbox"
     mpl.rcParams["svg.fonttype"] = "none"
-
-
-def write_plots(report: Report, folder: Path) -> list[Path]:
-    """Draw what the report has figures for; return the files. Raises OSError, UsageError."""
-    require_matplotlib()
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name, file, draw in (
-        ("burst", folder / "latency-burst.svg", _draw_burst),
-        ("memory", folder / "memory.svg", _draw_memory),
-    ):
-        if report.named(name):
-            _draw(draw, report, file)
-            files.append(file)
-    return files
 
 
 def _draw(draw: Callable[[Report, Any], str], report: Report, file: Path) -> None:
@@ -317,10 +296,9 @@ def _draw_burst(report: Report, axes: Any) -> str:
     axes.set_title(f"{count} claims at once on a pool of {pool:g}: Ready after how long")
     axes.set_xlabel("milliseconds from the create to the event that shows Ready")
     axes.set_ylabel("share that was Ready (%)")
-    server = report.server
-    kind = "embedded API server" if server is None or server.kind == "embedded" else "API server"
-    version = server.version if server is not None else ""
-    return f"{kind} {version}, {report.host.cpus} CPUs. Made by: lean-sandbox bench burst"
+    kind = "embedded API server" if report.server.kind == "embedded" else "API server"
+    where = f"{kind} {report.server.version}, {report.host.cpus} CPUs"
+    return f"{where}. Made by: lean-sandbox bench burst"
 
 
 def _draw_memory(report: Report, axes: Any) -> str:
@@ -354,3 +332,22 @@ def _shares(latencies_ms: Sequence[float]) -> tuple[list[float], list[float]]:
     shares = [float(share) for share in range(1, 101)]
     at = [percentile(latencies_ms, share) or 0.0 for share in shares]
     return [at[0], *at], [0.0, *shares]
+
+
+PICTURES: Final = {
+    "burst": ("latency-burst.svg", _draw_burst),
+    "memory": ("memory.svg", _draw_memory),
+}
+"""The file and the painter of each scenario that has a picture."""
+
+
+def write_plots(report: Report, folder: Path) -> list[Path]:
+    """Draw what the report has figures for; return the files. Raises OSError, UsageError."""
+    require_matplotlib()
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name, (file, draw) in PICTURES.items():
+        if report.named(name):
+            _draw(draw, report, folder / file)
+            files.append(folder / file)
+    return files
