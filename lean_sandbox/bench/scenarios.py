@@ -28,7 +28,6 @@ from lean_sandbox.bench.figures import (
     percentile,
     windows,
 )
-from lean_sandbox.bench.load import Load
 from lean_sandbox.bench.report import ScenarioReport
 from lean_sandbox.bench.workers import BenchError, open_client, process_usage, worker
 from lean_sandbox.kube import resources as kinds
@@ -193,24 +192,39 @@ async def _search(env: Environment) -> None:
 async def _sustain(
     env: Environment, name: str, rate: float, seconds: float, pool: int, dwell: float
 ) -> ScenarioReport:
-    """Poisson arrivals; each claim is deleted a while after it was Ready."""
-    times = arrivals(rate, seconds)
+    """Poisson arrivals; each claim is deleted ``dwell`` after it was Ready."""
+    clock, times = env.clock, arrivals(rate, seconds)
+    count = len(times)
+    members: list[tuple[float, float]] = []
     async with env.namespace(name) as where:
         await _fill_pool(env, where, pool)
-        looks: list[tuple[float, float]] = []
-        number = len(times)
         async with (
             env.load(SANDBOXCLAIMS, where) as claims,
-            env.stretch(name, number, claims, rate=rate, claims=number, pool=pool) as report,
+            env.stretch(name, count, claims, rate=rate, claims=count, pool=pool) as report,
         ):
-            began = env.clock.monotonic()
+            began = clock.monotonic()
+            # A claim that is late by a minute, or the time of the load, is given up: the load was
+            # too much, which is a finding and no failure of the bench.
+            deadline = began + seconds + max(_LATE_S, seconds)
+
+            async def live(number: int, at: float) -> None:
+                await clock.sleep(began + at - clock.monotonic())
+                made = await claims.send_one(number)
+                if await clock.wait(claims.ready[made], max(0.0, deadline - clock.monotonic())):
+                    await clock.sleep(dwell)
+                await env.client.delete(SANDBOXCLAIMS, where, made)
+
+            async def count_members() -> None:
+                while (at := clock.monotonic() - began) < seconds:
+                    members.append((at, float(await load.ready_members(env.client, where))))
+                    await clock.sleep(_LOOK_S)
+
             async with anyio.create_task_group() as group:
-                group.start_soon(_count_members, env, where, looks)
-                await _arrive(env, claims, where, times, seconds, dwell)
-                group.cancel_scope.cancel()
+                group.start_soon(count_members)
+                for number, at in enumerate(times):
+                    group.start_soon(live, number, at)
             await env.until_full(where, pool)
             pairs = [(claims.sent_at[one] - began, s) for one, s in claims.latencies_s().items()]
-            members = [(at - began, ready) for at, ready in looks if at - began < seconds]
             first, last = medians_of_ends(pairs, seconds)
             first_members, last_members = medians_of_ends(members, seconds)
             report.figures |= {
@@ -222,37 +236,6 @@ async def _sustain(
             }
             report.windows = windows(pairs)
     return report
-
-
-async def _count_members(env: Environment, where: str, into: list[tuple[float, float]]) -> None:
-    while True:
-        ready = await load.ready_members(env.client, where)
-        into.append((env.clock.monotonic(), float(ready)))
-        await env.clock.sleep(_LOOK_S)
-
-
-async def _arrive(
-    env: Environment, claims: Load, where: str, times: list[float], seconds: float, dwell: float
-) -> None:
-    """Make claims at their times and delete each ``dwell`` after it was Ready.
-
-    One that is not Ready a minute, or the time of the load, after the last arrival is given up: the
-    load was too much, which is a finding and no failure of the bench.
-    """
-    clock = env.clock
-    began = clock.monotonic()
-    deadline = began + seconds + max(_LATE_S, seconds)
-
-    async def live(number: int, at: float) -> None:
-        await clock.sleep(began + at - clock.monotonic())
-        name = await claims.send_one(number)
-        if await clock.wait(claims.ready[name], max(0.0, deadline - clock.monotonic())):
-            await clock.sleep(dwell)
-        await env.client.delete(SANDBOXCLAIMS, where, name)
-
-    async with anyio.create_task_group() as group:
-        for number, at in enumerate(times):
-            group.start_soon(live, number, at)
 
 
 async def _left_over(env: Environment, where: str, pool: int) -> int:
