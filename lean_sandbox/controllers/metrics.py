@@ -28,6 +28,7 @@ UNKNOWN_TEMPLATE: Final = "unknown"
 UNKNOWN_TEMPLATE_OF_CLAIM: Final = "__unknown__"
 _NO_TEMPLATE: Final = frozenset({UNKNOWN_TEMPLATE, UNKNOWN_TEMPLATE_OF_CLAIM})
 NO_OWNER: Final = "None"
+_OWNERS: Final = frozenset({names.SANDBOX_CLAIM_KIND, names.SANDBOX_WARM_POOL_KIND})
 
 _PATIENCE_S = 5.0
 _AT_ONCE = 1000
@@ -44,9 +45,9 @@ _OWN_REFERENCES = 6
 
 def owned_by(entry: SandboxEntry) -> str:
     """Return the value of the label of that name: the kind of the owner, if it is an extension."""
-    for kind in (names.SANDBOX_CLAIM_KIND, names.SANDBOX_WARM_POOL_KIND):
-        if entry.owner is not None and entry.owner.is_a(kind, names.EXTENSIONS_GROUP):
-            return kind
+    owner = entry.owner
+    if owner is not None and owner.group == names.EXTENSIONS_GROUP and owner.kind in _OWNERS:
+        return owner.kind
     return NO_OWNER
 
 
@@ -127,14 +128,11 @@ def _template_of_pool(pool: PoolEntry) -> str:
 
 
 def _member_status(status: SandboxStatus | None) -> str:
-    if status is None:
-        return "pending"
-    finished = find(status.conditions, names.FINISHED)
-    if finished is not None and finished.status == names.TRUE:
-        outcome = _BY_OUTCOME.get(finished.reason)
-        if outcome is not None:
-            return outcome
-    return "ready" if is_true(status.conditions, names.READY) else "pending"
+    conditions = status.conditions if status is not None else ()
+    finished = find(conditions, names.FINISHED)
+    if finished is not None and finished.status == names.TRUE and finished.reason in _BY_OUTCOME:
+        return _BY_OUTCOME[finished.reason]
+    return "ready" if is_true(conditions, names.READY) else "pending"
 
 
 def cache_size(into: Exposition, store: Cache[Any]) -> None:

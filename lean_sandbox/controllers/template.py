@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import ENDING_S, Client
 from lean_sandbox.kube.errors import ControlPlaneError, NotFound
 from lean_sandbox.kube.limits import Lane
@@ -43,12 +44,14 @@ class TemplateController(Controller[TemplateEntry]):
         self,
         client: Client,
         caches: Caches,
+        settings: Settings,
         *,
         clock: Clock,
-        workers: int = 1,
-        timeout_s: float = 15.0,
     ) -> None:
+        # The reference takes none for one here, and refuses it everywhere else.
+        workers = max(1, settings.sandbox_template_concurrent_workers)
         super().__init__("sandboxtemplate", caches.templates, clock, workers=workers)
+        timeout_s = settings.request_timeout
         self._writer = ObjectWriter(client, lane=Lane.BACKGROUND, timeout_s=timeout_s)
         self._policies = caches.policies
         #: Called with each template whose policy has come into being.

@@ -166,14 +166,7 @@ class Manager:
             launch=sandboxes.launch,
             recorder=self._recorder("sandboxwarmpool-controller"),
         )
-        templates = TemplateController(
-            client,
-            caches,
-            clock=clock,
-            # The reference takes none for one here, and refuses it everywhere else.
-            workers=max(1, settings.sandbox_template_concurrent_workers),
-            timeout_s=settings.request_timeout,
-        )
+        templates = TemplateController(client, caches, settings, clock=clock)
         sandboxes.stand_back(claims.queue, claims.waits_for)
         claims.on_awaited = sandboxes.queue.judge_held
         sandboxes.on_status += (

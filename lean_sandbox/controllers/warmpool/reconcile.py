@@ -13,6 +13,7 @@ delete is refused and the claim keeps it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import anyio
@@ -174,7 +175,7 @@ class PoolReconcile:
         members = self._count()
         if self._template is not None and self._view.is_recreate:
             for member in members.active:
-                await self._attempt(self._drop_if_stale, member)
+                await self._attempt(partial(self._drop_if_stale, is_orphan=False), member)
             members = self._recounted(members)
         for member in members.unlabelled:
             # One whose patch fails is a member all the same.
@@ -185,7 +186,7 @@ class PoolReconcile:
             await self._delete(member)
         return self._recounted(members)
 
-    async def _attempt(self, act: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+    async def _attempt(self, act: Callable[..., Awaitable[object]], *arguments: Any) -> None:
         """Do something about one Sandbox; an error does not keep the others waiting."""
         try:
             await act(*arguments)
@@ -214,18 +215,12 @@ class PoolReconcile:
         With the template missing all are adopted. One GET and one PATCH, or one DELETE (after a GET
         where labels do not tell).
         """
-        if self._verdict(orphan, is_orphan=True) is Verdict.STALE:
-            await self._delete(orphan)
-            return
-        whole = await self._whole(orphan)
+        whole = await self._drop_if_stale(orphan, is_orphan=True)
         if whole is None:
             return
         meta = whole.metadata
         if meta.deletion_timestamp or meta.controller is not None:
             # The watch is late; what it brings leads to another reconcile.
-            return
-        if self._verdict(orphan, whole, is_orphan=True) is Verdict.STALE:
-            await self._delete(orphan)
             return
         owners = with_controller_reference(meta.owners, self._view.reference)
         patch = {
@@ -236,38 +231,29 @@ class PoolReconcile:
         await self._patch(orphan, patch)
         self._parts.launch(orphan.key, None)
 
-    async def _drop_if_stale(self, member: SandboxEntry) -> None:
-        """Delete a member that no longer fits the template (strategy Recreate).
+    async def _drop_if_stale(self, member: SandboxEntry, *, is_orphan: bool) -> Sandbox | None:
+        """Delete a Sandbox that does not fit the template; return one that does, if it was fetched.
 
-        At most one DELETE, and one GET for a stamp that is not the template's own.
+        At most one DELETE, and one GET where the labels do not tell.
         """
-        verdict = self._verdict(member, is_orphan=False)
+        staleness = self._resolver.staleness(self._template) if self._template else None
+        verdict = Verdict.UNDECIDED
+        if staleness is not None:
+            verdict = staleness.by_labels(member.labels, is_orphan=is_orphan)
+        whole: Sandbox | None = None
         if verdict is Verdict.UNDECIDED:
-            whole = await self._whole(member)
-            if whole is None:
-                return
-            verdict = self._verdict(member, whole, is_orphan=False)
+            self._has_acted = True
+            whole = await self._writer.peek(self._sandboxes, member.key)
+            if whole is None or whole.metadata.uid != member.uid:
+                return None
+            if staleness is not None:
+                # The stamp of an orphan is not trusted.
+                stamp = (member.labels or {}).get(names.TEMPLATE_HASH_LABEL, "")
+                verdict = staleness.by_spec("" if is_orphan else stamp, whole.spec)
         if verdict is Verdict.STALE:
             await self._delete(member)
-
-    def _verdict(
-        self, member: SandboxEntry, whole: Sandbox | None = None, *, is_orphan: bool
-    ) -> Verdict | None:
-        """Judge by labels, or by the spec, whether a Sandbox fits the template, if there is one."""
-        if self._template is None:
             return None
-        staleness = self._resolver.staleness(self._template)
-        if whole is None:
-            return staleness.by_labels(member.labels, is_orphan=is_orphan)
-        # The stamp of an orphan is not trusted.
-        stamp = "" if is_orphan else (member.labels or {}).get(names.TEMPLATE_HASH_LABEL, "")
-        return staleness.by_spec(stamp, whole.spec)
-
-    async def _whole(self, member: SandboxEntry) -> Sandbox | None:
-        """Fetch a Sandbox to judge its spec; ``None`` when it is gone or another one."""
-        self._has_acted = True
-        whole: Sandbox | None = await self._writer.peek(self._sandboxes, member.key)
-        return whole if whole is not None and whole.metadata.uid == member.uid else None
+        return whole
 
     async def _patch(self, member: SandboxEntry, metadata: dict[str, Any]) -> None:
         self._has_acted = True
