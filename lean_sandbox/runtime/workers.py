@@ -257,7 +257,8 @@ class Workers(Generic[K]):
             self._queue.forget(item.key)
             self._log.error("reconcile_failed_for_good", key=key, error=str(error))
             return Outcome.TERMINAL, None
-        next_s = self._retry(item.key, getattr(error, "retry_after_s", None) or 0.0)
+        retry_after_s = getattr(error, "retry_after_s", None) or 0.0
+        next_s = self._retry(item.key, retry_after_s)
         if retryable is None:
             self._log.error("reconcile_panicked", key=key, next_s=next_s, exc_info=error)
             return Outcome.PANIC, next_s
