@@ -33,12 +33,14 @@ def validate_additional_metadata(
 
     Raises ClaimError: of the class INVALID_METADATA.
     """
-    for key, value in (labels or {}).items():
-        if fault := _label_fault(key, value, allowed_domains):
-            raise _invalid("label", key, fault)
-    for key in annotations or ():
-        if fault := _annotation_fault(key):
-            raise _invalid("annotation", key, fault)
+    found = [("label", k, _label_fault(k, v, allowed_domains)) for k, v in (labels or {}).items()]
+    found += [("annotation", key, _annotation_fault(key)) for key in annotations or ()]
+    for what, key, fault in found:
+        if fault:
+            raise ClaimError(
+                ClaimFault.INVALID_METADATA,
+                f'invalid additionalPodMetadata: failed to validate {what} "{key}": {fault}',
+            )
 
 
 def desired_pod_metadata(
@@ -87,12 +89,11 @@ def bound_sync_patch(
     Pod template's become exactly the desired ones; of the Sandbox's own only the template hash
     and created-by are touched.
     """
-    own: dict[str, str | None] = {}
-    labels = labels or {}
-    if labels.get(names.TEMPLATE_REF_HASH_LABEL) != ref_hash:
-        own[names.TEMPLATE_REF_HASH_LABEL] = ref_hash
-    if labels.get(names.CREATED_BY_LABEL) != (claim.created_by or None):
-        own[names.CREATED_BY_LABEL] = claim.created_by or None
+    wanted = {
+        names.TEMPLATE_REF_HASH_LABEL: ref_hash,
+        names.CREATED_BY_LABEL: claim.created_by or None,
+    }
+    own = {key: value for key, value in wanted.items() if (labels or {}).get(key) != value}
     patch: dict[str, Any] = {"metadata": {"labels": own}} if own else {}
     if changes := merge_patch_of(current, desired):
         patch["spec"] = {"podTemplate": {"metadata": changes}}
@@ -107,13 +108,6 @@ def _merge(base: dict[str, str], wanted: Mapping[str, str] | None, what: str) ->
                 f'metadata override conflict: {what} "{key}" is defined in template with '
                 f'another value, but claim requests "{value}"',
             )
-
-
-def _invalid(what: str, key: str, detail: str) -> ClaimError:
-    return ClaimError(
-        ClaimFault.INVALID_METADATA,
-        f'invalid additionalPodMetadata: failed to validate {what} "{key}": {detail}',
-    )
 
 
 def _label_fault(key: str, value: str, allowed_domains: Collection[str]) -> str:

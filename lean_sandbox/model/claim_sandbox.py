@@ -147,14 +147,17 @@ def adoption_patch(
     guard = {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": member.pool_uid}
     operations: list[Json] = [guard]
     for key, value in _adopted_labels(labels, claim, ref_hash).items():
+        path = _pointer("labels", key)
+        if value is not None or key not in labels:
+            # What is to go and not known to be there is added first, to be removable.
+            operations.append({"op": "add", "path": path, "value": value or ""})
         if value is None:
-            operations += _removal("labels", key, is_known=key in labels)
-        else:
-            operations.append(_set("labels", key, value))
+            operations.append({"op": "remove", "path": path})
     if trace := _adopted_trace(member, claim):
         if not member.annotations:
             return None
-        operations.append(_set("annotations", names.TRACE_CONTEXT_ANNOTATION, trace))
+        path = _pointer("annotations", names.TRACE_CONTEXT_ANNOTATION)
+        operations.append({"op": "add", "path": path, "value": trace})
     owners = [claim.reference]
     operations.append({"op": "replace", "path": "/metadata/ownerReferences", "value": owners})
     if not member.is_applied:
@@ -226,13 +229,3 @@ def _adopted_trace(member: PoolMember, claim: ClaimFacts) -> str:
 
 def _pointer(field: str, key: str) -> str:
     return f"/metadata/{field}/{key.replace('~', '~0').replace('/', '~1')}"
-
-
-def _set(field: str, key: str, value: str) -> Json:
-    return {"op": "add", "path": _pointer(field, key), "value": value}
-
-
-def _removal(field: str, key: str, *, is_known: bool) -> list[Json]:
-    """Return operations that remove a key; an unknown one is added first, to be removable."""
-    removal = {"op": "remove", "path": _pointer(field, key)}
-    return [removal] if is_known else [_set(field, key, ""), removal]

@@ -21,9 +21,6 @@ SANDBOX_CLAIM_KIND: Final = "SandboxClaim"
 SANDBOX_TEMPLATE_KIND: Final = "SandboxTemplate"
 SANDBOX_WARM_POOL_KIND: Final = "SandboxWarmPool"
 
-NETWORKING_API_VERSION: Final = "networking.k8s.io/v1"
-NETWORK_POLICY_KIND: Final = "NetworkPolicy"
-
 # --- labels and annotations --------------------------------------------------------------------
 
 CORE_PREFIX: Final = f"{CORE_GROUP}/"
@@ -75,7 +72,6 @@ STRATEGY_RECREATE: Final = "Recreate"
 # --- the router and who may opt into its rules ---------------------------------------------------
 
 ROUTER_NAMESPACE: Final = "agent-sandbox-system"
-NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 ROUTER_LABEL: Final = "app"
 ROUTER_VALUE: Final = "sandbox-router"
 # The only domain of labels that claims may set when the operator allows no others.

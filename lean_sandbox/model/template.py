@@ -26,9 +26,6 @@ Json = dict[str, Any]
 # Resolvers outside the cluster: the default policy cuts Pods off from private addresses.
 _PUBLIC_NAMESERVERS: Final = ("8.8.8.8", "1.1.1.1")
 _ABSENT: Final = msgspec.Raw(b"null")
-# Private and link-local ranges that the default egress rule leaves out.
-_PRIVATE_IPV4: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16")
-_PRIVATE_IPV6: Final = ("fc00::/7", "fe80::/10")
 _POLICY_SUFFIX: Final = "-network-policy"
 
 
@@ -178,6 +175,22 @@ def _secured(pod_spec: Json, *, is_cut_off: bool) -> Json:
 
 # --- the NetworkPolicy that all Sandboxes of one template share -----------------------------------
 
+# One peer with both selectors: only the router, only in its namespace.
+_ROUTER: Final[Json] = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": names.ROUTER_NAMESPACE}},
+    "podSelector": {"matchLabels": {names.ROUTER_LABEL: names.ROUTER_VALUE}},
+}
+# Private and link-local ranges are left out.
+_PUBLIC_IPV4: Final[Json] = {
+    "cidr": "0.0.0.0/0",
+    "except": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"],
+}
+_PUBLIC_IPV6: Final[Json] = {"cidr": "::/0", "except": ["fc00::/7", "fe80::/10"]}
+_DEFAULT_RULES: Final[Json] = {
+    "ingress": [{"from": [_ROUTER]}],
+    "egress": [{"to": [{"ipBlock": _PUBLIC_IPV4}, {"ipBlock": _PUBLIC_IPV6}]}],
+}
+
 
 def policy_name(template_name: str) -> str:
     """Return the name of the policy of a template."""
@@ -209,8 +222,7 @@ def desired_policy_spec(template: TemplateView) -> Json:
         "policyTypes": ["Ingress", "Egress"],
     }
     if template.network_policy_json is None:
-        spec.update(_default_rules())
-        return spec
+        return spec | _DEFAULT_RULES
     rules = msgspec.json.decode(template.network_policy_json) or {}
     spec.update({key: rules[key] for key in ("ingress", "egress") if rules.get(key)})
     return spec
@@ -220,8 +232,8 @@ def build_policy(template: TemplateView) -> Json:
     """Return the body that creates the policy of ``template``."""
     reference = extension_reference(names.SANDBOX_TEMPLATE_KIND, template.name, template.uid)
     return {
-        "apiVersion": names.NETWORKING_API_VERSION,
-        "kind": names.NETWORK_POLICY_KIND,
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
         "metadata": {
             "name": policy_name(template.name),
             "namespace": template.namespace,
@@ -247,22 +259,3 @@ def policy_refusal(template_name: str) -> str:
         f'refusing to update NetworkPolicy "{policy_name(template_name)}" '
         f'as it is not controlled by SandboxTemplate "{template_name}"'
     )
-
-
-def _default_rules() -> Json:
-    # One peer with both selectors: only the router, only in that namespace.
-    router = {
-        "namespaceSelector": {"matchLabels": {names.NAMESPACE_NAME_LABEL: names.ROUTER_NAMESPACE}},
-        "podSelector": {"matchLabels": {names.ROUTER_LABEL: names.ROUTER_VALUE}},
-    }
-    return {
-        "ingress": [{"from": [router]}],
-        "egress": [
-            {
-                "to": [
-                    {"ipBlock": {"cidr": "0.0.0.0/0", "except": list(_PRIVATE_IPV4)}},
-                    {"ipBlock": {"cidr": "::/0", "except": list(_PRIVATE_IPV6)}},
-                ]
-            }
-        ],
-    }

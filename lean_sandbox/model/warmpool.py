@@ -146,24 +146,6 @@ def unusable_template(name: str, fault: str) -> str:
 # --- whether members still fit their template ----------------------------------------------------
 
 
-def is_same_blueprint(template: TemplateView, spec: SandboxSpec) -> bool:
-    """Return whether ``template`` would now give a Sandbox the Pod and claims of ``spec``.
-
-    Labels and annotations, of the Pod and of claim templates, never count; order of claim templates
-    does.
-    """
-    return _comparable(blueprint_spec(template, PodTemplateMetadata())) == _comparable(spec)
-
-
-def _comparable(spec: SandboxSpec) -> tuple[Any, ...]:
-    claims = [
-        (entry.name, canonical(msgspec.json.decode(entry.spec) or {}))
-        for entry in spec.volumeClaimTemplates or ()
-    ]
-    pod_spec = msgspec.json.decode(spec.podTemplate.spec) or {}
-    return canonical(pod_spec), claims, spec.service
-
-
 class Verdict(Enum):
     """Whether a pool member still fits its template."""
 
@@ -198,21 +180,32 @@ class Staleness:
         labels = labels or {}
         if labels.get(names.TEMPLATE_REF_HASH_LABEL) != self.template.ref_hash:
             return Verdict.STALE
-        return (
-            Verdict.UNDECIDED
-            if is_orphan
-            else self.by_stamp(labels.get(names.TEMPLATE_HASH_LABEL, ""))
-        )
+        if is_orphan:
+            return Verdict.UNDECIDED
+        return self.by_stamp(labels.get(names.TEMPLATE_HASH_LABEL, ""))
 
     def by_spec(self, stamp: str, spec: SandboxSpec) -> Verdict:
-        """Compare the spec of a Sandbox, and remember the verdict for its stamp if it has one."""
+        """Compare the Pod and the volume claims of a Sandbox with those of one made now.
+
+        Labels and annotations never count. The verdict is remembered for its stamp, if it has one.
+        """
+        made_now = blueprint_spec(self.template, PodTemplateMetadata())
         try:
-            verdict = Verdict.FRESH if is_same_blueprint(self.template, spec) else Verdict.STALE
+            verdict = Verdict.FRESH if _parts(spec) == _parts(made_now) else Verdict.STALE
         except ODD:
             verdict = Verdict.STALE
         if stamp:
             self._verdicts[stamp] = verdict
         return verdict
+
+
+def _parts(spec: SandboxSpec) -> tuple[Any, ...]:
+    claims = [
+        (entry.name, canonical(msgspec.json.decode(entry.spec) or {}))
+        for entry in spec.volumeClaimTemplates or ()
+    ]
+    pod_spec = msgspec.json.decode(spec.podTemplate.spec) or {}
+    return canonical(pod_spec), claims, spec.service
 
 
 # --- refilling -----------------------------------------------------------------------------------

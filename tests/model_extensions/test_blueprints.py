@@ -15,7 +15,7 @@ from lean_sandbox.model.template import (
     TemplateView,
     blueprint_spec,
 )
-from lean_sandbox.model.warmpool import Staleness, Verdict, is_same_blueprint
+from lean_sandbox.model.warmpool import Staleness, Verdict
 from tests.model.support import as_json
 from tests.model_extensions.support import (
     MAIN,
@@ -32,6 +32,11 @@ PUBLIC = {"nameservers": ["8.8.8.8", "1.1.1.1"]}
 def made_from(view: TemplateView) -> SandboxSpec:
     """Return the spec of a Sandbox made from a template."""
     return sandbox_spec(blueprint_spec(view, pod_metadata({"a": "b"})))
+
+
+def is_same_blueprint(view: TemplateView, spec: SandboxSpec) -> bool:
+    """Return whether a template would now give a Sandbox the Pod and claims of its spec."""
+    return Staleness(view).by_spec("", spec) is Verdict.FRESH
 
 
 def pod(view: TemplateView) -> dict[str, Any]:
