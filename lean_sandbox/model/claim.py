@@ -8,7 +8,7 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition, find
-from lean_sandbox.model.meta import ObjectMeta, OwnerReference, Reference, extension_reference
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference, Reference, controller_reference
 from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
 from lean_sandbox.model.times import moment_s
 from lean_sandbox.model.wire import Lenient, OrNull, interned, shared_map
@@ -115,7 +115,7 @@ class ClaimFacts(msgspec.Struct, frozen=True, gc=False):
     @property
     def reference(self) -> OwnerReference:
         """The controller reference of the claim."""
-        return extension_reference(names.SANDBOX_CLAIM_KIND, self.name, self.uid)
+        return controller_reference(names.SANDBOX_CLAIM_KIND, self.name, self.uid)
 
 
 def view_of_claim(claim: SandboxClaim) -> ClaimView:

@@ -56,8 +56,7 @@ def desired_pod_metadata(
     the Sandbox's ``current`` metadata without a safe-to-evict of ``true``, the pool's own mark.
     On top come the claim's identity, ``ref_hash`` and what the claim asks for.
 
-    Raises ClaimError: of the class OTHER, when the claim asks for another value of a key of the
-    base.
+    Raises ClaimError: OTHER, when the claim asks for another value of a key of the base.
     """
     base = template.pod_metadata if template is not None else current or PodTemplateMetadata()
     labels = dict(base.labels or {})
@@ -85,9 +84,8 @@ def bound_sync_patch(
 ) -> dict[str, Any] | None:
     """Return the merge patch that brings a bound Sandbox up to date, None when it is.
 
-    ``current`` is the full metadata of its Pod template, ``labels`` are the Sandbox's own. The
-    Pod template's become exactly the desired ones; of the Sandbox's own only the template hash
-    and created-by are touched.
+    ``current`` is the full metadata of its Pod template, ``labels`` are the Sandbox's own, of
+    which only the template hash and created-by are touched.
     """
     wanted = {
         names.TEMPLATE_REF_HASH_LABEL: ref_hash,

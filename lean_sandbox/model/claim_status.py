@@ -16,7 +16,6 @@ from lean_sandbox.model.claim import BoundSandbox, SandboxClaimStatus
 from lean_sandbox.model.conditions import (
     Condition,
     condition,
-    error_seen,
     find,
     remove,
     upsert,
@@ -94,7 +93,7 @@ class ClaimError(Exception):
         if self.fault is ClaimFault.SANDBOX_NOT_OWNED:
             return f"Claim expired. {self.text}; deletion skipped."
         if self.fault is ClaimFault.OTHER:
-            return error_seen(self.text)
+            return f"Error seen: {self.text}"
         return self.text
 
     def prefixed(self, prefix: str) -> ClaimError:

@@ -46,11 +46,6 @@ def condition(kind: str, status: str, reason: str, message: str, generation: int
     )
 
 
-def error_seen(text: str) -> str:
-    """Return the message of Ready for errors that are worth a retry."""
-    return f"Error seen: {text}"
-
-
 def find(conditions: Iterable[Condition], kind: str) -> Condition | None:
     """Return the first condition of the type ``kind``."""
     for condition in conditions:

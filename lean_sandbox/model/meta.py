@@ -141,19 +141,16 @@ def adoption_refusal(
     )
 
 
-def controller_reference(api_version: str, kind: str, name: str, uid: str) -> OwnerReference:
-    """Return the reference a controller puts on its children."""
+def controller_reference(
+    kind: str, name: str, uid: str, api_version: str = EXTENSIONS_API_VERSION
+) -> OwnerReference:
+    """Return the reference that the controlling claim, pool or template leaves on its children."""
     return OwnerReference(api_version, kind, name, uid, controller=True, block_owner_deletion=True)
 
 
-def extension_reference(kind: str, name: str, uid: str) -> OwnerReference:
-    """Return the controller reference of a claim, pool or template."""
-    return controller_reference(EXTENSIONS_API_VERSION, kind, name, uid)
-
-
 def sandbox_reference(name: str, uid: str) -> OwnerReference:
-    """Return the controller reference of a Sandbox."""
-    return controller_reference(CORE_API_VERSION, SANDBOX_KIND, name, uid)
+    """Return the reference that a Sandbox leaves on its children."""
+    return controller_reference(SANDBOX_KIND, name, uid, CORE_API_VERSION)
 
 
 def changed_keys(

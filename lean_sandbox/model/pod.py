@@ -168,8 +168,8 @@ def _key_lists(template: PodTemplateMetadata) -> dict[str, str]:
 def _system_labels(sandbox_meta: ObjectMeta) -> dict[str, str]:
     """Return the labels a Pod inherits from its Sandbox.
 
-    The pool label goes to Pods of pool members only; the template label to those of every extension
-    owner. Empty values do not count. The version of the owner's API does not matter.
+    The pool label goes to Pods of pool members only, the template label to those of every
+    extension owner, of whatever version.
     """
     owner, labels = sandbox_meta.controller, sandbox_meta.labels or {}
     inherited = {}
@@ -205,8 +205,7 @@ def pvc_name(template_name: str, sandbox_name: str) -> str:
 def build_pvc(sandbox_meta: ObjectMeta, template: VolumeClaimTemplate) -> dict[str, Any]:
     """Return the body that creates the PersistentVolumeClaim of ``template``.
 
-    Metadata and spec are taken over verbatim; only the tracking label overrides, so a template
-    cannot point a claim at another Sandbox. The spec stays raw JSON.
+    The tracking label overrides, so that no template points a claim at another Sandbox.
     """
     name = pvc_name(template.name, sandbox_meta.name)
     metadata = child_metadata(sandbox_meta, name, template.metadata.labels)

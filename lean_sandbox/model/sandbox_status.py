@@ -16,7 +16,6 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import (
     Condition,
     condition,
-    error_seen,
     find,
     is_true,
     remove,
@@ -152,8 +151,9 @@ def ready(seen: Observation) -> Condition:
         )
         verdict = names.FALSE, names.REASON_MULTIPLE_PODS, message
     elif seen.errors:
-        texts = (*seen.errors, *((seen.invalid,) if seen.invalid is not None else ()))
-        verdict = names.FALSE, names.REASON_RECONCILER_ERROR, error_seen("\n".join(texts))
+        texts = seen.errors if seen.invalid is None else (*seen.errors, seen.invalid)
+        message = "Error seen: " + "\n".join(texts)
+        verdict = names.FALSE, names.REASON_RECONCILER_ERROR, message
     elif seen.invalid is not None:
         verdict = names.FALSE, names.REASON_INVALID_CONFIGURATION, seen.invalid
     elif seen.is_suspended:

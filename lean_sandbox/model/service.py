@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -108,8 +109,7 @@ def owned_service_patch(
 ) -> dict[str, Any] | None:
     """Return the merge patch that repairs an owned Service, or None when nothing drifted.
 
-    The tracking label is set and other labels stay; the selector becomes exactly the tracking
-    selector; ports are replaced when they differ, or left alone when ``ports`` is None.
+    Other labels stay, and so do the ports when ``ports`` is None.
     """
     tracking = {names.NAME_HASH_LABEL: tracking_hash}
     patch: dict[str, Any] = {}
@@ -140,9 +140,7 @@ def adopted_service(
 ) -> dict[str, Any]:
     """Return the full Service ``service``, as the server sent it, made ours for a PUT.
 
-    The tracking label and the controller reference are added, selector and ports are replaced; all
-    other fields (among them resourceVersion, the precondition) stay as they are. ``service`` itself
-    is not changed.
+    All that is not ours stays as it is, among it resourceVersion, the precondition.
     """
     tracking = {names.NAME_HASH_LABEL: names.name_hash(sandbox_meta.name)}
     metadata = dict(service.get("metadata") or {})
@@ -169,10 +167,7 @@ def _container_ports(spec: _PodSpec) -> Iterator[_ContainerPort]:
 
 def _free_name(key: tuple[int, str], taken: set[str]) -> str:
     base = f"p-{key[0]}-{key[1].lower()}"
-    name = base
-    suffix = 2
-    while name in taken:
-        name = f"{base}-{suffix}"
-        suffix += 1
+    free = (f"{base}-{n}" for n in count(2) if f"{base}-{n}" not in taken)
+    name = next(free) if base in taken else base
     taken.add(name)
     return name

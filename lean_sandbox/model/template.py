@@ -12,7 +12,7 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.comparison import canonical
-from lean_sandbox.model.meta import ObjectMeta, extension_reference
+from lean_sandbox.model.meta import ObjectMeta, controller_reference
 from lean_sandbox.model.sandbox import (
     PodTemplate,
     PodTemplateMetadata,
@@ -161,8 +161,7 @@ def _json_hash(value: Json) -> str:
 def _secured(pod_spec: Json, *, is_cut_off: bool) -> Json:
     """Return ``pod_spec`` as it goes into Sandboxes of a template (rules D1 and D2).
 
-    No token unless asked for; public resolvers where the default policy cuts Pods off from the
-    cluster's own.
+    ``is_cut_off``: the default policy keeps Pods from the cluster's own resolvers.
     """
     secured = dict(pod_spec)
     if secured.get("automountServiceAccountToken") is None:
@@ -230,7 +229,7 @@ def desired_policy_spec(template: TemplateView) -> Json:
 
 def build_policy(template: TemplateView) -> Json:
     """Return the body that creates the policy of ``template``."""
-    reference = extension_reference(names.SANDBOX_TEMPLATE_KIND, template.name, template.uid)
+    reference = controller_reference(names.SANDBOX_TEMPLATE_KIND, template.name, template.uid)
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

@@ -15,13 +15,12 @@ from lean_sandbox.model.meta import (
     ObjectMeta,
     OwnerReference,
     Reference,
-    extension_reference,
+    controller_reference,
 )
 from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec
 from lean_sandbox.model.template import TemplateView, blueprint_spec
 from lean_sandbox.model.wire import ODD, Lenient, OrNull, interned
 
-DEFAULT_REPLICAS: Final = 1
 # The least spec.readinessGracePeriodSeconds that the definition allows.
 LEAST_GRACE_S: Final = 30
 
@@ -67,7 +66,7 @@ class PoolView(msgspec.Struct, frozen=True, gc=False):
     generation: int = 0
     # Name of the template; an empty one is a template that does not exist.
     template: str = ""
-    replicas: int = DEFAULT_REPLICAS
+    replicas: int = 1
     # Whether stale members are replaced at once; otherwise they wait to be claimed.
     is_recreate: bool = False
     # Value of the pool label on its members.
@@ -83,7 +82,7 @@ class PoolView(msgspec.Struct, frozen=True, gc=False):
     @property
     def reference(self) -> OwnerReference:
         """The controller reference of the pool."""
-        return extension_reference(names.SANDBOX_WARM_POOL_KIND, self.name, self.uid)
+        return controller_reference(names.SANDBOX_WARM_POOL_KIND, self.name, self.uid)
 
 
 def view_of_pool(pool: SandboxWarmPool) -> PoolView:
@@ -97,7 +96,7 @@ def view_of_pool(pool: SandboxWarmPool) -> PoolView:
         uid=meta.uid,
         generation=meta.generation,
         template=interned(names.clipped_name(spec.sandboxTemplateRef.name)),
-        replicas=DEFAULT_REPLICAS if spec.replicas is None else spec.replicas,
+        replicas=1 if spec.replicas is None else spec.replicas,
         is_recreate=strategy is not None and strategy.type == names.STRATEGY_RECREATE,
         pool_hash=names.name_hash(meta.name),
         # A server whose definition is older does not refuse what is below the minimum.

@@ -9,17 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache, lru_cache, wraps
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Final,
-    Optional,
-    ParamSpec,
-    TypeVar,
-    cast,
-    get_args,
-)
+from typing import TYPE_CHECKING, Annotated, Final, Optional, ParamSpec, TypeVar, cast, get_args
 
 import msgspec
 
@@ -45,7 +35,7 @@ class Lenient(Value, frozen=True):
 
 
 @cache
-def _defaults(type_: type[Lenient]) -> tuple[tuple[str, Any], ...]:
+def _defaults(type_: type[Lenient]) -> tuple[tuple[str, object], ...]:
     """Return the fields that may be null with what they then read as."""
     return tuple(
         (field.name, field.default)

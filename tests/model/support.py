@@ -52,7 +52,7 @@ def template_metadata(
 
 def owner(kind: str, api_version: str = "extensions.agents.x-k8s.io/v1beta1") -> OwnerReference:
     """Return a controller reference to some object of ``kind``."""
-    return controller_reference(api_version, kind, "owner", "owner-uid")
+    return controller_reference(kind, "owner", "owner-uid", api_version)
 
 
 def sandbox_meta(

@@ -109,8 +109,8 @@ def test_defaults_are_left_out_when_encoded() -> None:
 def test_the_first_controller_reference_decides() -> None:
     """References that are no controller do not own; the first controller does."""
     plain = OwnerReference("apps/v1", "Deployment", "d", "1")
-    first = controller_reference("apps/v1", "ReplicaSet", "r", "2")
-    second = controller_reference("agents.x-k8s.io/v1beta1", "Sandbox", "sb-1", UID)
+    first = controller_reference("ReplicaSet", "r", "2", "apps/v1")
+    second = controller_reference("Sandbox", "sb-1", UID, "agents.x-k8s.io/v1beta1")
 
     assert ObjectMeta(owner_references=(plain,)).controller is None
     assert ObjectMeta(owner_references=(plain, first, second)).controller == first
@@ -122,7 +122,7 @@ def test_the_first_controller_reference_decides() -> None:
         (),
         (OwnerReference("agents.x-k8s.io/v1beta1", "Sandbox", "sb-1", UID),),
         (owner("SandboxClaim"),),
-        (controller_reference("agents.x-k8s.io/v1beta1", "Sandbox", "sb-1", "old-uid"),),
+        (controller_reference("Sandbox", "sb-1", "old-uid", "agents.x-k8s.io/v1beta1"),),
     ],
 )
 def test_ownership_is_by_uid_of_the_controller(
@@ -135,7 +135,7 @@ def test_ownership_is_by_uid_of_the_controller(
 @pytest.mark.case(65)
 def test_a_reference_of_another_version_with_our_uid_is_ours() -> None:
     """Case 65: the API version of a reference does not matter for ownership."""
-    reference = controller_reference("agents.x-k8s.io/v1alpha1", "Sandbox", "sb-1", UID)
+    reference = controller_reference("Sandbox", "sb-1", UID, "agents.x-k8s.io/v1alpha1")
 
     assert is_controlled_by(ObjectMeta(owner_references=(reference,)).controller, UID)
     assert reference.group == "agents.x-k8s.io"

@@ -18,7 +18,7 @@ LABELS = (
 @pytest.mark.parametrize("what", ["PVC", "pod", "service"])
 def test_a_child_of_somebody_else_is_named_with_its_owner(what: str) -> None:
     """Cases 64, 90, 102: a refused child says who owns it and who wanted it."""
-    other = controller_reference("apps/v1", "Deployment", "x", "u-1")
+    other = controller_reference("Deployment", "x", "u-1", "apps/v1")
 
     assert adoption_refusal(what, "c-1", other, None, "sb-1") == (
         f'{what} "c-1" is owned by Deployment/x (UID: u-1), not by sandbox "sb-1"'

@@ -62,7 +62,7 @@ def pool_of(**fields: Any) -> str | None:
         "generation": 1,
         "is_deleting": False,
         "labels": {WARM_POOL: "", REF_HASH: ""},
-        "owner": controller_reference(f"{GROUP}/v1", "SandboxWarmPool", "pool", "x"),
+        "owner": controller_reference("SandboxWarmPool", "pool", "x", f"{GROUP}/v1"),
     }
     found = member_of(SandboxEntry(**{**defaults, **fields}))
     return found.pool.name if found is not None else None
@@ -76,8 +76,8 @@ def test_only_healthy_members_of_a_pool_can_be_taken() -> None:
     assert pool_of(is_deleting=True) is None
     assert pool_of(owner=None) is None
     for api_version, kind in (("apps/v1", "ReplicaSet"), ("apps/v1", "SandboxWarmPool")):
-        assert pool_of(owner=controller_reference(api_version, kind, "pool", "x")) is None
-    claim = controller_reference(f"{GROUP}/v1beta1", "SandboxClaim", "pool", "x")
+        assert pool_of(owner=controller_reference(kind, "pool", "x", api_version)) is None
+    claim = controller_reference("SandboxClaim", "pool", "x", f"{GROUP}/v1beta1")
     assert pool_of(owner=claim) is None
     assert pool_of(labels={WARM_POOL: "x"}) is None
     assert pool_of(labels={REF_HASH: "x"}) is None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lean_sandbox.controllers.warmpool.members import PoolMembers, take_census, victims
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
-from lean_sandbox.model.meta import OwnerReference, extension_reference
+from lean_sandbox.model.meta import OwnerReference, controller_reference
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.model.warmpool import PoolView
@@ -31,7 +31,7 @@ UNSCHEDULABLE = Condition("PodScheduled", "False", "Unschedulable")
 
 def member(name: str = "m", age_s: float | None = None, *conditions: Condition) -> SandboxEntry:
     """Return the entry of a member of that age; None: it does not say when it was created."""
-    owner: OwnerReference = extension_reference(names.SANDBOX_WARM_POOL_KIND, "pool", "pu")
+    owner: OwnerReference = controller_reference(names.SANDBOX_WARM_POOL_KIND, "pool", "pu")
     created = datetime.fromtimestamp(NOW_S - (age_s or 0), UTC)
     return SandboxEntry(
         key=Key("default", name),
