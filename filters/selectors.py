@@ -1,7 +1,7 @@
 """Label and field selectors as the API has them: parsed, checked, matched and written.
 
 A client sends them, so that the server leaves out what nobody wants; a server of one's own matches
-them. Error texts are those of the API where it has one; every error is a :class:`SelectorError`.
+them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_TOKEN = re.compile(r"\s*(==|!=|[=!(),<>]|[^\s,()=!<>]+)")
-_PUNCTUATION = frozenset(("", ",", "(", ")", "=", "==", "!=", "!", "<", ">"))
-_KEYWORDS = frozenset(("in", "notin"))
+_WORD = r"[^\s,()=!<>]+"
+_TOKEN = re.compile(rf"\s*(==|!=|[=!(),<>]|{_WORD})")
+_LABEL_TERM = re.compile(
+    rf"""\s*(?:!\s*(?P<absent>{_WORD})
+    |(?P<key>{_WORD})(?:\s+(?P<word>in|notin)\s*\((?P<words>[^()=!<>]*)\)
+    |\s*(?P<operator>==|!=|[=<>])\s*(?P<value>{_WORD})?)?)\s*""",
+    re.VERBOSE,
+)
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _FIELD_TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)
@@ -37,7 +42,7 @@ class LabelTerm:
     @property
     def text(self) -> str:
         """The requirement as a query parameter has it; the values of a set in a fixed order."""
-        if self.operator in _KEYWORDS:
+        if self.operator in ("in", "notin"):
             return f"{self.key} {self.operator} ({','.join(sorted(self.values))})"
         if self.operator in ("", "!"):
             return f"{self.operator}{self.key}"
@@ -77,86 +82,44 @@ class LabelSelector:
 
 def parse_labels(text: str) -> LabelSelector:
     """Return the label selector that a text means. Raises SelectorError."""
-    return LabelSelector(tuple(_LabelParser(text).parse()))
+    text = text.strip()
+    terms: list[LabelTerm] = []
+    at = 0
+    while at < len(text):
+        match = _LABEL_TERM.match(text, at)
+        if match is None:
+            raise _unexpected(text, at, "!, identifier, or 'end of string'")
+        terms.append(_label_term(**match.groupdict(default="")))
+        at = match.end()
+        if at < len(text):
+            if text[at] != ",":
+                raise _unexpected(text, at, "',' or 'end of string'")
+            at += 1
+            if at == len(text):
+                raise _unexpected(text, at, "identifier after ','")
+    return LabelSelector(tuple(terms))
 
 
-class _LabelParser:
-    """Recursive descent over the few tokens of a label selector."""
+def _unexpected(text: str, at: int, wanted: str) -> SelectorError:
+    found = _TOKEN.match(text, at)
+    return SelectorError(f"found '{found[1] if found else ''}', expected: {wanted}")
 
-    def __init__(self, text: str) -> None:
-        self._tokens = _TOKEN.findall(text)
-        self._at = 0
 
-    def _peek(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
-
-    def _next(self) -> str:
-        token = self._peek()
-        self._at += 1
-        return token
-
-    def parse(self) -> list[LabelTerm]:
-        terms: list[LabelTerm] = []
-        first = self._peek()
-        if first and first != "!" and first in _PUNCTUATION:
-            raise SelectorError(f"found '{first}', expected: !, identifier, or 'end of string'")
-        while self._peek():
-            terms.append(self._term())
-            following = self._next()
-            if following == "":
-                break
-            if following != ",":
-                raise SelectorError(f"found '{following}', expected: ',' or 'end of string'")
-            if not self._peek():
-                raise SelectorError("found '', expected: identifier after ','")
-        return terms
-
-    def _term(self) -> LabelTerm:
-        if self._peek() == "!":
-            self._next()
-            return LabelTerm(self._key(), "!")
-        key = self._key()
-        operator = self._peek()
-        if operator in ("", ","):
-            return LabelTerm(key)
-        self._next()
-        if operator in ("=", "==", "!="):
-            value = _checked_value(key, self._value())
-            return LabelTerm(key, "!=" if operator == "!=" else "=", frozenset((value,)))
-        if operator in _KEYWORDS:
-            values = frozenset(_checked_value(key, value) for value in self._values())
-            return LabelTerm(key, operator, values)
-        if operator in (">", "<"):
-            return LabelTerm(key, operator, frozenset((_checked_number(key, self._value()),)))
-        raise SelectorError(
-            f"{_UNPARSED}found '{operator}', expected: in, notin, =, ==, !=, gt, lt"
-        )
-
-    def _key(self) -> str:
-        word = self._next()
-        if word in _PUNCTUATION:
-            raise SelectorError(f"{_UNPARSED}found '{word}', expected: identifier")
-        return _checked_key(word)
-
-    def _value(self) -> str:
-        return self._next() if self._peek() not in ("", ",") else ""
-
-    def _values(self) -> list[str]:
-        opening = self._next()
-        if opening != "(":
-            raise SelectorError(f"{_UNPARSED}found '{opening}' expected: '('")
-        values, value = [], ""
-        while (word := self._next()) != ")":
-            if word == "":
-                raise SelectorError(f"{_UNPARSED}found '', expected: ',', ')' or identifier")
-            if word == ",":
-                values.append(value)
-                value = ""
-            elif value:
-                raise SelectorError(f"{_UNPARSED}found '{word}', expected: ',' or ')'")
-            else:
-                value = word
-        return [*values, value]
+def _label_term(
+    absent: str, key: str, word: str, words: str, operator: str, value: str
+) -> LabelTerm:
+    if absent:
+        return LabelTerm(_checked_key(absent), "!")
+    _checked_key(key)
+    if word:
+        values = frozenset(_checked_value(key, value.strip()) for value in words.split(","))
+        return LabelTerm(key, word, values)
+    if operator in ("<", ">"):
+        return LabelTerm(key, operator, frozenset((_checked_number(key, value),)))
+    if operator:
+        operator = "=" if operator == "==" else operator
+        return LabelTerm(key, operator, frozenset((_checked_value(key, value),)))
+    return LabelTerm(key)
 
 
 class FieldTerm(NamedTuple):
