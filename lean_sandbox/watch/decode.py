@@ -19,6 +19,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 import structlog
+from cachetools import LRUCache
 from msgspec.structs import force_setattr
 
 from filters import EventType
@@ -105,7 +106,7 @@ class EventDecoder(Generic[E]):
         self.log = log.bind(kind=kind.resource.plural, namespace=namespace or "*")
         self._decode_item = msgspec.json.Decoder(kind.item_type).decode
         self._decode_full_line = msgspec.json.Decoder(Line[kind.item_type]).decode  # type: ignore[name-defined]
-        self._logged: dict[str, str] = {}
+        self._logged: LRUCache[str, str] = LRUCache(_LOGGED)
         self._positions: dict[str, int] = {}
         self._logged_missing: list[str] = []
         self.version: str | None = None
@@ -234,15 +235,16 @@ class EventDecoder(Generic[E]):
             self._cache.full(event_type, item, initial=initial)
         except Exception as error:  # noqa: BLE001 -- any bug costs this object alone
             return self._as_metadata(event_type, raw, error)
-        version: str = item.metadata.resource_version
-        return version
+        return str(item.metadata.resource_version)
 
     def _as_metadata(self, event_type: EventType, raw: bytes, error: Exception) -> str:
         """Apply the metadata of an object that cannot be applied as a whole; return its version."""
-        meta = self._metadata(raw)
-        self._skip(raw, error, meta)
-        if meta is None:
+        try:
+            meta = _patiently(_decode_partial, raw).metadata
+        except ODD:
+            self._skip(raw, error)
             return ""
+        self._skip(raw, error, meta)
         self._cache.present(meta.namespace, meta.name)
         is_known = key_of(meta.namespace, meta.name) in self._cache
         if is_known or event_type is EventType.DELETED:
@@ -251,12 +253,6 @@ class EventDecoder(Generic[E]):
             except Exception as odd:  # noqa: BLE001 -- as above
                 self._skip(b"", odd, meta)
         return meta.resource_version
-
-    def _metadata(self, raw: bytes | msgspec.Raw) -> ObjectMeta | None:
-        try:
-            return _patiently(_decode_partial, raw).metadata
-        except ODD:
-            return None
 
     def _columns(self, row: TableRow) -> dict[str, str] | None:
         cells = row.cells
@@ -302,8 +298,6 @@ class EventDecoder(Generic[E]):
         object_ = meta.uid or meta.name
         if object_ and self._logged.get(object_) == meta.resource_version:
             return
-        if len(self._logged) >= _LOGGED:
-            self._logged.clear()
         self._logged[object_] = meta.resource_version
         self.log.error(
             "object_not_understood",
@@ -326,14 +320,14 @@ _decode_object = msgspec.json.Decoder(WatchObject).decode
 _decode_partial = msgspec.json.Decoder(PartialItem).decode
 
 
-def _patiently(decode: Callable[[bytes | msgspec.Raw], T], text: bytes | msgspec.Raw) -> T:
+def _patiently(decode: Callable[[bytes], T], text: bytes) -> T:
     """Decode a text, without the parts that the decoder gives up on if there are any."""
     try:
         return decode(text)
-    except (msgspec.ValidationError, UnicodeDecodeError):
+    except _ODD_OBJECT:
         raise
     except ODD:
-        return decode(_readable(bytes(text)))
+        return decode(_readable(text))
 
 
 def _readable(text: bytes) -> bytes:

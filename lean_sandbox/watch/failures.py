@@ -27,7 +27,7 @@ class Backoff:
 
     def __init__(self, uniform: Callable[[], float]) -> None:
         self._uniform = uniform
-        #: Failures in a row so far.
+        #: Failures in a row so far; with 0 the next pause is the shortest.
         self.failures = 0
 
     def after(
@@ -43,10 +43,6 @@ class Backoff:
         pause_s = min(_CAP_S, at_most_s, _BASE_S * 2.0 ** min(self.failures, 16))
         self.failures += 1
         return max(pause_s * (0.5 + self._uniform() * 0.5), at_least_s)
-
-    def reset(self) -> None:
-        """Forget the failures; the next pause is the shortest."""
-        self.failures = 0
 
 
 class _Item(msgspec.Struct):

@@ -159,7 +159,7 @@ class Reflector(Generic[E]):
                 if self.received_bytes == self._received_before:
                     await self._check_version()
                 self._recovered()
-                self._backoff.reset()
+                self._backoff.failures = 0
                 await self._clock.sleep(0.1 * self._uniform())
                 return
             self._failed("the server ended the watch at once")
