@@ -112,10 +112,7 @@ def _said(what: object, code: int) -> int:
 
 
 def wanted(options: BenchOptions) -> list[str]:
-    """Return the scenarios to run, in their order, with those that bounds are multiples of.
-
-    Raises UsageError for what cannot be run.
-    """
+    """Return the scenarios to run, in their order, with those that bounds are multiples of."""
     unknown = [name for name in options.scenarios if name not in SCENARIOS and name != ALL]
     if unknown:
         known = ", ".join((*SCENARIOS, ALL))
@@ -142,11 +139,7 @@ def wanted(options: BenchOptions) -> list[str]:
 
 
 async def measure(options: BenchOptions, clock: Clock, screen: Screen) -> Report:
-    """Run what the options ask for and return the report, bounds judged.
-
-    Raises UsageError for a server that cannot be used, BenchError for a wait that was in vain or a
-    process that failed, ControlPlaneError for a refused request (in a group).
-    """
+    """Run what the options ask for and return the report, bounds judged."""
     names = wanted(options)
     async with open_environment(options, clock, screen) as env:
         env.report.controller = _described(options)

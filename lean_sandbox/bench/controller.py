@@ -125,10 +125,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 def read_metrics(text: str) -> Cost:
-    """Read the text a controller's metrics endpoint answers with; what is missing stays None.
-
-    Raises ValueError for a text that is no exposition of metrics.
-    """
+    """Read the text of a controller's metrics; what is missing stays None. Raises ValueError."""
     samples: dict[str, list[Sample]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -117,11 +117,7 @@ class Environment:
 
     @asynccontextmanager
     async def controller(self) -> AsyncIterator[None]:
-        """Start the controller, or take the one that runs already.
-
-        Yields once its caches are in sync. Raises BenchError when that takes too long, UsageError
-        when the process that was named is not there.
-        """
+        """Start the controller and wait for its caches, or take the one that runs already."""
         if not self.options.against:
             async with self.starting("--extensions") as started:
                 await self.until_logged(started, "caches_synced", self.clock.monotonic())
@@ -277,10 +273,7 @@ def add_latencies(report: ScenarioReport, made: Load) -> None:
 async def open_environment(
     options: BenchOptions, clock: Clock, screen: Screen
 ) -> AsyncIterator[Environment]:
-    """Start, or connect to, the server of a run, with what moves its Pods.
-
-    Raises UsageError for a server that cannot be used, BenchError when a process fails.
-    """
+    """Start, or connect to, the server of a run, with what moves its Pods."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="lean-sandbox-bench-")))
         api_server: Worker | None = None
@@ -334,10 +327,7 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 async def _version_of(client: Client) -> str:
-    """Return the version that a server tells, "" where it tells none.
-
-    Raises UsageError for one that cannot be used, such as one without the kinds of this project.
-    """
+    """Return the version a server tells, if any. Raises UsageError for one without the kinds."""
     try:
         answer = await client.transport.request("GET", "/version", timeout_s=10.0)
         for resource in (SANDBOXES, SANDBOXCLAIMS):

@@ -134,10 +134,7 @@ class Load:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[Self]:
-        """Watch the kind as long as the block lasts; what happens from its beginning on is seen.
-
-        Raises BenchError (in a group) when the kind cannot be listed.
-        """
+        """Watch the kind as long as the block lasts; what happens from its beginning on is seen."""
         synced = anyio.Event()
         follower = Follower(
             self.client,
@@ -159,10 +156,7 @@ class Load:
             group.cancel_scope.cancel()
 
     async def send(self, numbers: Iterable[int]) -> None:
-        """Create objects as fast as the connections allow.
-
-        Raises ControlPlaneError (in a group) when one is refused.
-        """
+        """Create objects as fast as the connections allow."""
         waiting = iter(numbers)
 
         async def work() -> None:

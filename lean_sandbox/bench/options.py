@@ -190,10 +190,7 @@ class BenchOptions:
 
 
 def read_flags(words: Sequence[str], scenarios: Mapping[str, str]) -> BenchOptions:
-    """Read the flags; ``scenarios`` are what the help says of each.
-
-    Raises UsageError for what no run can mean; exits the process on flags that argparse refuses.
-    """
+    """Read the flags; ``scenarios`` are what the help says of each. Raises UsageError."""
     listed = "\n".join(f"  {name:<9}  {text}" for name, text in scenarios.items())
     parser = argparse.ArgumentParser(
         prog="lean-sandbox bench",
@@ -229,9 +226,7 @@ def _check(options: BenchOptions) -> None:
             )
         known.add(is_pid)
     if options.against and options.is_embedded:
-        raise UsageError(
-            "--against needs the --kubeconfig or --context of that controller's server"
-        )
+        raise UsageError("--against needs the --kubeconfig or --context of its server")
     if options.against and options.controller_flags:
         raise UsageError("--controller-flag is for a controller that this run starts")
     if options.kubelet and options.is_embedded:

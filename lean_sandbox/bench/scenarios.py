@@ -1,8 +1,4 @@
-"""The scenarios.
-
-Claims on a warm pool, Sandboxes without one, starts over them, and what they are held against: bare
-requests and bare Pods.
-"""
+"""The scenarios: claims on a warm pool, Sandboxes without one, bare requests and bare Pods."""
 
 from __future__ import annotations
 
@@ -426,8 +422,7 @@ async def _floor(env: Environment) -> None:
     """Bind ``count`` claims at once by bare requests, after a few one at a time.
 
     Each of those comes after a rest like that of the scenario ``one``: a server and a processor
-    that have rested answer later, and that is no fault of a controller.
-    No controller may run. Raises BenchError when the binding process fails.
+    that have rested answer later, and that is no fault of a controller. No controller may run.
     """
     count, alone = env.options.count, env.options.rounds
     members = count + alone
