@@ -11,7 +11,7 @@ import anyio
 
 from lean_sandbox.bench.controller import Cost
 from lean_sandbox.bench.environment import Environment, open_environment
-from lean_sandbox.bench.options import ALL, BenchOptions, UsageError, read_flags
+from lean_sandbox.bench.options import ALL, BenchError, BenchOptions, UsageError, read_flags
 from lean_sandbox.bench.report import (
     PICTURES,
     Report,
@@ -21,7 +21,6 @@ from lean_sandbox.bench.report import (
     write_plots,
 )
 from lean_sandbox.bench.scenarios import SCENARIOS, Beside, launch
-from lean_sandbox.bench.workers import BenchError
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.manager.commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE

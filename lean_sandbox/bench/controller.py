@@ -16,7 +16,8 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from lean_sandbox.bench.workers import TICK_MS, BenchError, Worker, open_client, process_usage
+from lean_sandbox.bench.options import BenchError
+from lean_sandbox.bench.workers import TICK_MS, Worker, open_client, process_usage
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ControlPlaneError

@@ -9,7 +9,7 @@ would measure the one who makes it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -17,12 +17,11 @@ from typing import Any, Final, Self
 import anyio
 import msgspec
 
-from lean_sandbox.bench.options import BenchOptions
-from lean_sandbox.bench.workers import BenchError
+from lean_sandbox.bench.options import BenchError, BenchOptions
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube import resources as kinds
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.resources import Page, PartialObject, Resource
+from lean_sandbox.kube.resources import JSON_ACCEPT, Page, PartialObject, Resource
 from lean_sandbox.local.follow import Follower
 from lean_sandbox.model import names
 
@@ -105,9 +104,42 @@ class _Status(msgspec.Struct, frozen=True, gc=False):
     readyReplicas: int = 0
 
 
-class _Object(msgspec.Struct, frozen=True, gc=False):
+class Seen(msgspec.Struct, frozen=True, gc=False):
+    """An object as a watching client sees it."""
+
     metadata: _Meta = _Meta()
     status: _Status | None = None
+
+
+@asynccontextmanager
+async def following(
+    client: Client,
+    clock: Clock,
+    resource: Resource,
+    where: str,
+    see: Callable[[Seen], None],
+    *,
+    accept: str = JSON_ACCEPT,
+) -> AsyncIterator[None]:
+    """Show each object and each change of it from the beginning of the block to its end."""
+    synced = anyio.Event()
+    follower = Follower(
+        client,
+        clock,
+        resource,
+        Seen,
+        on_change=see,
+        on_gone=lambda _uid: None,
+        on_synced=synced.set,
+        namespace=where,
+        accept=accept,
+    )
+    async with anyio.create_task_group() as group:
+        group.start_soon(follower.run)
+        if not await clock.wait(synced, _LIST_S):
+            raise BenchError(f"{resource.qualified} could not be listed within {_LIST_S:g} s")
+        yield
+        group.cancel_scope.cancel()
 
 
 @dataclass
@@ -134,26 +166,9 @@ class Load:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[Self]:
-        """Watch the kind as long as the block lasts; what happens from its beginning on is seen."""
-        synced = anyio.Event()
-        follower = Follower(
-            self.client,
-            self.clock,
-            self.resource,
-            _Object,
-            on_change=self._see,
-            on_gone=lambda _uid: None,
-            on_synced=synced.set,
-            namespace=self.where,
-        )
-        async with anyio.create_task_group() as group:
-            group.start_soon(follower.run)
-            if not await self.clock.wait(synced, _LIST_S):
-                raise BenchError(
-                    f"{self.resource.qualified} could not be listed within {_LIST_S:g} s"
-                )
+        """Watch the kind as long as the block lasts."""
+        async with following(self.client, self.clock, self.resource, self.where, self._see):
             yield self
-            group.cancel_scope.cancel()
 
     async def send(self, numbers: Iterable[int]) -> None:
         """Create objects as fast as the connections allow."""
@@ -204,7 +219,7 @@ class Load:
         """Return how many Sandboxes were given to more than one claim."""
         return sum(number > 1 for number in Counter(self.bound.values()).values())
 
-    def _see(self, seen: _Object) -> None:
+    def _see(self, seen: Seen) -> None:
         name, status = seen.metadata.name, seen.status
         if name not in self.ready or name in self.ready_at or status is None:
             return
@@ -218,7 +233,7 @@ class Load:
 
 async def ready_members(client: Client, where: str) -> int:
     """Return how many members the pool says are Ready."""
-    pool = await client.get(kinds.SANDBOXWARMPOOLS, where, _POOL, _Object)
+    pool = await client.get(kinds.SANDBOXWARMPOOLS, where, _POOL, Seen)
     return pool.status.readyReplicas if pool.status is not None else 0
 
 

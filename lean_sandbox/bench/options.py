@@ -37,6 +37,10 @@ exit codes:
 """
 
 
+class BenchError(Exception):
+    """The measurement could not be made; the message says why."""
+
+
 class UsageError(Exception):
     """The command line asks for something that cannot be; the message says what and the way out."""
 

@@ -24,8 +24,9 @@ from lean_sandbox.bench.figures import (
     percentile,
     windows,
 )
+from lean_sandbox.bench.options import BenchError
 from lean_sandbox.bench.report import ScenarioReport
-from lean_sandbox.bench.workers import BenchError, open_client, process_usage, worker
+from lean_sandbox.bench.workers import open_client, process_usage, worker
 from lean_sandbox.kube import resources as kinds
 from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, SANDBOXES, ListMeta
 from lean_sandbox.model.times import parse_rfc3339

@@ -17,22 +17,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlencode
 
 import anyio
 import msgspec
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
-from anyio.streams.memory import MemoryObjectSendStream
 
+from lean_sandbox.bench.load import Seen, following
+from lean_sandbox.bench.options import BenchError
 from lean_sandbox.clock import Clock, SystemClock
-from lean_sandbox.kube import errors
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.http1 import LineSplitter
-from lean_sandbox.kube.kubeconfig import load
+from lean_sandbox.kube.kubeconfig import load as load_connection
 from lean_sandbox.kube.limits import Lane, Limits
-from lean_sandbox.kube.resources import METADATA_ACCEPT, SANDBOXCLAIMS, SANDBOXES, Page, path
+from lean_sandbox.kube.resources import METADATA_ACCEPT, SANDBOXCLAIMS, SANDBOXES
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
@@ -51,10 +49,6 @@ _ROOM: Final = 100_000
 _END_S: Final = 10.0
 _PATIENCE_S: Final = 90.0
 TICK_MS: Final = 1000 / os.sysconf("SC_CLK_TCK")
-
-
-class BenchError(Exception):
-    """The measurement could not be made; the message says why."""
 
 
 # -- /proc -----------------------------------------------------------------------------------------
@@ -215,27 +209,13 @@ async def run_kubelet(kubeconfig: str, context: str) -> None:
     """Move Pods as Nodes would, for a server that has none."""
     clock, in_flight = SystemClock(), _KUBELET_IN_FLIGHT
     settings = KubeletSettings(nodes=NODES, node_prefix=NODE_PREFIX, max_in_flight=in_flight)
-    connection = load(kubeconfig or None, context or None, clock=clock)
+    connection = load_connection(kubeconfig or None, context or None, clock=clock)
     async with open_client(connection, clock, agent="bench-kubelet", in_flight=in_flight) as client:
         kubelet = Kubelet(client, settings, clock=clock, chance=random.Random())  # noqa: S311
         async with anyio.create_task_group() as group:
             await group.start(kubelet.run)
             await _answer(dict)
             group.cancel_scope.cancel()
-
-
-class _Meta(msgspec.Struct, frozen=True, gc=False):
-    name: str = ""
-    uid: str = ""
-
-
-class _Object(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Meta = _Meta()
-
-
-class _Event(msgspec.Struct, frozen=True, gc=False):
-    type: str = ""
-    object: _Object = _Object()
 
 
 async def run_floor(
@@ -248,12 +228,20 @@ async def run_floor(
     the controller adds. Answers how many requests were made.
     """
     clock, tasks, members = SystemClock(), int(in_flight), itertools.count()
-    connection = load(kubeconfig or None, context or None, clock=clock)
+    connection = load_connection(kubeconfig or None, context or None, clock=clock)
     send, receive = anyio.create_memory_object_stream[str](_ROOM)
+    known: set[str] = set()
+
+    def see(claim: Seen) -> None:
+        if claim.metadata.name not in known:
+            known.add(claim.metadata.name)
+            send.send_nowait(claim.metadata.name)
+
     async with (
         send,
         receive,
         open_client(connection, clock, agent="bench-floor", in_flight=tasks) as client,
+        following(client, clock, SANDBOXCLAIMS, namespace, see, accept=METADATA_ACCEPT),
         anyio.create_task_group() as group,
     ):
 
@@ -265,39 +253,17 @@ async def run_floor(
             counted = client.transport.counted.requests.items()
             return {"requests": sum(n for (_, verb, *_), n in counted if verb in ("get", "patch"))}
 
-        claims = await client.list_page(SANDBOXCLAIMS, namespace, Page[_Object])
-        group.start_soon(_watch, client, namespace, claims.metadata.resourceVersion, send)
         for _ in range(tasks):
             group.start_soon(bind)
         await _answer(done)
         group.cancel_scope.cancel()
 
 
-async def _watch(
-    client: Client, namespace: str, version: str, found: MemoryObjectSendStream[str]
-) -> None:
-    """Hand on the name of each new claim until the watch ends."""
-    query = urlencode({"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"})
-    decode = msgspec.json.Decoder(_Event).decode
-    splitter = LineSplitter()
-    async with client.transport.stream(
-        f"{path(SANDBOXCLAIMS, namespace)}?{query}",
-        headers={"Accept": METADATA_ACCEPT},
-        asked=errors.Asked("watch", SANDBOXCLAIMS.qualified),
-    ) as stream:
-        while True:
-            # The load that waits for its claims has the deadline.
-            for line in splitter.feed(await stream.receive()):
-                event = decode(line)
-                if event.type == "ADDED":
-                    found.send_nowait(event.object.metadata.name)
-
-
 async def _bind(
     client: Client, clock: Clock, namespace: str, name: str, member: str, pool_uid: str
 ) -> None:
     """GET the claim, PATCH the Sandbox, guarded by its owner, and PATCH the claim's status."""
-    claim = await client.get(SANDBOXCLAIMS, namespace, name, _Object, lane=Lane.CLIENT)
+    claim = await client.get(SANDBOXCLAIMS, namespace, name, Seen, lane=Lane.CLIENT)
     owner = {
         "apiVersion": SANDBOXCLAIMS.api_version,
         "kind": SANDBOXCLAIMS.kind,

@@ -79,7 +79,8 @@ class Follower(Generic[O]):
     """Follows one kind, across all namespaces unless one is named.
 
     ``on_change`` is called with each object seen, ``on_gone`` with the uid of each one that is no
-    more; both must not block. ``on_synced`` is called after each complete list.
+    more; both must not block. ``on_synced`` is called after each complete list. ``accept`` is the
+    form that watches are asked for.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Follower(Generic[O]):
         namespace: str | None = None,
         label_selector: str | None = None,
         page_size: int = 500,
+        accept: str = JSON_ACCEPT,
     ) -> None:
         self.statistics = FollowStatistics()
         self._client = client
@@ -106,6 +108,7 @@ class Follower(Generic[O]):
         self._on_synced = on_synced
         self._namespace = namespace
         self._label_selector = label_selector
+        self._accept = accept
         self._page_size = page_size
         self._known: set[str] = set()
         self._version = ""
@@ -169,7 +172,7 @@ class Follower(Generic[O]):
         target = f"{path(self._resource, self._namespace)}?{urlencode(query)}"
         async with self._client.transport.stream(
             target,
-            headers={"Accept": JSON_ACCEPT},
+            headers={"Accept": self._accept},
             connect_timeout_s=_CONNECT_TIMEOUT_S,
             asked=Asked("watch", self._resource.qualified),
         ) as stream:
