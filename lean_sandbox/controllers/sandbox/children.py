@@ -496,9 +496,7 @@ class Children:
             case Refuse(text):
                 raise ReconcileError(text)
             case Delete(service):
-                with failing_as(Failure.SERVICE_DELETE):
-                    await self._requests.delete(cache, service)
-                cache.forget(service.key, service.uid)
+                await self._requests.delete_service(service)
             case Adopt():
                 body = adopted_service(whole, self.entry.metadata, self._view.ports)
                 with failing_as(Failure.SERVICE_UPDATE):

@@ -71,8 +71,7 @@ class SandboxReconciler:
             sandbox = await self._requests.get_sandbox(key)
             entry = self._caches.sandboxes.get(key) if sandbox is not None else None
         if entry is None or entry.is_deleting:
-            # Children go by their owner references; nothing is written about an object on its way
-            # out.
+            # Children go by their owner references; nothing is written about what is ending.
             self._parts.forget(key)
             self._refused.pop(key, None)
             return Result()
@@ -190,15 +189,10 @@ class SandboxReconciler:
         return Result()
 
     async def _end_pod(self, entry: SandboxEntry) -> None:
-        """Delete the Pod of an expired Sandbox if it is its own (spec, 3.10).
-
-        At most one GET, where neither the watch nor an earlier response shows whether there is one,
-        and one DELETE.
-        """
+        """Delete the Pod of an expired Sandbox if it is its own: at most a GET and a DELETE."""
         key, hidden = entry.pod_key, self._requests.hidden
         pod = self._caches.pods.get(key)
-        # A selector is published with the first Pod and cleared once it is gone: without one there
-        # is none.
+        # A selector is published with the first Pod and cleared once it is gone.
         had_one = entry.status is not None and bool(entry.status.selector)
         if pod is None and (had_one or hidden.is_doubtful(key)) and not hidden.is_absent(key):
             with failing_as(Failure.EXPIRY_POD_GET):
@@ -209,12 +203,10 @@ class SandboxReconciler:
             await self._requests.delete_pod(pod)
 
     async def _end_service(self, entry: SandboxEntry) -> None:
-        """Delete the Service of an expired Sandbox if it is its own. At most one DELETE."""
+        """Delete the Service of an expired Sandbox if it is its own: at most a DELETE."""
         service = self._caches.services.get(entry.key)
         if service is not None and is_controlled_by(service.owner, entry.uid):
-            with failing_as(Failure.SERVICE_DELETE):
-                await self._requests.delete(self._caches.services, service)
-            self._caches.services.forget(service.key, service.uid)
+            await self._requests.delete_service(service)
 
     # -- the end of a reconcile ------------------------------------------------------------------
 
@@ -222,8 +214,7 @@ class SandboxReconciler:
         self, entry: SandboxEntry, old: SandboxStatus, children: Children
     ) -> Result:
         if children.is_namespace_terminating:
-            # Everything in it is about to go; a status would only add to the work (changes,
-            # v1.0.3).
+            # Everything in it is about to go; a status would only add to the work.
             return Result(requeue_after_s=ENDING_S)
         now, throttle = self._clock.now(), self._parts.throttle
         observation = children.observation()

@@ -20,8 +20,10 @@ from lean_sandbox.model import names
 from lean_sandbox.model.meta import as_version
 from lean_sandbox.model.pod import PodState
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
+from lean_sandbox.model.sandbox_status import Failure
 from lean_sandbox.model.service import Service
 from lean_sandbox.runtime.queue import WorkQueue
+from lean_sandbox.runtime.workers import failing_as
 from lean_sandbox.runtime.writer import ObjectWriter, Response
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources import Caches
@@ -241,10 +243,7 @@ class SandboxRequests(ObjectWriter):
         return entry
 
     async def delete_pod(self, pod: PodEntry) -> bool:
-        """Delete this very Pod, not one of the same name made since; false if it was gone.
-
-        Raises Conflict when another Pod has its name.
-        """
+        """Delete this very Pod; false if it was gone. Raises Conflict when another has its name."""
         try:
             was_there = await self.delete(self._caches.pods, pod)
         except Conflict:
@@ -263,10 +262,7 @@ class SandboxRequests(ObjectWriter):
     # -- Services --------------------------------------------------------------------------------
 
     async def get_service(self, sandbox: Key) -> tuple[ServiceEntry, dict[str, Any]] | None:
-        """Fetch the Service of the Sandbox's name, also with every field, to be written back.
-
-        ``None`` when there is none.
-        """
+        """Fetch a Service, also with every field, to be written back; ``None`` if there is none."""
         cache = self._caches.services
         held = cache.get(sandbox)
         whole: dict[str, Any] | None = await self.client.find(
@@ -277,6 +273,12 @@ class SandboxRequests(ObjectWriter):
                 cache.forget(sandbox, held.uid)
             return None
         return cache.apply_fetched(msgspec.convert(whole, Service)), whole
+
+    async def delete_service(self, service: ServiceEntry) -> None:
+        """Delete this very Service; one that is gone is no error."""
+        with failing_as(Failure.SERVICE_DELETE):
+            await self.delete(self._caches.services, service)
+        self._caches.services.forget(service.key, service.uid)
 
 
 def _forget_status(entry: SandboxEntry) -> None:
