@@ -66,8 +66,8 @@ class TokenFileAuth(Auth):
     """A token in a file that somebody else keeps fresh, such as a service account's.
 
     Read at first use, once a minute, and after a 401. While the file cannot be read an earlier
-    token goes on being used; without one the request fails with CredentialFault.
-    The read is done in place: the file is some hundred bytes in memory-backed storage.
+    token goes on being used; without one the request fails with CredentialFault. The read is done
+    in place: the file is some hundred bytes in memory-backed storage.
     """
 
     def __init__(self, file: Path, clock: Clock) -> None:

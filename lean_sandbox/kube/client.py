@@ -109,12 +109,9 @@ class TerminatingNamespaces:
 class Client:
     """The verbs of the API over one transport.
 
-    Every method makes one request and raises :class:`~lean_sandbox.kube.errors.ApiError` for
-    answers of 300 and above, :class:`~lean_sandbox.kube.errors.TransportError` when no whole
-    answer came, :class:`~lean_sandbox.kube.errors.DecodeFault` when it does not fit ``type_``.
-
-    ``type_`` is the type to decode the answer as: a msgspec Struct, ``dict``, or ``bytes`` for the
-    body as it came.
+    Every method makes one request and raises ApiError for answers of 300 and above, TransportError
+    when no whole answer came, DecodeFault when it does not fit ``type_``: a msgspec Struct,
+    ``dict``, or ``bytes`` for the body as it came.
     """
 
     def __init__(
@@ -172,8 +169,8 @@ class Client:
     ) -> T:
         """Read one page of a collection; ``namespace`` None is all of them.
 
-        Decode as ``Page[Kind]`` or any type of the caller's. An expired ``continue_`` raises
-        :class:`~lean_sandbox.kube.errors.Gone`: start again.
+        Decode as ``Page[Kind]`` or any type of the caller's. An expired ``continue_`` raises Gone:
+        start again.
         """
         query = _given(
             {

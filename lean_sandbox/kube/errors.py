@@ -5,9 +5,6 @@ An answer of the server that says no is an :class:`ApiError`, no whole answer a
 :class:`TransportError`. ``retryable`` says whether the same work may succeed later without anyone
 changing the object: a work queue backs off and repeats it. Terminal errors wait for the next change
 of the object.
-
-Low-level exceptions (sockets, TLS, JSON) are translated in :mod:`.transport` and :mod:`.client` and
-nowhere else.
 """
 
 from __future__ import annotations
@@ -85,9 +82,8 @@ class ControlPlaneError(Exception):
 class ApiError(ControlPlaneError):
     """The server answered with a status of 300 or more.
 
-    ``status`` is the HTTP code, ``said`` the Status body, with its machine-readable ``reason`` (""
-    when the body was none), its sentence ``message`` and its ``causes``; ``retry_after_s`` how long
-    the server asked to wait (None when it did not say); ``asked`` what the answer is about.
+    ``said`` is the Status body, with its machine-readable ``reason`` ("" when there was none) and
+    its sentence ``message``; ``retry_after_s`` is how long the server asked to wait, if it did.
     """
 
     def __init__(

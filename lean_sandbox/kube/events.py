@@ -13,9 +13,8 @@ queue which :meth:`EventRecorder.run` empties, one request at a time, in the BAC
 * Failures are counted and forgotten: an event is not worth a retry. One refused because its
   namespace is being deleted is counted apart, for it is to be expected.
 
-Rules of the API that are kept here, so that the server does not refuse an event: it lives in the
-namespace of its regarding object ("default" for those without one), the note has at most 1024
-bytes, reason, action and reporting instance at most 128 characters, a series counts from 2.
+Rules of the API, so that the server does not refuse an event: it lives in the namespace of its
+regarding object ("default" for those without one), texts are cut, a series counts from 2.
 """
 
 from __future__ import annotations

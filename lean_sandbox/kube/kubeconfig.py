@@ -118,10 +118,9 @@ def load(
     home: Path | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Connection:
-    """Find the settings and return the connection they describe.
+    """Return the connection that is described; makes no request and runs no plugin.
 
-    No request is made and no plugin is run. Raises ConfigError, which names file, field and the way
-    out.
+    Raises ConfigError, which names file, field and the way out.
     """
     clock = clock or SystemClock()
     environ = os.environ if environ is None else environ

@@ -7,9 +7,8 @@ it (refill, pool status, events). The rules:
 2. A free slot goes to the oldest CLIENT waiter; BACKGROUND gets it only when no CLIENT waits.
 3. BACKGROUND holds at most ``max_in_flight - reserved_for_client`` slots, so that a CLIENT request
    arriving in a burst of refills finds a slot free.
-4. Nobody starves: while BACKGROUND waits (and is below its share), at most 15 grants in a row
-   go to CLIENT, the next one goes to BACKGROUND. A permanent
-   CLIENT overload leaves BACKGROUND one grant in sixteen. This is the only exception to rule 2.
+4. Nobody starves: while BACKGROUND waits (and is below its share), at most 15 grants in a row go to
+   CLIENT, the next one goes to BACKGROUND.
 5. With ``qps`` set, each grant also takes a token: a bucket of ``burst`` tokens, refilled at
    ``qps`` a second. Both lanes draw from it in the order above.
 

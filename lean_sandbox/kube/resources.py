@@ -99,8 +99,8 @@ def path(
     """Return the path of a collection (``name`` None) or of one object or its subresource.
 
     ``namespace`` None means all namespaces, or a cluster-scoped resource, for which it is ignored.
-    Raises :class:`~lean_sandbox.kube.errors.NotFound` for names that no object can have: all but
-    DNS subdomains of at most 253 characters.
+    Raises NotFound for names that no object can have: all but DNS subdomains of at most 253
+    characters.
     """
     parts = [resource.root]
     if resource.namespaced and namespace is not None:

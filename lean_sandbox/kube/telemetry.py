@@ -45,10 +45,9 @@ Observer = Callable[[RequestRecord], None]
 class RequestCounters:
     """What the transports to one server have counted; several of them may share it.
 
-    ``requests`` are finished ones by (method, verb, resource, code), code 0 for those without an
-    answer. Bytes are those of the HTTP messages, streams included while they run. ``retries`` are
-    requests sent again, by (method, code): code 401 with a fresh credential, code 0 because a
-    reused connection was dead.
+    ``requests`` are finished ones by (method, verb, resource, code). Bytes are those of the HTTP
+    messages, before TLS. ``retries`` are requests sent again, by (method, code): code 401 with a
+    fresh credential, code 0 because a reused connection was dead.
     """
 
     def __init__(self, *, with_times: bool = False) -> None:

@@ -1,8 +1,6 @@
 """The way to the API server: a lean HTTP/1.1 client on non-blocking sockets.
 
-What it does: keep-alive connections in a bounded pool, deadlines, chunked and sized bodies, size
-limits, credentials with one repetition after a 401, lanes (:mod:`.limits`), telemetry. What it
-leaves out on purpose: HTTP/2, proxies, redirects, cookies, compression (in a cluster it costs more
+Left out on purpose: HTTP/2, proxies, redirects, cookies, compression (in a cluster it costs more
 CPU on both ends than the bytes are worth), and waiting for Retry-After: 429 and 503 become errors
 that carry it, and the work queue waits. ``tests/bench/transport_bench.py`` measures what a request
 costs.
@@ -62,7 +60,7 @@ class _Exchange(msgspec.Struct):
 class Transport:
     """Requests to one API server.
 
-    The pool holds as many connections as ``limits.max_in_flight``; streams open their own.
+    The pool holds as many connections as ``limits.max_in_flight``; streams are beside it.
     ``observer`` is called with each finished request, streams included; it must not block or raise.
     ``fence``, where it is set, is called before a write is begun and again right before its bytes
     are sent: what it raises keeps them from leaving, and is raised to the caller. Other transports
