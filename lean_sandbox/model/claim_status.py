@@ -78,11 +78,6 @@ class ClaimError(Exception):
         self.conflict = conflict
 
     @property
-    def retryable(self) -> bool:
-        """Whether the pass is to be repeated as a failed one, with exponential backoff."""
-        return self.fault.retry is Retry.BACKOFF
-
-    @property
     def message(self) -> str:
         """The message of the Ready condition."""
         if self.fault is ClaimFault.ADOPTION_CONFLICT:
@@ -95,10 +90,6 @@ class ClaimError(Exception):
         if self.fault is ClaimFault.OTHER:
             return f"Error seen: {self.text}"
         return self.text
-
-    def prefixed(self, prefix: str) -> ClaimError:
-        """Return the error of the same class with ``prefix`` and a colon in front of its text."""
-        return ClaimError(self.fault, f"{prefix}: {self.text}", conflict=self.conflict)
 
 
 def stale_reference(owner_kind: str, cause: str) -> ClaimError:
@@ -184,12 +175,6 @@ def expired_claim_status(
     return msgspec.structs.replace(
         status, conditions=_sorted(upsert(status.conditions, ready, now))
     )
-
-
-def is_marked_expired(status: SandboxClaimStatus) -> bool:
-    """Return whether Ready already says that the claim expired."""
-    ready = find(status.conditions, names.READY)
-    return ready is not None and ready.reason == names.REASON_CLAIM_EXPIRED
 
 
 def claim_status_patch(old: SandboxClaimStatus, new: SandboxClaimStatus) -> dict[str, Any] | None:

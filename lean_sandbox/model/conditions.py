@@ -60,6 +60,12 @@ def is_true(conditions: Iterable[Condition], kind: str) -> bool:
     return found is not None and found.status == names.TRUE
 
 
+def has_reason(conditions: Iterable[Condition], kind: str, reason: str) -> bool:
+    """Return whether the first condition of the type ``kind`` is there for this reason."""
+    found = find(conditions, kind)
+    return found is not None and found.reason == reason
+
+
 def upsert(
     conditions: tuple[Condition, ...], new: Condition, now: datetime
 ) -> tuple[Condition, ...]:

@@ -16,7 +16,6 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import (
     Condition,
     condition,
-    find,
     is_true,
     remove,
     upsert,
@@ -131,7 +130,7 @@ def pod_scheduled(seen: Observation) -> Condition | None:
         status = mirrored.status if mirrored.status in _STATUSES else names.UNKNOWN
         if not mirrored.reason and status == names.TRUE:
             reason = names.REASON_POD_SCHEDULED
-        elif _is_legal_reason(mirrored.reason):
+        elif len(mirrored.reason) <= _MAX_REASON_CHARACTERS and _REASON.fullmatch(mirrored.reason):
             reason = mirrored.reason
         message = mirrored.message
     return condition(names.POD_SCHEDULED, status, reason, message, seen.generation)
@@ -214,12 +213,6 @@ def next_status(
     )
 
 
-def is_marked_expired(status: SandboxStatus) -> bool:
-    """Return whether the Sandbox is already marked as expired, so that its teardown may follow."""
-    held = find(status.conditions, names.READY)
-    return held is not None and held.reason == names.REASON_SANDBOX_EXPIRED
-
-
 def expired_mark(old: SandboxStatus, generation: int, now: datetime) -> SandboxStatus:
     """Return ``old`` marked as expired; what it says of a finished or suspended Pod stays."""
     conditions = remove(old.conditions, names.POD_SCHEDULED)
@@ -286,7 +279,3 @@ def _pod_part(pod: ObservedPod | None) -> tuple[bool, str]:
     if not pod.state.ips:
         return False, "Pod is Ready but has no podIPs yet"
     return True, "Pod is Ready"
-
-
-def _is_legal_reason(reason: str) -> bool:
-    return len(reason) <= _MAX_REASON_CHARACTERS and _REASON.fullmatch(reason) is not None

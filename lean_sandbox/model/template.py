@@ -139,10 +139,8 @@ def _blueprint(spec: SandboxTemplateSpec) -> Json:
     }
     if spec.volumeClaimTemplates:
         try:
-            body["volumeClaimTemplates"] = [
-                msgspec.json.decode(msgspec.json.encode(entry))
-                for entry in spec.volumeClaimTemplates
-            ]
+            encoded = msgspec.json.encode(spec.volumeClaimTemplates)
+            body["volumeClaimTemplates"] = msgspec.json.decode(encoded)
         except ODD as error:
             raise ValueError(f"spec.volumeClaimTemplates: {error}") from None
     if spec.service is not None:

@@ -67,21 +67,17 @@ def moment_s(text: str | None, field: str) -> float | None:
         raise ValueError(f"{field}: {error}") from None
 
 
-def format_rfc3339(instant: datetime) -> str:
-    """Return ``instant`` in whole seconds and UTC, for example ``2026-01-02T03:04:05Z``."""
-    return _formatted(instant, "seconds")
+def format_rfc3339(instant: datetime, timespec: str = "seconds") -> str:
+    """Return ``instant`` in UTC and, if not said otherwise, whole seconds."""
+    if instant.utcoffset() is None:
+        raise ValueError("an instant without a time zone cannot be written")
+    text = instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=timespec)
+    return f"{text}Z"
 
 
 def format_micro_time(instant: datetime) -> str:
     """Return ``instant`` in UTC with six digits of fraction, as the API writes a MicroTime."""
-    return _formatted(instant, "microseconds")
-
-
-def _formatted(instant: datetime, precision: str) -> str:
-    if instant.utcoffset() is None:
-        raise ValueError("an instant without a time zone cannot be written")
-    text = instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=precision)
-    return f"{text}Z"
+    return format_rfc3339(instant, "microseconds")
 
 
 def has_come(moment_s: float | None, now: datetime) -> bool:
@@ -126,7 +122,8 @@ def format_duration(seconds: float) -> str:
     sign = "-" if total_ns < 0 else ""
     total_ns = abs(total_ns)
     if total_ns < _SECOND_NS:
-        return sign + _below_a_second(total_ns)
+        unit = next((u for u in ("ms", "\u00b5s", "ns") if total_ns >= _UNIT_NS[u]), "s")
+        return f"{sign}{_decimal(total_ns, _UNIT_NS[unit])}{unit}"
     minutes, rest_ns = divmod(total_ns, 60 * _SECOND_NS)
     hours, minutes = divmod(minutes, 60)
     text = _decimal(rest_ns, _SECOND_NS) + "s"
@@ -135,15 +132,6 @@ def format_duration(seconds: float) -> str:
     elif minutes:
         text = f"{minutes}m{text}"
     return sign + text
-
-
-def _below_a_second(total_ns: int) -> str:
-    if total_ns == 0:
-        return "0s"
-    for unit in ("ms", "\u00b5s"):
-        if total_ns >= _UNIT_NS[unit]:
-            return _decimal(total_ns, _UNIT_NS[unit]) + unit
-    return f"{total_ns}ns"
 
 
 def _decimal(value: int, unit: int) -> str:

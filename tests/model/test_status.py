@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.conditions import Condition, find
+from lean_sandbox.model.conditions import Condition, find, has_reason
 from lean_sandbox.model.sandbox import EMPTY_STATUS, SandboxStatus
 from lean_sandbox.model.sandbox_status import (
     Observation,
     expired_cleared,
     expired_mark,
-    is_marked_expired,
     next_status,
     status_patch,
 )
@@ -28,6 +27,11 @@ FQDN = "sb-1.ns.svc.cluster.local"
 def after(old: SandboxStatus, observation: Observation, now: Any = NOW) -> SandboxStatus:
     """Return the next status of the fixture Sandbox."""
     return next_status(old, observation, now, name="sb-1", namespace="ns")
+
+
+def is_marked_expired(status: SandboxStatus) -> bool:
+    """Return whether the status says that the Sandbox expired."""
+    return has_reason(status.conditions, "Ready", "SandboxExpired")
 
 
 def patch_of(old: SandboxStatus, new: SandboxStatus) -> dict[str, Any] | None:

@@ -390,7 +390,8 @@ class Binding:
             except ClaimError as error:
                 if error.fault is ClaimFault.WARM_POOL_NOT_FOUND:
                     raise
-                raise error.prefixed("failed to get template for metadata propagation") from error
+                text = f"failed to get template for metadata propagation: {error.text}"
+                raise ClaimError(error.fault, text) from error
         desired = desired_pod_metadata(template, self._facts, ref_hash=template.ref_hash)
         view, labels = sandbox.view, sandbox.labels or {}
         if (

@@ -23,11 +23,10 @@ from lean_sandbox.model.claim_status import (
     ClaimObservation,
     Retry,
     expired_claim_status,
-    is_marked_expired,
     next_claim_status,
     requeue_after_s,
 )
-from lean_sandbox.model.conditions import find, is_true
+from lean_sandbox.model.conditions import find, has_reason, is_true
 from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
 from lean_sandbox.watch.kind import Key
@@ -279,7 +278,7 @@ class ClaimReconcile:
     async def _expire(self) -> Result:
         """Say that the claim has expired, or, where that was said, delete what it asks for."""
         entry, view = self._entry, self._view
-        if not is_marked_expired(self._old):
+        if not has_reason(self._old.conditions, names.READY, names.REASON_CLAIM_EXPIRED):
             now = self._parts.clock.now()
             marked = expired_claim_status(self._old, entry.generation, now)
             await write_status(self._parts, entry, self._old, marked)

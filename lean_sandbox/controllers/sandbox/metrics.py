@@ -13,9 +13,8 @@ from lean_sandbox.controllers.metrics import UNKNOWN_TEMPLATE, owned_by, templat
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Counters, Exposition, Histograms, Labels
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import find, is_true
+from lean_sandbox.model.conditions import find, has_reason, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
-from lean_sandbox.model.sandbox_status import is_marked_expired
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -80,7 +79,8 @@ class SandboxMetrics:
         if _is_true(new, names.FINISHED) and not _is_true(old, names.FINISHED):
             assert finished is not None
             self._finished.add(*labels, finished.reason)
-        if is_marked_expired(new) and not is_marked_expired(old):
+        mark = names.READY, names.REASON_SANDBOX_EXPIRED
+        if has_reason(new.conditions, *mark) and not has_reason(old.conditions, *mark):
             self._expired.add(*labels, _policy(entry))
 
     def forget(self, key: Key) -> None:

@@ -16,7 +16,7 @@ from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import Invalid
 from lean_sandbox.kube.events import EventType
 from lean_sandbox.model import names, sandbox_status
-from lean_sandbox.model.conditions import find, is_true, upsert
+from lean_sandbox.model.conditions import find, has_reason, is_true, upsert
 from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView
 from lean_sandbox.model.sandbox_status import Failure
@@ -131,7 +131,7 @@ class SandboxReconciler:
         if self._is_expired(entry):
             cleared = sandbox_status.expired_cleared(status, entry.generation, self._clock.now())
             return (
-                sandbox_status.is_marked_expired(status)
+                has_reason(status.conditions, names.READY, names.REASON_SANDBOX_EXPIRED)
                 and not view.is_deleted_at_expiry
                 and sandbox_status.status_patch(status, cleared) is None
             )
@@ -163,7 +163,7 @@ class SandboxReconciler:
 
     async def _expire(self, entry: SandboxEntry, old: SandboxStatus) -> Result:
         self._parts.throttle.settled(entry.key)
-        if not sandbox_status.is_marked_expired(old):
+        if not has_reason(old.conditions, names.READY, names.REASON_SANDBOX_EXPIRED):
             hidden = self._requests.hidden
             if not old.selector and not hidden.is_absent(entry.pod_key):
                 # A selector is published with the first Pod: without one nothing shows whether
