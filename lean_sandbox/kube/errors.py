@@ -18,7 +18,7 @@ from lean_sandbox.model.wire import ODD
 #: What is kept of a body that is not a Kubernetes Status (a proxy's HTML page, plain text).
 _TEXT_LIMIT_BYTES = 256
 #: What is asked for beyond this is no wish of a working server.
-_LONGEST_RETRY_AFTER_S = 3600
+_LONGEST_RETRY_AFTER_S = 3600.0
 
 
 class Cause(msgspec.Struct, frozen=True, gc=False):
@@ -252,14 +252,6 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
-def _retry_after(header: bytes | None, details: Details | None) -> float | None:
-    # Kubernetes sends whole seconds; the HTTP-date form would need a clock and is never used by it.
-    seconds = details.retryAfterSeconds if details is not None else 0
-    if header is not None and header.isdigit():
-        return min(float(header), _LONGEST_RETRY_AFTER_S)
-    return float(min(seconds, _LONGEST_RETRY_AFTER_S)) if seconds > 0 else None
-
-
 def _parse(body: bytes) -> Status:
     try:
         status = _status_decoder.decode(body)
@@ -284,7 +276,11 @@ def from_response(
     kind = ServerFault if status >= 500 else _BY_STATUS.get(status, ApiError)
     if kind is Conflict and said.reason == "AlreadyExists":
         kind = AlreadyExists
-    retry_after_s = _retry_after(headers.get(b"retry-after"), said.details)
+    # Kubernetes sends whole seconds; the HTTP-date form would need a clock and is never used by it.
+    header = headers.get(b"retry-after", b"")
+    details = said.details or _NO_DETAILS
+    wait_s = float(header) if header.isdigit() else float(details.retryAfterSeconds)
+    retry_after_s = min(wait_s, _LONGEST_RETRY_AFTER_S) if wait_s > 0 else None
     return kind(status, said, asked, retry_after_s=retry_after_s)
 
 

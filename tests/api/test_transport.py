@@ -406,9 +406,13 @@ async def test_a_stream_refreshes_its_credential_too() -> None:
     assert [request.headers["authorization"] for request in server.requests] == ["a", "b"]
 
 
-async def test_a_stream_that_never_begins_times_out() -> None:
-    """The deadline of a stream covers all up to the head of the answer."""
-    async with running(in_turn(Answer(hang=True))) as (_, transport, records):
+REFUSAL_WITHOUT_END = b"HTTP/1.1 500 No\r\nContent-Length: 10\r\n\r\nab"
+
+
+@pytest.mark.parametrize("begins", [[], [REFUSAL_WITHOUT_END]])
+async def test_a_stream_that_never_begins_times_out(begins: list[bytes]) -> None:
+    """The deadline of a stream covers all up to the head of the answer, and a whole refusal."""
+    async with running(in_turn(Answer(begins, hang=True))) as (_, transport, records):
         with pytest.raises(RequestTimeout):
             async with transport.stream("/x", asked=THINGS, connect_timeout_s=0.05):
                 raise AssertionError("the stream began")
