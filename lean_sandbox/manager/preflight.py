@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 import structlog
@@ -119,26 +119,21 @@ async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> Confi
     or two GETs, each repeated while the server does not answer; what may not be read is not there.
     """
     home = namespace or HOME
-    lease = await _get(client, clock, LEASES, home, LEASE_NAME, _UNKNOWN)
-    holder = _holder(lease.get("spec") or {}, clock.now()) if lease is not None else ""
-    if holder:
-        return _refused(home, f"{holder!r} holds its Lease {home}/{LEASE_NAME}")
-    deployment = await _get(client, clock, DEPLOYMENTS, home, DEPLOYMENT, _UNKNOWN)
-    status = (deployment or {}).get("status") or {}
-    if count := status.get("availableReplicas"):
-        return _refused(home, f"Deployment {home}/{DEPLOYMENT} has {count} available")
-    return None
-
-
-def _holder(spec: Json, now: datetime) -> str:
+    lease = await _get(client, clock, LEASES, home, LEASE_NAME, _UNKNOWN) or {}
+    spec = lease.get("spec") or {}
+    holder = spec.get("holderIdentity")
     try:
         renewed = parse_rfc3339(spec.get("renewTime") or "")
     except ValueError:
-        return ""
-    return spec.get("holderIdentity") or "" if now - renewed < _BELIEVED else ""
-
-
-def _refused(home: str, found: str) -> ConfigError:
+        holder = ""
+    if holder and clock.now() - renewed < _BELIEVED:
+        found = f"{holder!r} holds its Lease {home}/{LEASE_NAME}"
+    else:
+        deployment = await _get(client, clock, DEPLOYMENTS, home, DEPLOYMENT, _UNKNOWN) or {}
+        count = (deployment.get("status") or {}).get("availableReplicas")
+        if not count:
+            return None
+        found = f"Deployment {home}/{DEPLOYMENT} has {count} available"
     return ConfigError(
         f"a controller works in this cluster already: {found}",
         way_out=(

@@ -162,7 +162,13 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
             group.start_soon(listeners.run)
             group.start_soon(_stop_on_signal, manager, elector, group, hurried)
             group.start_soon(_trim_when_idle, lambda: manager.is_idle, clock)
-            refused = await _refusal(settings, client, clock) if elector is None else None
+            # In a cluster its operator decides whether to begin beside another controller.
+            is_alone = elector is None and not connection.in_cluster
+            if is_alone and not settings.allow_second_controller:
+                from lean_sandbox.manager.preflight import refusal  # noqa: PLC0415
+
+                home = settings.leader_election_namespace
+                refused = await refusal(client, clock, namespace=home)
             if refused is None:
                 await manager.run()
             group.cancel_scope.cancel()
@@ -232,15 +238,6 @@ def _open_elector(settings: Settings, client: Client) -> Elector | None:
     from lean_sandbox.manager.leaderelection import open_elector  # noqa: PLC0415 -- not on a laptop
 
     return open_elector(settings, client)
-
-
-async def _refusal(settings: Settings, client: Client, clock: Clock) -> ConfigError | None:
-    """Return why not to begin beside another controller; in a cluster its operator decides that."""
-    if settings.allow_second_controller or client.transport.connection.in_cluster:
-        return None
-    from lean_sandbox.manager.preflight import refusal  # noqa: PLC0415 -- not needed in a cluster
-
-    return await refusal(client, clock, namespace=settings.leader_election_namespace)
 
 
 async def _stop_on_signal(
