@@ -35,7 +35,7 @@ _BLOCK: Final = 200
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 _ESCAPED_HELP: Final = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 
-T = TypeVar("T")
+V = TypeVar("V", int, "Histogram")
 Labels: TypeAlias = tuple[str, ...]
 
 
@@ -77,12 +77,6 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
-    def snapshot(self) -> Histogram:
-        """Return a copy, which goes on saying what was counted so far."""
-        taken = Histogram(self.bounds)
-        taken.counts, taken.total = self.counts.copy(), self.total
-        return taken
-
 
 Series: TypeAlias = Iterable[tuple[Labels, float | Histogram]]
 
@@ -96,7 +90,10 @@ class Living(msgspec.Struct, frozen=True, gc=False):
 
 
 class Exposition:
-    """What one scrape found: series by family, in the order in which families were first told."""
+    """What one scrape found: series by family, in the order in which families were first told.
+
+    Histograms are not copied: each is written without a pause, and so agrees with itself.
+    """
 
     def __init__(self) -> None:
         # None: not known.
@@ -112,7 +109,7 @@ class Exposition:
         self.add(family, ((labels, value),))
 
 
-class _SeriesOf(Generic[T]):
+class _SeriesOf(Generic[V]):
     """The series of one family by the values of their labels.
 
     Two rules bound them, for label values come from tenants: a new series beyond ``most`` takes the
@@ -127,12 +124,12 @@ class _SeriesOf(Generic[T]):
     def __init__(self, family: Family, *, most: int | None = None) -> None:
         self.family = family
         # The one counted longest ago comes first.
-        self._values: dict[Labels, T] = {}
+        self._values: dict[Labels, V] = {}
         self._most = most or self.most
         self._gone_since: dict[Labels, float] = {}
         self._place = next((name for name in _LIVING if name in family.labels), "")
 
-    def _take(self, labels: Labels) -> T | None:
+    def _take(self, labels: Labels) -> V | None:
         """Return what is held, to be put back as the newest."""
         held = self._values.pop(labels, None)
         if held is None and len(self._values) >= self._most:
@@ -141,6 +138,11 @@ class _SeriesOf(Generic[T]):
             self._gone_since.pop(oldest, None)
             _SeriesOf.dropped += 1
         return held
+
+    def collect(self, into: Exposition) -> None:
+        """Add the series as they are now."""
+        self._drop_gone(into.living)
+        into.add(self.family, list(self._values.items()))
 
     def _drop_gone(self, living: Living | None) -> None:
         if living is None or not self._place:
@@ -168,11 +170,6 @@ class Counters(_SeriesOf[int]):
         """Count one."""
         self._values[labels] = (self._take(labels) or 0) + 1
 
-    def collect(self, into: Exposition) -> None:
-        """Add the counters as they are now."""
-        self._drop_gone(into.living)
-        into.add(self.family, list(self._values.items()))
-
 
 class Histograms(_SeriesOf[Histogram]):
     """The histograms of one family by the values of their labels."""
@@ -184,11 +181,6 @@ class Histograms(_SeriesOf[Histogram]):
         """Count one value."""
         held = self._values[labels] = self._take(labels) or Histogram(self.family.buckets)
         held.observe(value)
-
-    def collect(self, into: Exposition) -> None:
-        """Add the histograms as they are now."""
-        self._drop_gone(into.living)
-        into.add(self.family, [(labels, held.snapshot()) for labels, held in self._values.items()])
 
 
 # -- the page --------------------------------------------------------------------------------------

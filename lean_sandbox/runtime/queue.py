@@ -308,8 +308,8 @@ class WorkQueue(Generic[K]):
         depths = sorted((self.depths or {LOW: 0}).items())
         into.add(families.QUEUE_DEPTH, [((*labels, str(at)), size) for at, size in depths])
         into.one(families.QUEUE_ADDS, self.adds, *labels)
-        into.add(families.QUEUE_DURATION, [(labels, self.queue_duration.snapshot())])
-        into.add(families.WORK_DURATION, [(labels, self.work_duration.snapshot())])
+        into.add(families.QUEUE_DURATION, [(labels, self.queue_duration)])
+        into.add(families.WORK_DURATION, [(labels, self.work_duration)])
         durations = [now - item.started_at for item in self._running.values()]
         into.one(families.UNFINISHED_WORK, sum(durations), *labels)
         into.one(families.LONGEST_RUNNING, max(durations, default=0.0), *labels)

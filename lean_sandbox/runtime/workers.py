@@ -171,7 +171,7 @@ class Workers(Generic[K]):
         into.one(families.TERMINAL_ERRORS, outcomes[Outcome.TERMINAL], controller)
         into.one(families.PANICS, outcomes[Outcome.PANIC], controller)
         into.one(families.TIMEOUTS, outcomes[Outcome.TIMEOUT], controller)
-        into.add(families.RECONCILE_TIME, [((controller,), self.pass_time.snapshot())])
+        into.add(families.RECONCILE_TIME, [((controller,), self.pass_time)])
         into.one(families.MAX_RECONCILES, self._count, controller)
         into.one(families.ACTIVE_WORKERS, len(self._passes), controller)
         into.one(families.CANCELLED, outcomes[Outcome.CANCELLED], controller)

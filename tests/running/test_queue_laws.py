@@ -372,10 +372,10 @@ def test_statistics_tell_where_everything_is(clock: HandClock, queue: WorkQueue[
     queue.collect(found, "sandbox")
     assert found.families[LONGEST_RUNNING.name][1] == [(("sandbox", "sandbox"), 3)]
     assert found.families[UNFINISHED_WORK.name][1] == [(("sandbox", "sandbox"), 4)]
-    waited = queue.queue_duration.snapshot()
+    waited = queue.queue_duration
     assert (sum(waited.counts), waited.total) == (2, 3.0)
     queue.done("a")
-    worked = queue.work_duration.snapshot()
+    worked = queue.work_duration
     assert worked.total == 3
     assert worked.bounds[0] == 1e-8
     assert len(worked.bounds) == 12
