@@ -22,18 +22,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube import errors
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import (
-    AnswerTooLarge,
-    Asked,
-    ControlPlaneError,
-    Gone,
-    NotAcceptable,
-    NotFound,
-    ProtocolFault,
-    RequestTimeout,
-    is_from_the_future,
-)
 from lean_sandbox.kube.http1 import LineSplitter, LineTooLongError
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import path
@@ -114,7 +104,7 @@ class Reflector(Generic[E]):
         self._heard_at = 0.0
         self._bookmarks_before = self._received_before = 0
         self._listed_at = math.inf
-        self._asked = Asked("watch", kind.resource.qualified, namespace or "")
+        self._asked = errors.Asked("watch", kind.resource.qualified, namespace or "")
         self.synced = anyio.Event()
         self.problem: str | None = None
         self._decoder = EventDecoder(cache, namespace=namespace)
@@ -163,24 +153,24 @@ class Reflector(Generic[E]):
                 await self._clock.sleep(0.1 * self._uniform())
                 return
             self._failed("the server ended the watch at once")
-        except (Gone, WentBackError) as error:
+        except (errors.Gone, WentBackError) as error:
             # The server does not have the version: only a list helps, no retry.
             self._forget_version()
             if self._clock.monotonic() - self._listed_at >= _HASTY_END_S:
                 return
             self._failed(str(error))
-        except NotAcceptable as error:
+        except errors.NotAcceptable as error:
             if error.asked.verb == "watch" and self._fall_back(str(error)):
                 return
             self._failed(str(error))
-        except NotFound as error:
+        except errors.NotFound as error:
             # Without the kind there are no objects, and the version means nothing.
             self._decoder.version = None
             why = await why_unserved(self._client, self._kind.resource, _REQUEST_TIMEOUT_S)
             self._failed(why or str(error))
             at_most_s = _LOOK_AGAIN_S
-        except ControlPlaneError as error:
-            if is_from_the_future(error):
+        except errors.ControlPlaneError as error:
+            if errors.is_from_the_future(error):
                 self._forget_version()
             self._failed(str(error))
             at_least_s = getattr(error, "retry_after_s", None) or 0.0
@@ -230,7 +220,7 @@ class Reflector(Generic[E]):
         self._cache.begin_list(self._namespace, resync=self._is_resync_due)
         version = await self._list_by_pages(initial=initial)
         if not version:
-            raise ProtocolFault(f"the list of {self._kind.resource.plural} has no version")
+            raise errors.ProtocolFault(f"the list of {self._kind.resource.plural} has no version")
         self._cache.end_list(self._namespace, version)
         self._decoder.version = version
         spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
@@ -251,7 +241,7 @@ class Reflector(Generic[E]):
         while True:
             try:
                 body = await self._page(limit, continue_, version="0" if any_version else None)
-            except AnswerTooLarge:
+            except errors.AnswerTooLarge:
                 if limit == 1:
                     raise
                 if any_version:
@@ -307,11 +297,11 @@ class Reflector(Generic[E]):
             except anyio.EndOfStream:
                 pass
             except LineTooLongError as error:
-                raise ProtocolFault(str(error)) from error
+                raise errors.ProtocolFault(str(error)) from error
             finally:
                 self._scope = None
         if scope.cancelled_caught and self._is_silent:
-            raise RequestTimeout(
+            raise errors.RequestTimeout(
                 f"the watch of {self._kind.resource.plural} was silent for"
                 f" {self._longest_silence_s:g} s"
             )
@@ -358,7 +348,7 @@ class Reflector(Generic[E]):
                     self._forget_version()
                     scope.cancel()
                 return
-            except ControlPlaneError:
+            except errors.ControlPlaneError:
                 return
         if self._scope is scope:
             self._recovered()
