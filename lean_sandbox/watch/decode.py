@@ -19,7 +19,6 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 import structlog
-from cachetools import LRUCache
 from msgspec.structs import force_setattr
 
 from filters import EventType
@@ -106,7 +105,7 @@ class EventDecoder(Generic[E]):
         self.log = log.bind(kind=kind.resource.plural, namespace=namespace or "*")
         self._decode_item = msgspec.json.Decoder(kind.item_type).decode
         self._decode_full_line = msgspec.json.Decoder(Line[kind.item_type]).decode  # type: ignore[name-defined]
-        self._logged: LRUCache[str, str] = LRUCache(_LOGGED)
+        self._logged: dict[str, str] = {}
         self._positions: dict[str, int] = {}
         self._logged_missing: list[str] = []
         self.version: str | None = None
@@ -298,6 +297,8 @@ class EventDecoder(Generic[E]):
         object_ = meta.uid or meta.name
         if object_ and self._logged.get(object_) == meta.resource_version:
             return
+        if len(self._logged) >= _LOGGED:
+            self._logged.clear()
         self._logged[object_] = meta.resource_version
         self.log.error(
             "object_not_understood",
