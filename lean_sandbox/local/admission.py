@@ -7,24 +7,21 @@ from typing import Any
 
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.registry import Kind
-from lean_sandbox.local.schema import (
+from lean_sandbox.local.schema.builtin import builtin_schema
+from lean_sandbox.local.schema.core import core_defaults, core_validate
+from lean_sandbox.local.schema.decoding import decode_errors, metadata_decode_errors
+from lean_sandbox.local.schema.defaulting import apply_defaults
+from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
+from lean_sandbox.local.schema.errors import (
     FieldError,
-    apply_defaults,
-    builtin_schema,
-    core_defaults,
-    core_validate,
-    decode_errors,
-    definition_defaults,
     invalid_status,
-    metadata_decode_errors,
-    prune,
     strict_decoding_status,
     unknown_field_errors,
-    validate,
-    validate_definition,
-    validate_metadata,
     warning_header,
 )
+from lean_sandbox.local.schema.metadata import validate_metadata
+from lean_sandbox.local.schema.pruning import prune
+from lean_sandbox.local.schema.validation import validate
 from lean_sandbox.local.structure import Node, with_metadata
 
 Json = dict[str, Any]

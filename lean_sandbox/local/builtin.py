@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause, invalid
 from lean_sandbox.local.registry import Kind
-from lean_sandbox.local.schema import EMPTY_EVENT
+from lean_sandbox.local.schema.events import EMPTY_EVENT
 
 Json = dict[str, Any]
 

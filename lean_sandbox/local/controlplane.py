@@ -182,7 +182,6 @@ class ControlPlane:
         authorizer = Authorizer(self._store) if self.settings.rbac else None
         subresources = Subresources(self._verbs, self._authenticator)
         handlers = Handlers(self._verbs, self._renderer, self.settings, subresources, self._rng)
-        subresources.handlers = handlers
         return ApiServer(
             settings=self.settings,
             clock=self.clock,

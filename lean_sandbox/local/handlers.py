@@ -29,7 +29,8 @@ from lean_sandbox.local.paging import check_options, list_page, matcher, version
 from lean_sandbox.local.patch import json_patch, merge_patch, strategic_patch
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.represent import Accepted, Negotiator, Renderer
-from lean_sandbox.local.schema import check_new_event, invalid_status
+from lean_sandbox.local.schema.errors import invalid_status
+from lean_sandbox.local.schema.events import check_new_event
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.subresources import Subresources
@@ -182,25 +183,6 @@ class Handlers:
 
     # ------------------------------------------------------------------ writing
 
-    def options(self, ask: Ask, *, subresource: str | None = None) -> WriteOptions:
-        """Return how a request writes: manager, dry run, validation.
-
-        Raises:
-            StatusError: 422 for a value that means nothing.
-
-        """
-        target = ask.target
-        options = read_options(
-            target.verb,
-            target.query,
-            ask.user_agent,
-            subresource=target.subresource if subresource is None else subresource,
-            is_apply=bodies.media_type(ask.content_type) == bodies.APPLY,
-        )
-        if options.validation != "Ignore":
-            options.repeated = bodies.repeated_fields(ask.body)
-        return options
-
     def written(self, ask: Ask, entry: Entry, options: WriteOptions, code: int = 200) -> Answer:
         """Return the answer to a write that leaves an object to show."""
         body = self._renderer.single(ask.kind, entry, self._form(ask))
@@ -208,7 +190,7 @@ class Handlers:
 
     def _create(self, ask: Ask) -> Answer:
         self._form(ask)
-        options = self.options(ask)
+        options = read_options(ask)
         obj = bodies.read_object(ask.kind, ask.body, ask.content_type)
         if ask.target.name and not ask.kind.is_custom:
             raise unknown_resource()
@@ -250,7 +232,7 @@ class Handlers:
         if not ask.target.name:
             raise bad_request("name must be provided")
         self._form(ask)
-        options = self.options(ask)
+        options = read_options(ask)
         obj = bodies.read_object(ask.kind, ask.body, ask.content_type)
         namespace = self._namespace(ask)
         self._check_namespace(obj, namespace)
@@ -305,7 +287,7 @@ class Handlers:
         if not ask.target.name:
             raise bad_request("name must be provided")
         self._form(ask)
-        options = self.options(ask)
+        options = read_options(ask)
         namespace, name = self._namespace(ask), ask.target.name
         if bodies.media_type(ask.content_type) == bodies.APPLY:
             return self._apply(ask, options)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from lean_sandbox.local.registry import Kind
-from lean_sandbox.local.schema import warning_header
+from lean_sandbox.local.schema.errors import warning_header
 
 Json = dict[str, Any]
 

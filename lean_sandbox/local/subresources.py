@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -25,9 +25,7 @@ from lean_sandbox.local.patch import json_patch, merge_patch
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.verbs import Verbs, WriteOptions
-
-if TYPE_CHECKING:
-    from lean_sandbox.local.handlers import Handlers
+from lean_sandbox.local.writeoptions import read_options
 
 Json = dict[str, Any]
 
@@ -45,8 +43,6 @@ class Subresources:
     def __init__(self, verbs: Verbs, authenticator: Authenticator) -> None:
         self._verbs = verbs
         self._authenticator = authenticator
-        self.handlers: Handlers
-        """Set by whoever builds the server: the two share their reading of patches and options."""
 
     def handler(self, kind: Kind, subresource: str) -> Callable[[Ask], Answer] | None:
         """Return what answers a subresource, None for those that are plain parts."""
@@ -123,7 +119,7 @@ class Subresources:
             _set_path(obj, path, replicas)
             return obj
 
-        options = self.handlers.options(ask, subresource="")
+        options = read_options(ask, subresource="")
         options.subresource = ""
         changed = self._verbs.update(kind, target.namespace, target.name, change, options)
         return self._reply(200, self._scale_of(kind, changed))

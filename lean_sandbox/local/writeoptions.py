@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from lean_sandbox.local import bodies
+from lean_sandbox.local.answers import Ask
 from lean_sandbox.local.errors import Cause, invalid
 from lean_sandbox.local.verbs import WriteOptions
 
@@ -14,27 +16,30 @@ _VALIDATIONS: Final = ("Ignore", "Strict", "Warn")
 _YES: Final = ("true", "1")
 
 
-def read_options(
-    verb: str, query: Mapping[str, str], user_agent: str, *, subresource: str, is_apply: bool
-) -> WriteOptions:
+def read_options(ask: Ask, *, subresource: str | None = None) -> WriteOptions:
     """Return how a request writes: manager, dry run, validation.
 
     Raises:
         StatusError: 422 with a cause for each value that means nothing.
 
     """
+    verb, query = ask.target.verb, ask.target.query
+    is_apply = bodies.media_type(ask.content_type) == bodies.APPLY
     found = list(_mistakes(query, is_apply=is_apply, is_patch=verb == "patch"))
     if found:
         raise invalid("meta.k8s.io", _KINDS.get(verb, "PatchOptions"), "", found)
-    agent = user_agent.partition("/")[0].partition(" ")[0]
-    return WriteOptions(
+    agent = ask.user_agent.partition("/")[0].partition(" ")[0]
+    options = WriteOptions(
         manager=query.get("fieldManager") or agent or "unknown",
         dry_run=query.get("dryRun") == "All",
         validation=query.get("fieldValidation") or "Warn",
-        subresource=subresource,
+        subresource=ask.target.subresource if subresource is None else subresource,
         force=query.get("force") in _YES,
         is_patch=verb == "patch",
     )
+    if options.validation != "Ignore":
+        options.repeated = bodies.repeated_fields(ask.body)
+    return options
 
 
 def _mistakes(query: Mapping[str, str], *, is_apply: bool, is_patch: bool) -> Iterator[Cause]:

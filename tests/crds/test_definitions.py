@@ -12,7 +12,7 @@ import yaml
 
 from lean_sandbox.cli import EXIT_OK, main
 from lean_sandbox.local.crds.definitions import definitions, generate, write
-from lean_sandbox.local.schema import definition_defaults, validate_definition
+from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]

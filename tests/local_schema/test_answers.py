@@ -12,8 +12,15 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local import schema as machinery
 from lean_sandbox.local.crds.definitions import definitions
+from lean_sandbox.local.schema.builtin import builtin_schema
+from lean_sandbox.local.schema.core import core_defaults, core_validate
+from lean_sandbox.local.schema.decoding import decode_errors, metadata_decode_errors
+from lean_sandbox.local.schema.defaulting import apply_defaults
+from lean_sandbox.local.schema.errors import invalid_status
+from lean_sandbox.local.schema.metadata import validate_metadata
+from lean_sandbox.local.schema.pruning import prune
+from lean_sandbox.local.schema.validation import validate
 
 Json = dict[str, Any]
 ANSWERS: dict[str, list[Json]] = json.loads(
@@ -47,26 +54,26 @@ def _assert_refused(status: Json, answer: Json) -> None:
 def _answer_custom(obj: Json, old: Json | None = None, *, is_status: bool = False) -> Json | None:
     kind, (group, version) = obj["kind"], obj["apiVersion"].split("/")
     schema = SCHEMAS[kind]
-    if refused := machinery.metadata_decode_errors(obj, kind, version):
+    if refused := metadata_decode_errors(obj, kind, version):
         return refused
-    machinery.prune(obj, schema)
-    machinery.apply_defaults(obj, schema)
-    found = machinery.validate_metadata(obj, old)
-    found += machinery.validate(obj, schema, old=old, before=found, is_status=is_status)
+    prune(obj, schema)
+    apply_defaults(obj, schema)
+    found = validate_metadata(obj, old)
+    found += validate(obj, schema, old=old, before=found, is_status=is_status)
     name = obj["metadata"].get("name", "")
-    return machinery.invalid_status(kind, group, name, found) if found else None
+    return invalid_status(kind, group, name, found) if found else None
 
 
 def _answer_builtin(obj: Json, old: Json | None = None) -> Json | None:
     kind = obj["kind"]
-    schema = machinery.builtin_schema(kind)
-    if refused := machinery.decode_errors(obj, schema, kind, "v1"):
+    schema = builtin_schema(kind)
+    if refused := decode_errors(obj, schema, kind, "v1"):
         return refused
-    machinery.prune(obj, schema)
-    machinery.core_defaults(kind, obj)
-    found = machinery.core_validate(kind, obj, old)
+    prune(obj, schema)
+    core_defaults(kind, obj)
+    found = core_validate(kind, obj, old)
     name = obj["metadata"].get("name", "")
-    return machinery.invalid_status(kind, "", name, found) if found else None
+    return invalid_status(kind, "", name, found) if found else None
 
 
 @pytest.mark.parametrize("case", _cases("updates"))

@@ -12,8 +12,7 @@ import pytest
 from lean_sandbox.local import discovery
 from lean_sandbox.local.crds.definitions import definitions
 from lean_sandbox.local.openapi import OpenApiDocuments
-from lean_sandbox.local.schema import BUILTIN_KINDS, builtin_schema
-from lean_sandbox.local.schema.builtin import model_module
+from lean_sandbox.local.schema.builtin import BUILTIN_KINDS, builtin_schema, model_module
 
 Json = dict[str, Any]
 

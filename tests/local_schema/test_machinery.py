@@ -10,9 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local import schema as machinery
 from lean_sandbox.local.crds.definitions import definitions
+from lean_sandbox.local.schema.builtin import builtin_schema
+from lean_sandbox.local.schema.core import core_defaults, core_validate
+from lean_sandbox.local.schema.decoding import decode_errors
+from lean_sandbox.local.schema.defaulting import apply_defaults
+from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
+from lean_sandbox.local.schema.errors import (
+    strict_decoding_status,
+    unknown_field_errors,
+    warning_header,
+)
+from lean_sandbox.local.schema.metadata import validate_metadata
+from lean_sandbox.local.schema.pruning import prune
 from lean_sandbox.local.schema.rules import RuleError, compile_rule
+from lean_sandbox.local.schema.validation import validate
 from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
@@ -38,30 +50,30 @@ def _object(**properties: Json) -> Json:
 
 
 def _messages(obj: Json, schema: Json, old: Json | None = None) -> list[str]:
-    return [str(error) for error in machinery.validate(obj, schema, old=old)]
+    return [str(error) for error in validate(obj, schema, old=old)]
 
 
 @given(st.dictionaries(st.sampled_from(["spec", "status", "x"]), JSON_VALUES))
 def test_pruning_is_idempotent_and_defaults_are_stable(obj: Json) -> None:
     """Whatever comes in: a second pass changes nothing, and validation always gives an answer."""
-    machinery.prune(obj, SANDBOX)
-    machinery.apply_defaults(obj, SANDBOX)
+    prune(obj, SANDBOX)
+    apply_defaults(obj, SANDBOX)
     once = copy.deepcopy(obj)
-    assert machinery.prune(obj, SANDBOX) == []
-    machinery.apply_defaults(obj, SANDBOX)
+    assert prune(obj, SANDBOX) == []
+    apply_defaults(obj, SANDBOX)
     assert obj == once
-    machinery.validate({**obj, "metadata": {"name": "x"}}, SANDBOX)
+    validate({**obj, "metadata": {"name": "x"}}, SANDBOX)
 
 
 @given(JSON_VALUES)
 def test_decoding_a_pod_never_fails_in_later_steps(spec: Any) -> None:
     """What the decoder lets through can be defaulted and validated."""
     pod = {"metadata": {"name": "p", "namespace": "n"}, "spec": spec}
-    schema = machinery.builtin_schema("Pod")
-    machinery.prune(pod, schema)
-    if machinery.decode_errors(pod, schema, "Pod", "v1") is None:
-        machinery.core_defaults("Pod", pod)
-        found = machinery.core_validate("Pod", pod)
+    schema = builtin_schema("Pod")
+    prune(pod, schema)
+    if decode_errors(pod, schema, "Pod", "v1") is None:
+        core_defaults("Pod", pod)
+        found = core_validate("Pod", pod)
         # Without containers there is always something to refuse.
         assert found or (isinstance(spec, dict) and spec.get("containers"))
 
@@ -73,13 +85,11 @@ def test_unknown_fields_are_named_with_their_path() -> None:
         "spec": {"podTemplate": {"spec": {"containers": [{"name": "m", "foo": {"z": 1}}]}}},
         "metadata": {"name": "x", "foo": 1},
     }
-    dropped = machinery.prune(obj, SANDBOX)
+    dropped = prune(obj, SANDBOX)
     assert dropped == ["extra", "metadata.foo", "spec.podTemplate.spec.containers[0].foo"]
-    texts = machinery.unknown_field_errors(dropped)
-    assert machinery.warning_header(texts[0]) == '299 - "unknown field \\"extra\\""'
-    status = machinery.strict_decoding_status(
-        "Sandbox", "v1beta1", ["spec.a", "spec.b"], ["spec.c"]
-    )
+    texts = unknown_field_errors(dropped)
+    assert warning_header(texts[0]) == '299 - "unknown field \\"extra\\""'
+    status = strict_decoding_status("Sandbox", "v1beta1", ["spec.a", "spec.b"], ["spec.c"])
     assert status["code"] == 400
     assert status["message"] == (
         'Sandbox in version "v1beta1" cannot be handled as a Sandbox: strict decoding error: '
@@ -100,7 +110,7 @@ def test_preserved_fields_stay() -> None:
         "open": {"other": {"x": 1}, "known": {"a": "b", "c": "d"}},
         "embedded": {"kind": "K", "apiVersion": "v", "metadata": {"name": "n", "q": 1}, "zz": 1},
     }
-    dropped = machinery.prune(obj, schema)
+    dropped = prune(obj, schema)
     assert dropped == ["embedded.metadata.q", "embedded.zz", "open.known.c"]
     assert obj["open"]["other"] == {"x": 1}
 
@@ -113,7 +123,7 @@ def test_null_becomes_the_default_or_disappears() -> None:
         c={"type": "string", "nullable": True},
     )
     obj: Json = {"a": None, "b": None, "c": None}
-    machinery.apply_defaults(obj, schema)
+    apply_defaults(obj, schema)
     assert obj == {"a": "d", "c": None}
 
 
@@ -121,10 +131,10 @@ def test_defaults_are_copies() -> None:
     """Changing one object's default value does not change the next one's."""
     schema = _object(a={**_object(), "default": {}})
     first: Json = {}
-    machinery.apply_defaults(first, schema)
+    apply_defaults(first, schema)
     first["a"]["x"] = 1
     second: Json = {}
-    machinery.apply_defaults(second, schema)
+    apply_defaults(second, schema)
     assert second == {"a": {}}
 
 
@@ -172,11 +182,11 @@ def test_rules_with_message_expression_reason_and_field_path() -> None:
     }
     number = {"type": "integer"}
     schema = _ruled(rule, low=number, high=number)
-    found = machinery.validate({"spec": {"low": 3, "high": 1}}, schema)
+    found = validate({"spec": {"low": 3, "high": 1}}, schema)
     assert [(e.field, e.reason, e.message) for e in found] == [
         ("spec.low", "FieldValueForbidden", "Forbidden: low 3 is above high")
     ]
-    assert machinery.validate({"spec": {"low": 1, "high": 1}}, schema) == []
+    assert validate({"spec": {"low": 1, "high": 1}}, schema) == []
 
 
 def test_transition_rules_run_on_updates_only() -> None:
@@ -206,8 +216,8 @@ def test_rules_that_do_not_compile_are_refused_by_name(text: str) -> None:
     crd = copy.deepcopy(definitions()["extensions.agents.x-k8s.io_sandboxwarmpools.yaml"])
     root = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     root["x-kubernetes-validations"] = [{"rule": text}]
-    machinery.definition_defaults(crd)
-    fields = [error.field for error in machinery.validate_definition(crd)]
+    definition_defaults(crd)
+    fields = [error.field for error in validate_definition(crd)]
     assert fields == ["spec.validation.openAPIV3Schema.x-kubernetes-validations[0].rule"]
 
 
@@ -244,16 +254,16 @@ def test_broken_definitions_are_refused(change: Any, field: str) -> None:
     """Names, scope and structural schema of a definition are checked."""
     crd = copy.deepcopy(definitions()["extensions.agents.x-k8s.io_sandboxwarmpools.yaml"])
     change(crd)
-    machinery.definition_defaults(crd)
-    assert [error.field for error in machinery.validate_definition(crd)] == [field]
+    definition_defaults(crd)
+    assert [error.field for error in validate_definition(crd)] == [field]
 
 
 def test_annotations_are_limited_as_a_whole() -> None:
     """256 KiB of annotation keys and values are accepted, one byte more is not."""
     obj: Json = {"metadata": {"name": "x", "namespace": "n", "annotations": {"a": "x" * 262143}}}
-    assert machinery.validate_metadata(obj) == []
+    assert validate_metadata(obj) == []
     obj["metadata"]["annotations"]["a"] += "x"
-    assert [str(error) for error in machinery.validate_metadata(obj)] == [
+    assert [str(error) for error in validate_metadata(obj)] == [
         "metadata.annotations: Too long: may not be more than 262144 bytes"
     ]
 
@@ -265,8 +275,8 @@ def test_services_have_label_names() -> None:
             "metadata": {"name": name, "namespace": "n"},
             "spec": {"clusterIP": "None"},
         }
-        machinery.core_defaults("Service", service)
-        found = machinery.core_validate("Service", service)
+        core_defaults("Service", service)
+        found = core_validate("Service", service)
         assert [error.field for error in found] == ["metadata.name"]
 
 
@@ -283,7 +293,7 @@ def test_services_have_label_names() -> None:
 def test_pull_policy_follows_the_tag(image: str, policy: str) -> None:
     """Images that can move under their name are always pulled."""
     pod: Json = {"spec": {"containers": [{"name": "m", "image": image}]}}
-    machinery.core_defaults("Pod", pod)
+    core_defaults("Pod", pod)
     assert pod["spec"]["containers"][0]["imagePullPolicy"] == policy
 
 
@@ -302,10 +312,10 @@ def test_validation_is_fast_enough_for_a_server() -> None:
         "metadata": {"name": "x"},
         "spec": {"podTemplate": {"spec": {"containers": [{"name": "m", "image": "i"}]}}},
     }
-    machinery.validate(copy.deepcopy(obj), SANDBOX)
+    validate(copy.deepcopy(obj), SANDBOX)
     start = time.process_time()
     for _ in range(50):
-        machinery.prune(obj, SANDBOX)
-        machinery.apply_defaults(obj, SANDBOX)
-        assert machinery.validate(obj, SANDBOX, old=obj) == []
+        prune(obj, SANDBOX)
+        apply_defaults(obj, SANDBOX)
+        assert validate(obj, SANDBOX, old=obj) == []
     assert (time.process_time() - start) / 50 < 0.005

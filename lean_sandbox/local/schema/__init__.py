@@ -1,6 +1,7 @@
 r"""What an API server does with a schema: prune, default, validate, and say what is wrong.
 
-The functions (all pure; a schema is a plain dict and never changed, objects are changed in place):
+The functions of the modules, all pure (a schema is a plain dict and never changed, objects are
+changed in place):
 
 ``prune(obj, schema) -> list[str]``
     Remove fields the schema does not know; return their paths (``spec.containers[0].foo``), sorted.
@@ -43,45 +44,3 @@ Order for a custom object: metadata_decode_errors, prune, apply_defaults, valida
 validate.
 Order for a built-in object: decode_errors, prune, core_defaults, core_validate.
 """
-
-from __future__ import annotations
-
-from lean_sandbox.local.schema.builtin import BUILTIN_KINDS, builtin_schema
-from lean_sandbox.local.schema.core import core_defaults, core_validate
-from lean_sandbox.local.schema.decoding import decode_errors, metadata_decode_errors
-from lean_sandbox.local.schema.defaulting import apply_defaults
-from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
-from lean_sandbox.local.schema.errors import (
-    FieldError,
-    invalid_status,
-    strict_decoding_status,
-    unknown_field_errors,
-    warning_header,
-)
-from lean_sandbox.local.schema.events import EMPTY_EVENT, check_new_event
-from lean_sandbox.local.schema.metadata import name_rule, validate_metadata
-from lean_sandbox.local.schema.pruning import prune
-from lean_sandbox.local.schema.validation import validate
-
-__all__ = [
-    "BUILTIN_KINDS",
-    "EMPTY_EVENT",
-    "FieldError",
-    "apply_defaults",
-    "builtin_schema",
-    "check_new_event",
-    "core_defaults",
-    "core_validate",
-    "decode_errors",
-    "definition_defaults",
-    "invalid_status",
-    "metadata_decode_errors",
-    "name_rule",
-    "prune",
-    "strict_decoding_status",
-    "unknown_field_errors",
-    "validate",
-    "validate_definition",
-    "validate_metadata",
-    "warning_header",
-]
