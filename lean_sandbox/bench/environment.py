@@ -51,7 +51,7 @@ from lean_sandbox.kube.resources import (
     Resource,
 )
 
-_SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _CRD_HELP = "lean-sandbox crds | kubectl apply --server-side -f -"
 _START_S = 60.0
 _POLL_S = 0.05
@@ -91,7 +91,10 @@ class Environment:
         await self.client.create(NAMESPACES, None, made, bytes)
         try:
             if not self.options.is_embedded:
-                await self._until_account(name)
+                # What Pods need there is made by a controller manager, which not every server has.
+                with anyio.move_on_after(_ACCOUNT_S):
+                    while not await self.client.find(_ACCOUNTS, name, "default", PartialObject):
+                        await self.clock.sleep(_POLL_S)
             yield name
         except BaseException:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_GOODBYE_S):
@@ -242,14 +245,6 @@ class Environment:
                 f"{one.name}: {claims - ready:g} of {claims:g} claims were never Ready, and are in"
                 " no percentile"
             )
-
-    async def _until_account(self, name: str) -> None:
-        """Give a controller manager time to make what Pods need; not every server has one."""
-        deadline = self.clock.monotonic() + _ACCOUNT_S
-        while self.clock.monotonic() < deadline:
-            if await self.client.find(_SERVICE_ACCOUNTS, name, "default", PartialObject):
-                return
-            await self.clock.sleep(_POLL_S)
 
 
 def add_latencies(report: ScenarioReport, made: Load) -> None:

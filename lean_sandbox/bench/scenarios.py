@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from math import ceil
 from typing import Any, Final
@@ -59,8 +60,9 @@ class Beside(Enum):
 Run = Callable[[Environment], Awaitable[None]]
 
 
-class Scenario(msgspec.Struct, frozen=True):
-    """A scenario: what is said of it, and what has to be there.
+@dataclass
+class Scenario:
+    """Decorates a function as a scenario: what is said of it, and what has to be there.
 
     ``with_`` are those measured in the same run, because bounds are multiples of their figures. One
     that ``starts_controller`` cannot be measured by a controller that runs already.
@@ -68,25 +70,21 @@ class Scenario(msgspec.Struct, frozen=True):
 
     name: str
     text: str
-    run: Run
     beside: Beside = Beside.CONTROLLER
     with_: tuple[str, ...] = ()
     is_in_all: bool = True
     starts_controller: bool = False
+    run: Run = field(init=False)
+
+    def __call__(self, run: Run) -> Run:
+        """Add the function to the scenarios."""
+        self.run = run
+        SCENARIOS[self.name] = self
+        return run
 
 
 SCENARIOS: Final[dict[str, Scenario]] = {}
 """Every scenario by its name, in the order of the help."""
-
-
-def _scenario(name: str, text: str, *facts: Any, **more: Any) -> Callable[[Run], Run]:
-    """Make a function a scenario."""
-
-    def add(run: Run) -> Run:
-        SCENARIOS[name] = Scenario(name, text, run, *facts, **more)
-        return run
-
-    return add
 
 
 # -- claims on a warm pool -------------------------------------------------------------------------
@@ -100,7 +98,7 @@ async def _fill_pool(env: Environment, where: str, pool: int) -> None:
     await env.until_idle("filling a pool")
 
 
-@_scenario("one", "one claim on an idle controller, pool of 2", with_=("floor",))
+@Scenario("one", "one claim on an idle controller, pool of 2", with_=("floor",))
 async def _one(env: Environment) -> None:
     rounds = env.options.rounds
     async with env.namespace("one") as where:
@@ -116,7 +114,7 @@ async def _one(env: Environment) -> None:
                 await env.until_idle("one claim")
 
 
-@_scenario("burst", "--count claims at once on a filled pool of --pool", with_=("floor", "fill"))
+@Scenario("burst", "--count claims at once on a filled pool of --pool", with_=("floor", "fill"))
 async def _burst(env: Environment) -> None:
     count, pool = env.options.count, env.options.burst_pool
     async with env.namespace("burst") as where:
@@ -132,7 +130,7 @@ async def _burst(env: Environment) -> None:
     report.figures["replacements"] = report.requests.get("create sandboxes")
 
 
-@_scenario("fill", "filling a pool of --pool")
+@Scenario("fill", "filling a pool of --pool")
 async def _fill_alone(env: Environment) -> None:
     async with env.namespace("fill") as where:
         await _fill(env, where)
@@ -150,7 +148,7 @@ async def _fill(env: Environment, where: str) -> None:
         report.figures["seconds"] = round(env.clock.monotonic() - began, 2)
 
 
-@_scenario(
+@Scenario(
     "sustained", "--rate claims a second for --seconds, each deleted --dwell after it was Ready"
 )
 async def _sustained(env: Environment) -> None:
@@ -161,7 +159,7 @@ async def _sustained(env: Environment) -> None:
         )
 
 
-@_scenario(
+@Scenario(
     "search",
     "the highest rate of arrivals that stays flat: for 60 s, on a pool of 10 s of arrivals",
     is_in_all=False,
@@ -261,7 +259,7 @@ async def launch(env: Environment, where: str, end: int, *, begin: int = 0) -> N
     await env.until_idle("a launch of Sandboxes")
 
 
-@_scenario(
+@Scenario(
     "cold", "--sandboxes Sandboxes at once, without a pool", Beside.SANDBOXES, with_=("pods",)
 )
 async def _cold(env: Environment) -> None:
@@ -275,7 +273,7 @@ async def _cold(env: Environment) -> None:
         report.figures["seconds"] = await sandboxes.make(range(count), "Sandboxes")
 
 
-@_scenario("idle", "CPU over --sandboxes Sandboxes while nothing happens", Beside.SANDBOXES)
+@Scenario("idle", "CPU over --sandboxes Sandboxes while nothing happens", Beside.SANDBOXES)
 async def _idle(env: Environment) -> None:
     await env.until_idle("what came before")
     report = ScenarioReport(name="idle", figures={"sandboxes": env.options.sandboxes})
@@ -292,14 +290,14 @@ async def _idle(env: Environment) -> None:
     env.add(report)
 
 
-@_scenario("restart", "a start over --sandboxes Sandboxes", Beside.RESTARTS, starts_controller=True)
+@Scenario("restart", "a start over --sandboxes Sandboxes", Beside.RESTARTS, starts_controller=True)
 async def _restart(env: Environment) -> None:
     listing_s = await _list_everything(env)
     report = await _start_over(env, "restart", "--extensions", tells_rest=True)
     report.figures["listing_s"] = round(listing_s, 3)
 
 
-@_scenario(
+@Scenario(
     "memory",
     "resident memory after starts over --sizes Sandboxes",
     Beside.OWN,
@@ -399,7 +397,7 @@ async def _list_everything(env: Environment) -> float:
 # -- without a controller --------------------------------------------------------------------------
 
 
-@_scenario(
+@Scenario(
     "pods",
     "the Pods of --sandboxes Sandboxes, bare: what they take without a controller",
     Beside.NOTHING,
@@ -413,7 +411,7 @@ async def _pods(env: Environment) -> None:
     env.add(report)
 
 
-@_scenario(
+@Scenario(
     "floor",
     "--count claims bound by the three requests a bind needs, without a controller",
     Beside.NOTHING,
