@@ -152,7 +152,7 @@ class Screen:
         for row in rows:
             table.add_row(*row)
         self.say(title)
-        Console(quiet=self._quiet, width=None if form else _WIDE).print(table)
+        Console(quiet=self._quiet, width=None if form else _WIDE, markup=False).print(table)
         self.say()
 
 
