@@ -162,12 +162,13 @@ class Manager:
             clock=clock,
             server_time=server_time,
             uniform=uniform,
-            claims=claims,
+            claims=claims.queue,
+            warm=claims.warm,
             launch=sandboxes.launch,
             recorder=self._recorder("sandboxwarmpool-controller"),
         )
         templates = TemplateController(client, caches, settings, clock=clock)
-        sandboxes.stand_back(claims.queue, claims.waits_for)
+        sandboxes.stand_back(claims.queue, claims.waiting.waits_for)
         claims.on_awaited = sandboxes.queue.judge_held
         sandboxes.on_status += (
             claims.on_status,

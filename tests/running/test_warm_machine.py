@@ -4,14 +4,43 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import NamedTuple
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lean_sandbox.controllers.claim.warm import Counts, Member, WarmQueue
+from lean_sandbox.controllers.claim.warm import Counts, WarmQueue
 from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+from tests.support.members import mark_of, member_of
+
+
+class Member(NamedTuple):
+    """What the model knows of a member."""
+
+    pool: Key
+    key: Key
+    uid: str
+    node: str
+    has_address: bool
+    is_ready: bool
+    mark: str
+
+    @property
+    def entry(self) -> SandboxEntry:
+        """The member as the cache holds it."""
+        return member_of(
+            self.pool,
+            self.key.name,
+            self.node,
+            uid=self.uid,
+            has_address=self.has_address,
+            is_ready=self.is_ready,
+            mark=self.mark,
+        )
+
 
 POOLS = (Key("a", "p"), Key("a", "q"), Key("b", "p"))
 NODES = ("", "n1", "n2", "n3", "n4", "n5")
@@ -104,7 +133,7 @@ class WarmMachine(RuleBasedStateMachine):
     def offer(self, members: list[Member]) -> None:
         """See members, new or known, as they were or changed."""
         for member in members:
-            self.queue.add(member)
+            self.queue.offer(member.entry)
             self.expect_offer(member)
 
     @precondition(lambda self: self.free)
@@ -122,7 +151,7 @@ class WarmMachine(RuleBasedStateMachine):
     @rule(pool=st.sampled_from(POOLS), judges=st.booleans())
     def take(self, pool: Key, *, judges: bool) -> None:
         """Take what the rule says comes next; drop the stale ones met before it, and only those."""
-        taken = self.queue.acquire(pool, accept=(lambda m: m.mark == "new") if judges else None)
+        taken = self.queue.acquire(pool, accept=(lambda m: mark_of(m) == "new") if judges else None)
         expected: Member | None = None
         for stages in (0, 1):
             while (expected := pick(self.at(pool, stages))) is not None:
@@ -136,7 +165,7 @@ class WarmMachine(RuleBasedStateMachine):
                 if member.mark == "new":
                     break
                 self.free.remove(member)
-        assert taken == expected
+        assert taken == (expected.entry if expected is not None else None)
         if expected is None:
             return
         assert expected.pool == pool
@@ -154,7 +183,7 @@ class WarmMachine(RuleBasedStateMachine):
 
     def return_(self, member: Member) -> None:
         """Return one take, and compare."""
-        self.queue.release(member)
+        self.queue.release(member.entry)
         known = self.taken.get(member.key)
         if known is not None and (known.uid, known.pool) == (member.uid, member.pool):
             self.append(self.taken.pop(member.key))
@@ -169,7 +198,7 @@ class WarmMachine(RuleBasedStateMachine):
     @rule(member=MEMBERS)
     def forget(self, member: Member) -> None:
         """Drop a Sandbox, known or not."""
-        self.queue.forget(member.key, member.uid)
+        self.queue.forget(member.entry)
         known = [m for m in [*self.taken.values(), *self.free] if m.key == member.key]
         if known and known[0].uid == member.uid:
             self.drop(member.key)
@@ -188,7 +217,7 @@ class WarmMachine(RuleBasedStateMachine):
         self.queue = WarmQueue(on_available=self.told.append, on_released=self.told.append)
         self.free, self.taken, self.in_hand = [], {}, []
         for member in members:
-            self.queue.add(member)
+            self.queue.offer(member.entry)
             self.expect_offer(member)
         assert self.free == members
 
@@ -198,7 +227,7 @@ class WarmMachine(RuleBasedStateMachine):
     def counters_agree(self) -> None:
         """Every member is counted once, in its pool; a pool without members is not kept."""
         everyone = [*self.free, *self.taken.values()]
-        assert set(self.queue.pools()) == {member.pool for member in everyone}
+        assert set(self.queue._pools) == {member.pool for member in everyone}
         for pool in POOLS:
             expected = Counts(
                 ready=len(self.at(pool, 0)),

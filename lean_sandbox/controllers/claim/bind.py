@@ -16,7 +16,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter, annotate
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
-from lean_sandbox.controllers.claim.warm import Member, WarmQueue, member_of
+from lean_sandbox.controllers.claim.warm import WarmQueue, pool_of
 from lean_sandbox.controllers.common import ObjectEvents, ServerTime
 from lean_sandbox.controllers.resolver import NotYetError, TemplateResolver
 from lean_sandbox.kube.errors import (
@@ -153,15 +153,14 @@ class Binding:
             # Nobody's, or of a kind that is none of our business: who did that may undo it.
             return None
         loss: ClaimError | None = None
-        member = self._member(held)
-        if held is not None and member is not None:
+        if held is not None and pool_of(held) == self._pool:
             taken = await self._adopt(held)
-            self._parts.warm.forget(member.key, member.uid)
+            self._parts.warm.forget(held)
             if taken is not None:
                 self._parts.wakes.sandbox(taken.key)
                 return taken
             fresh = self._sandboxes.get(held.key)
-            is_lost = fresh is not None and self._member(fresh) is None
+            is_lost = fresh is not None and pool_of(fresh) != self._pool
             fate = "lost to another owner" if is_lost else "deleted"
             text = f"sandbox {name} {fate} and reference cleanup failed"
             loss = ClaimError(ClaimFault.ADOPTION_CONFLICT, text)
@@ -176,11 +175,6 @@ class Binding:
             kind = held.owner.kind if held is not None and held.owner is not None else ""
             raise (loss or stale_reference(kind, said(error))) from error
         return None
-
-    def _member(self, held: SandboxEntry | None) -> Member | None:
-        """Return a Sandbox as a member that can be taken from the claim's pool."""
-        member = member_of(held) if held is not None else None
-        return member if member is not None and member.pool == self._pool else None
 
     # -- warm ------------------------------------------------------------------------------------
 
@@ -208,30 +202,28 @@ class Binding:
             except BaseException:
                 warm.release(member)
                 raise
-            warm.forget(member.key, member.uid)
+            warm.forget(member)
             if taken is not None:
                 self._taken = taken
                 return taken
         return None
 
-    async def _take(self, member: Member, judge: Staleness | None) -> SandboxEntry | None:
+    async def _take(self, member: SandboxEntry, judge: Staleness | None) -> SandboxEntry | None:
         """Adopt a member in hand; ``None`` when it cannot be had, or does not fit any more.
 
         At most one GET for each unknown stamp, before the patch.
         """
-        held = self._sandboxes.get(member.key)
-        if held is None or held.uid != member.uid or self._member(held) is None:
-            return None
         if judge is not None:
-            verdict = judge.by_stamp(member.mark)
+            stamp = _stamp_of(member)
+            verdict = judge.by_stamp(stamp)
             if verdict is Verdict.UNDECIDED:
                 whole: Sandbox | None = await self._writer.peek(self._sandboxes, member.key)
                 if whole is None or whole.metadata.uid != member.uid:
                     return None
-                verdict = judge.by_spec(member.mark, whole.spec)
+                verdict = judge.by_spec(stamp, whole.spec)
             if verdict is not Verdict.FRESH:
                 return None
-        return await self._adopt(held)
+        return await self._adopt(member)
 
     def _wait_while_young(self) -> None:
         if not self._entry.created_at:
@@ -280,7 +272,7 @@ class Binding:
             if is_controlled(fresh, self._entry):
                 # An earlier patch of ours arrived, only its answer did not.
                 return fresh
-            if self._member(fresh) is None:
+            if pool_of(fresh) != self._pool:
                 return None
             before, after = ((one.owner, one.labels, one.annotations) for one in (held, fresh))
             if isinstance(refused, Invalid) and before == after:
@@ -444,11 +436,16 @@ def _follow_template(
         )
 
 
-def _may_be_fresh(judge: Staleness | None) -> Callable[[Member], bool] | None:
+def _stamp_of(member: SandboxEntry) -> str:
+    """Return the hash of the blueprint by which a member was made."""
+    return (member.labels or {}).get(names.TEMPLATE_HASH_LABEL, "")
+
+
+def _may_be_fresh(judge: Staleness | None) -> Callable[[SandboxEntry], bool] | None:
     """Return what tells, without a request, whether a member may fit."""
     if judge is None:
         return None
-    return lambda member: judge.by_stamp(member.mark) is not Verdict.STALE
+    return lambda member: judge.by_stamp(_stamp_of(member)) is not Verdict.STALE
 
 
 def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEntry | None:

@@ -11,7 +11,7 @@ from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.bind import Parts, Wakes
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.claim.reconcile import reconcile
-from lean_sandbox.controllers.claim.warm import WaitingClaims, WarmQueue, member_of
+from lean_sandbox.controllers.claim.warm import WaitingClaims, WarmQueue
 from lean_sandbox.controllers.common import ObjectEvents, ServerTime
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.kube.client import Client
@@ -83,12 +83,12 @@ class ClaimController(Controller[ClaimEntry]):
         self._resolver = resolver
         #: Called when claims begin to wait for members of a pool.
         self.on_awaited: Callable[[], None] = lambda: None
-        self._waiting = WaitingClaims(
+        self.waiting = WaitingClaims(
             lambda claim: self.queue.add(claim, priority=CLIENT, reason="member available"),
             lambda pool: self.warm.counts(pool).to_take,
         )
-        self.warm = WarmQueue(on_available=self._waiting.available, on_released=self._waiting.level)
-        caches.sandboxes.on_change = self._feed
+        self.warm = WarmQueue(on_available=self.waiting.available, on_released=self.waiting.level)
+        caches.sandboxes.on_change = self.warm.follow
         timeout_s = settings.request_timeout
         behind = ObjectWriter(client, lane=Lane.BACKGROUND, timeout_s=timeout_s)
         self.metrics = ClaimMetrics(clock)
@@ -125,13 +125,9 @@ class ClaimController(Controller[ClaimEntry]):
         self.metrics.collect(into)
         self.warm.collect(into)
 
-    def waits_for(self, pool: Key) -> bool:
-        """Tell whether claims wait for members of a pool."""
-        return self._waiting.waits_for(pool)
-
     async def reconcile(self, item: Item[Key]) -> Result:
         """Serve one claim."""
-        arrivals = self._waiting.arrivals
+        arrivals = self.waiting.arrivals
         try:
             return await self._reconcile(item.key)
         finally:
@@ -154,12 +150,12 @@ class ClaimController(Controller[ClaimEntry]):
         """Take note, after a reconcile, whether a claim has yet to get a member of its pool."""
         entry = self.cache.get(key)
         if entry is None or entry.view is None or not _can_take(entry):
-            self._waiting.forget(key)
+            self.waiting.forget(key)
         else:
             pool = Key(key.namespace, entry.view.pool)
-            if not self._waiting.waits_for(pool):
+            if not self.waiting.waits_for(pool):
                 self.on_awaited()
-            self._waiting.wait(key, pool, entry.created_at or "", tried=arrivals)
+            self.waiting.wait(key, pool, entry.created_at or "", tried=arrivals)
 
     def due_in_s(self, key: Key) -> float | None:
         """Return when a claim expires, in seconds: a backoff must not sleep through it."""
@@ -198,7 +194,7 @@ class ClaimController(Controller[ClaimEntry]):
         gone = delta.old
         if gone is not None and (delta.new is None or delta.new.uid != gone.uid):
             self._parts.forget(gone.uid)
-            self._waiting.forget(gone.key)
+            self.waiting.forget(gone.key)
         if delta.new is None:
             self.queue.forget(delta.key)
             return
@@ -222,7 +218,7 @@ class ClaimController(Controller[ClaimEntry]):
 
     def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
         """Follow a status that our own Sandbox controller wrote, which comes as no event."""
-        self.offer(entry)
+        self.warm.offer(entry)
         claim = self._owner_of(entry)
         if claim is not None and (_reported(old) != _reported(new) or _waits_for_metadata(claim)):
             self.queue.add(claim.key, priority=CLIENT, reason="sandbox")
@@ -232,24 +228,6 @@ class ClaimController(Controller[ClaimEntry]):
         if owner is None or not owner.is_a(names.SANDBOX_CLAIM_KIND, names.EXTENSIONS_GROUP):
             return None
         return self.cache.get(Key(entry.key.namespace, owner.name))
-
-    def _feed(self, old: SandboxEntry | None, new: SandboxEntry | None) -> None:
-        if old is not None and (new is None or new.uid != old.uid):
-            self.withhold(old)
-        if new is not None:
-            self.offer(new)
-
-    def offer(self, entry: SandboxEntry) -> None:
-        """Let claims take a Sandbox, if it is a member of a pool that can be taken."""
-        member = member_of(entry)
-        if member is None:
-            self.withhold(entry)
-        else:
-            self.warm.add(member)
-
-    def withhold(self, entry: SandboxEntry) -> None:
-        """Let no claim take a Sandbox any more."""
-        self.warm.forget(entry.key, entry.uid)
 
     def on_pool(self, delta: Delta[PoolEntry]) -> None:
         """Forget the members of a pool that is gone; wake the claims that wait for it."""

@@ -34,24 +34,8 @@ _WAITING: Final = 2  # it has no address yet: never handed out
 _ACQUIRED: Final = 3
 
 
-class Member(msgspec.Struct, frozen=True, gc=False):
-    """A Sandbox of a pool that no claim has; ``mark`` is the hash of the blueprint it was made by.
-
-    It takes 72 bytes; let ``pool``, ``node`` and ``mark`` be the same object for all members that
-    agree in them, and ``key`` and ``uid`` those of the cache, for else they cost 400 more.
-    """
-
-    pool: Key
-    key: Key
-    uid: str
-    node: str = ""
-    has_address: bool = False
-    is_ready: bool = False
-    mark: str = ""
-
-
-def member_of(entry: SandboxEntry) -> Member | None:
-    """Return a Sandbox as a member of its pool, ``None`` when it cannot be adopted (3.7.4)."""
+def pool_of(entry: SandboxEntry) -> Key | None:
+    """Return the pool of a member, ``None`` for a Sandbox that cannot be adopted (3.7.4)."""
     owner = entry.owner
     labels = entry.labels or {}
     if (
@@ -62,19 +46,20 @@ def member_of(entry: SandboxEntry) -> Member | None:
         or names.TEMPLATE_REF_HASH_LABEL not in labels
     ):
         return None
+    return Key(entry.key.namespace, owner.name)
+
+
+def _place_of(entry: SandboxEntry) -> tuple[int, str]:
+    """Return the stage of a free member, and its node where a claim chooses by that."""
     status = entry.status
-    ready = find(status.conditions, names.READY) if status is not None else None
-    # The addresses stay in the status until the Pod is gone, and are of no use from now on.
-    is_losing_pod = ready is not None and ready.reason == names.REASON_POD_TERMINATING
-    return Member(
-        pool=Key(entry.key.namespace, owner.name),
-        key=entry.key,
-        uid=entry.uid,
-        node=status.nodeName if status is not None else "",
-        has_address=status is not None and bool(status.podIPs) and not is_losing_pod,
-        is_ready=ready is not None and ready.status == names.TRUE,
-        mark=labels.get(names.TEMPLATE_HASH_LABEL, ""),
-    )
+    if status is None or not status.podIPs:
+        return _WAITING, ""
+    ready = find(status.conditions, names.READY)
+    if ready is not None and ready.reason == names.REASON_POD_TERMINATING:
+        # The addresses stay in the status until the Pod is gone, and are of no use from now on.
+        return _WAITING, ""
+    is_ready = ready is not None and ready.status == names.TRUE
+    return _READY if is_ready else _NETWORKED, status.nodeName
 
 
 class Counts(NamedTuple):
@@ -96,18 +81,11 @@ class _Slot(msgspec.Struct, order=True, gc=False):
     """A member and its turn. Compared by ``number``, which rises in the order of arrival."""
 
     number: int
-    member: Member
-    is_acquired: bool = False
-
-    @property
-    def line(self) -> tuple[int, str]:
-        """The stage of the member, and its node where a claim chooses by that."""
-        member = self.member
-        if self.is_acquired:
-            return _ACQUIRED, ""
-        if not member.has_address:
-            return _WAITING, ""
-        return _READY if member.is_ready else _NETWORKED, member.node
+    entry: SandboxEntry
+    pool: Key
+    # Where it is, see _Stages.
+    stage: int
+    node: str
 
 
 # By stage, the slots on each node, earliest first; a node without any is not kept.
@@ -134,36 +112,42 @@ class WarmQueue:
         self._arrivals = 0
         self._outcomes = dict.fromkeys(("taken", "missed", "refused", "given_back"), 0)
 
-    def add(self, member: Member) -> None:
-        """Note a member as it is now: a new one goes to the end, a known one keeps its turn.
+    def follow(self, old: SandboxEntry | None, new: SandboxEntry | None) -> None:
+        """Take in a change of the cache of Sandboxes."""
+        if old is not None and (new is None or new.uid != old.uid):
+            self.forget(old)
+        if new is not None:
+            self.offer(new)
 
-        One in hand stays so; its new facts count once it is released. Another uid or pool under the
-        same key is another member: the former is dropped, even if acquired.
-        Raises ValueError when the pool is in another namespace.
+    def offer(self, entry: SandboxEntry) -> None:
+        """Note a Sandbox as it is now: a new member goes to the end, a known one keeps its turn.
+
+        One in hand stays so; its new facts count once it is released. One of another pool than
+        before is a new one, even if acquired. What is no member is forgotten.
         """
-        key = member.key
-        if member.pool.namespace != key.namespace:
-            raise ValueError(f"Sandbox {key} cannot be a member of the pool {member.pool}")
-        slot = self._slots.get(key)
-        if slot is None or not _is_same(slot.member, member):
+        pool = pool_of(entry)
+        if pool is None:
+            self.forget(entry)
+            return
+        slot = self._slots.get(entry.key)
+        if slot is None or (slot.entry.uid, slot.pool) != (entry.uid, pool):
             if slot is not None:
                 self._drop(slot)
-            self._append(member)
-            is_new = True
-        else:
-            self._remove(slot)
-            is_new = not slot.member.has_address and not slot.is_acquired
-            slot.member = member
-            self._insert(slot)
-        if is_new and member.has_address:
-            self._on_available(member.pool)
+            self._append(entry, pool, self._on_available)
+            return
+        slot.entry = entry
+        before, after = (slot.stage, slot.node), _place_of(entry)
+        if slot.stage != _ACQUIRED and before != after:
+            self._move(slot, *after)
+            if before[0] == _WAITING:
+                self._on_available(slot.pool)
 
     def acquire(
-        self, pool: Key, *, accept: Callable[[Member], bool] | None = None
-    ) -> Member | None:
+        self, pool: Key, *, accept: Callable[[SandboxEntry], bool] | None = None
+    ) -> SandboxEntry | None:
         """Take a member of ``pool``; :meth:`release` or :meth:`forget` must follow.
 
-        Members that ``accept`` refuses are dropped until they are added again; when there is none
+        Members that ``accept`` refuses are dropped until they are offered again; when there is none
         to take, so are those that wait for an address, up to the first that would be accepted. An
         error of ``accept`` is passed on, and the member it was asked about stays.
         """
@@ -171,29 +155,26 @@ class WarmQueue:
             slot = self._accepted(pool, stage, accept)
             if slot is not None:
                 self._outcomes["taken"] += 1
-                self._remove(slot)
-                slot.is_acquired = True
-                self._insert(slot)
-                return slot.member
+                self._move(slot, _ACQUIRED, "")
+                return slot.entry
         self._outcomes["missed"] += 1
         self._accepted(pool, _WAITING, accept)
         return None
 
-    def release(self, member: Member) -> None:
+    def release(self, entry: SandboxEntry) -> None:
         """Free a member in hand, unless it was forgotten or replaced; it goes to the end."""
-        slot = self._slots.get(member.key)
-        if slot is None or not slot.is_acquired or not _is_same(slot.member, member):
+        slot = self._slots.get(entry.key)
+        if slot is None or slot.stage != _ACQUIRED:
             return
-        self._outcomes["given_back"] += 1
-        self._drop(slot)
-        self._append(slot.member)
-        if slot.member.has_address:
-            self._on_released(member.pool)
+        if (slot.entry.uid, slot.pool) == (entry.uid, pool_of(entry)):
+            self._outcomes["given_back"] += 1
+            self._drop(slot)
+            self._append(slot.entry, slot.pool, self._on_released)
 
-    def forget(self, key: Key, uid: str) -> None:
+    def forget(self, entry: SandboxEntry) -> None:
         """Drop a Sandbox that is gone or no member, but not another of the same name."""
-        slot = self._slots.get(key)
-        if slot is not None and slot.member.uid == uid:
+        slot = self._slots.get(entry.key)
+        if slot is not None and slot.entry.uid == entry.uid:
             self._drop(slot)
 
     def forget_pool(self, pool: Key) -> None:
@@ -201,16 +182,12 @@ class WarmQueue:
         for nodes in self._pools.pop(pool, ()):
             for line in nodes.values():
                 for slot in line:
-                    del self._slots[slot.member.key]
+                    del self._slots[slot.entry.key]
 
     def counts(self, pool: Key) -> Counts:
         """Return how many members a pool has."""
         stages = self._pools.get(pool, ())
         return Counts(*(sum(map(len, nodes.values())) for nodes in stages))
-
-    def pools(self) -> list[Key]:
-        """Return the pools that have members here."""
-        return list(self._pools)
 
     def collect(self, into: Exposition) -> None:
         """Add how many members there are, and what became of those that claims asked for."""
@@ -220,45 +197,46 @@ class WarmQueue:
         into.add(families.WARM_TAKES, [((outcome,), n) for outcome, n in self._outcomes.items()])
 
     def _accepted(
-        self, pool: Key, stage: int, accept: Callable[[Member], bool] | None
+        self, pool: Key, stage: int, accept: Callable[[SandboxEntry], bool] | None
     ) -> _Slot | None:
         """Return the next slot at a stage that is accepted, having dropped those before it."""
         while pool in self._pools and (slot := _first(self._pools[pool][stage])) is not None:
-            if accept is None or accept(slot.member):
+            if accept is None or accept(slot.entry):
                 return slot
             self._outcomes["refused"] += 1
             self._drop(slot)
         return None
 
-    def _append(self, member: Member) -> None:
+    def _append(self, entry: SandboxEntry, pool: Key, tell: Callable[[Key], None]) -> None:
         self._arrivals += 1
-        slot = self._slots[member.key] = _Slot(self._arrivals, member)
+        slot = self._slots[entry.key] = _Slot(self._arrivals, entry, pool, *_place_of(entry))
         self._insert(slot)
+        if slot.stage != _WAITING:
+            tell(pool)
 
     def _drop(self, slot: _Slot) -> None:
-        del self._slots[slot.member.key]
+        del self._slots[slot.entry.key]
         self._remove(slot)
-        if not any(self._pools[slot.member.pool]):
-            del self._pools[slot.member.pool]
+        if not any(self._pools[slot.pool]):
+            del self._pools[slot.pool]
+
+    def _move(self, slot: _Slot, stage: int, node: str) -> None:
+        self._remove(slot)
+        slot.stage, slot.node = stage, node
+        self._insert(slot)
 
     def _insert(self, slot: _Slot) -> None:
-        stage, node = slot.line
-        stages = self._pools.get(slot.member.pool)
+        stages = self._pools.get(slot.pool)
         if stages is None:
-            stages = self._pools[slot.member.pool] = ({}, {}, {}, {})
-        insort(stages[stage].setdefault(node, []), slot)
+            stages = self._pools[slot.pool] = ({}, {}, {}, {})
+        insort(stages[slot.stage].setdefault(slot.node, []), slot)
 
     def _remove(self, slot: _Slot) -> None:
-        stage, node = slot.line
-        nodes = self._pools[slot.member.pool][stage]
-        line = nodes[node]
+        nodes = self._pools[slot.pool][slot.stage]
+        line = nodes[slot.node]
         del line[bisect_left(line, slot)]
         if not line:
-            del nodes[node]
-
-
-def _is_same(held: Member, member: Member) -> bool:
-    return (held.uid, held.pool) == (member.uid, member.pool)
+            del nodes[slot.node]
 
 
 def _first(nodes: dict[str, list[_Slot]]) -> _Slot | None:

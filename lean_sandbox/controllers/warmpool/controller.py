@@ -9,11 +9,11 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.common import ObjectEvents, ServerTime
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.warmpool.reconcile import (
-    Claims,
     Launch,
     Parts,
     PoolReconcile,
     PoolState,
+    Warm,
 )
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
@@ -21,7 +21,7 @@ from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
 from lean_sandbox.model.warmpool import ReplenishHold, TokenBucket
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import REFILL, Item
+from lean_sandbox.runtime.queue import REFILL, Item, WorkQueue
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.kind import Delta, Key
@@ -48,7 +48,8 @@ class PoolController(Controller[PoolEntry]):
         clock: Clock,
         server_time: ServerTime,
         uniform: Callable[[], float],
-        claims: Claims,
+        claims: WorkQueue[Key],
+        warm: Warm,
         launch: Launch,
         recorder: EventRecorder | None = None,
     ) -> None:
@@ -59,8 +60,8 @@ class PoolController(Controller[PoolEntry]):
             workers=settings.sandbox_warm_pool_concurrent_workers,
         )
         self.queue.gate(
-            lambda _pool: claims.queue.is_busy,
-            behind=claims.queue,
+            lambda _pool: claims.is_busy,
+            behind=claims,
             longest_s=_LONGEST_STAND_BACK_S,
         )
         self._terminating = client.ending
@@ -73,6 +74,7 @@ class PoolController(Controller[PoolEntry]):
                 recorder, names.EXTENSIONS_API_VERSION, names.SANDBOX_WARM_POOL_KIND
             ),
             claims=claims,
+            warm=warm,
             launch=launch,
             clock=clock,
             server_time=server_time,

@@ -71,12 +71,10 @@ Launch: TypeAlias = Callable[[Key, Sandbox | None], None]
 """Has the Sandbox controller reconcile a Sandbox, shown whole where it is known whole."""
 
 
-class Claims(Protocol):
-    """The claim controller, as the pools see it."""
+class Warm(Protocol):
+    """The members that claims may take, as the pools see them."""
 
-    queue: WorkQueue[Key]
-
-    def withhold(self, entry: SandboxEntry) -> None:
+    def forget(self, entry: SandboxEntry) -> None:
         """Let no claim take a member any more: it is about to go."""
 
     def offer(self, entry: SandboxEntry) -> None:
@@ -90,7 +88,8 @@ class Parts(msgspec.Struct, kw_only=True):
     writer: ObjectWriter
     resolver: TemplateResolver
     events: ObjectEvents
-    claims: Claims
+    claims: WorkQueue[Key]
+    warm: Warm
     launch: Launch
     clock: Clock
     server_time: ServerTime
@@ -205,7 +204,7 @@ class PoolReconcile:
                 for _ in range(size):
                     group.start_soon(self._attempt, act)
             tried += size
-            if len(self._errors) > failed or self._parts.claims.queue.is_busy:
+            if len(self._errors) > failed or self._parts.claims.is_busy:
                 break
         return tried, tried - (len(self._errors) - failed)
 
@@ -262,8 +261,7 @@ class PoolReconcile:
     async def _delete(self, member: SandboxEntry) -> None:
         """Delete a Sandbox unless it changed meanwhile; until it goes, claims cannot take it."""
         self._has_acted = True
-        claims = self._parts.claims
-        claims.withhold(member)
+        self._parts.warm.forget(member)
         try:
             await self._writer.delete(self._sandboxes, member, version=member.version)
         except Conflict:
@@ -276,7 +274,7 @@ class PoolReconcile:
             return
         held = self._sandboxes.get(member.key)
         if held is not None and held.uid == member.uid:
-            claims.offer(held)
+            self._parts.warm.offer(held)
 
     async def _shrink(self, members: PoolMembers) -> None:
         """Delete the members that are too many, those of least use first."""
