@@ -30,7 +30,6 @@ _WITHOUT_MEANING: Final = ("symbol", "block", "mutex", "trace", "threadcreate")
 
 def profiles(clock: Clock, *, everything: bool) -> Handler:
     """Return a handler for ``/debug/``; ``everything`` serves more than the CPU profile."""
-    sampler = _Sampler(clock)
 
     async def handle(request: Request) -> Answer:
         name = request.path.removeprefix(_ROOT)
@@ -38,7 +37,7 @@ def profiles(clock: Clock, *, everything: bool) -> Handler:
             return not_found(request)
         match name:
             case "profile":
-                return await sampler.run(request.query.get("seconds", ""))
+                return await _profile(clock, request.query.get("seconds", ""))
             case "":
                 return text(200, "profile\ncmdline\nheap\nallocs\ngoroutine\n")
             case "cmdline":
@@ -54,44 +53,34 @@ def profiles(clock: Clock, *, everything: bool) -> Handler:
     return handle
 
 
-class _Sampler:
-    """Samples the running stack by CPU time; one at a time."""
+async def _profile(clock: Clock, seconds: str) -> Answer:
+    """Sample the running stack by CPU time; one profile at a time."""
+    try:
+        wanted_s = float(seconds) if seconds else _DEFAULT_S
+    except ValueError:
+        wanted_s = math.nan
+    if not 0.0 < wanted_s <= _LONGEST_S:
+        return text(400, f"seconds must be above 0 and at most {_LONGEST_S:g}\n")
+    if any(signal.getitimer(signal.ITIMER_PROF)):
+        return text(500, "another profile is being taken\n")
+    samples: Counter[str] = Counter()
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._is_running = False
-        self._samples: Counter[str] = Counter()
-
-    async def run(self, seconds: str) -> Answer:
-        try:
-            wanted_s = float(seconds) if seconds else _DEFAULT_S
-        except ValueError:
-            wanted_s = math.nan
-        if not 0.0 < wanted_s <= _LONGEST_S:
-            return text(400, f"seconds must be above 0 and at most {_LONGEST_S:g}\n")
-        if self._is_running:
-            return text(500, "another profile is being taken\n")
-        self._is_running = True
-        self._samples.clear()
-        before = signal.signal(signal.SIGPROF, self._sample)
-        signal.setitimer(signal.ITIMER_PROF, _INTERVAL_S, _INTERVAL_S)
-        try:
-            await self._clock.sleep(wanted_s)
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0.0)
-            signal.signal(signal.SIGPROF, before)
-            self._is_running = False
-        lines = [f"{stack} {count}\n" for stack, count in self._samples.most_common()]
-        return text(200, "".join(lines))
-
-    def _sample(self, _signal: int, frame: FrameType | None) -> None:
+    def sample(_signal: int, frame: FrameType | None) -> None:
         names: list[str] = []
         while frame is not None:
-            code = frame.f_code
             module = frame.f_globals.get("__name__", "?")
-            names.append(f"{module}.{code.co_name}")
+            names.append(f"{module}.{frame.f_code.co_name}")
             frame = frame.f_back
-        self._samples[";".join(reversed(names))] += 1
+        samples[";".join(reversed(names))] += 1
+
+    before = signal.signal(signal.SIGPROF, sample)
+    signal.setitimer(signal.ITIMER_PROF, _INTERVAL_S, _INTERVAL_S)
+    try:
+        await clock.sleep(wanted_s)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
+    return text(200, "".join(f"{stack} {count}\n" for stack, count in samples.most_common()))
 
 
 def _objects() -> str:
