@@ -183,8 +183,8 @@ MUTANTS = (
     Mutant(
         "a Sandbox is never reconciled",
         "controllers/sandbox/reconcile.py",
-        "        if entry is None or entry.is_deleting:\n            # Children go",
-        "        if True:\n            # Children go",
+        "    if entry is None or entry.is_deleting:\n        # Children go",
+        "    if True:\n        # Children go",
     ),
     Mutant(
         "a claim is never reconciled",

@@ -93,13 +93,21 @@ class Parts(msgspec.Struct):
     tracing: Tracing | None
     on_status: list[OnStatus] = []
     drift_since: dict[Key, float] = {}
+    # Sandboxes of which the server refuses any update, whatever it says, at this generation.
+    refused: dict[Key, tuple[str, int]] = {}
 
     def forget(self, key: Key) -> None:
         """Drop what is remembered between the reconciles of a Sandbox."""
         self.drift_since.pop(key, None)
+        self.refused.pop(key, None)
         self.metrics.forget(key)
         self.throttle.settled(key)
         self.requests.forget(key)
+
+    def tell(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
+        """Tell the other controllers of a status that was published."""
+        for tell in self.on_status:
+            tell(entry, old, new)
 
 
 class Children:
@@ -122,6 +130,8 @@ class Children:
         self._pod_error: str | None = None
         self._has_service = False
         self._is_service_unknown = False
+        assert entry.status is not None
+        self._old = entry.status
         self.entry = entry
         self.key = entry.key
         self.many_pods = 0
@@ -134,7 +144,7 @@ class Children:
         assert self.entry.view is not None
         return self.entry.view
 
-    async def run(self) -> None:
+    async def sync(self) -> None:
         """Bring all children to the wanted state, as far as this reconcile can.
 
         Raises OvertakenError when it has to begin anew.

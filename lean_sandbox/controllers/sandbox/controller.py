@@ -17,7 +17,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.common import ObjectEvents
 from lean_sandbox.controllers.sandbox.children import Parts
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
-from lean_sandbox.controllers.sandbox.reconcile import SandboxReconciler
+from lean_sandbox.controllers.sandbox.reconcile import due_in_s, is_final, reconcile
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
 from lean_sandbox.kube.client import Client
@@ -86,7 +86,7 @@ class SandboxController(Controller[SandboxEntry]):
             client, caches, self.queue, clock, timeout_s=settings.request_timeout
         )
         self.hidden = self._requests.hidden
-        parts = Parts(
+        self._parts = Parts(
             caches=caches,
             reflectors=reflectors,
             requests=self._requests,
@@ -99,8 +99,7 @@ class SandboxController(Controller[SandboxEntry]):
             tracing=tracing,
         )
         #: Called with each status that was published, which comes as no event.
-        self.on_status = parts.on_status
-        self._reconciler = SandboxReconciler(parts)
+        self.on_status = self._parts.on_status
         caches.sandboxes.subscribe(self.on_sandbox)
         caches.pods.subscribe(self.on_pod)
         caches.services.subscribe(self.on_service)
@@ -135,7 +134,7 @@ class SandboxController(Controller[SandboxEntry]):
         """Bring one Sandbox to what its spec asks for."""
         # After a list the published status is believed where a fetch would only confirm it.
         is_start = item.priority == LOW and not item.is_safety_net
-        return await self._reconciler.reconcile(item.key, is_start=is_start)
+        return await reconcile(self._parts, item.key, is_start=is_start)
 
     def _is_spare(self, key: Key) -> bool:
         """Tell whether a Sandbox is a pool's, so that nobody waits for it."""
@@ -145,11 +144,14 @@ class SandboxController(Controller[SandboxEntry]):
 
     def is_final(self, key: Key) -> bool:
         """Tell whether a Sandbox is as its spec asks and says so."""
-        return self._reconciler.is_final(key)
+        return is_final(self._parts, key)
 
     def due_in_s(self, key: Key) -> float | None:
         """Return after how long a Sandbox expires."""
-        return self._reconciler.due_in_s(key)
+        entry = self.cache.get(key)
+        if entry is None or entry.view is None:
+            return None
+        return due_in_s(entry.view, self._clock.now())
 
     def doubt(self, key: Key) -> None:
         """Have the next reconcile fetch the Pod: the watch may hide what has happened to it."""

@@ -7,6 +7,8 @@ nothing is to be done; docs/design.md has the budget of each flow.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 import structlog
 
@@ -18,7 +20,7 @@ from lean_sandbox.kube.events import EventType
 from lean_sandbox.model import names, sandbox_status
 from lean_sandbox.model.conditions import find, has_reason, is_true, upsert
 from lean_sandbox.model.meta import is_controlled_by
-from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView
+from lean_sandbox.model.sandbox import EMPTY_STATUS, SandboxStatus, SandboxView
 from lean_sandbox.model.sandbox_status import Failure
 from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
@@ -45,218 +47,207 @@ _EVENTS: dict[str, tuple[EventType, str, str, str]] = {
 }
 
 
-class SandboxReconciler:
-    """Reconciles Sandboxes."""
+async def reconcile(parts: Parts, key: Key, *, is_start: bool) -> Result:
+    """Reconcile one Sandbox.
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._caches = parts.caches
-        self._requests = parts.requests
-        self._clock = parts.clock
-        self._metrics = parts.metrics
-        # Sandboxes of which the server refuses any update, whatever it says, at this generation.
-        self._refused: dict[Key, tuple[str, int]] = {}
-
-    async def reconcile(self, key: Key, *, is_start: bool = False) -> Result:
-        """Reconcile one Sandbox.
-
-        ``is_start`` says that only a list has led to it, at the start or the periodic one: what the
-        status says was found is then believed, so that neither makes any request.
-        Raises ReconcileError or an error of the API tree when it has to be repeated.
-        """
-        entry = self._caches.sandboxes.get(key)
-        sandbox = None
-        was_unknown = entry is not None and entry.status is None
-        if entry is not None and not entry.is_deleting and entry.needs_look:
-            sandbox = await self._requests.get_sandbox(key)
-            entry = self._caches.sandboxes.get(key) if sandbox is not None else None
-        if entry is None or entry.is_deleting:
-            # Children go by their owner references; nothing is written about what is ending.
-            self._parts.forget(key)
-            self._refused.pop(key, None)
-            return Result()
-        if entry.needs_look:
-            # A newer event has overtaken the response, and has this key reconciled again.
-            return Result()
-        if was_unknown and entry.status not in (None, EMPTY_STATUS):
-            # Somebody else wrote it: its event has told only that there is one.
-            assert entry.status is not None
-            self._tell(entry, EMPTY_STATUS, entry.status)
-        tracing = self._parts.tracing
-        if tracing is None:
-            return await self._run(entry, sandbox, is_start=is_start)
-        parent = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION)
-        with tracing.span("ReconcileSandbox", _attributes(entry), parent):
-            carrier = tracing.carrier() if not parent else None
-            if carrier is not None:
-                await self._requests.annotate(entry, names.TRACE_CONTEXT_ANNOTATION, carrier)
-            return await self._run(entry, sandbox, is_start=is_start)
-
-    async def _run(self, entry: SandboxEntry, sandbox: Sandbox | None, *, is_start: bool) -> Result:
+    ``is_start`` says that only a list has led to it, at the start or the periodic one: what the
+    status says was found is then believed, so that neither makes any request.
+    Raises ReconcileError or an error of the API tree when it has to be repeated.
+    """
+    sandboxes = parts.caches.sandboxes
+    entry = sandboxes.get(key)
+    sandbox = None
+    was_unknown = entry is not None and entry.status is None
+    if entry is not None and not entry.is_deleting and entry.needs_look:
+        sandbox = await parts.requests.get_sandbox(key)
+        entry = sandboxes.get(key) if sandbox is not None else None
+    if entry is None or entry.is_deleting:
+        # Children go by their owner references; nothing is written about what is ending.
+        parts.forget(key)
+        return Result()
+    if entry.needs_look:
+        # A newer event has overtaken the response, and has this key reconciled again.
+        return Result()
+    if was_unknown and entry.status not in (None, EMPTY_STATUS):
+        # Somebody else wrote it: its event has told only that there is one.
         assert entry.status is not None
-        old = entry.status
-        if entry.fault:
-            return await self._refuse(entry, old)
-        if self._is_expired(entry):
-            return await self._expire(entry, old)
-        self._metrics.looked(entry, old)
-        children = Children(self._parts, entry, sandbox, is_start=is_start)
+        parts.tell(entry, EMPTY_STATUS, entry.status)
+    this = SandboxReconcile(parts, entry, sandbox, is_start=is_start)
+    tracing = parts.tracing
+    if tracing is None:
+        return await this.run()
+    parent = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION)
+    with tracing.span("ReconcileSandbox", _attributes(entry), parent):
+        carrier = tracing.carrier() if not parent else None
+        if carrier is not None:
+            await parts.requests.annotate(entry, names.TRACE_CONTEXT_ANNOTATION, carrier)
+        return await this.run()
+
+
+def is_final(parts: Parts, key: Key) -> bool:
+    """Tell whether nothing is to be expected of a Sandbox until somebody changes something."""
+    entry = parts.caches.sandboxes.get(key)
+    if entry is None or entry.is_deleting:
+        return True
+    if entry.needs_look:
+        return False
+    status, view = entry.status, entry.view
+    assert status is not None
+    assert view is not None
+    if parts.refused.get(key) == (entry.uid, entry.generation):
+        return True
+    ready = find(status.conditions, names.READY)
+    if ready is None or ready.observedGeneration != entry.generation:
+        return False
+    if ready.reason == names.REASON_INVALID_CONFIGURATION:
+        return True
+    now = parts.clock.now()
+    if has_come(view.shutdown_time, now):
+        cleared = sandbox_status.expired_cleared(status, entry.generation, now)
+        return (
+            has_reason(status.conditions, names.READY, names.REASON_SANDBOX_EXPIRED)
+            and not view.is_deleted_at_expiry
+            and sandbox_status.status_patch(status, cleared) is None
+        )
+    if view.is_suspended:
+        suspended = find(status.conditions, names.SUSPENDED)
+        return suspended is not None and suspended.reason in _SUSPENDED_FOR_GOOD
+    if is_true(status.conditions, names.FINISHED):
+        return True
+    pods = parts.caches.pods.owned_by(key.namespace, entry.uid)
+    return ready.status == names.TRUE and len(pods) == 1 and not pods[0].is_stale
+
+
+def due_in_s(view: SandboxView, now: datetime) -> float | None:
+    """Return after how long a Sandbox expires: a backoff must not sleep through it."""
+    left_s = time_left_s(view.shutdown_time, now)
+    return None if left_s is None else max(left_s, _LEAST_EXPIRY_WAIT_S)
+
+
+class SandboxReconcile(Children):
+    """One reconcile of one Sandbox: what becomes of its children, and of its status."""
+
+    async def run(self) -> Result:
+        """Bring the Sandbox to what its spec asks for."""
+        if self.entry.fault:
+            return await self._refuse(self.entry.fault)
+        if self._is_expired():
+            return await self._expire()
+        self._parts.metrics.looked(self.entry, self._old)
         try:
-            await children.run()
+            await self.sync()
         except OvertakenError:
             return Result(requeue_after_s=0.0)
-        return await self._conclude(entry, old, children)
+        return await self._conclude()
 
-    def due_in_s(self, key: Key) -> float | None:
-        """Return when a Sandbox expires, in seconds: a backoff must not sleep through it."""
-        entry = self._caches.sandboxes.get(key)
-        return None if entry is None or entry.view is None else self._remaining_s(entry)
-
-    def is_final(self, key: Key) -> bool:
-        """Tell whether nothing is to be expected of a Sandbox until somebody changes something."""
-        entry = self._caches.sandboxes.get(key)
-        if entry is None or entry.is_deleting:
-            return True
-        if entry.needs_look:
-            return False
-        assert entry.status is not None
-        status, view = entry.status, _view(entry)
-        if self._refused.get(key) == (entry.uid, entry.generation):
-            return True
-        ready = find(status.conditions, names.READY)
-        if ready is None or ready.observedGeneration != entry.generation:
-            return False
-        if ready.reason == names.REASON_INVALID_CONFIGURATION:
-            return True
-        if self._is_expired(entry):
-            cleared = sandbox_status.expired_cleared(status, entry.generation, self._clock.now())
-            return (
-                has_reason(status.conditions, names.READY, names.REASON_SANDBOX_EXPIRED)
-                and not view.is_deleted_at_expiry
-                and sandbox_status.status_patch(status, cleared) is None
-            )
-        if view.is_suspended:
-            suspended = find(status.conditions, names.SUSPENDED)
-            return suspended is not None and suspended.reason in _SUSPENDED_FOR_GOOD
-        if is_true(status.conditions, names.FINISHED):
-            return True
-        pods = self._caches.pods.owned_by(key.namespace, entry.uid)
-        return ready.status == names.TRUE and len(pods) == 1 and not pods[0].is_stale
-
-    async def _refuse(self, entry: SandboxEntry, old: SandboxStatus) -> Result:
+    async def _refuse(self, fault: str) -> Result:
         """Say why the spec cannot be acted upon; only a change of it can help."""
         refused = sandbox_status.ready(
-            sandbox_status.Observation(generation=entry.generation, invalid=entry.fault)
+            sandbox_status.Observation(generation=self.entry.generation, invalid=fault)
         )
-        listed = upsert(old.conditions, refused, self._clock.now())
-        await self._write_status(entry, old, msgspec.structs.replace(old, conditions=listed))
+        listed = upsert(self._old.conditions, refused, self._parts.clock.now())
+        await self._write_status(msgspec.structs.replace(self._old, conditions=listed))
         return Result()
 
     # -- expiry ----------------------------------------------------------------------------------
 
-    def _is_expired(self, entry: SandboxEntry) -> bool:
-        return has_come(_view(entry).shutdown_time, self._clock.now())
+    def _is_expired(self) -> bool:
+        return has_come(self._view.shutdown_time, self._parts.clock.now())
 
-    def _remaining_s(self, entry: SandboxEntry) -> float | None:
-        left_s = time_left_s(_view(entry).shutdown_time, self._clock.now())
-        return None if left_s is None else max(left_s, _LEAST_EXPIRY_WAIT_S)
-
-    async def _expire(self, entry: SandboxEntry, old: SandboxStatus) -> Result:
-        self._parts.throttle.settled(entry.key)
+    async def _expire(self) -> Result:
+        entry, old, now = self.entry, self._old, self._parts.clock.now()
+        self._parts.throttle.settled(self.key)
         if not has_reason(old.conditions, names.READY, names.REASON_SANDBOX_EXPIRED):
             hidden = self._requests.hidden
             if not old.selector and not hidden.is_absent(entry.pod_key):
                 # A selector is published with the first Pod: without one nothing shows whether
                 # there is a Pod that lacks the tracking label.
                 hidden.lost(entry.pod_key)
-            marked = sandbox_status.expired_mark(old, entry.generation, self._clock.now())
-            await self._write_status(entry, old, marked)
+            await self._write_status(sandbox_status.expired_mark(old, entry.generation, now))
             return Result(requeue_after_s=_MARKED_REQUEUE_S)
         failures = []
         for end in (self._end_pod, self._end_service):
             try:
-                await end(entry)
+                await end()
             except ReconcileError as error:
                 failures.append(error)
-        if _view(entry).is_deleted_at_expiry:
+        if self._view.is_deleted_at_expiry:
             # The object goes whatever became of its children: they are collected with it.
             await self._requests.delete_sandbox(entry)
             return Result()
         if failures:
             raise ReconcileError("\n".join(map(str, failures)), *failures)
-        cleared = sandbox_status.expired_cleared(old, entry.generation, self._clock.now())
-        await self._write_status(entry, old, cleared)
+        now = self._parts.clock.now()
+        await self._write_status(sandbox_status.expired_cleared(old, entry.generation, now))
         return Result()
 
-    async def _end_pod(self, entry: SandboxEntry) -> None:
+    async def _end_pod(self) -> None:
         """Delete the Pod of an expired Sandbox if it is its own: at most a GET and a DELETE."""
-        key, hidden = entry.pod_key, self._requests.hidden
+        key, hidden = self.entry.pod_key, self._requests.hidden
         pod = self._caches.pods.get(key)
         # A selector is published with the first Pod and cleared once it is gone.
-        had_one = entry.status is not None and bool(entry.status.selector)
+        had_one = bool(self._old.selector)
         if pod is None and (had_one or hidden.is_doubtful(key)) and not hidden.is_absent(key):
             with failing_as(Failure.EXPIRY_POD_GET):
                 pod = await self._requests.get_pod(key)
-        if pod is None or pod.is_terminating or not is_controlled_by(pod.owner, entry.uid):
+        if pod is None or pod.is_terminating or not self._is_own(pod):
             return
         with failing_as(Failure.POD_DELETE):
             await self._requests.delete_pod(pod)
 
-    async def _end_service(self, entry: SandboxEntry) -> None:
+    async def _end_service(self) -> None:
         """Delete the Service of an expired Sandbox if it is its own: at most a DELETE."""
-        service = self._caches.services.get(entry.key)
-        if service is not None and is_controlled_by(service.owner, entry.uid):
+        service = self._caches.services.get(self.key)
+        if service is not None and is_controlled_by(service.owner, self.entry.uid):
             await self._requests.delete_service(service)
 
     # -- the end of a reconcile ------------------------------------------------------------------
 
-    async def _conclude(
-        self, entry: SandboxEntry, old: SandboxStatus, children: Children
-    ) -> Result:
-        if children.is_namespace_terminating:
+    async def _conclude(self) -> Result:
+        if self.is_namespace_terminating:
             # Everything in it is about to go; a status would only add to the work.
             return Result(requeue_after_s=ENDING_S)
-        now, throttle = self._clock.now(), self._parts.throttle
-        observation = children.observation()
+        parts, old, key = self._parts, self._old, self.key
+        now, throttle = parts.clock.now(), parts.throttle
+        observation = self.observation()
         new = sandbox_status.next_status(
             old,
             observation,
             now,
-            name=entry.key.name,
-            namespace=entry.key.namespace,
-            cluster_domain=self._parts.cluster_domain,
+            name=key.name,
+            namespace=key.namespace,
+            cluster_domain=parts.cluster_domain,
         )
-        requeues = [children.requeue_after_s, self._remaining_s(entry)]
-        is_expired = self._is_expired(entry)
+        requeues = [self.requeue_after_s, due_in_s(self._view, parts.clock.now())]
+        is_expired = self._is_expired()
         if is_expired:
-            new = sandbox_status.expired_mark(new, entry.generation, now)
+            new = sandbox_status.expired_mark(new, self.entry.generation, now)
             requeues = [_MARKED_REQUEUE_S]
         is_going_up = is_on_the_way_up(old, new)
         is_step = is_going_up and sandbox_status.status_patch(old, new) is not None
         wait_s = 0.0
-        if is_step and not children.failures:
-            at = self._clock.monotonic()
-            wait_s = throttle.remaining_s(entry.key, at, is_news=is_news(old, new))
+        if is_step and not self.failures:
+            at = parts.clock.monotonic()
+            wait_s = throttle.remaining_s(key, at, is_news=is_news(old, new))
         if wait_s > 0:
             requeues.append(wait_s)
         else:
-            await self._write_status(entry, old, new)
+            await self._write_status(new)
             if not is_going_up:
-                throttle.settled(entry.key)
+                throttle.settled(key)
             elif is_step:
                 # Only what was published lengthens the next wait: neither a reconcile with nothing
                 # to report nor a write that failed, which is repeated after the backoff.
-                throttle.published(entry.key, self._clock.monotonic())
-        if children.failures or observation.invalid:
-            self._metrics.failed(entry)
-        if children.failures and not is_expired:
-            raise ReconcileError("; ".join(map(str, children.failures)), *children.failures)
+                throttle.published(key, parts.clock.monotonic())
+        if self.failures or observation.invalid:
+            parts.metrics.failed(self.entry)
+        if self.failures and not is_expired:
+            raise ReconcileError("; ".join(map(str, self.failures)), *self.failures)
         due = [seconds for seconds in requeues if seconds is not None]
         return Result(requeue_after_s=min(due) if due else None)
 
-    async def _write_status(
-        self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus
-    ) -> None:
+    async def _write_status(self, new: SandboxStatus) -> None:
+        parts, entry, old = self._parts, self.entry, self._old
         patch = sandbox_status.status_patch(old, new)
         if patch is None:
             return
@@ -266,34 +257,25 @@ class SandboxReconciler:
             # An object that its own schema refuses to update, whatever the change: repeating the
             # write cannot help until somebody changes the object (changes, v1.0.6).
             log.warning("status_refused", key=str(entry.key), reason=error.message)
-            self._refused[entry.key] = (entry.uid, entry.generation)
+            parts.refused[entry.key] = (entry.uid, entry.generation)
             return
-        self._report(entry, old, new)
-        self._metrics.status_written(entry, old, new)
+        self._report(new)
+        parts.metrics.status_written(entry, old, new)
         fresh = self._caches.sandboxes.get(entry.key)
         if fresh is not None and fresh.uid == entry.uid:
-            self._tell(fresh, old, new)
+            parts.tell(fresh, old, new)
 
-    def _tell(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
-        for tell in self._parts.on_status:
-            tell(entry, old, new)
-
-    def _report(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
+    def _report(self, new: SandboxStatus) -> None:
         """Leave an Event about what the published Ready reason has changed to."""
-        ready, before = find(new.conditions, names.READY), find(old.conditions, names.READY)
+        ready, before = find(new.conditions, names.READY), find(self._old.conditions, names.READY)
         if ready is None or (before is not None and before.reason == ready.reason):
             return
-        is_going = _view(entry).is_deleted_at_expiry
+        is_going = self._view.is_deleted_at_expiry
         if ready.reason == names.REASON_SANDBOX_EXPIRED and is_going:
             return
         if ready.reason in _EVENTS:
             type_, reason, action, note = _EVENTS[ready.reason]
-            self._parts.events.emit(entry, type_, reason, action, note or ready.message)
-
-
-def _view(entry: SandboxEntry) -> SandboxView:
-    assert entry.view is not None
-    return entry.view
+            self._parts.events.emit(self.entry, type_, reason, action, note or ready.message)
 
 
 def _attributes(entry: SandboxEntry) -> dict[str, str]:
