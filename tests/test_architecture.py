@@ -95,13 +95,11 @@ def test_a_room_uses_only_the_libraries_it_declares(room: str) -> None:
 
 def test_no_modules_import_each_other() -> None:
     """No circle, not even one that a late import or one for types alone would hide."""
-    core = [
-        path
-        for base in ("filters", "lean_sandbox")
-        for path in (ROOT / base).rglob("*.py")
-        if "local" not in path.parts
-    ]
-    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in core}
+    paths = [path for base in ("filters", "lean_sandbox") for path in (ROOT / base).rglob("*.py")]
+    names = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+    }
     graph = {
         name: {one for one in _modules_imported(path) if one in names} - {name}
         for name, path in names.items()

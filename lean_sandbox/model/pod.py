@@ -98,14 +98,13 @@ def build_pod(sandbox: Sandbox) -> dict[str, Any]:
 
 
 def metadata_patch(
-    sandbox_meta: ObjectMeta, template_metadata: PodTemplateMetadata, held: PodTemplateMetadata
+    sandbox_meta: ObjectMeta, template: PodTemplateMetadata, held: PodTemplateMetadata
 ) -> dict[str, dict[str, str | None]] | None:
     """Return what a merge patch must put under ``metadata`` of an existing Pod, None for nothing.
 
-    ``held`` is what the Pod has. Keys that neither the template nor the Pod's own propagated-*
-    lists name are never touched.
+    ``template`` is the visible metadata of the template, ``held`` is what the Pod has. Keys that
+    neither the template nor the Pod's own propagated-* lists name are never touched.
     """
-    template = visible(template_metadata)
     recorded = held.annotations or {}
     labels = _propagated(
         held.labels, template.labels, recorded.get(names.PROPAGATED_LABELS_ANNOTATION, "")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.pod import metadata_patch
-from lean_sandbox.model.sandbox import PodTemplateMetadata
+from lean_sandbox.model.sandbox import PodTemplateMetadata, visible
 from tests.model.support import (
     HASH,
     HASH_KEY,
@@ -29,12 +29,19 @@ REF = "agents.x-k8s.io/sandbox-template-ref-hash"
 CREATED_BY = "agents.x-k8s.io/created-by"
 
 
+def patch_of(
+    meta: ObjectMeta, template: PodTemplateMetadata, held: PodTemplateMetadata
+) -> dict[str, dict[str, str | None]] | None:
+    """Return the patch of a Pod by what of the template's metadata is visible."""
+    return metadata_patch(meta, visible(template), held)
+
+
 @pytest.mark.case(59, 145)
 def test_a_lost_tracking_label_is_restored() -> None:
     """Cases 59, 145: the tracking label is put back, also over a foreign value."""
     for labels in ({}, {HASH_KEY: "other"}):
         pod = pod_meta(labels, is_tracked=False)
-        assert metadata_patch(sandbox_meta(), NOTHING, pod) == {"labels": {HASH_KEY: HASH}}
+        assert patch_of(sandbox_meta(), NOTHING, pod) == {"labels": {HASH_KEY: HASH}}
 
 
 @pytest.mark.case(69)
@@ -42,11 +49,11 @@ def test_an_emptied_list_becomes_the_empty_string() -> None:
     """Case 69: the list of the last label is emptied, not removed, and then stays quiet."""
     pod = pod_meta({"a": "1"}, {LABELS: "a"})
 
-    assert metadata_patch(sandbox_meta(), NOTHING, pod) == {
+    assert patch_of(sandbox_meta(), NOTHING, pod) == {
         "labels": {"a": None},
         "annotations": {LABELS: ""},
     }
-    assert metadata_patch(sandbox_meta(), NOTHING, pod_meta({}, {LABELS: ""})) is None
+    assert patch_of(sandbox_meta(), NOTHING, pod_meta({}, {LABELS: ""})) is None
 
 
 @pytest.mark.case(72)
@@ -57,7 +64,7 @@ def test_reserved_template_keys_never_reach_an_existing_pod() -> None:
         {"agents.x-k8s.io/pod-name": "p", "opentelemetry.io/trace-context": "{}"},
     )
 
-    assert metadata_patch(sandbox_meta(), reserved, pod_meta()) is None
+    assert patch_of(sandbox_meta(), reserved, pod_meta()) is None
 
 
 @pytest.mark.case(73)
@@ -74,7 +81,7 @@ def test_reserved_keys_an_old_controller_recorded_are_scrubbed() -> None:
         },
     )
 
-    assert metadata_patch(sandbox_meta(), template_metadata({"a": "1"}, {"c": "1"}), pod) == {
+    assert patch_of(sandbox_meta(), template_metadata({"a": "1"}, {"c": "1"}), pod) == {
         "labels": {"agents.x-k8s.io/evil": None},
         "annotations": {
             "agents.x-k8s.io/pod-name": None,
@@ -92,7 +99,7 @@ def test_a_recorded_name_hash_is_kept() -> None:
         {"a": "1"}, {"c": "1", LABELS: f"a,{HASH_KEY}", ANNOTATIONS: f"c,{LABELS},{ANNOTATIONS}"}
     )
 
-    assert metadata_patch(sandbox_meta(), template_metadata({"a": "1"}, {"c": "1"}), pod) == {
+    assert patch_of(sandbox_meta(), template_metadata({"a": "1"}, {"c": "1"}), pod) == {
         "annotations": {LABELS: "a", ANNOTATIONS: "c"}
     }
 
@@ -101,7 +108,7 @@ def test_empty_entries_of_a_list_are_skipped() -> None:
     """An empty list entry names no key."""
     pod = pod_meta({"a": "1"}, {LABELS: ",a,,"})
 
-    assert metadata_patch(sandbox_meta(), template_metadata({"a": "1"}), pod) == {
+    assert patch_of(sandbox_meta(), template_metadata({"a": "1"}), pod) == {
         "annotations": {LABELS: "a"}
     }
 
@@ -112,8 +119,8 @@ def test_without_an_extension_owner_system_labels_go(owners: tuple[object, ...])
     """Cases 75, 78, 79: pool and template labels leave the Pod when no extension kind owns."""
     meta = msgspec.structs.replace(sandbox_meta({WARM: "w", REF: "r"}), owner_references=owners)
 
-    assert metadata_patch(meta, NOTHING, pod_meta()) is None
-    assert metadata_patch(meta, NOTHING, pod_meta({WARM: "w", REF: "r"})) == {
+    assert patch_of(meta, NOTHING, pod_meta()) is None
+    assert patch_of(meta, NOTHING, pod_meta({WARM: "w", REF: "r"})) == {
         "labels": {WARM: None, REF: None}
     }
 
@@ -123,9 +130,7 @@ def test_a_pool_member_shows_its_pool() -> None:
     """Case 76: the Pod of a pool member carries pool and template label."""
     meta = sandbox_meta({WARM: "w", REF: "r"}, owner("SandboxWarmPool"))
 
-    assert metadata_patch(meta, NOTHING, pod_meta({WARM: "stale"})) == {
-        "labels": {WARM: "w", REF: "r"}
-    }
+    assert patch_of(meta, NOTHING, pod_meta({WARM: "stale"})) == {"labels": {WARM: "w", REF: "r"}}
 
 
 @pytest.mark.case(77)
@@ -133,16 +138,14 @@ def test_a_claimed_member_no_longer_shows_its_pool() -> None:
     """Case 77: with the claim as owner the pool label goes and the template label stays."""
     meta = sandbox_meta({WARM: "w", REF: "r"}, owner("SandboxClaim"))
 
-    assert metadata_patch(meta, NOTHING, pod_meta({WARM: "w", REF: "r"})) == {
-        "labels": {WARM: None}
-    }
+    assert patch_of(meta, NOTHING, pod_meta({WARM: "w", REF: "r"})) == {"labels": {WARM: None}}
 
 
 def test_an_empty_system_label_is_not_expected() -> None:
     """An empty value on the Sandbox means the label is not expected on the Pod."""
     meta = sandbox_meta({WARM: "", REF: "", CREATED_BY: ""}, owner("SandboxWarmPool"))
 
-    assert metadata_patch(meta, NOTHING, pod_meta({WARM: "w", REF: "r", CREATED_BY: "x"})) == {
+    assert patch_of(meta, NOTHING, pod_meta({WARM: "w", REF: "r", CREATED_BY: "x"})) == {
         "labels": {WARM: None, REF: None, CREATED_BY: None}
     }
 
@@ -150,10 +153,10 @@ def test_an_empty_system_label_is_not_expected() -> None:
 @pytest.mark.case(80)
 def test_created_by_follows_the_sandbox() -> None:
     """Case 80: the normalised creator is on the Pod as long as the Sandbox names one."""
-    assert metadata_patch(sandbox_meta({CREATED_BY: "foo"}), NOTHING, pod_meta()) == {
+    assert patch_of(sandbox_meta({CREATED_BY: "foo"}), NOTHING, pod_meta()) == {
         "labels": {CREATED_BY: "unknown"}
     }
-    assert metadata_patch(sandbox_meta(), NOTHING, pod_meta({CREATED_BY: "unknown"})) == {
+    assert patch_of(sandbox_meta(), NOTHING, pod_meta({CREATED_BY: "unknown"})) == {
         "labels": {CREATED_BY: None}
     }
 
@@ -161,7 +164,7 @@ def test_created_by_follows_the_sandbox() -> None:
 @pytest.mark.case(81)
 def test_labels_of_the_sandbox_itself_stay_there() -> None:
     """Case 81: a label of the Sandbox's own metadata is not copied."""
-    assert metadata_patch(sandbox_meta({"team": "x"}), NOTHING, pod_meta()) is None
+    assert patch_of(sandbox_meta({"team": "x"}), NOTHING, pod_meta()) is None
 
 
 @pytest.mark.case(82)
@@ -169,7 +172,7 @@ def test_a_removed_autoscaler_annotation_is_removed() -> None:
     """Case 82: safe-to-evict is an ordinary managed key."""
     key = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
-    assert metadata_patch(
+    assert patch_of(
         sandbox_meta(), template_metadata(), pod_meta({}, {key: "true", ANNOTATIONS: key})
     ) == {"annotations": {key: None, ANNOTATIONS: ""}}
 
@@ -179,11 +182,11 @@ def test_an_empty_value_is_listed_but_not_added() -> None:
     """Case 148: an existing Pod does not get a label of empty value, but the list names it."""
     wanted = template_metadata({"a": ""}, {"c": ""})
 
-    assert metadata_patch(sandbox_meta(), wanted, pod_meta()) == {
+    assert patch_of(sandbox_meta(), wanted, pod_meta()) == {
         "annotations": {LABELS: "a", ANNOTATIONS: "c"}
     }
     pod = pod_meta({"a": "x"}, {LABELS: "a", ANNOTATIONS: "c", "c": "x"})
-    assert metadata_patch(sandbox_meta(), wanted, pod) == {
+    assert patch_of(sandbox_meta(), wanted, pod) == {
         "labels": {"a": ""},
         "annotations": {"c": ""},
     }
@@ -198,9 +201,9 @@ def test_the_patch_needs_no_more_than_the_kept_metadata() -> None:
     held = PodTemplateMetadata(decoded.labels, decoded.annotations)
     pruned = PodTemplateMetadata({"a": "1"}, {LABELS: "a"})
 
-    from_full = metadata_patch(sandbox_meta(), NOTHING, held)
+    from_full = patch_of(sandbox_meta(), NOTHING, held)
 
-    assert from_full == metadata_patch(sandbox_meta(), NOTHING, pruned)
+    assert from_full == patch_of(sandbox_meta(), NOTHING, pruned)
 
 
 KEYS = st.sampled_from(
@@ -230,7 +233,7 @@ def test_one_patch_is_enough(
     meta = sandbox_meta(sandbox_labels, owner(kind))
     pod = PodTemplateMetadata(pod_labels, {**pod_annotations, **lists})
 
-    patch = metadata_patch(meta, template, pod)
+    patch = patch_of(meta, template, pod)
     after = merged({"labels": pod.labels, "annotations": pod.annotations}, patch or {})
 
-    assert metadata_patch(meta, template, msgspec.convert(after, PodTemplateMetadata)) is None
+    assert patch_of(meta, template, msgspec.convert(after, PodTemplateMetadata)) is None
