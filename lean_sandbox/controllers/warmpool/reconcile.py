@@ -12,6 +12,7 @@ delete is refused and the claim keeps it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -103,7 +104,7 @@ class PoolState(msgspec.Struct):
     uid: str
     hold: ReplenishHold
     bucket: TokenBucket
-    status_at: float | None = None
+    status_at: float = -math.inf
     differs_since: float | None = None
     is_stuck: bool = False
     # Since when the pool has waited for the NetworkPolicy of its template.
@@ -333,11 +334,10 @@ class PoolReconcile:
         """Say when the pool stops and starts to make progress, and come back while it does not."""
         view, state = self._view, self._state
         note = ""
-        requeue_s = 0.0
         if self._template is None and view.replicas > 0:
             fault = self._resolver.template_fault(Key(view.namespace, view.template))
             note = fault or f'SandboxTemplate not found: "{view.template}"'
-            requeue_s = _MISSING_TEMPLATE_REQUEUE_S
+            self._requeues.append(_MISSING_TEMPLATE_REQUEUE_S)
         elif policy_note := self._policy_note(members):
             note = policy_note
         elif members.held:
@@ -346,9 +346,7 @@ class PoolReconcile:
                 f"{format_duration(self._grace_s)} readiness grace period; holding them instead of "
                 "replacing (replacements would be equally unschedulable)"
             )
-            requeue_s = self._settings.sandbox_warm_pool_unschedulable_recheck_interval
-        if note:
-            self._requeues.append(requeue_s)
+            self._requeues.append(self._settings.sandbox_warm_pool_unschedulable_recheck_interval)
         emit = self._parts.events.emit
         if note and not state.is_stuck:
             emit(self._entry, "Warning", "WarmPoolNotProgressing", "Reconciling", note)
@@ -378,7 +376,12 @@ class PoolReconcile:
         return ""
 
     async def _report(self, members: PoolMembers) -> None:
-        """Write the counts if they changed, or come back when it is too early for that."""
+        """Write the counts if they changed, or come back when it is too early for that.
+
+        A pool that is being refilled differs from its status for a moment only: when it is full
+        again within the window, nothing has to be written at all. A new pool is written at once:
+        its selector is read by those who scale it or wait for it.
+        """
         if members.unknown:
             return
         entry, state, now = self._entry, self._state, self._parts.clock.monotonic()
@@ -395,9 +398,13 @@ class PoolReconcile:
             return
         is_full = new.replicas == new.readyReplicas == self._view.replicas
         is_new = old is not None and not old.selector
-        early_s = self._too_early_s(now, is_settled=is_full or bool(self._errors) or is_new)
-        if early_s > 0:
-            self._requeues.append(early_s)
+        is_settled = is_full or is_new or bool(self._errors)
+        window_s = 0.0 if is_settled else self._settings.sandbox_status_window
+        if state.differs_since is None:
+            state.differs_since = now
+        due = max(state.status_at + _STATUS_INTERVAL_S, state.differs_since + window_s)
+        if due > now:
+            self._requeues.append(due - now)
             return
         state.status_at, state.differs_since = now, None
 
@@ -417,21 +424,6 @@ class PoolReconcile:
             )
         except ControlPlaneError as error:
             self._errors.append(error)
-
-    def _too_early_s(self, now: float, *, is_settled: bool) -> float:
-        """Return for how long the counts are not to be written yet.
-
-        A pool that is being refilled differs from its status for a moment only: when it is full
-        again within the window, nothing has to be written at all. A new pool is written at once:
-        its selector is read by those who scale it or wait for it.
-        """
-        state = self._state
-        due = now if state.status_at is None else state.status_at + _STATUS_INTERVAL_S
-        if state.differs_since is None:
-            state.differs_since = now
-        if not is_settled:
-            due = max(due, state.differs_since + self._settings.sandbox_status_window)
-        return due - now
 
 
 def _forget_status(entry: PoolEntry) -> None:
