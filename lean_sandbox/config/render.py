@@ -90,7 +90,7 @@ def as_json(effective: Effective) -> str:
             "default": _plain(option, option.default),
             "unit": _unit(option),
             "source": place.origin.value,
-            "from": place.name,
+            "from": place.where,
         }
     remarks = [{"flag": one.flag, "from": one.place, "why": one.why} for one in effective.remarks]
     report = {"settings": settings, "warnings": remarks}

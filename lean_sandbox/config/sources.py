@@ -59,22 +59,19 @@ class Origin(StrEnum):
     DEFAULT = "default"
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where a value came from: the flag, the variable, or the file with its line."""
-
-    origin: Origin
-    name: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.origin} {self.name}".rstrip()
-
-
 class Given(msgspec.Struct, frozen=True):
-    """A flag, without its dashes, as a source gives it; of a boolean without a value, ``true``."""
+    """A flag, without its dashes, as a source gives it; of a boolean without a value, ``true``.
+
+    ``where`` is the flag as it is written, the variable, or the file with its line.
+    """
 
     name: str
     text: str
-    place: Place
+    origin: Origin
+    where: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.origin} {self.where}".rstrip()
 
     def parsed(self, form: Form) -> Any:
         """Return the value. Raises UsageError on the command line, elsewhere ConfigError."""
@@ -82,10 +79,9 @@ class Given(msgspec.Struct, frozen=True):
             return form.parse(self.text)
         except ValueError as error:
             problem = f"{self.text!r} is not valid: {error}"
-            if self.place.origin is Origin.FLAG:
-                raise UsageError(f"--{self.name}: {problem}") from error
-            source = str(self.place)
-            raise ConfigError(problem, source=source, field=f"--{self.name}") from error
+            if self.origin is Origin.FLAG:
+                raise UsageError(f"{self.where}: {problem}") from error
+            raise ConfigError(problem, source=str(self), field=f"--{self.name}") from error
 
 
 class Scanned(msgspec.Struct, frozen=True):
@@ -115,15 +111,15 @@ class Remark(msgspec.Struct, frozen=True):
 
 
 class Effective(msgspec.Struct, frozen=True):
-    """The settings, where each came from (by its name; the defaults are left out), and remarks."""
+    """The settings, what gave each (by its name; the defaults are left out), and remarks."""
 
     settings: Settings
-    places: Mapping[str, Place]
+    given: Mapping[str, Given]
     remarks: tuple[Remark, ...]
 
-    def place(self, name: str) -> Place:
-        """Return where the value of a setting came from."""
-        return self.places.get(name, Place(Origin.DEFAULT))
+    def place(self, name: str) -> Given:
+        """Return what gave a setting its value."""
+        return self.given.get(name, Given(name, "", Origin.DEFAULT))
 
 
 _Values = dict[str, tuple[Any, Given]]
@@ -163,14 +159,14 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
                 raise UsageError(f"--{name} takes no value")
             name, text = negated, "false"
         elif form is None:
-            raise _unknown(Given(name, text, Place(Origin.FLAG, f"--{name}")))
+            raise _unknown(Given(name, text, Origin.FLAG, f"--{name}"))
         elif not equals and form is BOOLEAN:
             text = "true"
         elif not equals:
             if not waiting:
                 raise UsageError(f"--{name} needs a value")
             text = waiting.pop(0)
-        found.append(Given(name, text, Place(Origin.FLAG, f"--{name}")))
+        found.append(Given(name, text, Origin.FLAG, f"--{name}"))
     return Scanned(tuple(found), tuple(waiting))
 
 
@@ -201,42 +197,42 @@ def effective(
     if is_development and chosen_by is not None:
         defaults = {name: (value, chosen_by) for name, value in DEVELOPMENT_DEFAULTS.items()}
         values = defaults | values
-    chosen = {name: value for name, (value, _) in values.items()}
-    places = {name: given.place for name, (_, given) in values.items()}
-    if chosen.get("extensions") and "allowed_label_domains" not in chosen:
-        domains = _domains(mounted_domains)
-        if domains:
-            chosen["allowed_label_domains"] = domains
-            places["allowed_label_domains"] = Place(Origin.FILE, str(mounted_domains))
+    domains = "allowed_label_domains"
+    if domains not in values and values.get("extensions", (False,))[0]:
+        text = _mounted(mounted_domains)
+        given = Given("allowed-label-domains", text, Origin.FILE, str(mounted_domains))
+        if mounted := given.parsed(DOMAINS):
+            values[domains] = (mounted, given)
+    givers = {name: given for name, (_, given) in values.items()}
     try:
-        settings = Settings(**chosen)
+        settings = Settings(**{name: value for name, (value, _) in values.items()})
     except ConfigError as error:
-        raise _with_places(error, places) from error
+        raise _with_places(error, givers) from error
     doubtful = doubts(settings)
     if scanned.rest:
         why = "what follows the first argument that is no flag is not looked at"
         doubtful[" ".join(scanned.rest)] = why
     remarks = (Remark(flag, "", why) for flag, why in doubtful.items())
-    return Effective(settings, places, (*noted.values(), *remarks))
+    return Effective(settings, givers, (*noted.values(), *remarks))
 
 
 def _values_of(source: Iterable[Given], noted: dict[str, Remark]) -> _Values:
     """Return what one source sets, by the names of the settings; note what has no effect."""
     values: _Values = {}
     for given in source:
-        flag, place = FLAGS.get(given.name), str(given.place)
-        if given.place.origin is Origin.CONFIG_MAP and given.name not in TUNABLE:
+        flag = FLAGS.get(given.name)
+        if given.origin is Origin.CONFIG_MAP and given.name not in TUNABLE:
             why = "only a flag, the environment or the config file can set this"
             if flag is None:
                 error = _unknown(given)
                 why = ": ".join(filter(None, (error.problem, error.way_out)))
-            noted[given.name] = Remark(given.name, place, f"it is not used: {why}")
+            noted[given.name] = Remark(given.name, str(given), f"it is not used: {why}")
             continue
         if flag is None:
             raise _unknown(given)
         value = given.parsed(flag.form)
         if not flag.name:
-            place = "" if given.place.origin is Origin.FLAG else place
+            place = "" if given.origin is Origin.FLAG else str(given)
             if flag.bound is not None and (wrong := flag.bound(value)):
                 raise ConfigError(f"--{given.name} {wrong}, not {value}", source=place)
             noted[given.name] = Remark(f"--{given.name}", place, flag.help)
@@ -245,26 +241,26 @@ def _values_of(source: Iterable[Given], noted: dict[str, Remark]) -> _Values:
         if before != value and first.name != given.name:
             raise ConfigError(
                 f"--{first.name} and --{given.name} contradict each other",
-                source=f"{first.place}, {given.place}",
+                source=f"{first}, {given}",
                 way_out="leave one of them out",
             )
         values[flag.name] = (value, given)
     return values
 
 
-def _with_places(error: ConfigError, places: Mapping[str, Place]) -> ConfigError:
+def _with_places(error: ConfigError, givers: Mapping[str, Given]) -> ConfigError:
     """Add to an error where the flags that it names got their values, unless by a flag."""
     source = ", ".join(
-        str(place)
-        for name, place in places.items()
-        if place.origin is not Origin.FLAG and re.search(rf"{flag_of(name)}\b(?!-)", error.problem)
+        str(given)
+        for name, given in givers.items()
+        if given.origin is not Origin.FLAG and re.search(rf"{flag_of(name)}\b(?!-)", error.problem)
     )
     return ConfigError(error.problem, source=source, way_out=error.way_out)
 
 
 def _unknown(given: Given) -> ConfigError:
     """Return the error about a flag that there is not, with the one that was probably meant."""
-    name, place = given.name.lower().replace("_", "-"), given.place
+    name = given.name.lower().replace("_", "-")
     problem, way_out = "there is no such flag", "`lean-sandbox run --help` lists those there are"
     if name in REMOVED:
         problem, way_out = f"{problem} any more: {REMOVED[name]}", ""
@@ -274,12 +270,12 @@ def _unknown(given: Given) -> ConfigError:
         near = difflib.get_close_matches(name, (*FLAGS, CONFIG), n=1, cutoff=0.5)
         if near:
             spelt = {Origin.FLAG: f"--{near[0]}", Origin.ENVIRONMENT: variable_of(near[0])}
-            way_out = f"did you mean {spelt.get(place.origin, near[0])}?"
-    if place.origin is Origin.FLAG:
-        return UsageError(f"{place.name}: {problem}", way_out=way_out)
-    if place.origin is Origin.FILE:
-        return ConfigError(problem, source=place.name, field=given.name, way_out=way_out)
-    return ConfigError(problem, source=str(place), way_out=way_out)
+            way_out = f"did you mean {spelt.get(given.origin, near[0])}?"
+    if given.origin is Origin.FLAG:
+        return UsageError(f"{given.where}: {problem}", way_out=way_out)
+    if given.origin is Origin.FILE:
+        return ConfigError(problem, source=given.where, field=given.name, way_out=way_out)
+    return ConfigError(problem, source=str(given), way_out=way_out)
 
 
 # -- environment, files and ConfigMap --------------------------------------------------------------
@@ -292,7 +288,7 @@ def _in_environment(environment: Mapping[str, str]) -> Iterator[Given]:
         if not variable.startswith(PREFIX) or variable == variable_of(CONFIG):
             continue
         if variable in names or not _is_service_link(variable, text):
-            yield Given(name, text, Place(Origin.ENVIRONMENT, variable))
+            yield Given(name, text, Origin.ENVIRONMENT, variable)
 
 
 def _is_service_link(variable: str, text: str) -> bool:
@@ -312,7 +308,7 @@ def _in_file(config: str) -> Iterator[Given]:
     for file in sorted(path.iterdir()):
         # Names that begin with a dot are Kubernetes' own.
         if not file.name.startswith("."):
-            yield Given(file.name, _one_line(_text_of(file)), Place(Origin.FILE, str(file)))
+            yield Given(file.name, _one_line(_text_of(file)), Origin.FILE, str(file))
 
 
 def _one_line(text: str) -> str:
@@ -366,23 +362,22 @@ def read_file(path: Path) -> Iterator[Given]:
         seen.add(key)
         items = node.value if isinstance(node, yaml.SequenceNode) else [node]
         text = ",".join(scalar(item, key) for item in items)
-        yield Given(key, text, Place(Origin.FILE, at(key_node.start_mark)))
+        yield Given(key, text, Origin.FILE, at(key_node.start_mark))
 
 
 def _in_config_map(config_map: ConfigMap | None) -> Iterator[Given]:
     if config_map is None:
         return
     for name, text in sorted(config_map.values.items()):
-        place = Place(Origin.CONFIG_MAP, f"{config_map.name} key {name}")
-        yield Given(name, _one_line(text), place)
+        where = f"{config_map.name} key {name}"
+        yield Given(name, _one_line(text), Origin.CONFIG_MAP, where)
 
 
-def _domains(path: Path) -> tuple[str, ...]:
+def _mounted(path: Path) -> str:
     """Return what the reference's mounted file says, nothing where there is none."""
     try:
-        domains: tuple[str, ...] = DOMAINS.parse(_text_of(path, way_out=""))
+        return _text_of(path, way_out="")
     except ConfigError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            return ()
+            return ""
         raise
-    return domains

@@ -108,8 +108,8 @@ def _run(scanned: Scanned) -> int:
     def tune(config_map: ConfigMap) -> Settings:
         tuned = effective(scanned, os.environ, config_map=config_map)
         settings = begin(tuned, found.remarks)
-        places = tuned.places.items()
-        used = sorted(flag_of(name) for name, at in places if at.origin is Origin.CONFIG_MAP)
+        given = tuned.given.items()
+        used = sorted(flag_of(name) for name, by in given if by.origin is Origin.CONFIG_MAP)
         logger.info("config_map_read", source=config_map.name, flags=used)
         return settings
 

@@ -127,7 +127,6 @@ class TraceBuffer:
         """Keep ``most`` entries; at least one."""
         self._clock = clock
         self._caches: dict[str, Cache[Any]] = {}
-        self.most = most
         self.entries: deque[Entry] = deque(maxlen=most)
         #: Entries since the start, those overwritten included.
         self.recorded = 0
@@ -251,7 +250,7 @@ class TraceBuffer:
             key=key,
             now=format_micro_time(self._clock.now()),
             now_s=self._clock.monotonic(),
-            most=self.most,
+            most=self.entries.maxlen or 0,
             recorded=self.recorded,
             oldest_s=self.entries[0].at if self.entries else None,
             entries=self.about((plural, key)),
@@ -394,8 +393,9 @@ def chrome(life: Life) -> Json:
                 name = f"{entry.verb} {entry.resource}"
         slice_ = {**made, "name": name, "id": number}
         events += {**slice_, "ph": "b"}, {**slice_, "ph": "e", "ts": ts + entry.took_s * 1e6}
+    named = {"name": "process_name", "ph": "M", "ts": 0}
     names = [
-        {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": f"{NOUNS[plural]} {key}"}}
+        {**named, "pid": pid, "args": {"name": f"{NOUNS[plural]} {key}"}}
         for (plural, key), pid in pids.items()
     ]
     return {"displayTimeUnit": "ms", "traceEvents": [*names, *events]}

@@ -91,7 +91,7 @@ def test_a_mounted_config_map_is_read_as_kubernetes_lays_it_out(tmp_path: Path) 
         (tmp_path / name).symlink_to(f"..data/{name}")
     found = effective("--config", str(tmp_path))
     assert found.settings == Settings(page_size=7, allowed_label_domains=("a.example", "b.example"))
-    assert found.place("page_size").name == str(tmp_path / "page-size")
+    assert found.place("page_size").where == str(tmp_path / "page-size")
 
 
 def test_the_config_file_can_be_named_in_the_environment(tmp_path: Path) -> None:

@@ -114,6 +114,6 @@ def test_what_was_written_is_what_is_read(written: list[tuple[str, str, bool, bo
         arguments += [f"{flag}={value}"] if is_joined or name == "on" else [flag, value]
 
     scanned = scan(arguments, {"a": TEXT, "b-c": TEXT, "d": TEXT, "on": BOOLEAN})
-    found = [(flag.name, flag.text, flag.place.name) for flag in scanned.flags]
+    found = [(flag.name, flag.text, flag.where) for flag in scanned.flags]
     assert found == [(name, value, f"--{name}") for name, value, *_ in written]
     assert scanned.rest == ()
