@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import msgspec
 
@@ -15,34 +14,18 @@ from lean_sandbox.model.wire import ODD
 _APPLY = "lean-sandbox crds | kubectl apply --server-side -f -"
 _BASE_S = 0.8
 _CAP_S = 30.0
-_HEALTHY_S = 120.0
 
 
-class Backoff:
-    """Pauses between attempts: jittered exponential, 0.8 s doubling to 30 s.
+def pause_s(
+    failures: int, jitter: float, *, at_least_s: float = 0.0, at_most_s: float = math.inf
+) -> float:
+    """Return how long to wait after so many failures in a row: 0.8 s, doubling to 30 s.
 
-    The jitter spreads the reconnects of many clients after a server restart. ``uniform`` returns a
-    number in [0, 1) and is injected so that tests are exact.
+    ``jitter``, from 0 to 1, spreads the reconnects of many clients after a server restart.
+    ``at_least_s`` is what the server asked for (Retry-After).
     """
-
-    def __init__(self, uniform: Callable[[], float]) -> None:
-        self._uniform = uniform
-        #: Failures in a row so far; with 0 the next pause is the shortest.
-        self.failures = 0
-
-    def after(
-        self, lived_s: float, *, at_least_s: float = 0.0, at_most_s: float = math.inf
-    ) -> float:
-        """Return the seconds to wait after an attempt that lived for ``lived_s`` seconds.
-
-        ``at_least_s`` is what the server asked for (Retry-After), ``at_most_s`` a cap below the
-        usual one. An attempt that was healthy for two minutes starts the sequence over.
-        """
-        if lived_s >= _HEALTHY_S:
-            self.failures = 0
-        pause_s = min(_CAP_S, at_most_s, _BASE_S * 2.0 ** min(self.failures, 16))
-        self.failures += 1
-        return max(pause_s * (0.5 + self._uniform() * 0.5), at_least_s)
+    whole_s = min(_CAP_S, at_most_s, _BASE_S * 2.0 ** min(failures - 1, 16))
+    return max(whole_s * (0.5 + jitter * 0.5), at_least_s)
 
 
 class _Item(msgspec.Struct):

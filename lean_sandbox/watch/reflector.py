@@ -29,7 +29,7 @@ from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import path
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder, WentBackError
-from lean_sandbox.watch.failures import Backoff, why_unserved
+from lean_sandbox.watch.failures import pause_s, why_unserved
 from lean_sandbox.watch.kind import LIST_ACCEPT, WATCH_ACCEPT, Entry, Representation
 
 E = TypeVar("E", bound=Entry)
@@ -45,6 +45,8 @@ _SILENCE_S = 90.0
 # A watch that ends before this age, or a version that expires this soon after a list, counts as a
 # failure, so that a server that closes at once is not asked in a loop.
 _HASTY_END_S = 5.0
+# An attempt that lived for this long starts the pauses over.
+_HEALTHY_S = 120.0
 # For a page of a list, and for the beginning of a watch.
 _REQUEST_TIMEOUT_S = 30.0
 # How long after a list everything is listed again and compared with the cache, plus up to a tenth,
@@ -95,7 +97,7 @@ class Reflector(Generic[E]):
         self._lists_any_version = lists_any_version
         self._namespace = namespace
         self._field_selector = field_selector
-        self._backoff = Backoff(uniform)
+        self._failures = 0
         forms = list(Representation)
         self._representations = forms[forms.index(kind.watch_as) :]
         self._resync_at = math.inf
@@ -149,7 +151,7 @@ class Reflector(Generic[E]):
                 if self.received_bytes == self._received_before:
                     await self._check_version()
                 self._recovered()
-                self._backoff.failures = 0
+                self._failures = 0
                 await self._clock.sleep(0.1 * self._uniform())
                 return
             self._failed("the server ended the watch at once")
@@ -177,9 +179,11 @@ class Reflector(Generic[E]):
         except Exception as error:  # noqa: BLE001 -- a bug here must not end the other watches
             self._log.exception("watch_panicked")
             self._failed(f"{type(error).__name__}: {error}"[:_SHOWN_CHARACTERS])
-        lived_s = self._clock.monotonic() - began
+        if self._clock.monotonic() - began >= _HEALTHY_S:
+            self._failures = 0
+        self._failures += 1
         await self._clock.sleep(
-            self._backoff.after(lived_s, at_least_s=at_least_s, at_most_s=at_most_s)
+            pause_s(self._failures, self._uniform(), at_least_s=at_least_s, at_most_s=at_most_s)
         )
 
     @property

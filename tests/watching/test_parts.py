@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lean_sandbox.kube.http1 import LineSplitter, LineTooLongError
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.wire import shared_map
-from lean_sandbox.watch.failures import Backoff
+from lean_sandbox.watch.failures import pause_s
 from lean_sandbox.watch.kind import Key, OwnedEntry, shared_owner
 
 PIECES = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b" ", "\u2028".encode(), b"\x85"]))
@@ -48,36 +48,23 @@ def test_the_limit_holds_for_any_chunking(size: int, places: list[int]) -> None:
             list(map(splitter.feed, chunks))
 
 
-def test_a_backoff_doubles_to_its_cap() -> None:
+def test_pauses_double_to_their_cap() -> None:
     """0.8 s, twice as long each time, never above 30 s."""
-    backoff = Backoff(lambda: 1.0)
-    assert [backoff.after(0) for _ in range(8)] == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]
-    assert backoff.failures == 8
+    found = [pause_s(failures, 1.0) for failures in range(1, 9)]
+    assert found == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]
 
 
-@given(st.floats(0, 1, exclude_max=True), st.integers(0, 40))
-def test_jitter_takes_away_up_to_half(uniform: float, failures: int) -> None:
+@given(st.floats(0, 1, exclude_max=True), st.integers(1, 40))
+def test_jitter_takes_away_up_to_half(jitter: float, failures: int) -> None:
     """The pause lies between half and all of what the failures in a row call for."""
-    backoff = Backoff(lambda: uniform)
-    for _ in range(failures):
-        backoff.after(0)
-    whole_s = min(30.0, 0.8 * 2.0**failures)
-    assert whole_s / 2 <= backoff.after(0) <= whole_s
-
-
-def test_a_healthy_while_starts_the_backoff_over() -> None:
-    """Two minutes of life count as health; less does not."""
-    backoff = Backoff(lambda: 1.0)
-    assert [backoff.after(lived_s) for lived_s in (0, 0, 119, 120, 0)] == [0.8, 1.6, 3.2, 0.8, 1.6]
-    backoff.failures = 0
-    assert backoff.after(0) == 0.8
+    whole_s = min(30.0, 0.8 * 2.0 ** (failures - 1))
+    assert whole_s / 2 <= pause_s(failures, jitter) <= whole_s
 
 
 def test_what_the_server_asks_for_is_the_least() -> None:
     """Retry-After lengthens a pause and never shortens it."""
-    backoff = Backoff(lambda: 1.0)
-    assert backoff.after(0, at_least_s=7) == 7
-    assert backoff.after(0, at_least_s=0.1) == 1.6
+    assert pause_s(1, 1.0, at_least_s=7) == 7
+    assert pause_s(2, 1.0, at_least_s=0.1) == 1.6
 
 
 def test_equal_maps_are_shared_and_empty_ones_are_none() -> None:
