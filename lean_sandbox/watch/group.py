@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -86,22 +86,21 @@ class ReflectorGroup:
     @property
     def problems(self) -> dict[str, str]:
         """The present problem of each watch that fails, by resource."""
-        return {
-            plural: reflector.problem
-            for plural, reflectors in self._reflectors.items()
-            for reflector in reflectors
-            if reflector.problem is not None
-        }
+        return {plural: one.problem for plural, one in self._all() if one.problem is not None}
 
     @property
     def missing(self) -> dict[str, str]:
         """The reason why a kind has no complete first list yet, by resource."""
         return {
-            plural: reflector.problem or "not listed yet"
-            for plural, reflectors in self._reflectors.items()
-            for reflector in reflectors
-            if not reflector.synced.is_set()
+            plural: one.problem or "not listed yet"
+            for plural, one in self._all()
+            if not one.synced.is_set()
         }
+
+    def _all(self) -> Iterator[tuple[str, Reflector[Any]]]:
+        for plural, reflectors in self._reflectors.items():
+            for reflector in reflectors:
+                yield plural, reflector
 
     def seen_versions(self) -> dict[str, list[str | None]]:
         """Return the resource version up to which each watch was applied, by resource."""

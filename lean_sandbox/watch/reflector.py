@@ -248,11 +248,9 @@ class Reflector(Generic[E]):
             except errors.AnswerTooLarge:
                 if limit == 1:
                     raise
-                if any_version:
-                    # Such a list is not cut into pages.
-                    any_version = False
-                    continue
-                limit = max(1, limit // 4)
+                # A list of any version is not cut into pages.
+                limit = limit if any_version else max(1, limit // 4)
+                any_version = False
                 continue
             any_version = False
             self.steps["page"] += 1
@@ -363,13 +361,12 @@ class Reflector(Generic[E]):
             "watch": "1",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(timeout_s),
-            "resourceVersion": self._decoder.version or "",
+            "resourceVersion": self._decoder.version,
+            "labelSelector": self._kind.label_selector,
+            "fieldSelector": self._field_selector,
         }
-        if self._kind.label_selector:
-            parameters["labelSelector"] = self._kind.label_selector
-        if self._field_selector:
-            parameters["fieldSelector"] = self._field_selector
-        return f"{path(self._kind.resource, self._namespace)}?{urlencode(parameters)}"
+        query = urlencode({name: value for name, value in parameters.items() if value})
+        return f"{path(self._kind.resource, self._namespace)}?{query}"
 
     async def _guard(self) -> None:
         """Cancel a watch that was silent for too long, or end it when a resync is due."""
