@@ -8,11 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-)
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -167,11 +163,12 @@ class Environment:
                 raise started.failed(f"(the controller) did not say {event!r}")
             await self.clock.sleep(_POLL_S)
 
-    def load(
-        self, resource: Resource, where: str, **metadata: Any
-    ) -> AbstractAsyncContextManager[Load]:
-        """Return what makes objects of a kind and, in its block, sees them become Ready."""
-        return Load(self.client, self.clock, self.options, resource, where, metadata).watching()
+    @asynccontextmanager
+    async def load(self, resource: Resource, where: str, **metadata: Any) -> AsyncIterator[Load]:
+        """Yield what makes objects of a kind and, in the block, sees them become Ready."""
+        made = Load(self.client, self.clock, self.options, resource, where, metadata)
+        async with load.following(self.client, self.clock, resource, where, made.see):
+            yield made
 
     async def until(self, missing: Callable[[], Awaitable[str]], every_s: float = _POLL_S) -> None:
         """Wait until nothing is missing any more. Raises BenchError, which says what was."""

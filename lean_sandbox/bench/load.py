@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import anyio
 import msgspec
@@ -144,7 +144,7 @@ async def following(
 
 @dataclass
 class Load:
-    """Makes objects of one kind in a namespace, and sees by one watch when each is Ready.
+    """Makes objects of one kind in a namespace, and is shown by one watch when each is Ready.
 
     Their names are their numbers. ``sent_at`` has the moment at which each was asked for,
     ``ready_at`` that at which the watch first showed it Ready, on the clock's monotonic time,
@@ -163,12 +163,6 @@ class Load:
     ready: dict[str, anyio.Event] = field(default_factory=dict)
     ready_at: dict[str, float] = field(default_factory=dict)
     bound: dict[str, str] = field(default_factory=dict)
-
-    @asynccontextmanager
-    async def watching(self) -> AsyncIterator[Self]:
-        """Watch the kind as long as the block lasts."""
-        async with following(self.client, self.clock, self.resource, self.where, self._see):
-            yield self
 
     async def send(self, numbers: Iterable[int]) -> None:
         """Create objects as fast as the connections allow."""
@@ -219,7 +213,8 @@ class Load:
         """Return how many Sandboxes were given to more than one claim."""
         return sum(number > 1 for number in Counter(self.bound.values()).values())
 
-    def _see(self, seen: Seen) -> None:
+    def see(self, seen: Seen) -> None:
+        """Note when an object is Ready for the first time."""
         name, status = seen.metadata.name, seen.status
         if name not in self.ready or name in self.ready_at or status is None:
             return
