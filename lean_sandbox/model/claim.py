@@ -9,9 +9,9 @@ import msgspec
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition, find
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, Reference, controller_reference
-from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
+from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate, shared_metadata
 from lean_sandbox.model.times import moment_s
-from lean_sandbox.model.wire import Lenient, OrNull, interned, shared_map
+from lean_sandbox.model.wire import Lenient, OrNull, interned
 
 # How Go writes a time that was never set.
 _ZERO_TIME: Final = "0001-01-01T00:00:00Z"
@@ -83,13 +83,12 @@ class ClaimView(msgspec.Struct, frozen=True, gc=False):
     shutdown_time: float | None = None
     ttl_s: int | None = None
     policy: str = names.SHUTDOWN_POLICY_RETAIN
-    additional_labels: dict[str, str] | None = None
-    additional_annotations: dict[str, str] | None = None
+    additional: PodTemplateMetadata = PodTemplateMetadata()
 
     @property
     def has_additional_metadata(self) -> bool:
         """Whether the claim wants any label or annotation on its Pod."""
-        return bool(self.additional_labels or self.additional_annotations)
+        return self.additional != PodTemplateMetadata()
 
     @property
     def is_deleted_at_expiry(self) -> bool:
@@ -109,8 +108,7 @@ class ClaimFacts(msgspec.Struct, frozen=True, gc=False):
     # The claim's created-by label as it stands; empty: the Sandbox has none.
     created_by: str = ""
     trace_context: str = ""
-    additional_labels: dict[str, str] | None = None
-    additional_annotations: dict[str, str] | None = None
+    additional: PodTemplateMetadata = PodTemplateMetadata()
 
     @property
     def reference(self) -> OwnerReference:
@@ -132,8 +130,7 @@ def view_of_claim(claim: SandboxClaim) -> ClaimView:
         shutdown_time=moment_s(lifecycle.shutdownTime, "spec.lifecycle.shutdownTime"),
         ttl_s=lifecycle.ttlSecondsAfterFinished,
         policy=interned(lifecycle.shutdownPolicy or names.SHUTDOWN_POLICY_RETAIN),
-        additional_labels=shared_map(spec.additionalPodMetadata.labels),
-        additional_annotations=shared_map(spec.additionalPodMetadata.annotations),
+        additional=shared_metadata(spec.additionalPodMetadata),
     )
 
 

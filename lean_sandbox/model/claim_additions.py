@@ -25,16 +25,15 @@ _MAX_NAME: Final = 63
 
 
 def validate_additional_metadata(
-    labels: Mapping[str, str] | None,
-    annotations: Mapping[str, str] | None,
-    allowed_domains: Collection[str],
+    asked: PodTemplateMetadata, allowed_domains: Collection[str]
 ) -> None:
     """Check the metadata a claim asks for; labels first, the first fault counts.
 
     Raises ClaimError: of the class INVALID_METADATA.
     """
-    found = [("label", k, _label_fault(k, v, allowed_domains)) for k, v in (labels or {}).items()]
-    found += [("annotation", key, _annotation_fault(key)) for key in annotations or ()]
+    labels, annotations = asked.labels or {}, asked.annotations or {}
+    found = [("label", key, _label_fault(key, labels[key], allowed_domains)) for key in labels]
+    found += [("annotation", key, _annotation_fault(key)) for key in annotations]
     for what, key, fault in found:
         if fault:
             raise ClaimError(
@@ -69,8 +68,8 @@ def desired_pod_metadata(
     labels.pop(names.CREATED_BY_LABEL, None)
     if claim.created_by:
         labels[names.CREATED_BY_LABEL] = claim.created_by
-    _merge(labels, claim.additional_labels, "label")
-    _merge(annotations, claim.additional_annotations, "annotation")
+    _merge(labels, claim.additional.labels, "label")
+    _merge(annotations, claim.additional.annotations, "annotation")
     return PodTemplateMetadata(labels, annotations or None)
 
 

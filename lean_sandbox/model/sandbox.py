@@ -56,6 +56,16 @@ def _unreserved(keys: dict[str, str] | None) -> dict[str, str]:
     return {key: value for key, value in (keys or {}).items() if not key.startswith(reserved)}
 
 
+def shared_metadata(metadata: PodTemplateMetadata) -> PodTemplateMetadata:
+    """Return equal metadata for keeping, with maps that many objects share, without empty ones."""
+    if not (metadata.labels or metadata.annotations):
+        return _NO_METADATA
+    return PodTemplateMetadata(shared_map(metadata.labels), shared_map(metadata.annotations))
+
+
+_NO_METADATA = PodTemplateMetadata()
+
+
 class PodTemplate(Lenient, frozen=True):
     """The template of the Pod; its spec stays the bytes the server sent."""
 
@@ -148,16 +158,13 @@ def view_of(sandbox: Sandbox) -> SandboxView:
     spec = sandbox.spec
     spec.podTemplate.read_spec()
     _check_size(spec.podTemplate.metadata.annotations)
-    shown = visible(spec.podTemplate.metadata)
     return SandboxView(
         generation=sandbox.metadata.generation,
         is_suspended=spec.operatingMode == names.OPERATING_MODE_SUSPENDED,
         service=spec.service,
         shutdown_time=moment_s(spec.shutdownTime, "spec.shutdownTime"),
         is_deleted_at_expiry=spec.shutdownPolicy == names.SHUTDOWN_POLICY_DELETE,
-        template_metadata=PodTemplateMetadata(
-            shared_map(shown.labels), shared_map(shown.annotations)
-        ),
+        template_metadata=shared_metadata(visible(spec.podTemplate.metadata)),
         ports=shared(derive_ports(spec.podTemplate.spec)),
         claim_templates=tuple(interned(t.name) for t in spec.volumeClaimTemplates or ()),
     )

@@ -55,7 +55,6 @@ class TemplateView(msgspec.Struct, frozen=True, gc=False):
     name: str
     namespace: str = ""
     uid: str = ""
-    generation: int = 0
     ref_hash: str = ""
     blueprint_hash: str = ""
     pod_template_hash: str = ""
@@ -93,7 +92,6 @@ def view_of_template(template: SandboxTemplate) -> TemplateView:
         name=meta.name,
         namespace=interned(meta.namespace),
         uid=meta.uid,
-        generation=meta.generation,
         ref_hash=names.name_hash(meta.name),
         blueprint_hash=_json_hash(blueprint),
         pod_template_hash=_json_hash(blueprint["podTemplate"]),

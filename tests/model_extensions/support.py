@@ -120,8 +120,7 @@ def facts(spec: dict[str, Any] | None = None, **metadata: Any) -> ClaimFacts:
         uid=claim.metadata.uid,
         created_by=(claim.metadata.labels or {}).get(CREATED_BY, ""),
         trace_context=(claim.metadata.annotations or {}).get(TRACE, ""),
-        additional_labels=view.additional_labels,
-        additional_annotations=view.additional_annotations,
+        additional=view.additional,
     )
 
 

@@ -18,6 +18,7 @@ from lean_sandbox.model.claim import (
 from lean_sandbox.model.claim import expire_at as claim_expires_at
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault, requeue_after_s
 from lean_sandbox.model.conditions import Condition
+from lean_sandbox.model.sandbox import PodTemplateMetadata
 from lean_sandbox.model.times import format_rfc3339, has_come, time_left_s
 from tests.model_extensions.support import (
     NOW,
@@ -68,10 +69,9 @@ def test_a_view_holds_what_decisions_need() -> None:
         shutdown_time=(NOW + seconds(5)).timestamp(),
         ttl_s=9,
         policy="Retain",
-        additional_labels={"sandbox.users.io/a": "b"},
-        additional_annotations={"c": "d"},
+        additional=PodTemplateMetadata({"sandbox.users.io/a": "b"}, {"c": "d"}),
     )
-    assert first.additional_labels is second.additional_labels
+    assert first.additional.labels is second.additional.labels
     assert first.has_additional_metadata
 
 

@@ -41,7 +41,7 @@ def fault_of(
 ) -> str:
     """Return the text of the refusal, empty for none."""
     try:
-        validate_additional_metadata(labels, annotations, domains)
+        validate_additional_metadata(pod_metadata(labels, annotations), domains)
     except ClaimError as error:
         refusal = error
     else:

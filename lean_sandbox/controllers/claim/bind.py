@@ -125,8 +125,7 @@ class Binding:
             uid=entry.uid,
             created_by=(entry.labels or {}).get(names.CREATED_BY_LABEL, ""),
             trace_context=parts.annotator.trace_of(entry),
-            additional_labels=view.additional_labels,
-            additional_annotations=view.additional_annotations,
+            additional=view.additional,
         )
 
     async def find(self) -> SandboxEntry | None:

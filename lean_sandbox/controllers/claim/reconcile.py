@@ -132,11 +132,7 @@ class ClaimReconcile:
         view, binding = self._view, self._binding
         if self._entry.fault:
             raise ClaimError(ClaimFault.OTHER, self._entry.fault)
-        validate_additional_metadata(
-            view.additional_labels,
-            view.additional_annotations,
-            self._parts.settings.allowed_label_domains,
-        )
+        validate_additional_metadata(view.additional, self._parts.settings.allowed_label_domains)
         self._sandbox = await binding.find()
         if self._sandbox is None and self._old.bound.name:
             await self._check_existence()
