@@ -15,7 +15,7 @@ from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.model import names
-from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, expire_at
+from lean_sandbox.model.claim import ClaimView, SandboxClaimSpec, SandboxClaimStatus, expire_at
 from lean_sandbox.model.claim_additions import validate_additional_metadata
 from lean_sandbox.model.claim_status import (
     ClaimError,
@@ -45,16 +45,15 @@ async def reconcile(parts: Parts, entry: ClaimEntry) -> Result:
     await _drop_policy(parts, entry)
     if entry.is_deleting:
         return Result()
-    whole: SandboxClaim | None = None
     if entry.needs_look:
         found = await parts.writer.get(parts.caches.claims, entry.key)
         held = parts.caches.claims.get(entry.key)
         if found is None or held is None or held.is_deleting:
             return Result()
-        entry, whole = held, found.item
+        entry = held
     assert entry.view is not None
     assert entry.status is not None
-    return await ClaimReconcile(parts, entry, entry.view, entry.status, whole).run()
+    return await ClaimReconcile(parts, entry, entry.view, entry.status).run()
 
 
 async def _drop_policy(parts: Parts, entry: ClaimEntry) -> None:
@@ -74,18 +73,10 @@ async def _drop_policy(parts: Parts, entry: ClaimEntry) -> None:
 
 
 class ClaimReconcile:
-    """A claim and its status as they were, and what came of the reconcile so far.
-
-    ``whole`` is the whole claim, if it was fetched already.
-    """
+    """A claim and its status as they were, and what came of the reconcile so far."""
 
     def __init__(
-        self,
-        parts: Parts,
-        entry: ClaimEntry,
-        view: ClaimView,
-        status: SandboxClaimStatus,
-        whole: SandboxClaim | None,
+        self, parts: Parts, entry: ClaimEntry, view: ClaimView, status: SandboxClaimStatus
     ) -> None:
         self._parts = parts
         self._writer = parts.writer
@@ -93,7 +84,6 @@ class ClaimReconcile:
         self._entry = entry
         self._view = view
         self._old = status
-        self._whole = whole
         self._binding = Binding(parts, entry, view)
         # Both when a Sandbox that is bound has a fault.
         self._sandbox: SandboxEntry | None = None
@@ -142,12 +132,14 @@ class ClaimReconcile:
             # A member just taken needs no request, unless its pool has another template by now.
             self._sandbox = await binding.sync(self._sandbox)
             return
-        if view.needs_cold_start and self._whole is None:
+        spec: SandboxClaimSpec | None = None
+        if view.needs_cold_start:
             # Variables and volume claims are not in the cache.
             fetched = await self._writer.get(self._claims, self._entry.key)
-            self._whole = fetched.item if fetched is not None else None
-        whole = self._whole if view.needs_cold_start else None
-        self._sandbox = await binding.make(whole.spec if whole is not None else None)
+            if fetched is None:
+                raise NotYetError(_LOOK_AGAIN_S)
+            spec = fetched.item.spec
+        self._sandbox = await binding.make(spec)
 
     async def _check_existence(self) -> None:
         """Raise NotYetError if the claim is being deleted, or is gone. One GET.

@@ -285,10 +285,6 @@ class WaitingClaims:
         #: Counts the times that a member came to be taken, of whatever pool.
         self.arrivals = 0
 
-    def __len__(self) -> int:
-        """Return how many claims wait or are awake."""
-        return len(self._pools)
-
     def waits_for(self, pool: Key) -> bool:
         """Tell whether claims wait for members of a pool."""
         return pool in self._lines
