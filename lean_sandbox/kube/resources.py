@@ -102,15 +102,15 @@ def path(
     Raises NotFound for names that no object can have: all but DNS subdomains of at most 253
     characters.
     """
-    parts = [resource.root]
+    at = resource.root
     if resource.namespaced and namespace is not None:
-        parts += ("namespaces", _segment(namespace, "namespace", resource))
-    parts.append(resource.plural)
+        at += f"/namespaces/{_segment(namespace, 'namespace', resource)}"
+    at += f"/{resource.plural}"
     if name is not None:
-        parts.append(_segment(name, "name", resource))
+        at += f"/{_segment(name, 'name', resource)}"
         if subresource is not None:
-            parts.append(subresource)
-    return "/".join(parts)
+            at += f"/{subresource}"
+    return at
 
 
 # -- forms -----------------------------------------------------------------------------------------
