@@ -263,8 +263,17 @@ class _Line(msgspec.Struct):
     # No member that can be taken has come later.
     arrival: int
     turns: dict[Key, _Turn] = {}
+    order: list[_Turn] = []
     # Claims that were woken and whose reconcile has not ended yet.
     awake: set[Key] = set()
+
+    def leave(self, claim: Key) -> int:
+        """Take a claim out of the line; return the latest arrival of which it left a member."""
+        turn = self.turns.pop(claim, None)
+        if turn is None:
+            return _NEVER
+        del self.order[bisect_left(self.order, turn)]
+        return turn[0]
 
 
 class WaitingClaims:
@@ -310,8 +319,9 @@ class WaitingClaims:
             line = self._lines[pool] = _Line(self.arrivals)
         line.awake.discard(claim)
         has_left_one = self._to_take(pool) > len(line.awake)
-        left = tried if has_left_one else line.turns.get(claim, (_NEVER,))[0]
-        line.turns[claim] = (left, created_at, claim)
+        before = line.leave(claim)
+        turn = line.turns[claim] = (tried if has_left_one else before, created_at, claim)
+        insort(line.order, turn)
         self.level(pool)
 
     def forget(self, claim: Key) -> None:
@@ -320,7 +330,7 @@ class WaitingClaims:
         if pool is None:
             return
         line = self._lines[pool]
-        line.turns.pop(claim, None)
+        line.leave(claim)
         line.awake.discard(claim)
         if not line.turns and not line.awake:
             del self._lines[pool]
@@ -331,10 +341,10 @@ class WaitingClaims:
         """Wake claims of a pool until as many are awake as members can be taken."""
         line = self._lines.get(pool)
         while line is not None and line.turns and self._to_take(pool) > len(line.awake):
-            left, _, claim = min(line.turns.values())
+            left, _, claim = line.order[0]
             if left >= line.arrival:
                 # This one has seen all members that there are, and so have those behind it.
                 return
-            del line.turns[claim]
+            line.leave(claim)
             line.awake.add(claim)
             self._wake(claim)
