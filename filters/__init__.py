@@ -15,7 +15,7 @@ First sights, re-creations and deletes always pass, and so does what a predicate
 
 from filters.debounce import Debounce
 from filters.detector import ChangeDetector, Decision, Filter
-from filters.events import Change, EventType, from_json
+from filters.events import Change, EventType, from_json, keep, status_writers
 from filters.predicates import (
     NO_OPINION,
     Predicate,
@@ -30,7 +30,6 @@ from filters.predicates import (
     owners,
     resource_version,
 )
-from filters.pruning import keep, status_writers
 from filters.selectors import (
     FieldTerm,
     SelectorError,

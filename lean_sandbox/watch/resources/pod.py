@@ -155,12 +155,15 @@ def managed_metadata(row: ObjectMeta) -> Hashable:
 
 def build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEntry:
     """Build the entry of a Pod; without the object the state is that of the old entry."""
+    key, uid, version = identity(row, old)
     hint = pod_hint(row.columns)
     owner = shared_owner(row, old)
     labels = row.labels or {}
     tracking = labels.get(names.NAME_HASH_LABEL)
     entry = PodEntry(
-        *identity(row, old),
+        key,
+        uid,
+        version,
         is_deleting=row.deletion_timestamp is not None,
         owner=owner,
         template_labels=shared_map(
