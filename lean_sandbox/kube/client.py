@@ -75,9 +75,6 @@ class TerminatingNamespaces:
         # Until when, and the refusal.
         self._refusals: LRUCache[str, tuple[float, errors.ApiError]] = LRUCache(_MOST_ENDING)
 
-    def __len__(self) -> int:
-        return len(self._refusals)
-
     def remember(self, namespace: str, refusal: errors.ApiError) -> None:
         """Take note of a refusal, if the end of the namespace is its cause."""
         if refusal.namespace_terminating:

@@ -152,13 +152,12 @@ def _in_cluster(environ: Mapping[str, str], folder: Path, clock: Clock) -> Conne
     host = environ["KUBERNETES_SERVICE_HOST"]
     port = environ.get("KUBERNETES_SERVICE_PORT", "443")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    parse_server(server, source="KUBERNETES_SERVICE_HOST")
     authority = folder / "ca.crt"
     return Connection(
         server=server,
         ssl_context=_trusting(_Place(authority), file=authority),
         auth=TokenFileAuth(folder / "token", clock),
-        source=f"service account {folder}",
+        source=f"KUBERNETES_SERVICE_HOST, service account {folder}",
         in_cluster=True,
     )
 

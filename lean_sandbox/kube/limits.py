@@ -54,7 +54,6 @@ class Limiter:
 
     def __init__(self, clock: Clock, limits: Limits | None = None) -> None:
         limits = limits or Limits()
-        self.limits = limits
         self._clock = clock
         self._interval_s = 1.0 / limits.qps if limits.qps else 0.0
         # How far ahead of the clock the time at which the bucket is full may lie with a token left.

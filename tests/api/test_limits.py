@@ -102,10 +102,11 @@ async def test_background_is_never_starved_for_ever() -> None:
 
 async def test_a_cancelled_waiter_leaves_no_trace() -> None:
     """Neither its place in the queue nor a slot it was just given is lost."""
-    limiter = Limiter(FakeClock(), Limits(max_in_flight=1, reserved_for_client=0))
+    limits = Limits(max_in_flight=1, reserved_for_client=0)
+    limiter = Limiter(FakeClock(), limits)
     for granted_meanwhile in (False, True):
         await limiter.acquire(Lane.CLIENT)
-        async with crowd(limiter.limits) as people:
+        async with crowd(limits) as people:
             people.limiter = limiter
             await people.arrive("b1")
             assert limiter.waiting(Lane.BACKGROUND) == 1
