@@ -7,30 +7,39 @@ nor for argparse.
 from __future__ import annotations
 
 import functools
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from lean_sandbox.kube.errors import ConfigError
-from lean_sandbox.manager import commands
-from lean_sandbox.manager.commands import (
+from lean_sandbox.config.forms import BOOLEAN, Form, choice
+from lean_sandbox.config.options import Settings, flag_of
+from lean_sandbox.config.sources import (
     EXIT_CONFIG,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_USAGE,
+    ConfigMap,
+    Effective,
+    HelpWanted,
+    Origin,
+    Remark,
+    Scanned,
+    UsageError,
+    effective,
+    scan,
 )
+from lean_sandbox.kube.errors import ConfigError, NotLeaderError
 from lean_sandbox.version import __version__, about
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace, _SubParsersAction
 
     _Commands: TypeAlias = _SubParsersAction[ArgumentParser]
-
-__all__ = ["EXIT_CONFIG", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_OK", "EXIT_USAGE", "main"]
 
 _EPILOG = """\
 exit codes:
@@ -42,12 +51,22 @@ exit codes:
 Start with `lean-sandbox demo`: it needs no cluster.
 """
 _SHOWN = " (default: %(default)s)"
+_RUN = """\
+Runs the controller against a cluster. Uses the kubeconfig, or the Pod's service account inside a
+cluster. Stops on SIGINT or SIGTERM after running passes have ended; a second signal stops at once,
+with 1, and so does the loss of the Lease."""
+_CONFIG = """\
+Prints the settings that `lean-sandbox run` would have with the same flags, environment and config
+file, with their units and where each came from: a flag, the environment, a file or the default.
+Asks no server, so what the ConfigMap agent-sandbox-config adds is left out."""
+
+_OUTPUT = choice("table", "json", "yaml", metavar="FORMAT")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code of the process."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    flagged = {"run": commands.run, "config": commands.config, "bench": _run_bench}
+    flagged = {"run": _run, "config": _config, "bench": _run_bench}
     try:
         if words and words[0] in flagged:
             return flagged[words[0]](words[1:])
@@ -210,6 +229,102 @@ def _add_trace(commands: _Commands) -> None:
     add("--chrome", type=Path, metavar="FILE", help="write the Chrome trace as well")
 
 
+# -- run and config: the commands with the flags of the controller ---------------------------------
+
+
+def _run(arguments: Sequence[str]) -> int:
+    return _perform("run", _RUN, arguments, _run_controller)
+
+
+def _config(arguments: Sequence[str]) -> int:
+    own = {"-o, --output FORMAT": "table, json, or yaml: a config file (default: table)"}
+    forms = {"output": _OUTPUT, "o": _OUTPUT}
+    return _perform("config", _CONFIG, arguments, _print_settings, own, forms)
+
+
+def _perform(
+    command: str,
+    summary: str,
+    arguments: Sequence[str],
+    act: Callable[[Scanned], int],
+    own: Mapping[str, str] | None = None,
+    forms: Mapping[str, Form] | None = None,
+) -> int:
+    """Do what a command does, or tell its version or help, or the way to the help.
+
+    ``own`` and ``forms`` are the flags that the command has besides those of the controller.
+    """
+    try:
+        scanned = scan(arguments, {"version": BOOLEAN, **(forms or {})})
+        version = scanned.last("version")
+        if version is None or not version.parsed(BOOLEAN):
+            return act(scanned)
+        print(about())  # noqa: T201
+    except HelpWanted:
+        from lean_sandbox.config.render import help_text  # noqa: PLC0415
+
+        flags = {**(own or {}), "--version": "print the version and exit"}
+        sys.stdout.write(help_text(command, summary, flags))
+    except UsageError as error:
+        print(f"usage: lean-sandbox {command} [flags]", file=sys.stderr)  # noqa: T201
+        print(f"lean-sandbox {command}: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_USAGE
+    return EXIT_OK
+
+
+def _run_controller(scanned: Scanned) -> int:
+    found = effective(scanned, os.environ)
+    # structlog imports rich for coloured tracebacks where it is installed: 6 MiB that a controller
+    # never uses. None in its place reads as not installed.
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+    import anyio  # noqa: PLC0415
+    import structlog  # noqa: PLC0415
+
+    from lean_sandbox import log  # noqa: PLC0415
+    from lean_sandbox.manager.server import run_until_signalled  # noqa: PLC0415
+
+    logger = structlog.get_logger("config")
+
+    def begin(this: Effective, known: Sequence[Remark] = ()) -> Settings:
+        settings = this.settings
+        log.configure(settings.log_level, settings.log_format)
+        for remark in this.remarks:
+            if remark not in known:
+                place = {"source": remark.place} if remark.place else {}
+                logger.warning("flag_doubtful", flag=remark.flag, **place, why=remark.why)
+        return settings
+
+    def tune(config_map: ConfigMap) -> Settings:
+        tuned = effective(scanned, os.environ, config_map=config_map)
+        settings = begin(tuned, found.remarks)
+        given = tuned.given.items()
+        used = sorted(flag_of(name) for name, by in given if by.origin is Origin.CONFIG_MAP)
+        logger.info("config_map_read", source=config_map.name, flags=used)
+        return settings
+
+    try:
+        return EXIT_OK if anyio.run(run_until_signalled, begin(found), tune) else EXIT_FAILED
+    except NotLeaderError:
+        # The log has said why; what starts the process anew lets it contend again.
+        return EXIT_FAILED
+
+
+def _print_settings(scanned: Scanned) -> int:
+    from lean_sandbox.config.render import WRITERS  # noqa: PLC0415
+
+    asked = scanned.last("output", "o")
+    write = WRITERS["table" if asked is None else asked.parsed(_OUTPUT)]
+    found = effective(scanned, os.environ)
+    sys.stdout.write(write(found))
+    for remark in found.remarks:
+        told = ": ".join(filter(None, (remark.flag, remark.place, remark.why)))
+        print(f"lean-sandbox: warning: {told}", file=sys.stderr)  # noqa: T201
+    return EXIT_OK
+
+
+# -- the other commands ----------------------------------------------------------------------------
+
+
 def _run_bench(arguments: Sequence[str]) -> int:
     try:
         from lean_sandbox.bench import command  # noqa: PLC0415
@@ -233,7 +348,6 @@ def _run_local_up(given: Namespace) -> int:
     import anyio  # noqa: PLC0415
 
     from lean_sandbox import log  # noqa: PLC0415
-    from lean_sandbox.config.options import Settings  # noqa: PLC0415
     from lean_sandbox.local.kubelet_settings import KubeletSettings  # noqa: PLC0415
     from lean_sandbox.local.serversettings import LocalSettings  # noqa: PLC0415
     from lean_sandbox.local.up import UpSettings, up  # noqa: PLC0415

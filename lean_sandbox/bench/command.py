@@ -22,8 +22,8 @@ from lean_sandbox.bench.report import (
 )
 from lean_sandbox.bench.scenarios import SCENARIOS, Beside, launch
 from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.config.sources import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from lean_sandbox.kube.errors import ControlPlaneError
-from lean_sandbox.manager.commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 
 _EXPECTED = (UsageError, BenchError, ControlPlaneError, OSError)
 

@@ -29,6 +29,12 @@ from lean_sandbox.config.options import (
 )
 from lean_sandbox.kube.errors import ConfigError
 
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+# As the reference has it, what cannot work is a failure, and what cannot be understood is not.
+EXIT_CONFIG: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
 PREFIX: Final = "LEAN_SANDBOX_"
 CONFIG: Final = "config"
 CONFIG_MAP: Final = "agent-sandbox-config"

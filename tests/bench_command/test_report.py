@@ -19,7 +19,7 @@ from lean_sandbox.bench.report import (
     print_report,
     write_plots,
 )
-from lean_sandbox.manager.commands import EXIT_FAILED, EXIT_OK
+from lean_sandbox.config.sources import EXIT_FAILED, EXIT_OK
 
 _SVG = "{http://www.w3.org/2000/svg}"
 

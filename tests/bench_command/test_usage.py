@@ -14,8 +14,8 @@ from lean_sandbox.bench.report import Screen
 from lean_sandbox.bench.scenarios import SCENARIOS
 from lean_sandbox.cli import main as cli
 from lean_sandbox.clock import SystemClock
+from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_USAGE
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.manager.commands import EXIT_CONFIG, EXIT_USAGE
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from lean_sandbox.cli import EXIT_OK, main
+from lean_sandbox.cli import main
+from lean_sandbox.config.sources import EXIT_OK
 from lean_sandbox.local.crds.definitions import definitions, generate, write
 from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.cli import EXIT_OK, main
+from lean_sandbox.cli import main
+from lean_sandbox.config.sources import EXIT_OK
 
 
 @pytest.mark.timeout(120)

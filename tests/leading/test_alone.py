@@ -15,9 +15,9 @@ from anyio.abc import Process
 from structlog.testing import capture_logs
 
 from lean_sandbox.clock import SystemClock
+from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_OK
 from lean_sandbox.kube.client import Client
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.manager.commands import EXIT_CONFIG, EXIT_OK
 from lean_sandbox.manager.preflight import DEPLOYMENT, FLAG, HOME, LEASE_NAME, refusal
 from lean_sandbox.model.times import format_micro_time
 from tests.support.clients import connected, connection_to

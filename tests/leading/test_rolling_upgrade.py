@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 from anyio.abc import Process
 
+from lean_sandbox.config.sources import EXIT_OK
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.manager.commands import EXIT_OK
 from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.support.clients import cluster_admin
 from tests.support.names import LEASES

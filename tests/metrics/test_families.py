@@ -9,7 +9,8 @@ import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from lean_sandbox.cli import EXIT_OK, main
+from lean_sandbox.cli import main
+from lean_sandbox.config.sources import EXIT_OK
 from lean_sandbox.metrics.families import FAMILIES
 from lean_sandbox.metrics.registry import Family, Kind
 from tests.metrics.scrape import Scraped, scraping, serving

@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from lean_sandbox.cli import EXIT_CONFIG, main
+from lean_sandbox.cli import main
+from lean_sandbox.config.sources import EXIT_CONFIG
 from lean_sandbox.http.tls import Certificates
 from tests.api import certificates as authority
 from tests.metrics.scrape import Scraper, serving

@@ -10,8 +10,7 @@ from lean_sandbox.version import __version__
 
 # What ``lean-sandbox run`` imports before it connects; rich is kept out as the command does.
 _START = (
-    "import sys; sys.modules['rich'] = None\n"
-    "import lean_sandbox.cli, lean_sandbox.manager.commands, lean_sandbox.manager.server\n"
+    "import sys; sys.modules['rich'] = None\nimport lean_sandbox.cli, lean_sandbox.manager.server\n"
 )
 
 

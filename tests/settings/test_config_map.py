@@ -18,6 +18,8 @@ from structlog.testing import capture_logs
 from lean_sandbox.config.options import TUNABLE, Settings, flag_of
 from lean_sandbox.config.sources import (
     CONFIG_MAP,
+    EXIT_CONFIG,
+    EXIT_OK,
     ConfigMap,
     Effective,
     Origin,
@@ -29,7 +31,6 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.kubeconfig import own_namespace
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.manager.commands import EXIT_CONFIG, EXIT_OK
 from lean_sandbox.manager.preflight import read_config_map
 from tests.settings.strategies import OPTIONS, assignments
 from tests.settings.test_sources import file_of, written

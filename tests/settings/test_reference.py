@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from lean_sandbox.cli import EXIT_OK, EXIT_USAGE, main
+from lean_sandbox.cli import main
 from lean_sandbox.config.options import IDLE, REMOVED, TRANSLATED
-from lean_sandbox.config.sources import effective, scan
+from lean_sandbox.config.sources import EXIT_OK, EXIT_USAGE, effective, scan
 from tests.settings.strategies import OPTIONS
 
 # Of v1.0.8, in its words; of leader-elect and allowed-label-domains see the README.

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from lean_sandbox.cli import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
+from lean_sandbox.cli import main
+from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from lean_sandbox.version import __version__
 
 

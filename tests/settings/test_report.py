@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 
-from lean_sandbox.cli import EXIT_OK, EXIT_USAGE, main
+from lean_sandbox.cli import main
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
 from lean_sandbox.config.options import Settings
 from lean_sandbox.config.render import as_yaml
-from lean_sandbox.config.sources import Effective, effective, scan
+from lean_sandbox.config.sources import EXIT_OK, EXIT_USAGE, Effective, effective, scan
 from tests.settings.strategies import OPTIONS, assignments
 
 

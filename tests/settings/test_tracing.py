@@ -11,7 +11,8 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from lean_sandbox.cli import EXIT_CONFIG, main
+from lean_sandbox.cli import main
+from lean_sandbox.config.sources import EXIT_CONFIG
 from lean_sandbox.runtime.tracing import open_tracing
 
 EXPORTER = "opentelemetry.exporter.otlp.proto.grpc.trace_exporter"

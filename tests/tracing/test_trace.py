@@ -15,8 +15,9 @@ import anyio
 import msgspec
 import pytest
 
-from lean_sandbox.cli import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, main
+from lean_sandbox.cli import main
 from lean_sandbox.config.options import Settings
+from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_FAILED, EXIT_OK
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.manager.preflight import admits
 from lean_sandbox.manager.trace import (
