@@ -71,13 +71,6 @@ class NotYetError(Exception):
         self.after_s = after_s
 
 
-class Unprotected(msgspec.Struct, frozen=True):
-    """Why no Pod may be started from a template yet, or (``is_final``) as it is."""
-
-    text: str
-    is_final: bool
-
-
 class TemplateResolver:
     """Resolves names of pools and templates within one namespace."""
 
@@ -128,7 +121,7 @@ class TemplateResolver:
             and pool.view.template == template.name
         ]
 
-    def unprotected(self, template: TemplateView) -> Unprotected | None:
+    def unprotected(self, template: TemplateView) -> ClaimError | None:
         """Return what keeps Pods from being started: a policy that is managed and not there.
 
         A policy of that name that is somebody else's counts as there: it is not ours to replace,
@@ -137,12 +130,12 @@ class TemplateResolver:
         if not template.is_managed:
             return None
         if fault := policy_name_fault(template.name):
-            return Unprotected(fault, is_final=True)
+            return ClaimError(ClaimFault.POLICY_IMPOSSIBLE, fault)
         policy = policy_name(template.name)
         if Key(template.namespace, policy) in self._caches.policies:
             return None
         text = f'waiting for NetworkPolicy "{policy}" of SandboxTemplate "{template.name}"'
-        return Unprotected(text, is_final=False)
+        return ClaimError(ClaimFault.POLICY_PENDING, text)
 
     def doubt(self, pool: Key) -> None:
         """Note that a claim has come or changed: its pool and template may have come before it."""

@@ -320,8 +320,7 @@ class Binding:
         body = build_cold_sandbox(self._facts, spec, template)
         lack = self._resolver.unprotected(template)
         if lack is not None:
-            fault = ClaimFault.POLICY_IMPOSSIBLE if lack.is_final else ClaimFault.POLICY_PENDING
-            raise ClaimError(fault, lack.text)
+            raise lack
         try:
             written = await self._writer.create(
                 self._sandboxes, self._pool.namespace, body, name=self._entry.key.name

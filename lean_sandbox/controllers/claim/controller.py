@@ -248,11 +248,11 @@ class ClaimController(Controller[ClaimEntry]):
             return
         if new is not None and (old is None or old.fault):
             self._wake_claims(self._resolver.pools_of(delta.key), "template")
-        elif old is not None and self._lacks_policy(old) and (new is None or not _is_managed(new)):
+        elif self._awaits_policy(old) and not self._awaits_policy(new):
             self.on_policy_there(delta.key)
 
-    def _lacks_policy(self, template: TemplateEntry) -> bool:
-        view = template.view
+    def _awaits_policy(self, template: TemplateEntry | None) -> bool:
+        view = template.view if template is not None else None
         return view is not None and self._resolver.unprotected(view) is not None
 
     def on_policy_there(self, template: Key) -> None:
@@ -280,10 +280,6 @@ def _can_take(entry: ClaimEntry) -> bool:
     # Until its spec changes a claim that is refused waits for nothing, nor one that has expired.
     is_over = ready is not None and ready.reason in _WANT_NO_MEMBER
     return not entry.status.bound.name and not is_over
-
-
-def _is_managed(entry: TemplateEntry) -> bool:
-    return entry.view is not None and entry.view.is_managed
 
 
 def _reported(status: SandboxStatus) -> tuple[Any, ...]:

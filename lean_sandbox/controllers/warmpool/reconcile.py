@@ -33,6 +33,7 @@ from lean_sandbox.controllers.warmpool.members import (
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError
 from lean_sandbox.model import names
+from lean_sandbox.model.claim_status import ClaimFault
 from lean_sandbox.model.conditions import whole_status
 from lean_sandbox.model.meta import with_controller_reference
 from lean_sandbox.model.sandbox import Sandbox
@@ -370,7 +371,7 @@ class PoolReconcile:
         if state.unprotected_since is None:
             state.unprotected_since = now
         left_s = state.unprotected_since + _POLICY_UNDER_WAY_S - now
-        if lack.is_final or left_s <= 0:
+        if lack.fault is ClaimFault.POLICY_IMPOSSIBLE or left_s <= 0:
             return lack.text
         self._requeues.append(left_s)
         return ""
