@@ -163,10 +163,7 @@ class SandboxController(Controller[SandboxEntry]):
     # -- what has a Sandbox reconciled -----------------------------------------------------------
 
     def launch(self, key: Key, whole: Sandbox | None = None) -> None:
-        """Reconcile a Sandbox that another controller made or changed.
-
-        ``whole`` is the response to the create; it saves the first reconcile its GET.
-        """
+        """Reconcile a Sandbox that another controller made, as ``whole`` shows, or changed."""
         if whole is not None:
             self._requests.keep_created(whole)
         self.queue.add(key, priority=REFILL, reason="owner")

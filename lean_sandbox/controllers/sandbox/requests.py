@@ -116,8 +116,8 @@ class SandboxRequests(ObjectWriter):
         self._caches = caches
         self._queue = queue
         self.hidden = HiddenPods(clock)
-        # Whole Sandboxes as the responses to creates have shown them. The first reconcile needs the
-        # whole spec to build the Pod, and would have to GET what this process was just told.
+        # Whole Sandboxes as the responses to creates have shown them: the first reconcile needs the
+        # whole spec to build the Pod, and would have to GET it.
         self._created: LRUCache[Key, Sandbox] = LRUCache(_MOST_CREATED)
 
     # -- the Sandbox itself ----------------------------------------------------------------------

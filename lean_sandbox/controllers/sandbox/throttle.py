@@ -1,9 +1,8 @@
 """When an unready status may wait (design: one status write per launch).
 
-A Sandbox on its way up passes through states nobody acts upon. Their status is written only when
-the way up takes longer than a window, so that a quick launch costs one status write and a slow one
-two. What a user would act upon is never held back: readiness, its loss, an error, the end,
-suspension.
+A Sandbox on its way up passes through states nobody acts upon. They are published only when it
+takes longer than a window: a quick launch costs one status write, a slow one two. What a user would
+act upon is never held back: readiness, its loss, an error, the end, suspension.
 
 Where hundreds of launches outlast the window, the server is what they wait for, and a status of
 each would make them wait longer. So steps take turns: few are told at once, more at a steady rate,
@@ -53,8 +52,7 @@ def is_on_the_way_up(old: SandboxStatus, new: SandboxStatus) -> bool:
     suspended = find(new.conditions, names.SUSPENDED)
     if suspended is None or suspended.status != "False":
         return False
-    finished = names.FINISHED
-    return find(new.conditions, finished) is None and find(old.conditions, finished) is None
+    return not any(find(status.conditions, names.FINISHED) for status in (old, new))
 
 
 def is_before_ready(status: SandboxStatus) -> bool:
@@ -65,10 +63,8 @@ def is_before_ready(status: SandboxStatus) -> bool:
 
 def is_news(old: SandboxStatus, new: SandboxStatus) -> bool:
     """Tell whether a step says that the Pod cannot be placed, which somebody has to act upon."""
-    now, before = (
-        find(new.conditions, names.POD_SCHEDULED),
-        find(old.conditions, names.POD_SCHEDULED),
-    )
+    now = find(new.conditions, names.POD_SCHEDULED)
+    before = find(old.conditions, names.POD_SCHEDULED)
     if now is None or now.status != names.FALSE:
         return False
     return before is None or (before.status, before.reason) != (now.status, now.reason)
