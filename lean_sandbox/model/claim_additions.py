@@ -27,10 +27,7 @@ _MAX_NAME: Final = 63
 def validate_additional_metadata(
     asked: PodTemplateMetadata, allowed_domains: Collection[str]
 ) -> None:
-    """Check the metadata a claim asks for; labels first, the first fault counts.
-
-    Raises ClaimError: of the class INVALID_METADATA.
-    """
+    """Raise ClaimError (INVALID_METADATA) for the first fault of what is asked, labels first."""
     labels, annotations = asked.labels or {}, asked.annotations or {}
     found = [("label", key, _label_fault(key, labels[key], allowed_domains)) for key in labels]
     found += [("annotation", key, _annotation_fault(key)) for key in annotations]

@@ -1,7 +1,4 @@
-"""The status of a SandboxClaim, computed from what one pass observed, and the classes of failures.
-
-The controller is the only writer; name, addresses and conditions always go out in one patch.
-"""
+"""The status of a SandboxClaim, computed from what one pass observed, and its failures."""
 
 from __future__ import annotations
 
@@ -13,14 +10,7 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import BoundSandbox, SandboxClaimStatus
-from lean_sandbox.model.conditions import (
-    Condition,
-    condition,
-    find,
-    remove,
-    upsert,
-    whole_status,
-)
+from lean_sandbox.model.conditions import Condition, condition, find, remove, upsert, whole_status
 from lean_sandbox.model.sandbox import SandboxStatus
 
 # For a missing pool or template, watches aside; and for a Sandbox that cannot be read yet.

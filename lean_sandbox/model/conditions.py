@@ -1,7 +1,4 @@
-"""Lists of conditions (metav1.Condition).
-
-This controller is the only writer of its statuses, so patches replace the lists as a whole.
-"""
+"""Lists of conditions (metav1.Condition), and the patch of a status that holds one."""
 
 from __future__ import annotations
 

@@ -121,10 +121,7 @@ def adoption_refusal(
     labels: Mapping[str, str] | None,
     sandbox_name: str,
 ) -> str | None:
-    """Return why a Sandbox leaves the child ``name`` alone, ``None`` if it may adopt it.
-
-    ``owner`` controls the child; one that nobody controls needs a label that allows the adoption.
-    """
+    """Return why a child of ``owner`` (None: nobody's) is left alone, None if it may be adopted."""
     if owner is not None:
         return (
             f'{what} "{name}" is owned by {owner.kind}/{owner.name} (UID: {owner.uid}), '

@@ -52,10 +52,7 @@ class Pod(Lenient, frozen=True):
 
 
 class PodState(msgspec.Struct, frozen=True, gc=False):
-    """What a Sandbox reports of its Pod.
-
-    ``is_ready`` is the first Ready condition alone; ``scheduled`` is the Pod's own PodScheduled.
-    """
+    """What a Sandbox reports of its Pod; of its conditions the first of a type counts."""
 
     phase: str = ""
     is_ready: bool = False

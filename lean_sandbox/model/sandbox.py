@@ -73,10 +73,7 @@ class PodTemplate(Lenient, frozen=True):
     spec: msgspec.Raw = NOTHING
 
     def read_spec(self) -> dict[str, Any] | None:
-        """Return the spec as plain data.
-
-        Raises ValueError: it is not an object, or holds what cannot be read.
-        """
+        """Return the spec as plain data; raises ValueError when it cannot be read as an object."""
         try:
             spec: dict[str, Any] | None = _read_spec.decode(self.spec)
         except ODD as error:

@@ -1,7 +1,4 @@
-"""The status of a Sandbox, computed from what one reconcile observed.
-
-Pure: the same observation and the same old status always give the same new status.
-"""
+"""The status of a Sandbox: a pure function of the old one and of what one reconcile observed."""
 
 from __future__ import annotations
 

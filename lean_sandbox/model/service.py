@@ -109,7 +109,7 @@ def owned_service_patch(
 ) -> dict[str, Any] | None:
     """Return the merge patch that repairs an owned Service, or None when nothing drifted.
 
-    Other labels stay, and so do the ports when ``ports`` is None.
+    Other labels stay, and so do the ports where ``ports`` is None.
     """
     tracking = {names.NAME_HASH_LABEL: tracking_hash}
     patch: dict[str, Any] = {}

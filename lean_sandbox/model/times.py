@@ -93,10 +93,7 @@ def time_left_s(moment_s: float | None, now: datetime) -> float | None:
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a Go duration such as ``300ms``, ``-1.5h``, ``1m30s`` or ``0``.
-
-    Raises ValueError: ``text`` is no Go duration or exceeds 64 bits of nanoseconds.
-    """
+    """Return the seconds of a Go duration such as ``-1.5h`` or ``0``; raises ValueError."""
     rest = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
     if rest == "0":
         return 0.0

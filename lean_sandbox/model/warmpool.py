@@ -11,12 +11,7 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.comparison import canonical
-from lean_sandbox.model.meta import (
-    ObjectMeta,
-    OwnerReference,
-    Reference,
-    controller_reference,
-)
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference, Reference, controller_reference
 from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec
 from lean_sandbox.model.template import TemplateView, blueprint_spec
 from lean_sandbox.model.wire import ODD, Lenient, OrNull, interned

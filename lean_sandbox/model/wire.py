@@ -69,9 +69,9 @@ P = ParamSpec("P")
 
 
 def is_small(value: object) -> bool:
-    """Return whether a value with all that it holds takes about ``MOST_BYTES`` at most.
+    """Return whether a value, with all that it holds, takes about ``MOST_BYTES`` at most.
 
-    Looks into tuples, dicts and Structs; the cost is bounded by the limit, not by the value.
+    The cost is bounded by the limit, not by the value.
     """
     left = MOST_BYTES
     waiting = [value]
@@ -96,10 +96,7 @@ def is_small(value: object) -> bool:
 
 
 def small_values(entries: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Remember the results of a function for so many arguments, of those that are small.
-
-    For functions whose results weigh about what their arguments do.
-    """
+    """Remember the results of a function for so many small arguments; they weigh about the same."""
 
     def decorate(make: Callable[P, T]) -> Callable[P, T]:
         remembered = cast("Callable[P, T]", lru_cache(maxsize=entries)(make))
@@ -126,10 +123,7 @@ def shared(value: T) -> T:
 
 
 def shared_map(values: dict[str, str] | None) -> dict[str, str] | None:
-    """Return an equal mapping that other objects may hold as well, ``None`` for an empty one.
-
-    Nobody changes it.
-    """
+    """Return an equal mapping that others may hold as well, never to be changed; None if empty."""
     return _map(tuple(values.items())) if values else None
 
 
