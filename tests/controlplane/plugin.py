@@ -32,9 +32,9 @@ _programs = pytest.StashKey[Programs]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse workers for tests on the real control plane: they share the one server of the run."""
+    """Get the programs before several workers start a control plane each."""
     if _is_asked_for(config) and config.getoption("numprocesses", default=None):
-        raise pytest.UsageError(f"tests marked {MARKER} share one server: run them without -n")
+        _provide(config)
 
 
 def _is_asked_for(config: pytest.Config) -> bool:
@@ -71,17 +71,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     needed = any(item.get_closest_marker(MARKER) for item in session.items)
     if not needed or config.getoption("collectonly"):
         return
+    config.stash[_programs] = _provide(config)
+
+
+def _provide(config: pytest.Config) -> Programs:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     say = reporter.write_line if reporter is not None else print
     try:
-        config.stash[_programs] = provide(os.environ, say)
+        return provide(os.environ, say)
     except (MissingProgramsError, subprocess.SubprocessError) as problem:
         raise pytest.UsageError(str(problem)) from None
 
 
 @pytest.fixture(scope="session")
 def real_server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
-    """Give the real control plane of this run, with our definitions and that of the Widgets."""
+    """Give the control plane of the run or worker, with our definitions and that of the Widgets."""
     programs = request.config.stash[_programs]
     served = [*definitions().values(), WIDGET_DEFINITION]
     # Gone afterwards, other than pytest's own folders: it holds a whole database.
