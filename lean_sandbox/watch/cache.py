@@ -416,7 +416,8 @@ class Cache(Generic[E]):
     def apply_response(self, shown: Any) -> tuple[E, Change]:
         """Remember an object, or its metadata, as the response to a write shows it.
 
-        No handler is called. Events of the same version, when they come, are then known already.
+        No handler is called, unless a cached object has left the selector. Events of the same
+        version, when they come, are then known already.
         Returns the entry and what the predicates see changed against what was remembered. A
         response that was overtaken changes nothing: the entry returned is then the newer one,
         perhaps of a successor with another uid, or (with GONE) one that is not remembered because
@@ -434,11 +435,12 @@ class Cache(Generic[E]):
             # The object ended while the response was on its way: nothing would ever remove it.
             return new, Change.GONE
         if not self._selector.matches(row.labels):
-            # It has left the selector; the watch, which tells that by a delete of its own version,
-            # would be taken for late.
+            # It has left the selector. The watch tells that by a delete, but a list after a gap
+            # misses only what is remembered.
             if kept is not None:
-                self.remove(kept.key)
-            self._bury(row.uid, new.version)
+                self._gone(kept.key, new.version, row)
+            else:
+                self._bury(row.uid, new.version)
             return new, Change.GONE
         seen = () if kept is None else kept.seen
         decision, new.seen = self.detector.examine(seen, row, is_event=False)

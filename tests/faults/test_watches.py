@@ -62,6 +62,20 @@ async def test_what_happens_while_no_watch_is_open_is_seen_when_they_are_back() 
         assert not is_ready(world, "lost")
 
 
+async def test_a_label_lost_in_a_gap_comes_back_when_a_look_has_seen_the_loss() -> None:
+    """The watch would tell it as an end; a list after the gap misses only what is remembered."""
+    async with open_world() as world:
+        await world.create(sandbox())
+        await world.bind()
+        world.plane.fail_next("list", "pods", 500, times=2)
+        world.plane.store.patch("pods", NS, "sb-1", {"metadata": {"labels": None}})
+        world.plane.drop_watches()
+        world.plane.compact()
+        await world.pass_time(8.0)
+        assert world.asked()["get pods"]
+        assert world.pod()["metadata"]["labels"]
+
+
 @pytest.mark.parametrize("page_size", [1, 500])
 async def test_versions_compacted_away_lead_to_a_list_that_shows_what_is_gone(
     page_size: int,
