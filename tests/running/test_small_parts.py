@@ -18,11 +18,10 @@ def test_every_value_falls_into_the_first_bucket_that_holds_it(values: list[floa
     histogram = Histogram(RECONCILE_BUCKETS_S)
     for value in values:
         histogram.observe(value)
-    seen = histogram
-    assert sum(seen.counts) == len(values)
-    assert seen.total == pytest.approx(sum(values))
-    for n, bound in enumerate(seen.bounds):
-        assert sum(seen.counts[: n + 1]) == sum(value <= bound for value in values)
+    assert sum(histogram.counts) == len(values)
+    assert histogram.total == pytest.approx(sum(values))
+    for n, bound in enumerate(histogram.bounds):
+        assert sum(histogram.counts[: n + 1]) == sum(value <= bound for value in values)
 
 
 def test_the_bounds_are_those_of_the_dashboards() -> None:
