@@ -12,7 +12,7 @@ default for them.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 from lightkube.core.resource import (
     ApiInfo,
@@ -22,7 +22,7 @@ from lightkube.core.resource import (
     api_info,
 )
 from lightkube.core.schema import DictMixin
-from lightkube.models.autoscaling_v1 import Scale
+from lightkube.models import autoscaling_v1
 from lightkube.models.core_v1 import PersistentVolumeClaimSpec, PodSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.models.networking_v1 import NetworkPolicyEgressRule, NetworkPolicyIngressRule
@@ -135,15 +135,15 @@ class _Sandbox(_Object, kw_only=True):
     status: SandboxStatus | None = None
 
 
-class _SandboxStatus(NamespacedSubResource, _Sandbox):
-    _api_info = _subresource(_SANDBOXES, "status")
-
-
 class Sandbox(NamespacedResourceG, _Sandbox):
     """One isolated workload with a stable identity."""
 
     _api_info = _SANDBOXES
-    Status: ClassVar = _SandboxStatus
+
+    class Status(NamespacedSubResource, _Sandbox):
+        """The status subresource."""
+
+        _api_info = _subresource(_SANDBOXES, "status")
 
 
 class NetworkPolicyRules(DictMixin, kw_only=True):
@@ -202,20 +202,20 @@ class _SandboxWarmPool(_Object, kw_only=True):
     status: SandboxWarmPoolStatus | None = None
 
 
-class _SandboxWarmPoolStatus(NamespacedSubResource, _SandboxWarmPool):
-    _api_info = _subresource(_POOLS, "status")
-
-
-class _SandboxWarmPoolScale(NamespacedSubResource, Scale):
-    _api_info = _subresource(_POOLS, "scale", ResourceDef("autoscaling", "v1", "Scale"))
-
-
 class SandboxWarmPool(NamespacedResourceG, _SandboxWarmPool):
     """Sandboxes that are ready before anybody asks for one."""
 
     _api_info = _POOLS
-    Status: ClassVar = _SandboxWarmPoolStatus
-    Scale: ClassVar = _SandboxWarmPoolScale
+
+    class Status(NamespacedSubResource, _SandboxWarmPool):
+        """The status subresource."""
+
+        _api_info = _subresource(_POOLS, "status")
+
+    class Scale(NamespacedSubResource, autoscaling_v1.Scale):
+        """The subresource that sets ``spec.replicas``."""
+
+        _api_info = _subresource(_POOLS, "scale", ResourceDef("autoscaling", "v1", "Scale"))
 
 
 class ClaimEnv(DictMixin, kw_only=True):
@@ -264,15 +264,15 @@ class _SandboxClaim(_Object, kw_only=True):
     status: SandboxClaimStatus | None = None
 
 
-class _SandboxClaimStatus(NamespacedSubResource, _SandboxClaim):
-    _api_info = _subresource(_CLAIMS, "status")
-
-
 class SandboxClaim(NamespacedResourceG, _SandboxClaim):
     """Asks for a Sandbox, which it is given from a pool if one is ready."""
 
     _api_info = _CLAIMS
-    Status: ClassVar = _SandboxClaimStatus
+
+    class Status(NamespacedSubResource, _SandboxClaim):
+        """The status subresource."""
+
+        _api_info = _subresource(_CLAIMS, "status")
 
 
 KINDS: Final = (Sandbox, SandboxClaim, SandboxTemplate, SandboxWarmPool)
