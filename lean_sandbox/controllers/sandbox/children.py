@@ -249,7 +249,6 @@ class Children:
         return None
 
     def _references(self, others: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
-        """Return the owner references of an adopted object: those it has, and our control."""
         controller = sandbox_reference(self.key.name, self.entry.uid)
         return with_controller_reference(others, controller)
 
@@ -304,25 +303,18 @@ class Children:
         if clears_annotation and not names_this:
             await self._clear_annotation()
         sandbox = await self._whole()
+        emit = self._parts.events.emit
         try:
             pod = await self._requests.create_pod(self.key, build_pod(sandbox))
         except AlreadyExists:
             return False
         except ControlPlaneError as error:
             note = f'Failed to create Pod "{self.key.name}": {said(error)}'
-            self._parts.events.emit(
-                self.entry, "Warning", "SandboxPodCreateFailed", "PodCreation", note
-            )
+            emit(self.entry, "Warning", "SandboxPodCreateFailed", "PodCreation", note)
             raise
         self._pod = pod
-        self._parts.events.emit(
-            self.entry,
-            "Normal",
-            "SandboxPodCreated",
-            "PodCreation",
-            f'Created Pod "{pod.key.name}"',
-            reference_to(pod, "v1", "Pod"),
-        )
+        note, related = f'Created Pod "{pod.key.name}"', reference_to(pod, "v1", "Pod")
+        emit(self.entry, "Normal", "SandboxPodCreated", "PodCreation", note, related)
         self._trace_pod("NewPodStatusObserved")
         if clears_annotation and names_this:
             await self._clear_annotation()
