@@ -102,7 +102,7 @@ async def survey(
 
 def _labels(entry: SandboxEntry) -> Labels:
     labels = entry.labels or {}
-    ready = find(entry.status.conditions, names.READY) if entry.status is not None else None
+    ready = entry.ready
     is_warm = labels.get(names.LAUNCH_TYPE_LABEL) == names.LAUNCH_TYPE_WARM
     return (
         entry.key.namespace,

@@ -183,7 +183,7 @@ class ClaimController(Controller[ClaimEntry]):
         return (
             bound is not None
             and bound.status is not None
-            and is_true(bound.status.conditions, names.READY)
+            and bound.is_ready
             and bound.status.podIPs == entry.status.bound.podIPs
         )
 

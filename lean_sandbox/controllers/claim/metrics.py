@@ -9,7 +9,6 @@ from lean_sandbox.controllers.metrics import UNKNOWN_TEMPLATE_OF_CLAIM, template
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Counters, Exposition, Histograms
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -39,8 +38,6 @@ class ClaimMetrics:
 
     def bound(self, entry: ClaimEntry, sandbox: SandboxEntry, launch: str) -> None:
         """Count a member that a claim took from its pool, or a Sandbox that was created for it."""
-        status = sandbox.status
-        is_ready = status is not None and is_true(status.conditions, names.READY)
         creator = (entry.labels or {}).get(names.CREATED_BY_LABEL)
         # The pool a member came from is the one its claim asks for; no other is taken.
         pool = entry.view.pool if entry.view is not None else ""
@@ -49,7 +46,7 @@ class ClaimMetrics:
             template_of(sandbox) or UNKNOWN_TEMPLATE_OF_CLAIM,
             launch,
             pool if not pool or names.is_object_name(pool) else UNKNOWN_TEMPLATE_OF_CLAIM,
-            "ready" if is_ready else "not_ready",
+            "ready" if sandbox.is_ready else "not_ready",
             names.normalise_created_by(creator) or names.CREATED_BY_UNKNOWN,
         )
 
@@ -89,7 +86,7 @@ def _between_ms(began: str | None, end: datetime) -> int | None:
 
 
 def _creation_ms(sandbox: SandboxEntry) -> int | None:
-    ready = find(sandbox.status.conditions, names.READY) if sandbox.status is not None else None
+    ready = sandbox.ready
     if ready is None or ready.status != names.TRUE:
         return None
     try:

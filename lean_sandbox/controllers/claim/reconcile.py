@@ -26,7 +26,7 @@ from lean_sandbox.model.claim_status import (
     next_claim_status,
     requeue_after_s,
 )
-from lean_sandbox.model.conditions import find, has_reason, is_true
+from lean_sandbox.model.conditions import has_reason, is_true
 from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
 from lean_sandbox.watch.kind import Key
@@ -218,7 +218,7 @@ class ClaimReconcile:
             return
         if is_true(self._old.conditions, names.READY) or not is_true(new.conditions, names.READY):
             return
-        ready = find(sandbox.status.conditions, names.READY) if sandbox.status is not None else None
+        ready = sandbox.ready
         if ready is None or (ready.observedGeneration or 0) < sandbox.generation:
             # The claim waits for that: the Pod is to follow at once.
             self._parts.wakes.launch(sandbox.key, None)

@@ -24,7 +24,6 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import is_true
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Item, WorkQueue
@@ -128,7 +127,7 @@ class SandboxController(Controller[SandboxEntry]):
             # What the claims wait for may be this very member to come up.
             return not self._is_awaited(Key(key.namespace, entry.owner.name))
         # A claim's Sandbox that is ready already has only its housekeeping left.
-        return entry.status is not None and is_true(entry.status.conditions, names.READY)
+        return entry.is_ready
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one Sandbox to what its spec asks for."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import find, is_true
+from lean_sandbox.model.conditions import find
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.model.warmpool import PoolView
 from lean_sandbox.watch.cache import Cache
@@ -73,7 +73,7 @@ def take_census(
         census.active.append(entry)
         if labels.get(names.LAUNCH_TYPE_LABEL) != names.LAUNCH_TYPE_WARM:
             census.unlabelled.append(entry)
-        if _is_ready(entry):
+        if entry.is_ready:
             census.ready += 1
         elif entry.created_at:
             _judge(census, entry, now_s - _seconds_of(entry.created_at), readiness_grace_s)
@@ -93,10 +93,6 @@ def _judge(census: PoolMembers, entry: SandboxEntry, age_s: float, grace_s: floa
         census.stuck.append(entry)
 
 
-def _is_ready(entry: SandboxEntry) -> bool:
-    return entry.status is not None and is_true(entry.status.conditions, names.READY)
-
-
 def _waits_for_a_place(entry: SandboxEntry) -> bool:
     """Tell whether a Sandbox mirrors that its Pod cannot be placed or is gated."""
     held = entry.status.conditions if entry.status is not None else ()
@@ -109,7 +105,7 @@ def victims(members: Iterable[SandboxEntry], count: int) -> list[SandboxEntry]:
 
     def order(entry: SandboxEntry) -> tuple[bool, float, str]:
         created_s = _seconds_of(entry.created_at) if entry.created_at else 0.0
-        return _is_ready(entry), -created_s, entry.key.name
+        return entry.is_ready, -created_s, entry.key.name
 
     return sorted(members, key=order)[: max(0, count)]
 

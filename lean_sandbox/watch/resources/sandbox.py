@@ -20,7 +20,7 @@ from filters import (
 )
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import shared_conditions
+from lean_sandbox.model.conditions import Condition, find, is_true, shared_conditions
 from lean_sandbox.model.meta import FieldManager, ObjectMeta
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxStatus, SandboxView, view_of
 from lean_sandbox.model.wire import interned, shared_map, small_values
@@ -100,6 +100,16 @@ class SandboxEntry(OwnedEntry, gc=False):
         if self.pod_name is None or not names.is_object_name(self.pod_name):
             return self.key
         return Key(self.key.namespace, self.pod_name)
+
+    @property
+    def ready(self) -> Condition | None:
+        """The condition Ready; ``None`` where there is none or the status is not known."""
+        return find(self.status.conditions, names.READY) if self.status is not None else None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the Sandbox is known to be Ready."""
+        return self.status is not None and is_true(self.status.conditions, names.READY)
 
     @property
     def needs_look(self) -> bool:
