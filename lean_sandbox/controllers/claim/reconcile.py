@@ -15,7 +15,7 @@ from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.model import names
-from lean_sandbox.model.claim import ClaimView, SandboxClaimSpec, SandboxClaimStatus, expire_at
+from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, expire_at
 from lean_sandbox.model.claim_additions import validate_additional_metadata
 from lean_sandbox.model.claim_status import (
     ClaimError,
@@ -125,33 +125,33 @@ class ClaimReconcile:
         validate_additional_metadata(view.additional, self._parts.settings.allowed_label_domains)
         self._sandbox = await binding.find()
         if self._sandbox is None and self._old.bound.name:
-            await self._check_existence()
+            await self._fetch()
         if self._sandbox is None and not view.needs_cold_start:
             self._sandbox = await binding.take()
         if self._sandbox is not None:
             # A member just taken needs no request, unless its pool has another template by now.
             self._sandbox = await binding.sync(self._sandbox)
             return
-        spec: SandboxClaimSpec | None = None
-        if view.needs_cold_start:
-            # Variables and volume claims are not in the cache.
-            fetched = await self._writer.get(self._claims, self._entry.key)
-            if fetched is None:
-                raise NotYetError(_LOOK_AGAIN_S)
-            spec = fetched.item.spec
-        self._sandbox = await binding.make(spec)
+        # Variables and volume claims are not in the cache.
+        whole = await self._fetch() if view.needs_cold_start else None
+        self._sandbox = await binding.make(whole.spec if whole is not None else None)
 
-    async def _check_existence(self) -> None:
-        """Raise NotYetError if the claim is being deleted, or is gone. One GET.
+    async def _fetch(self) -> SandboxClaim:
+        """Return the whole claim; raise NotYetError if it is being deleted, or is gone. One GET.
 
         A claim that is deleted takes its Sandbox with it, and the end of the Sandbox may be seen
         first. Another Sandbox given to a deleted claim would be collected at once, or stay without
         an owner.
         """
-        fresh = await self._writer.get(self._claims, self._entry.key)
-        meta = fresh.item.metadata if fresh is not None else None
-        if meta is None or meta.uid != self._entry.uid or meta.deletion_timestamp:
+        found = await self._writer.get(self._claims, self._entry.key)
+        if (
+            found is None
+            or found.item.metadata.uid != self._entry.uid
+            or found.item.metadata.deletion_timestamp
+        ):
             raise NotYetError(_LOOK_AGAIN_S)
+        whole: SandboxClaim = found.item
+        return whole
 
     # -- reporting -------------------------------------------------------------------------------
 
