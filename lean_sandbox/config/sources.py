@@ -158,21 +158,22 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
         if not name or name.startswith("-"):
             raise UsageError(f"{argument} is no flag")
         form, negated = forms.get(name), name.removeprefix("no-")
+        flag = f"--{name}" if len(name) > 1 else f"-{name}"
         if form is None and name in ("h", "help"):
             raise HelpWanted
         if form is None and forms.get(negated) is BOOLEAN:
             if equals:
-                raise UsageError(f"--{name} takes no value")
+                raise UsageError(f"{flag} takes no value")
             name, text = negated, "false"
         elif form is None:
-            raise _unknown(Given(name, text, Origin.FLAG, f"--{name}"))
+            raise _unknown(Given(name, text, Origin.FLAG, flag))
         elif not equals and form is BOOLEAN:
             text = "true"
         elif not equals:
             if not waiting:
-                raise UsageError(f"--{name} needs a value")
+                raise UsageError(f"{flag} needs a value")
             text = waiting.pop(0)
-        found.append(Given(name, text, Origin.FLAG, f"--{name}"))
+        found.append(Given(name, text, Origin.FLAG, flag))
     return Scanned(tuple(found), tuple(waiting))
 
 

@@ -68,7 +68,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
     path: str
     query: dict[str, str]
-    accept: str
     method: str = "GET"
     #: Whether chunks are understood.
     is_modern: bool = True
@@ -392,7 +391,7 @@ class _Connection:
         """Answer what is no request, after the requests before it, and end the connection."""
         if self._refused is None:
             refusal = text(code, f"{words}\n")
-            self._refused = Request("", {}, "", has_body=True, is_last=True, refusal=refusal)
+            self._refused = Request("", {}, has_body=True, is_last=True, refusal=refusal)
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -426,7 +425,6 @@ class _Connection:
             request = Request(
                 path=path,
                 query=pairs,
-                accept=headers.get(b"accept", b"").decode("latin-1"),
                 method=self._parser.get_method().decode(),
                 is_modern=version == "1.1",
                 has_body=has_body,

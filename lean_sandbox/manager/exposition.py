@@ -19,7 +19,7 @@ from lean_sandbox.controllers.metrics import cache_size, survey
 from lean_sandbox.http.server import Answer, Request, not_found
 from lean_sandbox.manager.manager import Manager
 from lean_sandbox.metrics import families
-from lean_sandbox.metrics.registry import Exposition, content_type, dropped_series, render
+from lean_sandbox.metrics.registry import TEXT, Exposition, dropped_series, render
 from lean_sandbox.version import build_facts, python_version
 
 log = structlog.get_logger("metrics")
@@ -41,7 +41,7 @@ class Scraper:
         self._others = others
         self._incomplete = 0
         self._rendering = anyio.Lock()
-        self._pages: dict[str, tuple[float, Answer]] = {}
+        self._page: tuple[float, Answer] | None = None
 
     async def scrape(self) -> Exposition:
         """Read everything; lets other tasks run while it counts what the caches hold."""
@@ -68,23 +68,21 @@ class Scraper:
         """Answer ``/metrics``: a page made within the last second serves all who ask."""
         if request.path != "/metrics":
             return not_found(request)
-        form = content_type(request.accept)
         async with self._rendering:
-            known = self._pages.get(form)
-            if known is not None and self._clock.monotonic() - known[0] < _FRESH_S:
-                return known[1]
-            self._pages.clear()
+            if self._page is not None and self._clock.monotonic() - self._page[0] < _FRESH_S:
+                return self._page[1]
+            self._page = None
             found = await self.scrape()
             blocks: list[bytes] = []
             size = 0
-            for block in render(found, form):
+            for block in render(found):
                 blocks.append(block.encode())
                 size += len(blocks[-1])
                 if size > _MOST_HELD_BYTES:
-                    return Answer(200, (block.encode() for block in render(found, form)), form)
+                    return Answer(200, (block.encode() for block in render(found)), TEXT)
                 await anyio.lowlevel.checkpoint()
-            answer = Answer(200, b"".join(blocks), form)
-            self._pages[form] = (self._clock.monotonic(), answer)
+            answer = Answer(200, b"".join(blocks), TEXT)
+            self._page = self._clock.monotonic(), answer
             return answer
 
 

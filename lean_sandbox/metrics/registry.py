@@ -20,7 +20,6 @@ from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
-OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 # Of one family: a cluster that makes a namespace for each user shall fill neither the memory nor
 # the page. A histogram has a line for each of its buckets.
 MOST_SERIES: Final = 10_000
@@ -186,50 +185,23 @@ class Histograms(_SeriesOf[Histogram]):
 # -- the page --------------------------------------------------------------------------------------
 
 
-def content_type(accept: str) -> str:
-    """Return the form to answer with, given the Accept header of a request ("" for none).
-
-    OpenMetrics only for a client that asks for it and would not take the older text. Prometheus
-    takes both, and OpenMetrics writes the bounds of buckets differently (``1.0`` for ``1``):
-    queries made for the reference controller, which offers the older text only, name the older.
-    """
-    ranges = [part.replace(" ", "").split(";") for part in accept.lower().split(",")]
-    refused = {"q=0", "q=0.0", "q=0.00", "q=0.000"}
-    wanted = {first for first, *rest in ranges if refused.isdisjoint(rest)}
-    is_open = "application/openmetrics-text" in wanted and not wanted & {"text/plain", "text/*"}
-    return OPENMETRICS if is_open else TEXT
-
-
-def render(found: Exposition, form: str = TEXT) -> Iterator[str]:
+def render(found: Exposition) -> Iterator[str]:
     """Yield the text of a scrape in blocks; families without a series are left out."""
-    is_open = form == OPENMETRICS
     lines: list[str] = []
     for family, series in found.families.values():
         if not series:
             continue
-        lines += _head(family, is_open=is_open)
+        lines.append(f"# HELP {family.name} {family.help.translate(_ESCAPED_HELP)}\n")
+        lines.append(f"# TYPE {family.name} {family.kind.value}\n")
         for labels, value in series:
-            lines += _lines(family, labels, value, is_open=is_open)
+            lines += _lines(family, labels, value)
             if len(lines) >= _BLOCK:
                 yield "".join(lines)
                 lines.clear()
-    if is_open:
-        lines.append("# EOF\n")
     yield "".join(lines)
 
 
-def _head(family: Family, *, is_open: bool) -> tuple[str, str]:
-    name = family.name
-    if is_open and family.kind is Kind.COUNTER:
-        # There the family has the bare name and its samples the suffix.
-        name = name.removesuffix("_total")
-    text = family.help.translate(_ESCAPED if is_open else _ESCAPED_HELP)
-    return f"# HELP {name} {text}\n", f"# TYPE {name} {family.kind.value}\n"
-
-
-def _lines(
-    family: Family, labels: Labels, value: float | Histogram, *, is_open: bool
-) -> Iterator[str]:
+def _lines(family: Family, labels: Labels, value: float | Histogram) -> Iterator[str]:
     pairs = ",".join(
         f'{name}="{text.translate(_ESCAPED)}"'
         for name, text in zip(family.labels, labels, strict=True)
@@ -242,8 +214,7 @@ def _lines(
     running = 0
     for bound, count in zip((*value.bounds, math.inf), value.counts, strict=True):
         running += count
-        shown = repr(bound) if is_open and bound != math.inf else _number(bound)
-        yield f'{prefix}"{shown}"}} {running}\n'
+        yield f'{prefix}"{_number(bound)}"}} {running}\n'
     yield f"{family.name}_sum{braced} {_number(value.total)}\n"
     yield f"{family.name}_count{braced} {running}\n"
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open
 from prometheus_client.parser import text_string_to_metric_families as read_classic
 
 from lean_sandbox.kube.telemetry import RequestCounters, RequestRecord
 from lean_sandbox.metrics.registry import (
-    OPENMETRICS,
-    TEXT,
     Counters,
     Exposition,
     Family,
@@ -128,37 +125,34 @@ async def test_scraping_makes_no_request() -> None:
 
 @given(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8"), max_size=5))
 def test_any_label_value_can_be_read_back(value: str, other: str) -> None:
-    """Quotes, backslashes and line ends survive in both text forms."""
+    """Quotes, backslashes and line ends survive."""
     found = Exposition()
     counters = Counters(COUNTER)
     counters.add(value, other)
     counters.collect(found)
-    for form, read in ((TEXT, read_classic), (OPENMETRICS, read_open)):
-        (family,) = read("".join(render(found, form)))
-        (sample,) = (one for one in family.samples if one.name == "a_total")
-        assert sample.labels["x"] == value
+    (family,) = read_classic("".join(render(found)))
+    (sample,) = (one for one in family.samples if one.name == "a_total")
+    assert sample.labels["x"] == value
 
 
 @given(st.lists(st.integers(0, 1000)))
 def test_a_histogram_reads_back_as_it_was_filled(values: list[int]) -> None:
-    """Buckets are cumulative, the last holds all, sum and count agree; both forms say the same."""
+    """Buckets are cumulative, the last holds all, sum and count agree."""
     histograms = Histograms(HISTOGRAM)
     for value in values:
         histograms.observe(value, "v")
     found = Exposition()
     histograms.collect(found)
-    for form, read in ((TEXT, read_classic), (OPENMETRICS, read_open)):
-        samples = [
-            sample for family in read("".join(render(found, form))) for sample in family.samples
-        ]
-        if not values:
-            assert samples == []
-            continue
-        counts = [one.value for one in samples if one.name == "h_bucket"]
-        bounds = (0.5, 1.0, 100.0, float("inf"))
-        assert counts == [sum(value <= bound for value in values) for bound in bounds]
-        totals = {one.name: one.value for one in samples if one.name != "h_bucket"}
-        assert totals == {"h_sum": sum(values), "h_count": len(values)}
+    read = read_classic("".join(render(found)))
+    samples = [sample for family in read for sample in family.samples]
+    if not values:
+        assert samples == []
+        return
+    counts = [one.value for one in samples if one.name == "h_bucket"]
+    bounds = (0.5, 1.0, 100.0, float("inf"))
+    assert counts == [sum(value <= bound for value in values) for bound in bounds]
+    totals = {one.name: one.value for one in samples if one.name != "h_bucket"}
+    assert totals == {"h_sum": sum(values), "h_count": len(values)}
 
 
 def test_too_many_series_are_dropped_and_counted() -> None:

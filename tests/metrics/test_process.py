@@ -118,13 +118,13 @@ async def main():
     handle = profiles(SystemClock(), everything=False)
     done = anyio.Event()
     async def profile():
-        answer = await handle(Request("/debug/pprof/profile", {"seconds": "0.4"}, ""))
+        answer = await handle(Request("/debug/pprof/profile", {"seconds": "0.4"}))
         print(answer.body.decode())
         done.set()
     async with anyio.create_task_group() as group:
         group.start_soon(profile)
         await anyio.sleep(0)
-        second = await handle(Request("/debug/pprof/profile", {"seconds": "1"}, ""))
+        second = await handle(Request("/debug/pprof/profile", {"seconds": "1"}))
         assert second.code == 500, second
         while not done.is_set():
             burn()

@@ -81,7 +81,7 @@ def test_yaml_is_a_config_file_that_gives_the_same_settings(
 def test_an_unknown_form_of_output_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     """The forms are told; `run` has no output to choose."""
     assert main(["config", "-o", "xml"]) == EXIT_USAGE
-    assert "table, json, yaml" in capsys.readouterr().err
+    assert " -o: 'xml' is not valid: it is none of table, json, yaml" in capsys.readouterr().err
     assert main(["run", "-o", "json"]) == EXIT_USAGE
 
 

@@ -115,5 +115,7 @@ def test_what_was_written_is_what_is_read(written: list[tuple[str, str, bool, bo
 
     scanned = scan(arguments, {"a": TEXT, "b-c": TEXT, "d": TEXT, "on": BOOLEAN})
     found = [(flag.name, flag.text, flag.where) for flag in scanned.flags]
-    assert found == [(name, value, f"--{name}") for name, value, *_ in written]
+    assert found == [
+        (name, value, f"--{name}" if len(name) > 1 else f"-{name}") for name, value, *_ in written
+    ]
     assert scanned.rest == ()
