@@ -185,7 +185,10 @@ class TemplateResolver:
         if found is None:
             text = f'SandboxTemplate "{key.name}" not found'
             raise ClaimError(ClaimFault.TEMPLATE_NOT_FOUND, text)
-        return _view_of(found)
+        try:
+            return view_of_template(found)
+        except ODD as error:
+            raise ClaimError(ClaimFault.OTHER, unusable_template(key.name, str(error))) from error
 
     async def _look(self, resource: Resource, key: Key, type_: type[T]) -> T | None:
         """Ask the server for an object that the cache does not have; ``None`` when it is absent."""
@@ -208,11 +211,3 @@ class TemplateResolver:
         # It exists: the watch is late, and whoever asks next may ask at once.
         self._looks.pop(name, None)
         return found
-
-
-def _view_of(template: SandboxTemplate) -> TemplateView:
-    try:
-        return view_of_template(template)
-    except ODD as error:
-        fault = unusable_template(template.metadata.name, str(error))
-        raise ClaimError(ClaimFault.OTHER, fault) from error
