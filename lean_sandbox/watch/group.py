@@ -102,13 +102,6 @@ class ReflectorGroup:
             for reflector in reflectors:
                 yield plural, reflector
 
-    def seen_versions(self) -> dict[str, list[str | None]]:
-        """Return the resource version up to which each watch was applied, by resource."""
-        return {
-            plural: [reflector.version for reflector in reflectors]
-            for plural, reflectors in self._reflectors.items()
-        }
-
     def collect(self, into: Exposition, resource: str) -> None:
         """Add what lists and watches of a kind did, and whether one of them fails."""
         reflectors = self._reflectors.get(resource, [])

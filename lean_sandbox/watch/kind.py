@@ -36,6 +36,8 @@ class Entry(msgspec.Struct, gc=False):
     key: Key
     uid: str
     version: int
+    generation: int = 0
+    is_deleting: bool = False
     seen: tuple[Hashable, ...] = ()
 
 
@@ -128,12 +130,14 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     owner_of: Callable[[E], str | None] = lambda _entry: None
 
 
-def identity(row: ObjectMeta, old: Entry | None) -> tuple[Key, str, int]:
-    """Return the first three fields of an entry, with the texts of the old one."""
+def identity(row: ObjectMeta, old: Entry | None) -> tuple[Key, str, int, int, bool]:
+    """Return the first five fields of an entry, with the texts of the old one."""
     version = as_version(row.resource_version)
+    is_deleting = row.deletion_timestamp is not None
     if old is None:
-        return key_of(row.namespace, row.name), row.uid, version
-    return old.key, old.uid, version
+        key = key_of(row.namespace, row.name)
+        return key, row.uid, version, row.generation, is_deleting
+    return old.key, old.uid, version, row.generation, is_deleting
 
 
 def view_or_fault(view_of: Callable[[T], V], item: T) -> tuple[V | None, str]:

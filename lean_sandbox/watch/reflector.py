@@ -6,9 +6,9 @@ resumes from the last version it saw. When that version is too old, it lists aga
 Versions go backwards when etcd is restored from a backup. A reflector notices that by an event or
 bookmark below the version it watched from, by the error "too large resource version", or, after a
 watch without any event, by asking the server for its version. In each case it lists again. A list
-names no version, but for the first if the options say so, and so contains every write made before
-it was requested, even when an API server lags behind another. A list below the versions known
-before it began therefore comes from a restored store, and replaces the cache.
+names no version, and so contains every write made before it was requested, even when an API server
+lags behind another. A list below the versions known before it began therefore comes from a restored
+store, and replaces the cache.
 """
 
 from __future__ import annotations
@@ -81,20 +81,14 @@ class Reflector(Generic[E]):
         namespace: str | None = None,
         field_selector: str = "",
         page_size: int = 250,
-        lists_any_version: bool = False,
     ) -> None:
-        """List pages of ``page_size`` objects at most, of large objects fewer.
-
-        With ``lists_any_version`` the first list may come from the API server's own cache, which
-        costs etcd nothing and may lag behind; the watch that follows it catches up.
-        """
+        """List pages of ``page_size`` objects at most, of large objects fewer."""
         self._client = client
         kind = self._kind = cache.kind
         self._cache = cache
         self._clock = clock
         self._uniform = uniform
         self._page_size = page_size
-        self._lists_any_version = lists_any_version
         self._namespace = namespace
         self._field_selector = field_selector
         self._failures = 0
@@ -240,19 +234,14 @@ class Reflector(Generic[E]):
         """
         continue_: str | None = None
         limit = min(_FIRST_PAGE, self._page_size)
-        # Later lists are compared with versions that are known, so they have to be consistent.
-        any_version = self._lists_any_version and self.steps["list"] == 1
         while True:
             try:
-                body = await self._page(limit, continue_, version="0" if any_version else None)
+                body = await self._page(limit, continue_)
             except errors.AnswerTooLarge:
                 if limit == 1:
                     raise
-                # A list of any version is not cut into pages.
-                limit = limit if any_version else max(1, limit // 4)
-                any_version = False
+                limit = max(1, limit // 4)
                 continue
-            any_version = False
             self.steps["page"] += 1
             self.received_bytes += len(body)
             metadata = self._decoder.page(body, initial=initial)
@@ -262,16 +251,13 @@ class Reflector(Generic[E]):
             fitting = _PAGE_BYTES * limit // len(body)
             limit = min(max(1, fitting), self._page_size)
 
-    async def _page(
-        self, limit: int, continue_: str | None, *, version: str | None = None
-    ) -> bytes:
+    async def _page(self, limit: int, continue_: str | None) -> bytes:
         return await self._client.list_page(
             self._kind.resource,
             self._namespace,
             bytes,
             limit=limit,
             continue_=continue_,
-            resource_version=version,
             label_selector=self._kind.label_selector,
             field_selector=self._field_selector or None,
             accept=LIST_ACCEPT[self._kind.list_as],

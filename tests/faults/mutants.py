@@ -1,8 +1,9 @@
 """Proof that the stories bite: the controller with one guard, wake or recheck less has to fail.
 
 ``python -m tests.faults.mutants [NAME ...]`` changes one place in a copy of the package and runs
-the laws of answers and the stories against it. A mutant that nothing notices is printed last and
-makes the run fail; so does one whose place is no longer found: mend the list with the code.
+the laws of lists and answers and the stories against it. A mutant that nothing notices is printed
+last and makes the run fail; so does one whose place is no longer found: mend the list with the
+code.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ __all__ = ["MUTANTS", "Mutant"]
 _ROOT = Path(__file__).resolve().parents[2]
 # The quickest first.
 _LAWS = tuple(
-    f"tests/faults/{name}.py" for name in ("test_lost_answers", "test_overtaken", "test_machine")
+    f"tests/{name}.py"
+    for name in (
+        "watching/test_lists",
+        "faults/test_lost_answers",
+        "faults/test_overtaken",
+        "faults/test_machine",
+    )
 )
 _STORIES = "80"
 _LONGEST_S = 400.0

@@ -92,7 +92,10 @@ class ObservedManager(Manager):
 
     def seen_versions(self) -> dict[str, list[str | None]]:
         """Return up to which resource version each watch has taken everything in, by resource."""
-        return self.reflectors.seen_versions()
+        return {
+            plural: [one.version for one in reflectors]
+            for plural, reflectors in self.reflectors._reflectors.items()
+        }
 
     @property
     def problems(self) -> dict[str, str]:

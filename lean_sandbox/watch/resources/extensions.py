@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from filters import annotation, any_of, deletion, generation, keep, labels, resource_version
+from filters import any_of, deletion, generation, keep, labels, resource_version
 from lean_sandbox.kube.resources import SANDBOXCLAIMS, SANDBOXTEMPLATES, SANDBOXWARMPOOLS
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, view_of_claim
@@ -46,8 +46,6 @@ class TemplateEntry(Entry, gc=False):
     ``fault`` is the reason why a full template has no view.
     """
 
-    generation: int = 0
-    is_deleting: bool = False
     labels: dict[str, str] | None = None
     view: TemplateView | None = None
     fault: str = ""
@@ -57,12 +55,7 @@ def build_template(
     row: ObjectMeta, item: SandboxTemplate | None, old: TemplateEntry | None
 ) -> TemplateEntry:
     """Build the entry of a template; the view of the old entry holds for the same generation."""
-    entry = TemplateEntry(
-        *identity(row, old),
-        generation=row.generation,
-        is_deleting=row.deletion_timestamp is not None,
-        labels=keep(row.labels, TEMPLATE_LABELS),
-    )
+    entry = TemplateEntry(*identity(row, old), labels=keep(row.labels, TEMPLATE_LABELS))
     if old is not None and old.generation == entry.generation and old.version:
         entry.view, entry.fault = old.view, old.fault
     if item is not None and entry.view is None:
@@ -87,19 +80,13 @@ def template_kind() -> Kind[TemplateEntry]:
 class PoolEntry(Entry, gc=False):
     """The cache entry of a pool."""
 
-    generation: int = 0
-    is_deleting: bool = False
     view: PoolView | None = None
     status: SandboxWarmPoolStatus | None = None
 
 
 def build_pool(row: ObjectMeta, item: SandboxWarmPool | None, old: PoolEntry | None) -> PoolEntry:
     """Build the entry of a pool; without the object view and status are those of the old entry."""
-    entry = PoolEntry(
-        *identity(row, old),
-        generation=row.generation,
-        is_deleting=row.deletion_timestamp is not None,
-    )
+    entry = PoolEntry(*identity(row, old))
     if item is not None:
         entry.view, entry.status = view_of_pool(item), item.status
     elif old is not None:
@@ -124,8 +111,6 @@ def pool_kind() -> Kind[PoolEntry]:
 class ClaimEntry(Entry, gc=False):
     """The cache entry of a claim. ``fault`` is the reason why its spec cannot be used, if any."""
 
-    generation: int = 0
-    is_deleting: bool = False
     created_at: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
@@ -143,8 +128,6 @@ def build_claim(row: ObjectMeta, item: SandboxClaim | None, old: ClaimEntry | No
     """Build the entry of a claim; without the object view and status are those of the old entry."""
     entry = ClaimEntry(
         *identity(row, old),
-        generation=row.generation,
-        is_deleting=row.deletion_timestamp is not None,
         created_at=row.creation_timestamp or "",
         labels=keep(row.labels, CLAIM_LABELS),
         annotations=keep(row.annotations, CLAIM_ANNOTATIONS),
@@ -160,21 +143,11 @@ def build_claim(row: ObjectMeta, item: SandboxClaim | None, old: ClaimEntry | No
 
 
 def claim_kind() -> Kind[ClaimEntry]:
-    """Claims pass on every write that is not our own.
-
-    The versions of our own writes are in the cache already, so that any other version is a write of
-    somebody else. The other leaves say what changed.
-    """
+    """Claims pass on every write that is not our own: the versions of ours are known already."""
     return Kind(
         resource=SANDBOXCLAIMS,
         item_type=SandboxClaim,
-        predicate=any_of(
-            generation(),
-            deletion(),
-            labels(*sorted(CLAIM_LABELS)),
-            annotation(*sorted(CLAIM_ANNOTATIONS)),
-            resource_version(),
-        ),
+        predicate=resource_version(),
         build=build_claim,
         watch_as=Representation.FULL,
     )

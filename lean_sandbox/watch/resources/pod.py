@@ -61,7 +61,6 @@ class PodEntry(OwnedEntry, gc=False):
     they differ.
     """
 
-    is_deleting: bool = False
     template_labels: dict[str, str] | None = None
     tracking: str | None = None
     annotations: dict[str, str] | None = None
@@ -155,16 +154,12 @@ def managed_metadata(row: ObjectMeta) -> Hashable:
 
 def build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEntry:
     """Build the entry of a Pod; without the object the state is that of the old entry."""
-    key, uid, version = identity(row, old)
     hint = pod_hint(row.columns)
     owner = shared_owner(row, old)
     labels = row.labels or {}
     tracking = labels.get(names.NAME_HASH_LABEL)
     entry = PodEntry(
-        key,
-        uid,
-        version,
-        is_deleting=row.deletion_timestamp is not None,
+        *identity(row, old),
         owner=owner,
         template_labels=shared_map(
             {name: value for name, value in labels.items() if name != names.NAME_HASH_LABEL}
