@@ -1,9 +1,4 @@
-"""Credentials: what stands in the Authorization header, and client certificates.
-
-A transport asks :meth:`Auth.authorization` before each request and, once after a 401,
-:meth:`Auth.refresh`. The client certificate of a kubeconfig is loaded into the TLS context once;
-one that a credential plugin prints later raises :attr:`Auth.identity`.
-"""
+"""Credentials: what stands in the Authorization header, and client certificates."""
 
 from __future__ import annotations
 
@@ -22,14 +17,12 @@ import msgspec
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.errors import CredentialFault
 
-# How old a token read from a file may get. The kubelet rotates it at 80 % of its life time (at
-# least 10 minutes), so a minute is early enough and costs one small read.
+# The kubelet rotates a token at 80 % of its life time, which is at least 10 minutes.
 _TOKEN_FILE_MAX_AGE_S = 60.0
 #: A plugin may ask its own server, or a person; longer than this it is taken for stuck.
 _PLUGIN_TIMEOUT_S = 60.0
 #: Renewed this long before the expiry, so that no request starts with a credential about to end.
 _EXPIRY_MARGIN = timedelta(seconds=30)
-_NEVER_RUN = datetime.min.replace(tzinfo=UTC)
 _STDERR_LIMIT_CHARACTERS = 500
 
 
@@ -43,11 +36,11 @@ class Auth:
         self._header = header
 
     async def authorization(self) -> str | None:
-        """Return the Authorization header, None for none. Raises CredentialFault."""
+        """Return the header of the next request, None for none. Raises CredentialFault."""
         return self._header
 
     async def refresh(self, _refused: str | None, /) -> bool:
-        """Look for a newer credential than the refused one; return whether there is one."""
+        """Look, after a 401, for a newer credential; return whether there is one."""
         return False
 
 
@@ -66,8 +59,7 @@ class TokenFileAuth(Auth):
     """A token in a file that somebody else keeps fresh, such as a service account's.
 
     Read at first use, once a minute, and after a 401. While the file cannot be read an earlier
-    token goes on being used; without one the request fails with CredentialFault. The read is done
-    in place: the file is some hundred bytes in memory-backed storage.
+    token is used. The read is done in place: some hundred bytes in memory-backed storage.
     """
 
     def __init__(self, file: Path, clock: Clock) -> None:
@@ -173,8 +165,7 @@ class _Credential(msgspec.Struct, frozen=True):
 class ExecAuth(Auth):
     """The credential a plugin prints (``client.authentication.k8s.io``, v1 and v1beta1).
 
-    A plugin prints an ``ExecCredential``: a token, a client certificate, or both, and when they
-    expire. It is run at the first request, shortly before the expiry, and after a 401; one run
+    The plugin is run at the first request, shortly before the expiry, and after a 401; one run
     serves every request that waits for it. ``context`` is the TLS context a printed certificate is
     loaded into. ``has_terminal`` says whether a person can be asked.
     """
@@ -196,7 +187,7 @@ class ExecAuth(Auth):
         self._interactive = has_terminal and settings.interactive_mode != "Never"
         self._lock = anyio.Lock()
         self._certificate: tuple[str, str] | None = None
-        self._expires = _NEVER_RUN
+        self._expires = datetime.min.replace(tzinfo=UTC)
 
     async def authorization(self) -> str | None:
         """Return the header, running the plugin when there is none or it is about to expire."""

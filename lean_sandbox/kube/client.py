@@ -41,9 +41,6 @@ _METHODS = {
     "patch": "PATCH",
     "delete": "DELETE",
 }
-_JSON = "application/json"
-_MERGE_PATCH = "application/merge-patch+json"
-_JSON_PATCH = "application/json-patch+json"
 
 
 class Options(TypedDict, total=False):
@@ -53,21 +50,17 @@ class Options(TypedDict, total=False):
     lane: Lane
     #: Seconds from the first byte of the connect or request to the last of the answer.
     timeout_s: float
-    #: The representation asked for (default JSON_ACCEPT).
     accept: str
-    #: ``status``, ``binding`` and the like.
     subresource: str | None
     #: The most that is read of an answer (None: the transport's); AnswerTooLarge above it.
     max_body_bytes: int | None
-    #: Who writes, for managedFields (default: the client's).
     field_manager: str | None
 
 
 class TerminatingNamespaces:
-    """Namespaces that are being deleted, in which nothing can be created any more.
+    """Namespaces that are being deleted: what the server refused there is not sent for 30 s.
 
-    Everything in such a namespace goes one by one and wakes whoever made it. The server has said
-    once that a create is of no use: nobody asks again for 30 s.
+    Everything in such a namespace goes one by one and wakes whoever made it.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -165,8 +158,7 @@ class Client:
     ) -> T:
         """Read one page of a collection; ``namespace`` None is all of them.
 
-        Decode as ``Page[Kind]`` or any type of the caller's. An expired ``continue_`` raises Gone:
-        start again.
+        An expired ``continue_`` raises Gone: start again.
         """
         query = _given(
             {
@@ -218,8 +210,9 @@ class Client:
         A list of operations is a JSON patch (RFC 6902): a failed ``test`` is an Invalid. Anything
         else is a merge patch (RFC 7396): null removes a field, arrays are replaced whole.
         """
-        form = _JSON_PATCH if isinstance(body, list) else _MERGE_PATCH
-        return await self._send("patch", resource, namespace, name, type_, options, body, form)
+        form = "json" if isinstance(body, list) else "merge"
+        sent_as = f"application/{form}-patch+json"
+        return await self._send("patch", resource, namespace, name, type_, options, body, sent_as)
 
     async def delete(
         self,
@@ -258,7 +251,7 @@ class Client:
         type_: type[T],
         options: Options,
         body: Body = b"",
-        content_type: str = _JSON,
+        content_type: str = "application/json",
         query: dict[str, Any] | None = None,
     ) -> T:
         subresource = options.get("subresource")

@@ -2,9 +2,8 @@
 """Everything that can go wrong on the way to the API server, as one tree.
 
 An answer of the server that says no is an :class:`ApiError`, no whole answer a
-:class:`TransportError`. ``retryable`` says whether the same work may succeed later without anyone
-changing the object: a work queue backs off and repeats it. Terminal errors wait for the next change
-of the object.
+:class:`TransportError`. What is retryable a work queue backs off and repeats; terminal errors wait
+for the next change of the object.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
 
     def __str__(self) -> str:
-        """Return it in words: ``patch pods 'web' in namespace 'default'``."""
         what = f"{self.verb} {self.resource}".strip() or "request"
         if self.name:
             what += f" {self.name!r}"
@@ -230,11 +228,6 @@ class ConfigError(ControlPlaneError):
         super().__init__(f"{text}. Way out: {way_out}" if way_out else text)
 
 
-def is_from_the_future(error: ControlPlaneError) -> bool:
-    """Tell whether a request was refused for a version that its server has not reached yet."""
-    return isinstance(error, ApiError) and error.has_cause("ResourceVersionTooLarge")
-
-
 def said(error: BaseException) -> str:
     """Return the server's own words where it gave any, else the words of the error."""
     return getattr(error, "message", "") or str(error)
@@ -266,11 +259,10 @@ def _parse(body: bytes) -> Status:
 def from_response(
     status: int, body: bytes, headers: Mapping[bytes, bytes], asked: Asked = _NOTHING_ASKED
 ) -> ApiError:
-    """Build the error an answer of 300 or more stands for.
+    """Build the error an answer of 300 or more stands for; its code decides the class.
 
-    ``body`` is usually a ``v1.Status``; anything else (HTML of a proxy, plain text, nothing)
-    becomes the message, cut short. The HTTP code decides the class, never the body's. ``headers``
-    have lower-case names.
+    A ``body`` that is no ``v1.Status`` becomes the message, cut short. ``headers`` have lower-case
+    names.
     """
     said = _parse(body)
     kind = ServerFault if status >= 500 else _BY_STATUS.get(status, ApiError)

@@ -1,20 +1,14 @@
 """Events (``events.k8s.io/v1``) about what the controllers did, off the path of the work.
 
-:meth:`EventRecorder.emit` never blocks, never raises and makes no request: it appends to a bounded
-queue which :meth:`EventRecorder.run` empties, one request at a time, in the BACKGROUND lane.
-
+* Events wait in a bounded queue and are sent one at a time in the BACKGROUND lane; a full queue
+  drops the one that waited longest.
 * Repeats (same regarding and related object, type, reason, action) within 6 minutes of the last one
-  become a series of the first event: ``series.count`` and ``series.lastObservedTime`` by one merge
-  patch. Patches of one series are at least :data:`SERIES_INTERVAL_S` apart, the first one excepted.
-* A full queue drops the event that waited longest; a series loses nothing but a patch.
-* An answer that takes much longer than the quickest one tells of a crowd at the server. The next
-  event then waits the longer (:class:`Pace`), so that what others wait for comes first; a queue
-  that is closed is emptied without waiting.
+  become a series of the first event, told by one merge patch. Patches of one series are at least
+  :data:`SERIES_INTERVAL_S` apart, the first one excepted.
+* An answer that takes much longer than the quickest one tells of a crowd at the server: the next
+  event waits the longer (:class:`Pace`), so that what others wait for comes first.
 * Failures are counted and forgotten: an event is not worth a retry. One refused because its
   namespace is being deleted is counted apart, for it is to be expected.
-
-Rules of the API, so that the server does not refuse an event: it lives in the namespace of its
-regarding object ("default" for those without one), texts are cut, a series counts from 2.
 """
 
 from __future__ import annotations
@@ -113,7 +107,7 @@ class EventRecorder:
         note: str,
         related: ObjectReference | None = None,
     ) -> None:
-        """Queue one event. Makes no request and never raises."""
+        """Queue one event. Makes no request, never blocks and never raises."""
         if self._closing.is_set():
             self.counts["dropped"] += 1
             return
@@ -219,7 +213,4 @@ class EventRecorder:
 
 
 def _identity(reference: ObjectReference) -> ObjectReference:
-    """Return a reference without its version, which is not part of what happened."""
-    if not reference.resourceVersion:
-        return reference
     return msgspec.structs.replace(reference, resourceVersion="")

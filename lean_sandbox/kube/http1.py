@@ -75,13 +75,12 @@ class HttpConnection:
         #: Which client certificate it was opened with, see :attr:`.auth.Auth.identity`.
         self.identity = identity
         self.idle_since = 0.0
-        self._stream = stream
+        self.stream = stream
         self._counted = counted
         self._parser = HttpResponseParser(self)
         self._begin()
 
     def _begin(self) -> None:
-        """Expect another response."""
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         self.keeps_alive = False
@@ -101,7 +100,7 @@ class HttpConnection:
         """
         self._begin()
         try:
-            await self._stream.send(data)
+            await self.stream.send(data)
         except OSError as problem:
             raise Disconnected(at_write=True) from problem
         self._counted.sent_bytes += len(data)
@@ -130,16 +129,11 @@ class HttpConnection:
             await self._read()
         return piece
 
-    def is_quiet(self) -> bool:
-        """Whether the peer neither closed nor sent something unasked since the last response."""
-        return self._stream.is_quiet()
-
     def close(self) -> None:
         """Close at once."""
-        self._stream.close()
+        self.stream.close()
 
     def _taken(self) -> bytes:
-        """Return what has come of the body since the last call."""
         if len(self._pieces) == 1:
             return self._pieces.pop()
         whole = b"".join(self._pieces)
@@ -148,7 +142,7 @@ class HttpConnection:
 
     async def _read(self) -> None:
         try:
-            data = await self._stream.receive()
+            data = await self.stream.receive()
         except OSError as problem:
             if not self._has_begun:
                 raise Disconnected(at_write=False) from problem
@@ -162,7 +156,6 @@ class HttpConnection:
             raise ProtocolFault(self._problem)
 
     def _parse(self, data: bytes) -> None:
-        """Take what was received, nothing at the end of the connection."""
         if not data:
             self.keeps_alive = False
             self._is_complete = self._ends_with_connection

@@ -11,7 +11,6 @@ Where it looks, first match wins:
 Only what one context names is decoded, so that a broken neighbour in the file does no harm. What
 would be dangerous or baffling to leave out silently (proxies, auth providers, impersonation) is
 refused. The TLS context is made once: a changed CA or client certificate file takes a restart.
-Tokens in files and credential plugins are refreshed, see :mod:`.auth`.
 """
 
 from __future__ import annotations
@@ -88,13 +87,10 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """Where in a file something stands."""
-
     file: Path
     field: str = ""
 
     def at(self, field: str) -> _Place:
-        """Return a place below this one."""
         return _Place(self.file, f"{self.field}.{field}" if self.field and field else field)
 
     def error(self, problem: str, way_out: str) -> ConfigError:
@@ -105,7 +101,6 @@ class _Place(msgspec.Struct, frozen=True):
         return self.file.absolute().parent
 
     def path(self, text: str) -> Path:
-        """Return the file that a text at this place means."""
         return self.folder / Path(text).expanduser()
 
 
@@ -294,7 +289,6 @@ def _user(raw: dict[str, Any], place: _Place) -> User:
 
 
 def _refuse_credentials(user: User, place: _Place, server: str) -> None:
-    """Refuse to send a credential where anybody on the way can read it."""
     for field, value in {
         "tokenFile": user.token_file,
         "token": user.token,
@@ -402,7 +396,6 @@ def _auth(
 
 
 def _exec_settings(found: ExecSettings, place: _Place, cluster: Cluster) -> ExecSettings:
-    """Return a plugin's settings with what the file has elsewhere."""
     if found.api_version not in _EXEC_VERSIONS:
         raise place.at("apiVersion").error(
             f"{found.api_version!r} is not supported", f"use one of {', '.join(_EXEC_VERSIONS)}"
@@ -415,7 +408,6 @@ def _exec_settings(found: ExecSettings, place: _Place, cluster: Cluster) -> Exec
 
 
 def _cluster_info(cluster: Cluster, place: _Place) -> dict[str, Any]:
-    """Return what a plugin is told of the cluster; files are inlined for it."""
     authority = cluster.certificate_authority_data
     if not authority and cluster.certificate_authority:
         pem = _pem(None, cluster.certificate_authority, place.at("provideClusterInfo"))

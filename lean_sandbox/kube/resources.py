@@ -66,17 +66,6 @@ EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 NETWORKPOLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
-CRDS = Resource(
-    "apiextensions.k8s.io",
-    "v1",
-    "customresourcedefinitions",
-    "CustomResourceDefinition",
-    namespaced=False,
-)
-
-
-# Of an impossible name, in the message of the error.
-_SHOWN = 64
 
 
 def _segment(value: str, what: str, resource: Resource) -> str:
@@ -84,7 +73,7 @@ def _segment(value: str, what: str, resource: Resource) -> str:
     # for one object into one for the whole collection; servers decode a segment before they route,
     # so that a slash, quoted or not, would lead to a subresource such as a proxy into a Pod.
     if not is_object_name(value):
-        problem = f"{value[:_SHOWN]!r} cannot be the {what} of an object; the request was not sent"
+        problem = f"{value[:64]!r} cannot be the {what} of an object; the request was not sent"
         said = Status(reason="NotFound", message=problem)
         raise NotFound(404, said, Asked(resource=resource.qualified))
     return value

@@ -127,7 +127,6 @@ async def _shake_hands(secured: ssl.SSLSocket) -> None:
 
 
 async def _connect(addresses: list[Any]) -> socket.socket:
-    """Return a socket connected to the first of the addresses that answers."""
     *others, (last_family, *_, last) = addresses
     for family, *_, address in others:
         with suppress(OSError), anyio.fail_after(_ADDRESS_S):
@@ -136,7 +135,6 @@ async def _connect(addresses: list[Any]) -> socket.socket:
 
 
 async def _addresses(host: str, port: int) -> list[Any]:
-    """Return what the resolver knows of a host."""
     kind, numbers = socket.SOCK_STREAM, socket.AI_NUMERICHOST
     try:
         # Numbers need neither a resolver nor the thread in which to ask it, nor, as bytes, a codec.

@@ -177,7 +177,6 @@ class Transport:
             self.fence()
 
     async def _authorize(self, exchange: _Exchange) -> None:
-        """Encode the request with the credential of now."""
         headers = (*self._constant, *exchange.headers.items())
         authorization = exchange.authorization = await self.connection.auth.authorization()
         if authorization is not None:
@@ -187,7 +186,6 @@ class Transport:
         exchange.data = encode_request(exchange.method, target, lines, exchange.body)
 
     async def _run(self, exchange: _Exchange) -> Response:
-        """Send a request, once more with a newer credential where there is one after a 401."""
         response = await self._attempt(exchange)
         refused = exchange.authorization
         if response.status == 401 and await self.connection.auth.refresh(refused):
@@ -221,10 +219,9 @@ class Transport:
     async def _send(self, exchange: _Exchange) -> HttpConnection:
         """Send a request and wait for the head of its response.
 
-        A server closes idle connections when it likes, perhaps while the request is under way.
-        What could not be written was not carried out; the rest is repeated only where doing it
-        twice does no harm. A stream is not repeated here: a watch that ends tells its reflector of
-        a server that restarts.
+        A server closes idle connections when it likes: what could not be written was not carried
+        out, the rest is repeated only where doing it twice does no harm. A stream is not repeated:
+        a watch that ends tells its reflector of a server that restarts.
         """
         if (reused := self._reusable()) is not None:
             exchange.connection = reused
@@ -249,19 +246,20 @@ class Transport:
         return fresh
 
     def _reusable(self) -> HttpConnection | None:
-        """Return the connection used last, after closing those the server may have given up."""
         oldest = self.clock.monotonic() - _KEEP_IDLE_S
         while self._idle and self._idle[0].idle_since < oldest:
             self._idle.pop(0).close()
         while self._idle:
             connection = self._idle.pop()
-            if connection.identity == self.connection.auth.identity and connection.is_quiet():
+            if (
+                connection.identity == self.connection.auth.identity
+                and connection.stream.is_quiet()
+            ):
                 return connection
             connection.close()
         return None
 
     def _end(self, exchange: _Exchange, error: str = "", *, keep: bool = False) -> None:
-        """Count a request that is over, and keep or close its connection."""
         connection = exchange.connection
         now = self.clock.monotonic()
         record = RequestRecord(

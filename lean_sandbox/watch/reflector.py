@@ -166,7 +166,7 @@ class Reflector(Generic[E]):
             self._failed(why or str(error))
             at_most_s = _LOOK_AGAIN_S
         except errors.ControlPlaneError as error:
-            if errors.is_from_the_future(error):
+            if isinstance(error, errors.ApiError) and error.has_cause("ResourceVersionTooLarge"):
                 self._forget_version()
             self._failed(str(error))
             at_least_s = getattr(error, "retry_after_s", None) or 0.0

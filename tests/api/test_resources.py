@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lightkube.core.resource import GlobalResource
 from lightkube.resources import (
-    apiextensions_v1,
     apps_v1,
     coordination_v1,
     core_v1,
@@ -34,7 +33,6 @@ from lean_sandbox.kube.resources import Resource, path
         (resources.LEASES, coordination_v1.Lease),
         (resources.DEPLOYMENTS, apps_v1.Deployment),
         (resources.NETWORKPOLICIES, networking_v1.NetworkPolicy),
-        (resources.CRDS, apiextensions_v1.CustomResourceDefinition),
     ],
 )
 def test_our_declarations_equal_lightkubes(ours: Resource, theirs: Any) -> None:
@@ -56,10 +54,7 @@ def test_our_declarations_equal_lightkubes(ours: Resource, theirs: Any) -> None:
         ((resources.PODS,), "/api/v1/pods"),
         ((resources.PODS, "a"), "/api/v1/namespaces/a/pods"),
         ((resources.PODS, "a", "b", "status"), "/api/v1/namespaces/a/pods/b/status"),
-        (
-            (resources.CRDS, "ignored", "x.y"),
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/x.y",
-        ),
+        ((resources.NODES, "ignored", "x.y"), "/api/v1/nodes/x.y"),
         ((resources.SANDBOXES, "a", "b"), "/apis/agents.x-k8s.io/v1beta1/namespaces/a/sandboxes/b"),
         (
             (resources.SANDBOXCLAIMS, "a"),
