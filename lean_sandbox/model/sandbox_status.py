@@ -55,8 +55,8 @@ class ObservedPod(msgspec.Struct, frozen=True):
     state: PodState = PodState()
 
 
-class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pass over a Sandbox found out and what went wrong."""
+class Observation(msgspec.Struct, kw_only=True):
+    """What one reconcile of a Sandbox found out and what went wrong."""
 
     generation: int
     is_suspended: bool = False
@@ -68,7 +68,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     is_service_unknown: bool = False
     pod: ObservedPod | None = None
     # Any failure of the Pod step, a rejected create included.
-    pod_error: str | None = None
+    has_pod_failed: bool = False
     # How many Pods name the Sandbox as their controller, if more than one do.
     many_pods: int = 0
     # Failures worth a retry, in the order PVC, Pod, Service.
@@ -79,7 +79,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_pod_state_unknown(self) -> bool:
         """Whether there is no Pod to look at because the Pod step failed."""
-        return self.pod is None and (self.pod_error is not None or self.many_pods > 0)
+        return self.pod is None and (self.has_pod_failed or self.many_pods > 0)
 
 
 # --- the four conditions -----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Spans of reconciles; without a tracing they pay nothing for them.
+"""Spans of reconciles.
 
 With ``--enable-tracing`` the spans go out over OTLP/gRPC, as the reference sends them (spec, 7.6),
 to where the standard variables say (``OTEL_EXPORTER_OTLP_ENDPOINT`` and its kin). The libraries
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import structlog
@@ -27,34 +27,7 @@ _SERVICE = "agent-sandbox-controller"
 _FLUSH_MS = 2_000
 
 
-class Tracing(Protocol):
-    """The tracing that a pass takes part in, when it is switched on."""
-
-    def span(
-        self, name: str, attributes: Mapping[str, str] | None = None, parent: str | None = None
-    ) -> AbstractContextManager[object]:
-        """Return a span that is the current one inside of the ``with``.
-
-        ``parent`` are W3C headers as a JSON object, as a client left them on the object; without
-        them, or if they cannot be read, the current span is the parent.
-        """
-
-    def event(self, name: str, attributes: Mapping[str, str]) -> None:
-        """Note in the current span that something was observed, if it records."""
-
-    def carrier(self) -> str | None:
-        """Return the current span's W3C headers as a JSON object, ``None`` without a span."""
-
-
-async def traced(tracing: Tracing | None, name: str, step: Awaitable[T]) -> T:
-    """Await a step inside of a span of its own, if there is a tracing."""
-    if tracing is None:
-        return await step
-    with tracing.span(name):
-        return await step
-
-
-class OpenTelemetry:
+class Tracing:
     """A tracing that hands its spans to an exporter, in batches from a thread of its own.
 
     Only the W3C trace context is passed on, no baggage. :meth:`close` sends what is left.
@@ -79,7 +52,11 @@ class OpenTelemetry:
     def span(
         self, name: str, attributes: Mapping[str, str] | None = None, parent: str | None = None
     ) -> AbstractContextManager[object]:
-        """See :class:`Tracing`."""
+        """Return a span that is the current one inside of the ``with``.
+
+        ``parent`` are W3C headers as a JSON object, as a client left them on the object; without
+        them, or if they cannot be read, the current span is the parent.
+        """
         headers = _headers(parent)
         context = self._propagator.extract(headers) if headers else None
         return self._tracer.start_as_current_span(name, context=context, attributes=attributes)
@@ -100,6 +77,14 @@ class OpenTelemetry:
         self._provider.shutdown()
 
 
+async def traced(tracing: Tracing | None, name: str, step: Awaitable[T]) -> T:
+    """Await a step inside of a span of its own, if there is a tracing."""
+    if tracing is None:
+        return await step
+    with tracing.span(name):
+        return await step
+
+
 def _headers(parent: str | None) -> dict[str, str]:
     if not parent:
         return {}
@@ -110,7 +95,7 @@ def _headers(parent: str | None) -> dict[str, str]:
         return {}
 
 
-def open_tracing() -> OpenTelemetry:
+def open_tracing() -> Tracing:
     """Return a tracing to where the environment says. Raises ConfigError without the libraries."""
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (  # noqa: PLC0415
@@ -121,4 +106,4 @@ def open_tracing() -> OpenTelemetry:
             f"--enable-tracing needs OpenTelemetry: {error}",
             way_out="pip install 'lean-sandbox[tracing]'",
         ) from error
-    return OpenTelemetry(OTLPSpanExporter())
+    return Tracing(OTLPSpanExporter())

@@ -124,7 +124,6 @@ class ObjectWriter:
         *,
         subresource: str | None = None,
         as_metadata: bool = True,
-        doubt: Callable[[E], None] | None = None,
         generation: int = 0,
         columns: dict[str, str] | None = None,
         applied: Callable[[Response[E]], None] = lambda _response: None,
@@ -133,16 +132,15 @@ class ObjectWriter:
 
         A list of operations is a JSON Patch, anything else a merge patch. Raises NotFound when the
         object is gone, which the cache forgets then; Conflict or Invalid when a guard in ``body``
-        does not hold. ``doubt`` is called with what is cached of the object when nobody can tell
-        whether the write was carried out. ``columns`` are what a Table would show of it now.
-        ``applied`` is called with the response before the events that waited for it are taken: they
-        are compared with what it makes of the entry.
+        does not hold. A status is forgotten when nobody can tell whether it was written.
+        ``columns`` are what a Table would show of the object now. ``applied`` is called with the
+        response before the events that waited for it are compared with the entry.
 
         A response that shows another object is not applied, nor, with a ``generation``, one that
         shows another spec: the watch has yet to deliver that to all controllers.
         """
         type_, options = self._form(cache, as_metadata=as_metadata)
-        with self._expecting(cache, entry, doubt):
+        with self._expecting(cache, entry, is_status=subresource == "status"):
             item = await self.client.patch(
                 cache.kind.resource,
                 entry.key.namespace,
@@ -206,9 +204,7 @@ class ObjectWriter:
         return cache.kind.item_type, self.options
 
     @contextmanager
-    def _expecting(
-        self, cache: Cache[E], entry: E, doubt: Callable[[E], None] | None
-    ) -> Iterator[None]:
+    def _expecting(self, cache: Cache[E], entry: E, *, is_status: bool) -> Iterator[None]:
         """Hold the events of an object that is being written, and judge how the write ended."""
         with cache.expect_own_write(entry.key, entry.uid):
             try:
@@ -219,9 +215,9 @@ class ObjectWriter:
             except BaseException as error:
                 # Timed out, broken off or cancelled: it may have been carried out all the same.
                 is_clear = isinstance(error, ApiError) and error.status < _SERVER_FAULT
-                held = cache.get(entry.key)
-                if doubt and held is not None and held.uid == entry.uid and not is_clear:
-                    doubt(held)
+                held: Any = cache.get(entry.key)
+                if is_status and held is not None and held.uid == entry.uid and not is_clear:
+                    held.status = None
                 raise
 
 

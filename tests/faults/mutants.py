@@ -99,7 +99,7 @@ MUTANTS = (
     Mutant(
         "no wake by Pods",
         _SANDBOX,
-        "        self._enqueue(_concerned(delta), reason, may_wait=may_wait, is_news=is_news)",
+        "        self._enqueue(keys, reason, may_wait=may_wait, is_news=is_news)",
         "",
     ),
     Mutant(

@@ -83,7 +83,7 @@ def test_an_operational_sandbox_shows_addresses_node_and_service() -> None:
 def test_finished_is_appended_and_comes_back_with_a_new_time() -> None:
     """Cases 36, 38, 151: Finished stands last, goes when the Pod cannot be read, returns anew."""
     done = after(healthy(), seen(pod=pod("Failed")))
-    unread = after(done, seen(pod_error="pod get failed: x", errors=("pod get failed: x",)))
+    unread = after(done, seen(has_pod_failed=True, errors=("pod get failed: x",)))
     again = after(unread, seen(pod=pod("Failed")), LATER)
 
     assert types(done) == ["Suspended", "PodScheduled", "Ready", "Finished"]
@@ -145,7 +145,9 @@ def test_a_pod_whose_delete_failed_is_still_shown() -> None:
     """A failed delete returns the Pod along with the error: its address is still the truth."""
     text = "failed to delete pod: x"
 
-    status = after(healthy(), seen(is_suspended=True, pod=pod(), pod_error=text, errors=(text,)))
+    status = after(
+        healthy(), seen(is_suspended=True, pod=pod(), has_pod_failed=True, errors=(text,))
+    )
 
     assert status.podIPs == ("10.244.0.5",)
     assert "PodScheduled" in types(status)

@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from lean_sandbox.model.times import format_rfc3339
-from lean_sandbox.runtime.tracing import OpenTelemetry
+from lean_sandbox.runtime.tracing import Tracing
 from tests.support.clock import EPOCH
 from tests.support.spans import CONTEXT, Spans
 from tests.support.world import World, condition, open_world, sandbox
@@ -167,7 +167,7 @@ async def test_a_pass_that_is_not_made_has_no_span() -> None:
 async def test_the_spans_of_opentelemetry_are_those_of_the_passes(left: str | None) -> None:
     """Root, steps and parent as OpenTelemetry exports them; what cannot be read begins a trace."""
     exporter = InMemorySpanExporter()
-    tracing = OpenTelemetry(exporter)
+    tracing = Tracing(exporter)
     async with open_world(tracing=tracing) as world:
         await world.create(sandbox() if left is None else carrying(left))
         trace = trace_of(world)
@@ -194,7 +194,7 @@ async def test_the_spans_of_opentelemetry_are_those_of_the_passes(left: str | No
 async def test_the_step_of_the_pod_tells_how_it_was_found() -> None:
     """A Pod that was made is told once, with its first phase; later passes tell what they found."""
     exporter = InMemorySpanExporter()
-    tracing = OpenTelemetry(exporter)
+    tracing = Tracing(exporter)
     async with open_world(tracing=tracing) as world:
         await world.ready_sandbox()
     tracing.close()
@@ -215,7 +215,7 @@ async def test_the_step_of_the_pod_tells_how_it_was_found() -> None:
 
 async def test_a_span_that_does_not_record_is_told_nothing() -> None:
     """Outside of any span an event goes nowhere, and fails nobody."""
-    tracing = OpenTelemetry(InMemorySpanExporter())
+    tracing = Tracing(InMemorySpanExporter())
     tracing.event("ExistingPodStatusObserved", {"pod.Name": "sb-1"})
     assert tracing.carrier() is None
     tracing.close()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from lean_sandbox.runtime.tracing import Tracing
+
 CONTEXT = '{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}'
 
 
-class Spans:
+class Spans(Tracing):
     """A tracing that keeps its spans, and whose current one always has the same context."""
 
     def __init__(self, context: str | None = CONTEXT) -> None:

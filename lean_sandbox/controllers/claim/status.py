@@ -104,16 +104,11 @@ async def _patch(
             body,
             subresource="status",
             generation=entry.generation,
-            doubt=_forget_status,
             applied=applied,
         )
     except NotFound:
         return False
     return True
-
-
-def _forget_status(entry: ClaimEntry) -> None:
-    entry.status = None
 
 
 def _guarded(

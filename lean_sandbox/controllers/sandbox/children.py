@@ -32,6 +32,7 @@ from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, is_before_ready
 from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, Invalid, said
 from lean_sandbox.model import names
+from lean_sandbox.model.conditions import find
 from lean_sandbox.model.meta import (
     OwnerReference,
     is_controlled_by,
@@ -40,11 +41,7 @@ from lean_sandbox.model.meta import (
 )
 from lean_sandbox.model.pod import PodState, build_pod, build_pvc, metadata_patch, pvc_name
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, SandboxStatus, SandboxView
-from lean_sandbox.model.sandbox_status import (
-    Failure,
-    Observation,
-    ObservedPod,
-)
+from lean_sandbox.model.sandbox_status import Failure, Observation, ObservedPod
 from lean_sandbox.model.service import (
     ServiceSpec,
     adopted_service,
@@ -68,10 +65,7 @@ OnStatus = Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None]
 
 
 class OvertakenError(Exception):
-    """The Sandbox was changed, replaced or deleted while it was reconciled.
-
-    What was planned may not hold any more; nothing failed, it begins anew.
-    """
+    """The Sandbox was changed, replaced or deleted meanwhile: its reconcile has to begin anew."""
 
 
 class Parts(msgspec.Struct):
@@ -125,16 +119,12 @@ class Children:
         self._requests = parts.requests
         self._sandbox = sandbox
         self._is_start = is_start
-        self._invalid: str | None = None
         self._pod: PodEntry | None = None
-        self._pod_error: str | None = None
-        self._has_service = False
-        self._is_service_unknown = False
         assert entry.status is not None
         self._old = entry.status
         self.entry = entry
         self.key = entry.key
-        self.many_pods = 0
+        self.seen = Observation(generation=entry.generation)
         self.failures: list[Exception] = []
         self.requeue_after_s: float | None = None
         self.is_namespace_terminating = False
@@ -145,44 +135,40 @@ class Children:
         return self.entry.view
 
     async def sync(self) -> None:
-        """Bring all children to the wanted state, as far as this reconcile can.
-
-        Raises OvertakenError when it has to begin anew.
-        """
+        """Bring all children to the wanted state, as far as can be. Raises OvertakenError."""
         tracing = self._parts.tracing
         await self._guarded(traced(tracing, "reconcilePVCs", self._sync_pvcs()))
-        error = await self._guarded(traced(tracing, "reconcilePod", self._sync_pod()))
-        self._pod_error = said(error) if error is not None else None
-        if not self.many_pods:
-            self._is_service_unknown = await self._guarded(self._sync_service()) is not None
+        pod = traced(tracing, "reconcilePod", self._sync_pod())
+        self.seen.has_pod_failed = not await self._guarded(pod)
+        if not self.seen.many_pods:
+            self.seen.is_service_unknown = not await self._guarded(self._sync_service())
         if not self.failures and self.requeue_after_s is None:
             self._parts.drift_since.pop(self.key, None)
 
-    async def _guarded(self, step: Awaitable[None]) -> Exception | None:
-        """Run one step; collect what goes wrong so that the others still run."""
+    async def _guarded(self, step: Awaitable[None]) -> bool:
+        """Run one step, collect what goes wrong, and return whether nothing did."""
         try:
             await step
         except Invalid as error:
             # Only a change of the Sandbox can cure it: shown, not repeated (changes, v1.0.4).
-            self._invalid = self._invalid or said(error)
-            return error
+            self.seen.invalid = self.seen.invalid or said(error)
+            return False
         except (ControlPlaneError, ReconcileError) as error:
             if isinstance(error, ControlPlaneError) and error.namespace_terminating:
                 self.is_namespace_terminating = True
             else:
                 self.failures.append(error)
-            return error
-        return None
+            return False
+        return True
 
     def _repeat_in(self, seconds: float) -> None:
-        """Ask for another reconcile, at the latest in so many seconds; 0 for at once."""
         waits = self.requeue_after_s
         self.requeue_after_s = seconds if waits is None else min(seconds, waits)
 
     async def _whole(self) -> Sandbox:
         """Return the whole Sandbox, fetched once at most.
 
-        Raises OvertakenError when it is not the one that was planned for.
+        Raises OvertakenError for another one than was planned for.
         """
         if self._sandbox is None:
             sandbox = await self._requests.get_sandbox(self.key)
@@ -323,7 +309,7 @@ class Children:
     async def _carry_out(self, step: PodStep) -> None:
         match step:
             case ManyPods(count):
-                self.many_pods = count
+                self.seen.many_pods = count
             case Refuse(text):
                 raise ReconcileError(text)
             case Delete(pod):
@@ -343,16 +329,13 @@ class Children:
         return is_controlled_by(pod.owner, self.entry.uid)
 
     def _trace_pod(self, event: str) -> None:
-        """Note in the span of the step how the Pod is, where that is known (spec, 7.6)."""
+        # In the span of the step (spec, 7.6).
         tracing, pod = self._parts.tracing, self._pod
         if tracing is not None and pod is not None and pod.state is not None:
             tracing.event(event, {"pod.Name": pod.key.name, "pod.Phase": pod.state.phase})
 
     async def _keep_in_sight(self, pod: PodEntry) -> PodEntry:
-        """Give a Pod back the label by which it is watched: its end is what suspending waits for.
-
-        At most one PATCH.
-        """
+        """Give a Pod the label by which it is watched: its end is what suspending waits for."""
         if names.NAME_HASH_LABEL in (pod.labels or {}):
             return pod
         labels = {names.NAME_HASH_LABEL: names.name_hash(self.key.name)}
@@ -379,7 +362,7 @@ class Children:
             await self._fetch_state(pod)
 
     def _held_s(self, pod: PodEntry) -> float:
-        """Return for how long what a fetch shows would not be published: a step of a launch."""
+        # What a fetch shows would not be published before: a step of a launch.
         entry = self.entry
         if pod.state is None or pod.hint not in (WAITING, RUNNING) or entry.status is None:
             return 0.0
@@ -419,7 +402,6 @@ class Children:
             self.entry = fresh
 
     async def _sync_metadata(self, pod: PodEntry, *, adopts: bool) -> None:
-        """Bring the Pod's metadata to the wanted state, taking ownership when it is adopted."""
         metadata: dict[str, Any] = dict(self._missing_metadata(pod) or {})
         if adopts:
             metadata["ownerReferences"] = self._references(pod.others)
@@ -442,7 +424,7 @@ class Children:
         )
 
     def _is_deferred(self) -> bool:
-        """Tell whether a drift of the Pod's metadata may wait longer (spec, 3.12)."""
+        # A drift of the Pod's metadata may wait (spec, 3.12).
         now, parts = self._parts.clock.monotonic(), self._parts
         since = parts.drift_since.setdefault(self.key, now) if parts.write_behind_s > 0 else now
         left_s = since + min(parts.write_behind_s, _LONGEST_DEFERRAL_S) - now
@@ -454,10 +436,9 @@ class Children:
     # -- the Service -----------------------------------------------------------------------------
 
     async def _sync_service(self) -> None:
-        """Bring the Service to the wanted state.
+        """Bring the Service to the wanted state, with one write at most.
 
-        Requests: none when it is as it should be; else one write, with one GET before it where the
-        watch showed a change, and always before an adoption, which writes the whole object back.
+        A GET precedes it where the watch showed a change, and an adoption, which writes it whole.
         """
         before = service = self._caches.services.get(self.key)
         whole: dict[str, Any] | None = None
@@ -475,7 +456,7 @@ class Children:
         else:
             text = "it came and went while it was looked at"
             raise ReconcileError(f"{Failure.SERVICE_GET}: {text}")
-        self._has_service = isinstance(step, Create | Adopt | Keep)
+        self.seen.service_present = isinstance(step, Create | Adopt | Keep)
         after = self._caches.services.get(self.key)
         if after is not before and not self._is_wanted_service(after):
             # Somebody else wrote to it between the event that was planned for and the response.
@@ -515,10 +496,7 @@ class Children:
                 return isinstance(step, Nothing)
 
     def _missing_in(self, service: ServiceEntry) -> dict[str, Any] | None:
-        """Return the merge patch that the Sandbox's own Service needs, ``None`` for nothing.
-
-        Its ports are the Sandbox's only where ``spec.service`` asks for one.
-        """
+        # Its ports are the Sandbox's only where spec.service asks for one.
         return owned_service_patch(
             service.labels,
             service.spec or ServiceSpec(),
@@ -530,39 +508,26 @@ class Children:
 
     def observation(self) -> Observation:
         """Return what the status is to say of the children."""
-        pod = None
+        seen = self.seen
         if self._pod is not None:
             is_owned = self._is_own(self._pod)
             state = (self._pod.state if is_owned else None) or PodState()
-            pod = ObservedPod(is_owned, self._pod.is_terminating, state)
-        return Observation(
-            generation=self.entry.generation,
-            is_suspended=self._view.is_suspended,
-            pod=pod,
-            pod_error=self._pod_error,
-            many_pods=self.many_pods,
-            errors=tuple(map(said, self.failures)),
-            invalid=self._invalid,
-            service_requested=self._view.service,
-            service_present=self._has_service,
-            is_service_unknown=self._is_service_unknown,
-        )
+            seen.pod = ObservedPod(is_owned, self._pod.is_terminating, state)
+        # The Sandbox may have changed meanwhile.
+        seen.generation = self.entry.generation
+        seen.is_suspended = self._view.is_suspended
+        seen.service_requested = self._view.service
+        seen.errors = tuple(map(said, self.failures))
+        return seen
 
 
 def _may_be_old(pod: PodEntry) -> bool:
-    """Tell whether an event has hinted at a state of the Pod other than the one remembered."""
     return pod.state is None or pod.is_stale
 
 
 def _was_seen_suspended(entry: SandboxEntry) -> bool:
-    """Tell whether the published status already says that the Pod is gone, for this very spec.
-
-    A restart over suspended Sandboxes would otherwise fetch each one's Pod again.
-    """
-    for condition in entry.status.conditions if entry.status is not None else ():
-        if condition.type == names.SUSPENDED:
-            return (
-                condition.reason == names.REASON_POD_TERMINATED
-                and condition.observedGeneration == entry.generation
-            )
-    return False
+    # A restart over suspended Sandboxes would otherwise fetch each one's Pod again.
+    found = find(entry.status.conditions, names.SUSPENDED) if entry.status is not None else None
+    if found is None or found.observedGeneration != entry.generation:
+        return False
+    return found.reason == names.REASON_POD_TERMINATED

@@ -1,9 +1,7 @@
 """The Sandbox controller: which changes have a Sandbox reconciled, and how soon.
 
-A change that a user would see at once (ready, no longer ready, finished, going, gone, moved,
-relabelled) has its Sandbox reconciled at once. A step on the way up (scheduled, pulling, running
-but not ready) waits for the window of the launch: the next step usually comes within it and makes a
-reconcile for this one waste.
+Most do at once. A step on the way up (scheduled, pulling, running but not ready) waits for the
+window of the launch: the next usually comes within it and makes a reconcile for this one waste.
 """
 
 from __future__ import annotations
@@ -36,12 +34,11 @@ from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import READY, RUNNING, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
-# For how long a Sandbox that nobody waits for lets claims go first at most.
+# For how long at most a Sandbox that nobody waits for lets claims go first.
 _LONGEST_STAND_BACK_S = 2.0
 # How soon a Sandbox is reconciled that was ready when another controller changed it.
 _LOOK_AFTER_S = 0.1
-# How long a new Sandbox of an extension waits for the response to the create that made it: usually
-# it is here a moment after the watch, and saves a GET.
+# How long a new Sandbox of an extension waits for the response to its create, which saves a GET.
 _RESPONSE_S = 0.1
 _AT_ONCE = (
     Change.GONE
@@ -117,7 +114,6 @@ class SandboxController(Controller[SandboxEntry]):
         self.queue.gate(self._must_wait, behind=claims, longest_s=_LONGEST_STAND_BACK_S)
 
     def _must_wait(self, key: Key) -> bool:
-        """Tell whether nobody waits for a Sandbox, and claims are being served."""
         if self._claims is None or not self._claims.is_busy:
             return False
         entry = self.cache.get(key)
@@ -136,7 +132,7 @@ class SandboxController(Controller[SandboxEntry]):
         return await reconcile(self._parts, item.key, is_start=is_start)
 
     def _is_spare(self, key: Key) -> bool:
-        """Tell whether a Sandbox is a pool's, so that nobody waits for it."""
+        # Nobody waits for a member of a pool.
         entry = self.cache.get(key)
         kind, group = names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP
         return entry is not None and entry.owner is not None and entry.owner.is_a(kind, group)
@@ -183,7 +179,6 @@ class SandboxController(Controller[SandboxEntry]):
         )
 
     def _may_be_our_create(self, delta: Delta[SandboxEntry]) -> bool:
-        """Tell whether the response to a create of our own may be under way."""
         entry = delta.new
         if self._claims is None or entry is None or delta.old is not None or delta.initial:
             return False
@@ -192,10 +187,10 @@ class SandboxController(Controller[SandboxEntry]):
 
     def on_pod(self, delta: Delta[PodEntry]) -> None:
         """Reconcile the old and the new owner of a Pod that changed; note what the watch shows."""
-        key, hidden = delta.key, self.hidden
+        key, keys, hidden = delta.key, _concerned(delta), self.hidden
         if delta.new is not None:
             hidden.seen(key)
-        elif not self._is_expected(key, delta.old):
+        elif not any(one.pod_key == key for one in map(self.cache.get, {key, *keys}) if one):
             # No Sandbox would ask for a Pod of this name, nor forget what is noted of it.
             pass
         elif delta.saw_deletion or (delta.old is not None and delta.old.is_deleting):
@@ -209,15 +204,7 @@ class SandboxController(Controller[SandboxEntry]):
         is_news = bool(delta.change & Change.VERSION) and not delta.change & Change.COLUMNS
         may_wait = not delta.change & _AT_ONCE and _is_a_step_up(delta)
         reason = "pod gone" if delta.new is None else f"pod {delta.new.hint or 'changed'}"
-        self._enqueue(_concerned(delta), reason, may_wait=may_wait, is_news=is_news)
-
-    def _is_expected(self, key: Key, pod: PodEntry | None) -> bool:
-        """Tell whether there is a Sandbox that expects its Pod under this name."""
-        candidates = {key}
-        if pod is not None and pod.owner is not None:
-            candidates.add(Key(key.namespace, pod.owner.name))
-        entries = map(self.cache.get, candidates)
-        return any(entry is not None and entry.pod_key == key for entry in entries)
+        self._enqueue(keys, reason, may_wait=may_wait, is_news=is_news)
 
     def on_service(self, delta: Delta[ServiceEntry]) -> None:
         """Reconcile the owners of a Service that changed.

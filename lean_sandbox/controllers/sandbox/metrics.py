@@ -1,9 +1,8 @@
 """What is counted of the lives of Sandboxes (changes, v1.0.5).
 
-A suspension counts from the first pass that sees the mode asked for and not yet published; a resume
-likewise, and only from a state in which Suspended was True. Both end with the status write that
-publishes their end. What was under way when the process started has no latency: its beginning was
-seen by another process.
+A suspension counts from the first reconcile that sees the mode asked for and not yet published; a
+resume likewise, and only from a state in which Suspended was True. Both end with the status write
+that publishes their end. What was under way when the process started has no latency.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class SandboxMetrics:
         self._resume_latency.collect(into)
 
     def looked(self, entry: SandboxEntry, old: SandboxStatus) -> None:
-        """Note at the beginning of a pass which mode is asked for, beside what is published."""
+        """Note which mode a reconcile finds asked for, beside what is published."""
         assert entry.view is not None
         is_suspend = entry.view.is_suspended
         suspended = find(old.conditions, names.SUSPENDED)
@@ -58,7 +57,7 @@ class SandboxMetrics:
             counters.add(*_labels(entry), "requested")
 
     def failed(self, entry: SandboxEntry) -> None:
-        """Note that a pass met errors."""
+        """Note that a reconcile met errors."""
         assert entry.view is not None
         if entry.view.is_suspended and not _is_true(entry.status, names.SUSPENDED):
             self._suspends.add(*_labels(entry), "error")
@@ -76,12 +75,14 @@ class SandboxMetrics:
             self._resumes.add(*labels, "ready")
             self._end(self._resume_latency, entry, resuming_since)
         finished = find(new.conditions, names.FINISHED)
-        if _is_true(new, names.FINISHED) and not _is_true(old, names.FINISHED):
-            assert finished is not None
+        if finished and finished.status == names.TRUE and not _is_true(old, names.FINISHED):
             self._finished.add(*labels, finished.reason)
         mark = names.READY, names.REASON_SANDBOX_EXPIRED
         if has_reason(new.conditions, *mark) and not has_reason(old.conditions, *mark):
-            self._expired.add(*labels, _policy(entry))
+            assert entry.view is not None
+            is_deleted = entry.view.is_deleted_at_expiry
+            policy = names.SHUTDOWN_POLICY_DELETE if is_deleted else names.SHUTDOWN_POLICY_RETAIN
+            self._expired.add(*labels, policy)
 
     def forget(self, key: Key) -> None:
         """Drop what is remembered of a Sandbox that is gone or going."""
@@ -102,12 +103,6 @@ class SandboxMetrics:
 
 def _labels(entry: SandboxEntry) -> Labels:
     return (entry.key.namespace, template_of(entry) or UNKNOWN_TEMPLATE, owned_by(entry))
-
-
-def _policy(entry: SandboxEntry) -> str:
-    assert entry.view is not None
-    is_deleted = entry.view.is_deleted_at_expiry
-    return names.SHUTDOWN_POLICY_DELETE if is_deleted else names.SHUTDOWN_POLICY_RETAIN
 
 
 def _is_true(status: SandboxStatus | None, kind: str) -> bool:

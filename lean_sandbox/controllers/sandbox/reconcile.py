@@ -1,8 +1,6 @@
 """Brings one Sandbox to the state its spec asks for (spec, section 3).
 
-A reconcile reads the caches, fetches a full object only where something relevant is not known, lets
-the pure plans decide, writes, and ends by writing the status if it differs. Requests: none when
-nothing is to be done; docs/design.md has the budget of each flow.
+No requests when nothing is to be done; docs/design.md has the budget of each flow.
 """
 
 from __future__ import annotations
@@ -50,8 +48,7 @@ _EVENTS: dict[str, tuple[EventType, str, str, str]] = {
 async def reconcile(parts: Parts, key: Key, *, is_start: bool) -> Result:
     """Reconcile one Sandbox.
 
-    ``is_start`` says that only a list has led to it, at the start or the periodic one: what the
-    status says was found is then believed, so that neither makes any request.
+    ``is_start``: only a list has led to it, so the published status is believed without a request.
     Raises ReconcileError or an error of the API tree when it has to be repeated.
     """
     sandboxes = parts.caches.sandboxes
@@ -141,7 +138,7 @@ class SandboxReconcile(Children):
         return await self._conclude()
 
     async def _refuse(self, fault: str) -> Result:
-        """Say why the spec cannot be acted upon; only a change of it can help."""
+        # Only a change of the spec can help.
         refused = sandbox_status.ready(
             sandbox_status.Observation(generation=self.entry.generation, invalid=fault)
         )
@@ -182,7 +179,6 @@ class SandboxReconcile(Children):
         return Result()
 
     async def _end_pod(self) -> None:
-        """Delete the Pod of an expired Sandbox if it is its own: at most a GET and a DELETE."""
         key, hidden = self.entry.pod_key, self._requests.hidden
         pod = self._caches.pods.get(key)
         # A selector is published with the first Pod and cleared once it is gone.
@@ -196,7 +192,6 @@ class SandboxReconcile(Children):
             await self._requests.delete_pod(pod)
 
     async def _end_service(self) -> None:
-        """Delete the Service of an expired Sandbox if it is its own: at most a DELETE."""
         service = self._caches.services.get(self.key)
         if service is not None and is_controlled_by(service.owner, self.entry.uid):
             await self._requests.delete_service(service)
@@ -266,7 +261,6 @@ class SandboxReconcile(Children):
             parts.tell(fresh, old, new)
 
     def _report(self, new: SandboxStatus) -> None:
-        """Leave an Event about what the published Ready reason has changed to."""
         ready, before = find(new.conditions, names.READY), find(self._old.conditions, names.READY)
         if ready is None or (before is not None and before.reason == ready.reason):
             return
@@ -279,7 +273,7 @@ class SandboxReconcile(Children):
 
 
 def _attributes(entry: SandboxEntry) -> dict[str, str]:
-    """Return what the span of a reconcile says of its Sandbox (spec, 7.6)."""
+    # Spec, 7.6.
     attributes = {"sandbox.name": entry.key.name, "sandbox.namespace": entry.key.namespace}
     created_by = (entry.labels or {}).get(names.CREATED_BY_LABEL)
     if created_by is not None:

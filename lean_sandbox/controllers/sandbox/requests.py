@@ -42,9 +42,9 @@ _OURS = Change.COLUMNS | Change.VERSION
 class HiddenPods:
     """What is known of Pods that the cache does not show.
 
-    A name is absent once a request has found no Pod, or the watch has seen its deletion: that saves
-    the next GET. A Pod is doubtful when the watch lost sight of it without seeing its deletion: it
-    may only have lost the label that it is watched by, and a create would collide with it.
+    A name is absent once a request has found no Pod, or the watch has seen its deletion: no GET is
+    due. A Pod is doubtful when the watch lost sight of it otherwise: it may only have lost
+    the label that it is watched by, and a create would collide with it.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -96,9 +96,9 @@ class HiddenPods:
 
 
 class SandboxRequests(ObjectWriter):
-    """The writer of the Sandbox controller, and the requests that have to note more than that does.
+    """The requests that have to note more than a writer does; each method makes one at most.
 
-    Each method makes one request at most. ``queue`` is that of the Sandboxes.
+    ``queue`` is that of the Sandboxes.
     """
 
     def __init__(
@@ -116,8 +116,7 @@ class SandboxRequests(ObjectWriter):
         self._caches = caches
         self._queue = queue
         self.hidden = HiddenPods(clock)
-        # Whole Sandboxes as the responses to creates have shown them: the first reconcile needs the
-        # whole spec to build the Pod, and would have to GET it.
+        # As the responses to creates have shown them: the first reconcile needs the whole spec.
         self._created: LRUCache[Key, Sandbox] = LRUCache(_MOST_CREATED)
 
     # -- the Sandbox itself ----------------------------------------------------------------------
@@ -134,8 +133,7 @@ class SandboxRequests(ObjectWriter):
     async def get_sandbox(self, key: Key) -> Sandbox | None:
         """Fetch the whole Sandbox; ``None`` when it is gone.
 
-        No request while the response to its create shows the newest version that is known. That is
-        safe: a GET could return the same version, and every write is guarded.
+        No request while the response to its create shows the newest version that is known.
         """
         created, known = self._created.pop(key, None), self._caches.sandboxes.get(key)
         if created is not None and known is not None:
@@ -174,7 +172,6 @@ class SandboxRequests(ObjectWriter):
                 entry,
                 patch,
                 subresource="status",
-                doubt=_forget_status,
                 columns=sandbox_columns(status),
                 applied=lambda response: self._settle(entry, response, status, _OURS),
             )
@@ -279,7 +276,3 @@ class SandboxRequests(ObjectWriter):
         with failing_as(Failure.SERVICE_DELETE):
             await self.delete(self._caches.services, service)
         self._caches.services.forget(service.key, service.uid)
-
-
-def _forget_status(entry: SandboxEntry) -> None:
-    entry.status = None

@@ -1,12 +1,10 @@
 """When an unready status may wait (design: one status write per launch).
 
-A Sandbox on its way up passes through states nobody acts upon. They are published only when it
-takes longer than a window: a quick launch costs one status write, a slow one two. What a user would
-act upon is never held back: readiness, its loss, an error, the end, suspension.
+The steps of a launch are published only when it takes longer than a window: a quick launch costs
+one status write, a slow one two. Readiness, its loss, an error, the end and suspension never wait.
 
-Where hundreds of launches outlast the window, the server is what they wait for, and a status of
-each would make them wait longer. So steps take turns: few are told at once, more at a steady rate,
-and a Sandbox whose turn has not come is not even looked at.
+Where hundreds of launches outlast the window they wait for the server, and a status of each would
+make them wait longer. So steps take turns, and a Sandbox whose turn has not come is not looked at.
 """
 
 from __future__ import annotations
@@ -21,10 +19,8 @@ from lean_sandbox.model.conditions import find
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.watch.kind import Key
 
-# The window grows with the number of launches under way: when a thousand Pods start at once each
-# takes longer, and a status in between is as useless as in a quick launch. As long as all can be
-# told in one turn it grows little, for somebody may look at each of so few; but nobody waits for a
-# member of a pool.
+# The window grows with the number of launches under way: of a thousand Pods each takes longer. As
+# long as all can be told in one turn it grows little; but nobody waits for a member of a pool.
 _WINDOW_PER_LAUNCH_S = 0.005
 _WINDOW_PER_LATER_LAUNCH_S = 0.05
 _LONGEST_WINDOW_S = 60.0
@@ -109,7 +105,6 @@ class StatusThrottle:
         return len(self._steps)
 
     def _first_window_s(self, key: Key) -> float:
-        """Return the first window at the present number of launches."""
         if self._window_s <= 0:
             return 0.0
         others = max(0, len(self._steps) - 1)
@@ -120,8 +115,7 @@ class StatusThrottle:
     def remaining_s(self, key: Key, now: float, *, is_news: bool = False) -> float:
         """Return for how long the step may still wait, starting its window when it is new.
 
-        ``is_news`` marks a step that tells more than progress, as the scheduler's finding that no
-        node fits: it waits for the first window only, also later on, and for no turn.
+        ``is_news``, as that no node fits, waits for the first window only and for no turn.
         """
         step = self._steps.setdefault(key, _Step())
         if step.since is None:
@@ -133,18 +127,15 @@ class StatusThrottle:
         if is_news:
             step.may_be_news = True
         elif due <= now and self._window_s > 0:
-            due = self._turn_at(step, now)
+            if step.turn_at is None:
+                unused = now - _TURNS_AT_ONCE / _TURNS_PER_S
+                self._last_turn_at = max(self._last_turn_at, unused) + 1.0 / _TURNS_PER_S
+                step.turn_at = self._last_turn_at
+            due = step.turn_at
         return max(0.0, due - now)
 
-    def _turn_at(self, step: _Step, now: float) -> float:
-        if step.turn_at is None:
-            unused = now - _TURNS_AT_ONCE / _TURNS_PER_S
-            self._last_turn_at = max(self._last_turn_at, unused) + 1.0 / _TURNS_PER_S
-            step.turn_at = self._last_turn_at
-        return step.turn_at
-
     def held_s(self, key: Key, now: float) -> float:
-        """Return for how long it makes no sense to look at the Pod: its step is not told before."""
+        """Return for how long looking at the Pod is useless: its step is not told before."""
         step = self._steps.get(key)
         if step is None or step.since is None or step.may_be_news:
             return 0.0

@@ -420,12 +420,7 @@ class PoolReconcile:
                 {"status": whole_status(new)},
                 subresource="status",
                 generation=entry.generation,
-                doubt=_forget_status,
                 applied=applied,
             )
         except ControlPlaneError as error:
             self._errors.append(error)
-
-
-def _forget_status(entry: PoolEntry) -> None:
-    entry.status = None
