@@ -1,10 +1,9 @@
 """The frame of a controller: a queue of keys, workers that reconcile them, and a safety net.
 
-Every change that matters is announced, so a key is reconciled because of an event or of something
-it asked for itself. If that ever failed, a lost wake-up would last for good. So a key that is not
-in its final state, and that nothing else brings back by then, is reconciled again after 10 s, then
-after twice as long each time, at most every 5 minutes. A reconcile that had to write something for
-no other reason is counted: it shows a bug elsewhere.
+A lost wake-up must not last for good. So a key that is not in its final state, and that nothing
+else brings back by then, is reconciled again after 10 s, then after twice as long each time, at
+most every 5 minutes. A reconcile that had to write something for no other reason is counted: it
+shows a bug elsewhere.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from lean_sandbox.watch.kind import Entry, Key
 
 _FIRST_S: Final = 10.0
 _LONGEST_S: Final = 300.0
-# However many objects are not final, looking at them stays cheap: each waits as long as it takes to
-# look at all the others at this rate.
+# Each key waits as long as it takes to look at all the others at this rate.
 _LOOKS_PER_S: Final = 10.0
 
 E = TypeVar("E", bound=Entry)
@@ -36,14 +34,13 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 class Controller(Generic[E]):
     """What all controllers have in common. Each says how it reconciles a key and when it is done.
 
-    ``cache`` holds the objects whose keys are reconciled.
+    ``name`` is that of the metrics and of the log, ``cache`` holds the objects to reconcile.
     """
 
     def __init__(self, name: str, cache: Cache[E], clock: Clock, *, workers: int) -> None:
-        """``name`` is that of the metrics and of the log."""
         self.name = name
         self.cache = cache
-        self.queue: WorkQueue[Key] = WorkQueue(clock, group_of=_namespace_of)
+        self.queue: WorkQueue[Key] = WorkQueue(clock, group_of=lambda key: key.namespace)
         self.workers: Workers[Key] = Workers(
             self.queue,
             self.reconcile,
@@ -110,8 +107,3 @@ class Controller(Generic[E]):
         if report.next_s is None or report.next_s > _LONGEST_S:
             after_s = max(interval_s, len(self._intervals_s) / _LOOKS_PER_S)
             self.queue.add(key, priority=LOW, after_s=after_s, reason=SAFETY_NET)
-
-
-def _namespace_of(key: Key) -> str:
-    """Return the group of a key: tenants take turns."""
-    return key.namespace

@@ -9,13 +9,9 @@ The rules, as in the queues of Kubernetes' own controllers:
 * The highest priority goes first. Inside a priority the groups (namespaces) take turns, and inside
   a group the first in is the first out; a raised key goes to the end of its new line.
 * Low priority is not starved: a key that has waited for 10 s goes ahead of higher priorities, but
-  such keys take at most one turn in four. Else a large backlog of unimportant work, as every object
-  at start, would turn the order round just when it matters.
+  such keys take at most one turn in four, or every object at start would turn the order round.
 * A failed key waits 5 ms * 2^(n-1), at most 1000 s, until it is forgotten.
 * A gate may hold keys back while more urgent work of another queue is in hand, for a bounded time.
-
-The queue holds no task and no timer: time passes only where one task waits in
-:meth:`WorkQueue.get`.
 """
 
 from __future__ import annotations
@@ -43,16 +39,15 @@ REFILL: Final = 10
 # The initial list and whatever can wait.
 LOW: Final = 0
 
-# Why a key is reconciled, where the one that adds it says nothing more.
-ASKED_FOR: Final = "asked for"
-# Why it is although nothing has happened to it: its last reconcile wanted that, or just in case.
+# Why a key is reconciled although nothing has happened to it: its last reconcile wanted that, or
+# just in case.
 REQUEUE: Final = "requeue"
 SAFETY_NET: Final = "safety net"
 _WITHOUT_EVENT: Final = frozenset({REQUEUE, SAFETY_NET})
 
 # Reasons are for the log; more than a few distinct ones say nothing more.
 MAX_REASONS: Final = 4
-# After how long a key goes ahead of higher priorities, and how many turns are theirs in between.
+# After how long a key goes ahead of higher priorities, and how many turns they have in between.
 STARVED_AFTER_S: Final = 10.0
 _REGULAR_TURNS: Final = 3
 # What the reference controller does.
@@ -105,14 +100,13 @@ class _Slot(msgspec.Struct, Generic[K], gc=False, eq=False):
 class WorkQueue(Generic[K]):
     """Keys to work on: deduplicated, delayed, prioritised, locked while they are worked on.
 
-    For one event loop, and one task that calls :meth:`get`. Every operation is O(log n) at worst; a
-    key costs one slot however often it is added.
+    For one event loop, and one task that calls :meth:`get`. Every operation is O(log n) at worst.
     """
 
     def __init__(
         self, clock: Clock, *, group_of: Callable[[K], Hashable] = lambda _key: None
     ) -> None:
-        """Create an empty queue; ``group_of`` names the group that a key takes turns with."""
+        """``group_of`` names the group that a key takes turns with."""
         self._clock = clock
         self._group_of = group_of
         self._slots: dict[K, _Slot[K]] = {}
@@ -135,8 +129,7 @@ class WorkQueue(Generic[K]):
         # Of the task that waits in get, while it waits.
         self._wake: anyio.Event | None = None
         self._closed = anyio.Event()
-        #: Whether adds are ignored, so that the queue of a standby does not grow: the one that ends
-        #: this has to add whatever is to be reconciled.
+        #: Whether adds are ignored, as by a standby, which adds all objects when it ends this.
         self.is_paused = False
         #: Adds that took a new slot, and those merged into an existing one.
         self.adds = 0
@@ -198,12 +191,9 @@ class WorkQueue(Generic[K]):
             self._line_up(slot)
 
     def add(
-        self, key: K, *, priority: int = NORMAL, after_s: float = 0.0, reason: str = ASKED_FOR
+        self, key: K, *, priority: int = NORMAL, after_s: float = 0.0, reason: str = "asked for"
     ) -> None:
-        """Ask for a reconcile of ``key``, not before ``after_s`` seconds.
-
-        Ignored while the queue is paused, and once it is closed.
-        """
+        """Ask for a reconcile of ``key`` in ``after_s``; ignored while paused, and once closed."""
         self._admit(key, priority, (reason,), after_s)
 
     def retry(
@@ -211,9 +201,9 @@ class WorkQueue(Generic[K]):
     ) -> float:
         """Ask for another reconcile of a key that failed; return the delay in seconds.
 
-        The delay is the backoff of the key, but at most ``no_later_than_s`` (something falls due
-        for this key by then) and at least ``not_before_s`` (the server said so, which wins).
-        Called while the key is locked, it keeps the reasons and the priority of what failed.
+        The delay is the backoff of the key, at most ``no_later_than_s`` and at least
+        ``not_before_s`` (the server said so), which wins. A locked key keeps the reasons and the
+        priority of what failed.
         """
         earlier = self._failures.get(key, 0)
         self._failures[key] = earlier + 1
@@ -354,7 +344,7 @@ class WorkQueue(Generic[K]):
         self._line_up(slot)
 
     def _leave(self, slot: _Slot[K]) -> None:
-        """Take a slot out of the heap of delays, where its entry stays, or out of its line."""
+        # In the heap of delays its entry stays.
         if slot.ticket:
             slot.ticket = 0
             return
@@ -387,7 +377,6 @@ class WorkQueue(Generic[K]):
         return heap[0] if heap else None
 
     def _holds_back(self, slot: _Slot[K], now: float) -> bool:
-        """Judge a slot whose turn has come, and delay it where the gate is closed to it."""
         if self._must_wait is None:
             return False
         try:
@@ -409,13 +398,11 @@ class WorkQueue(Generic[K]):
     # -- keys that may run -----------------------------------------------------------------------
 
     def _line_up(self, slot: _Slot[K]) -> None:
-        """Put a slot at the end of the line of its group; a new group has the last turn."""
         groups = self._lines.setdefault(slot.priority, OrderedDict())
         groups.setdefault(self._group_of(slot.key), OrderedDict())[slot.key] = slot
         self._wake_getter()
 
     def _next(self, now: float) -> _Slot[K] | None:
-        """Take out the slot whose turn it is."""
         heads = [_head(_head(groups)) for groups in self._lines.values() if groups]
         if not heads:
             return None

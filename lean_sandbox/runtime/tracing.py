@@ -62,7 +62,7 @@ class Tracing:
         return self._tracer.start_as_current_span(name, context=context, attributes=attributes)
 
     def event(self, name: str, attributes: Mapping[str, str]) -> None:
-        """Note in the current span that something was observed, if it records."""
+        """Note in the current span that something was observed."""
         self._current_span().add_event(name, attributes)
 
     def carrier(self) -> str | None:

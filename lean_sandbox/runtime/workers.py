@@ -1,8 +1,7 @@
-"""Runs passes over the keys of a queue, some at a time, each on its own and under a deadline.
+"""Reconciles the keys of a queue, some at a time, each on its own and under a deadline.
 
-One task takes keys from the queue and starts a task for each pass, up to the limit: a hundred idle
-workers would hold 573 KiB, this task with its two attendants holds 20 KiB. A task of its own costs
-a pass 15 us.
+One task takes keys from the queue and starts a task for each, up to the limit: a hundred idle
+workers would hold 573 KiB, this task with its two attendants holds 20 KiB. A task costs 15 us.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histogram
 from lean_sandbox.runtime.queue import REQUEUE, Item, WorkQueue
 
-# Longer than any pass that makes progress: every request in it has a shorter deadline of its own.
+# Longer than any that makes progress: every request has a shorter deadline of its own.
 DEADLINE_S: Final = 60.0
 # Less than the 30 s that a kubelet gives a Pod to end.
 GRACE_S: Final = 20.0
@@ -57,17 +56,17 @@ def failing_as(step: str) -> Iterator[None]:
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):
-    """What a pass that went well asks for.
+    """What a reconcile that went well asks for.
 
-    ``requeue_after_s``: None for no further pass, above zero for one after that time, zero for one
-    after the key's backoff (something is on its way and nothing will announce it).
+    ``requeue_after_s``: None for no other, above zero for one after that time, zero for one after
+    the key's backoff (something is on its way and nothing will announce it).
     """
 
     requeue_after_s: float | None = None
 
 
 class Outcome(Enum):
-    """How a pass ended."""
+    """How a reconcile ended."""
 
     SUCCESS = "success"
     REQUEUE = "requeue"
@@ -86,7 +85,7 @@ FAILED: Final = (Outcome.ERROR, Outcome.TERMINAL, Outcome.PANIC, Outcome.TIMEOUT
 
 
 class ReconcileResult(msgspec.Struct, Generic[K], frozen=True):
-    """One finished pass; ``next_s`` is the time until the next one that was asked for, if any."""
+    """One that has ended; ``next_s`` is the time until the next that was asked for, if any."""
 
     item: Item[K]
     outcome: Outcome
@@ -96,7 +95,12 @@ class ReconcileResult(msgspec.Struct, Generic[K], frozen=True):
 
 
 class Workers(Generic[K]):
-    """Takes keys from a queue and runs a pass over each, at most ``count`` at once."""
+    """Takes keys from a queue and reconciles them, at most ``count`` at once.
+
+    One that takes longer than ``deadline_s`` is cancelled and retried; ``grace_s`` is how long they
+    may go on after the queue was closed. ``retry_no_later_than_s`` is asked after a failure: the
+    seconds until something falls due for the key, as its expiry, which no backoff must delay.
+    """
 
     def __init__(
         self,
@@ -110,13 +114,6 @@ class Workers(Generic[K]):
         retry_no_later_than_s: Callable[[K], float | None] = lambda _key: None,
         name: str = "",
     ) -> None:
-        """Prepare to run; nothing happens before :meth:`run`.
-
-        ``deadline_s``: a pass that takes longer is cancelled and retried.
-        ``grace_s``: how long running passes may go on after the queue was closed.
-        ``retry_no_later_than_s``: asked after a failed pass; the seconds until something falls due
-        for the key, as its expiry, which a long backoff must not delay.
-        """
         if count < 1:
             raise ValueError("at least one pass must be allowed to run")
         self._queue = queue
@@ -125,7 +122,7 @@ class Workers(Generic[K]):
         self._clock = clock
         self._deadline_s = deadline_s
         self._grace_s = grace_s
-        #: Called in the task of each pass when it begins, and after each pass; must not block.
+        #: Called in the task of each reconcile when it begins, and after it; must not block.
         self.on_begin: list[Callable[[Item[K]], None]] = []
         self.on_end: list[Callable[[ReconcileResult[K]], None]] = []
         self._no_later_than_s = retry_no_later_than_s
@@ -140,10 +137,9 @@ class Workers(Generic[K]):
         self.pass_time = Histogram(families.RECONCILE_TIME.buckets)
 
     async def run(self) -> None:
-        """Run passes until the queue is closed and the last pass has ended.
+        """Run until the queue is closed and the last reconcile has ended.
 
-        Closing the queue starts the shutdown: no pass begins any more, running ones may finish
-        within the grace, then they are cancelled. Cancelling this method cancels them at once.
+        Those that run may finish within the grace; cancelling this method cancels them at once.
         """
         async with anyio.create_task_group() as attendants:
             attendants.start_soon(self._watch_deadlines)
@@ -198,7 +194,7 @@ class Workers(Generic[K]):
         passes.cancel()
 
     async def _watch_deadlines(self) -> None:
-        """Cancel passes that overrun; one timer for all of them."""
+        # One timer for all.
         while True:
             self._begun = anyio.Event()
             now = self._clock.monotonic()
@@ -250,7 +246,7 @@ class Workers(Generic[K]):
         return Outcome.REQUEUE, self._queue.retry(key)
 
     def _after_failure(self, item: Item[K], error: Exception) -> tuple[Outcome, float | None]:
-        """Judge an error: one that was foreseen has ``retryable``, perhaps ``retry_after_s``."""
+        # One that was foreseen has "retryable", perhaps "retry_after_s".
         key = str(item.key)
         retryable = getattr(error, "retryable", None)
         if retryable is False:

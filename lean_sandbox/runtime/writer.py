@@ -1,8 +1,7 @@
-"""Requests about objects that are cached: each response is applied to the cache of its kind.
+"""Requests about objects that are cached: each response is applied to the cache as an event is.
 
-Every method makes exactly one request. A response is applied as an event is, so the event of our
-own write is stale when it comes; while a write is under way the events of its object wait for the
-response. Deletes and guarded patches name the uid or the version they were decided on.
+So the event of our own write is stale when it comes; while a write is under way the events of its
+object wait for the response. Every method makes exactly one request.
 """
 
 from __future__ import annotations
@@ -29,12 +28,10 @@ _UNCHANGED = Change(0)
 
 
 class Response(msgspec.Struct, Generic[E], frozen=True):
-    """What a response has shown.
+    """What a response has shown: ``item``, the object as it was sent, whole or its metadata alone.
 
-    ``item`` is the object as the server sent it, whole or its metadata alone. ``entry`` is what the
-    cache knows now, and ``is_latest`` whether that is what the response has shown: a watch event
-    may have been faster. ``change`` is what the predicates see changed against what the cache knew
-    before.
+    ``entry`` is what the cache knows now, and ``is_latest`` whether the response has shown that: a
+    watch event may have been faster. ``change`` is what differs from what the cache knew before.
     """
 
     item: Any
@@ -49,17 +46,14 @@ class ObjectWriter:
     def __init__(
         self, client: Client, *, lane: Lane, timeout_s: float, field_manager: str | None = None
     ) -> None:
-        """``field_manager`` is named in creates; the other writes leave it to the client."""
+        """``field_manager`` is named in creates."""
         self.client = client
         self.options: dict[str, Any] = {"lane": lane, "timeout_s": timeout_s}
         self._for_metadata = {**self.options, "accept": METADATA_ACCEPT}
         self._field_manager = field_manager
 
     async def peek(self, cache: Cache[E], key: Key) -> Any | None:
-        """Fetch a whole object without caching it; ``None`` when there is none.
-
-        The watch has yet to deliver what it shows, to all controllers.
-        """
+        """Fetch a whole object without caching it: the watch delivers it to all controllers."""
         return await self.client.find(
             cache.kind.resource, key.namespace, key.name, cache.kind.item_type, **self.options
         )
@@ -67,10 +61,7 @@ class ObjectWriter:
     async def get(
         self, cache: Cache[E], key: Key, *, as_metadata: bool = False
     ) -> Response[E] | None:
-        """Fetch an object, whole or its metadata; ``None`` if there is none: then it is forgotten.
-
-        What it shows newly is delivered to the controllers as an event is.
-        """
+        """Fetch an object, whole or its metadata; one that is gone is forgotten, and ``None``."""
         held = cache.get(key)
         type_, options = self._form(cache, as_metadata=as_metadata)
         item = await self.client.find(
@@ -94,9 +85,8 @@ class ObjectWriter:
     ) -> Response[E]:
         """Create an object, ``name`` being its name unless that is generated.
 
-        With ``as_metadata`` the response is a fraction of the bytes, and the event of the same
-        version is taken as well; ``columns`` are what a Table would show of the new object.
-        Raises AlreadyExists.
+        With ``as_metadata`` the event of the same version is taken as well; ``columns`` are what a
+        Table would show of the new object. Raises AlreadyExists.
         """
         type_, options = self._form(cache, as_metadata=as_metadata)
         with cache.expect_own_write(Key(namespace, name)):
@@ -128,7 +118,7 @@ class ObjectWriter:
         columns: dict[str, str] | None = None,
         applied: Callable[[Response[E]], None] = lambda _response: None,
     ) -> Response[E]:
-        """Patch an object; metadata are asked for as response, a fraction of the bytes.
+        """Patch an object; metadata alone as response are a fraction of the bytes.
 
         A list of operations is a JSON Patch, anything else a merge patch. Raises NotFound when the
         object is gone, which the cache forgets then; Conflict or Invalid when a guard in ``body``
@@ -198,14 +188,12 @@ class ObjectWriter:
         return True
 
     def _form(self, cache: Cache[E], *, as_metadata: bool) -> tuple[Any, dict[str, Any]]:
-        """Return what a response is decoded as, and the options that ask for it."""
         if as_metadata:
             return PartialObject, self._for_metadata
         return cache.kind.item_type, self.options
 
     @contextmanager
     def _expecting(self, cache: Cache[E], entry: E, *, is_status: bool) -> Iterator[None]:
-        """Hold the events of an object that is being written, and judge how the write ended."""
         with cache.expect_own_write(entry.key, entry.uid):
             try:
                 yield
