@@ -30,13 +30,7 @@ from filters.predicates import (
     owners,
     resource_version,
 )
-from filters.selectors import (
-    FieldTerm,
-    SelectorError,
-    exclude_namespaces,
-    parse_fields,
-    parse_labels,
-)
+from filters.selectors import SelectorError, exclude_namespaces, parse_labels
 
 __all__ = [
     "NO_OPINION",
@@ -45,7 +39,6 @@ __all__ = [
     "Debounce",
     "Decision",
     "EventType",
-    "FieldTerm",
     "Filter",
     "Predicate",
     "SelectorError",
@@ -61,7 +54,6 @@ __all__ = [
     "keep",
     "labels",
     "owners",
-    "parse_fields",
     "parse_labels",
     "resource_version",
     "status_writers",

@@ -85,10 +85,6 @@ class ChangeDetector:
             Change(0), f"nothing of [{', '.join(self.passed_by_leaf)}] changed", passed=False
         )
 
-    def read(self, obj: Observed) -> Fingerprints:
-        """Return the fingerprints of a state."""
-        return tuple([read(obj) for read in self._reads])
-
     def examine(
         self, before: Fingerprints, obj: Observed, *, is_event: bool = True
     ) -> tuple[Decision, Fingerprints]:
@@ -174,6 +170,7 @@ class Filter:
         elif len(self._objects) >= self._max_objects:
             _, (oldest, _) = self._objects.popitem(last=False)
             del self._names[oldest]
-        self._objects[uid] = (key, self._detector.read(obj))
+        first_seen, fingerprints = self._detector.examine((), obj)
+        self._objects[uid] = (key, fingerprints)
         self._names[key] = uid
-        return FIRST_SEEN if previous is None else recreated(previous, uid)
+        return first_seen if previous is None else recreated(previous, uid)

@@ -1,7 +1,6 @@
-"""Label and field selectors as the API has them: parsed, checked, matched and written.
+"""Selectors as the API has them: those of labels parsed, checked, matched and written.
 
-A client sends them, so that the server leaves out what nobody wants; a server of one's own matches
-them.
+A client sends them, so that the server leaves out what nobody wants.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 _WORD = r"[^\s,()=!<>]+"
 _TOKEN = re.compile(rf"\s*(==|!=|[=!(),<>]|{_WORD})")
@@ -21,9 +19,6 @@ _LABEL_TERM = re.compile(
 )
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_FIELD_TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)
-_FIELD_SEPARATOR = re.compile(r"(?<!\\),")
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _UNPARSED = "unable to parse requirement: "
 
 
@@ -120,26 +115,6 @@ def _label_term(
         operator = "=" if operator == "==" else operator
         return LabelTerm(key, operator, frozenset((_checked_value(key, value),)))
     return LabelTerm(key)
-
-
-class FieldTerm(NamedTuple):
-    """One requirement of a field selector: that a field has, or has not, a value."""
-
-    path: str
-    value: str
-    equal: bool
-
-
-def parse_fields(text: str) -> tuple[FieldTerm, ...]:
-    """Return the requirements of a field selector. Raises SelectorError."""
-    terms = []
-    for part in filter(None, _FIELD_SEPARATOR.split(text)):
-        match = _FIELD_TERM.fullmatch(part)
-        if match is None:
-            raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
-        path, operator, value = match.groups()
-        terms.append(FieldTerm(path, _ESCAPED.sub(r"\1", value), equal=operator != "!="))
-    return tuple(terms)
 
 
 def exclude_namespaces(*namespaces: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from filters import FieldTerm, SelectorError, parse_fields, parse_labels
+from filters import SelectorError, parse_labels
 from lean_sandbox.local.errors import (
     Cause,
     StatusError,
@@ -20,6 +21,9 @@ from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.store import Collection, Entry
 
 _ALWAYS = ("metadata.name", "metadata.namespace")
+_FIELD_TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)
+_FIELD_SEPARATOR = re.compile(r"(?<!\\),")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 class Page(NamedTuple):
@@ -97,6 +101,26 @@ def check_options(query: Mapping[str, str], *, is_watch: bool, streaming: bool) 
         raise _options_error("FieldValueNotSupported", text, "resourceVersionMatch")
     if match == "Exact" and version == "0":
         raise _forbidden('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+
+
+class FieldTerm(NamedTuple):
+    """One requirement of a field selector: that a field has, or has not, a value."""
+
+    path: str
+    value: str
+    equal: bool
+
+
+def parse_fields(text: str) -> tuple[FieldTerm, ...]:
+    """Return the requirements of a field selector. Raises SelectorError."""
+    terms = []
+    for part in filter(None, _FIELD_SEPARATOR.split(text)):
+        match = _FIELD_TERM.fullmatch(part)
+        if match is None:
+            raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
+        path, operator, value = match.groups()
+        terms.append(FieldTerm(path, _ESCAPED.sub(r"\1", value), equal=operator != "!="))
+    return tuple(terms)
 
 
 def _field_test(kind: Kind, term: FieldTerm) -> Callable[[Entry], bool]:

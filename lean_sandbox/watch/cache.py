@@ -1,9 +1,5 @@
 """The cache of one kind, fed by its watches and by the responses to our own requests.
 
-An event is judged in the order of cost: is its version known already, does a predicate see a
-relevant change, does the row contradict what is remembered. Only what passes builds a new entry and
-calls the handlers.
-
 Versions of one server are comparable numbers, so that watch and responses never lead backwards,
 whichever of them is late. A response that was under way when the end of its object was seen must
 not bring the object back: a tombstone stays for longer than a request may take. Their number is not
@@ -270,12 +266,11 @@ class Cache(Generic[E]):
 
     @contextmanager
     def expect_own_write(self, key: Key, uid: str = "") -> Iterator[None]:
-        """Hold the events of an object while the body of the ``with`` writes it, or creates one.
+        """Hold the events of an object while the body of the ``with`` writes or creates it.
 
-        Taken before the response, which says the same, an event would only wake passes that find
-        nothing. The newest of them is taken when the last of several requests has ended. A deletion
-        is never held, nor is an event of another object than that of ``uid``, which has taken its
-        name; a create has no uid yet.
+        Before the response, which says the same, an event would only wake passes that find nothing.
+        The newest is applied after the last of several requests. A deletion is never held, nor is
+        an event of another object than that of ``uid``; a create has no uid yet.
         """
         own = (key, uid)
         self._expected[own] += 1
@@ -368,7 +363,6 @@ class Cache(Generic[E]):
         return DELETED
 
     def _notify(self, delta: Delta[E]) -> None:
-        """Call the handlers; the cache has the new entry already."""
         for handler in self.handlers:
             try:
                 handler(delta)
@@ -385,12 +379,11 @@ class Cache(Generic[E]):
     # -- responses to our own requests -----------------------------------------------------------
 
     def apply_fetched(self, shown: Any) -> E:
-        """Take in the object that a GET has returned, or its metadata; return what is known then.
+        """Apply the object that a GET has returned, or its metadata; return what is known then.
 
-        What no event has shown yet is notified as an event would be: when the event of that version
-        comes, it is known already. A response that is older than the newest event is not taken in,
-        and is notified, so that whoever depends on the object looks again: the event may have been
-        dropped because of what the response was expected to show.
+        What no event has shown yet is notified as an event would be. A response that is older than
+        the newest event is not applied but notified: the event may have been dropped because of
+        what the response was expected to show.
         """
         meta: ObjectMeta = shown if isinstance(shown, ObjectMeta) else shown.metadata
         before = self._entries.get(Key(meta.namespace, meta.name))
@@ -416,23 +409,22 @@ class Cache(Generic[E]):
     def apply_response(self, shown: Any) -> tuple[E, Change]:
         """Remember an object, or its metadata, as the response to a write shows it.
 
-        No handler is called, unless a cached object has left the selector. Events of the same
-        version, when they come, are then known already.
-        Returns the entry and what the predicates see changed against what was remembered. A
-        response that was overtaken changes nothing: the entry returned is then the newer one,
-        perhaps of a successor with another uid, or (with GONE) one that is not remembered because
-        its end has been seen.
+        No handler is called, unless a cached object has left the selector. Returns the entry and
+        what the predicates see changed. A response that was overtaken changes nothing: the entry
+        returned is then the newer one, perhaps of a successor with another uid, or (with GONE) one
+        that is not remembered because its end has been seen.
         """
         item = None if isinstance(shown, ObjectMeta) else shown
         row = shown if item is None else self._row_of(item)
         old = self._entries.get(key_of(row.namespace, row.name))
         if old is not None and 0 < as_version(row.resource_version) < old.version:
-            # A watch was faster than the response. What it showed is newer, and has been notified.
             return old, _NOTHING
         kept = old if old is not None and old.uid == row.uid else None
         new = self.kind.build(row, item, kept)
-        if kept is None and self._is_buried(new):
-            # The object ended while the response was on its way: nothing would ever remove it.
+        ended_at, _ = self._tombstones.get(row.uid, (-1, 0.0))
+        if kept is None and (ended_at == 0 or new.version <= ended_at):
+            # The object ended while the response was on its way: nothing would ever remove it. One
+            # of a later version than its end had only stopped matching the selector.
             return new, Change.GONE
         if not self._selector.matches(row.labels):
             # It has left the selector. The watch tells that by a delete, but a list after a gap
@@ -472,12 +464,3 @@ class Cache(Generic[E]):
         self._tombstones.move_to_end(uid)
         while now - next(iter(self._tombstones.values()))[1] > self._tombstone_s:
             self._tombstones.popitem(last=False)
-
-    def _is_buried(self, entry: E) -> bool:
-        """Tell whether an entry shows a state from before the end of its object.
-
-        A later version than that of the end shows an object that had only stopped matching the
-        watch's selector.
-        """
-        version, _ = self._tombstones.get(entry.uid, (-1, 0.0))
-        return version == 0 or entry.version <= version

@@ -62,16 +62,12 @@ class PartialItem(msgspec.Struct, gc=False):
     metadata: ObjectMeta
 
 
-class TableRow(msgspec.Struct, gc=False):
-    """One row of a Table: the printed cells and the object's metadata."""
-
+class _Row(msgspec.Struct, gc=False):
     object: PartialItem | None = None
     cells: list[str | int | float | bool | None] = []
 
 
-class ColumnDefinition(msgspec.Struct, gc=False):
-    """The definition of one column; only its name is read."""
-
+class _Column(msgspec.Struct, gc=False):
     name: str = ""
 
 
@@ -79,8 +75,8 @@ class WatchObject(msgspec.Struct, rename="camel", gc=False):
     """The object of a watch event: a Table, or one object's metadata."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    column_definitions: list[ColumnDefinition] | None = None
-    rows: list[TableRow] | None = None
+    column_definitions: list[_Column] | None = None
+    rows: list[_Row] | None = None
 
 
 class Line(msgspec.Struct, Generic[T], gc=False):
@@ -160,7 +156,7 @@ class EventDecoder(Generic[E]):
         rows = received.rows
         if rows is None:
             # Metadata alone, which is also sent of an object that cannot be turned into a row.
-            rows = [TableRow(PartialItem(received.metadata))]
+            rows = [_Row(PartialItem(received.metadata))]
         for row in rows:
             if row.object is None:
                 self._skip(line, ValueError("a row without its object"))
@@ -190,7 +186,7 @@ class EventDecoder(Generic[E]):
         self._advance(event.object.metadata.resource_version)
 
     def _odd_line(self, line: bytes) -> tuple[EventType, bytes] | None:
-        """Take in a bookmark; raise a reported error; return the object of any other event."""
+        """Apply a bookmark; raise a reported error; return the object of any other event."""
         try:
             event = _patiently(_decode_raw_line, line)
         except _ODD_OBJECT as error:
@@ -253,7 +249,7 @@ class EventDecoder(Generic[E]):
                 self._skip(b"", odd, meta)
         return meta.resource_version
 
-    def _columns(self, row: TableRow) -> dict[str, str] | None:
+    def _columns(self, row: _Row) -> dict[str, str] | None:
         cells = row.cells
         try:
             return {
@@ -263,7 +259,7 @@ class EventDecoder(Generic[E]):
         except IndexError:
             return None
 
-    def _learn_columns(self, definitions: list[ColumnDefinition]) -> None:
+    def _learn_columns(self, definitions: list[_Column]) -> None:
         found = {definition.name: at for at, definition in enumerate(definitions)}
         wanted = self._kind.columns
         missing = [name for name in wanted if name not in found]

@@ -25,8 +25,7 @@ def caches_by_kind() -> dict[str, Cache[Any]]:
 def by_cache(cache: Cache[Any]) -> Decide:
     """Return what decides on events as the controller does that has this cache.
 
-    A full object is applied as from a watch of full objects, metadata and the rows of Tables as
-    from watches of those. An event is dropped if its version is not newer than the cached one.
+    An event is dropped if its version is not newer than the cached one.
     """
     kind = cache.kind
     decode_full = json.Decoder(kind.item_type).decode

@@ -34,8 +34,7 @@ class _Item(msgspec.Struct):
 
 
 class _Discovery(msgspec.Struct):
-    """A discovery document: of a group, with its versions, or of a version, with its resources."""
-
+    # ``versions`` are in the document of a group, ``resources`` in that of a version.
     versions: list[_Item] = []
     resources: list[_Item] = []
 
@@ -83,7 +82,6 @@ async def _served_versions(client: Client, resource: Resource, timeout_s: float)
 
 
 async def _read(client: Client, target: str, timeout_s: float) -> _Discovery:
-    """Read a discovery document; an empty one when there is none."""
     response = await client.transport.request(
         "GET", target, headers={"Accept": JSON_ACCEPT}, timeout_s=timeout_s
     )

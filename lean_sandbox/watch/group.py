@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -84,23 +84,14 @@ class ReflectorGroup:
         return None
 
     @property
-    def problems(self) -> dict[str, str]:
-        """The present problem of each watch that fails, by resource."""
-        return {plural: one.problem for plural, one in self._all() if one.problem is not None}
-
-    @property
     def missing(self) -> dict[str, str]:
         """The reason why a kind has no complete first list yet, by resource."""
         return {
             plural: one.problem or "not listed yet"
-            for plural, one in self._all()
+            for plural, reflectors in self._reflectors.items()
+            for one in reflectors
             if not one.synced.is_set()
         }
-
-    def _all(self) -> Iterator[tuple[str, Reflector[Any]]]:
-        for plural, reflectors in self._reflectors.items():
-            for reflector in reflectors:
-                yield plural, reflector
 
     def collect(self, into: Exposition, resource: str) -> None:
         """Add what lists and watches of a kind did, and whether one of them fails."""
@@ -109,4 +100,5 @@ class ReflectorGroup:
         steps = {step: sum(one.steps[step] for one in reflectors) for step in STEPS}
         into.one(families.WATCH_BYTES, received, resource)
         into.add(families.WATCH_STEPS, [((resource, step), n) for step, n in steps.items()])
-        into.one(families.WATCH_PROBLEMS, int(resource in self.problems), resource)
+        fails = any(one.problem is not None for one in reflectors)
+        into.one(families.WATCH_PROBLEMS, int(fails), resource)

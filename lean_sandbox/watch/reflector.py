@@ -57,8 +57,6 @@ _FIRST_PAGE = 25
 # The size a page should have, and the size from which a page is given up for a smaller one.
 _PAGE_BYTES = 2 * 1024 * 1024
 _MOST_PAGE_BYTES = 4 * 1024 * 1024
-# Characters that are shown of an unexpected error.
-_SHOWN_CHARACTERS = 200
 # How often to look for a kind that the server does not know: somebody is about to apply it.
 _LOOK_AGAIN_S = 5.0
 
@@ -114,11 +112,6 @@ class Reflector(Generic[E]):
         """The form in which the watch is requested at present."""
         return self._representations[0]
 
-    @property
-    def version(self) -> str | None:
-        """The version up to which the cache is complete, if there is one."""
-        return self._decoder.version
-
     async def run(self) -> None:
         """List and watch until cancelled."""
         async with anyio.create_task_group() as group:
@@ -132,7 +125,6 @@ class Reflector(Generic[E]):
         self.steps["relist"] += 1
 
     async def _attempt(self) -> None:
-        """List if there is no version, watch until the stream ends, and pause after a failure."""
         began = self._clock.monotonic()
         at_least_s, at_most_s = 0.0, math.inf
         try:
@@ -172,7 +164,7 @@ class Reflector(Generic[E]):
             at_least_s = getattr(error, "retry_after_s", None) or 0.0
         except Exception as error:  # noqa: BLE001 -- a bug here must not end the other watches
             self._log.exception("watch_panicked")
-            self._failed(f"{type(error).__name__}: {error}"[:_SHOWN_CHARACTERS])
+            self._failed(f"{type(error).__name__}: {error}"[:200])
         if self._clock.monotonic() - began >= _HEALTHY_S:
             self._failures = 0
         self._failures += 1
@@ -182,7 +174,6 @@ class Reflector(Generic[E]):
 
     @property
     def _is_resync_due(self) -> bool:
-        """Whether the last list is so old that the cache has to be compared with a new one."""
         return self._clock.monotonic() >= self._resync_at
 
     def _failed(self, problem: str) -> None:
@@ -212,26 +203,16 @@ class Reflector(Generic[E]):
     # -- listing ---------------------------------------------------------------------------------
 
     async def _list(self) -> None:
+        """List by pages, and begin with a small one.
+
+        The next have as many objects as should fit, judged by the page before. A page that is far
+        too large is given up and requested again with fewer objects; a single object is read
+        whatever its size.
+        """
         self.steps["list"] += 1
         self._listed_at = self._clock.monotonic()
         initial = not self.synced.is_set()
         self._cache.begin_list(self._namespace, resync=self._is_resync_due)
-        version = await self._list_by_pages(initial=initial)
-        if not version:
-            raise errors.ProtocolFault(f"the list of {self._kind.resource.plural} has no version")
-        self._cache.end_list(self._namespace, version)
-        self._decoder.version = version
-        spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
-        self._resync_at = self._clock.monotonic() + spread * _RESYNC_S
-        self.synced.set()
-
-    async def _list_by_pages(self, *, initial: bool) -> str:
-        """List by pages; return the version of the list.
-
-        The first page is small. The next pages have as many objects as should fit into the size of
-        a page, judged by the page before. A page that is far too large is given up and requested
-        again with fewer objects; a single object is read whatever its size.
-        """
         continue_: str | None = None
         limit = min(_FIRST_PAGE, self._page_size)
         while True:
@@ -245,11 +226,18 @@ class Reflector(Generic[E]):
             self.steps["page"] += 1
             self.received_bytes += len(body)
             metadata = self._decoder.page(body, initial=initial)
-            if not metadata.continue_:
-                return metadata.resourceVersion
             continue_ = metadata.continue_
-            fitting = _PAGE_BYTES * limit // len(body)
-            limit = min(max(1, fitting), self._page_size)
+            if not continue_:
+                break
+            limit = min(max(1, _PAGE_BYTES * limit // len(body)), self._page_size)
+        version = metadata.resourceVersion
+        if not version:
+            raise errors.ProtocolFault(f"the list of {self._kind.resource.plural} has no version")
+        self._cache.end_list(self._namespace, version)
+        self._decoder.version = version
+        spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
+        self._resync_at = self._clock.monotonic() + spread * _RESYNC_S
+        self.synced.set()
 
     async def _page(self, limit: int, continue_: str | None) -> bytes:
         return await self._client.list_page(
@@ -325,7 +313,6 @@ class Reflector(Generic[E]):
         self._decoder.check_list(body)
 
     async def _confirm(self, scope: anyio.CancelScope) -> None:
-        """Clear the problem once a watch has lasted for a while."""
         await self._clock.sleep(_HASTY_END_S)
         if self._scope is scope and self.received_bytes == self._received_before:
             # Servers restart for a restore; so soon after, versions have not caught up yet.
@@ -363,12 +350,10 @@ class Reflector(Generic[E]):
 
     @property
     def _is_silent(self) -> bool:
-        """Whether the open watch has sent nothing for longer than it may."""
         return self._clock.monotonic() - self._heard_at >= self._longest_silence_s
 
     @property
     def _longest_silence_s(self) -> float:
-        """How long the open watch may be silent, which depends on whether it has sent bookmarks."""
         if self.steps["bookmark"] > self._bookmarks_before:
             return _SILENCE_S
         return (1.0 + _TIMEOUT_SPREAD) * _SERVER_TIMEOUT_S + _END_SLACK_S

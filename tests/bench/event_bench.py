@@ -294,7 +294,7 @@ def steps(rounds: int, title: str, form: Callable[[int, int], Json]) -> str:
 
     def judging() -> Callable[[], None]:
         bare = ChangeDetector(kind.predicate)
-        seen = [bare.read(row) for row in rows[:OBJECTS]]
+        seen = [bare.examine((), row)[1] for row in rows[:OBJECTS]]
         pairs = list(zip(seen, rows[OBJECTS:], strict=True))
         return each(lambda pair: bare.examine(*pair), pairs)
 

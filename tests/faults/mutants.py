@@ -75,7 +75,7 @@ MUTANTS = (
     Mutant(
         "no tombstones",
         _CACHE,
-        "        if kept is None and self._is_buried(new):",
+        "        if kept is None and (ended_at == 0 or new.version <= ended_at):",
         "        if False:",
     ),
     Mutant(

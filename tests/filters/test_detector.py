@@ -50,7 +50,7 @@ def test_a_detector_with_remembered_fingerprints_is_a_filter(
         decision, held = bare.examine(held, state)
         assert (decision.passed, decision.change) == (expected.passed, expected.change)
         assert decision.reason == expected.reason
-        assert held == bare.read(state)
+        assert held == bare.examine((), state)[1]
 
 
 def test_what_did_not_change_stays_the_same_object() -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters import FieldTerm, SelectorError, exclude_namespaces, parse_fields, parse_labels
+from filters import SelectorError, exclude_namespaces, parse_labels
+from lean_sandbox.local.paging import FieldTerm, parse_fields
 
 KEYS = st.sampled_from(["a", "b", "example.com/c", "in-cluster", "notin.x"])
 WORDS = st.sampled_from(["x", "y", "z", "in", ""])

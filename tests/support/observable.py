@@ -93,14 +93,19 @@ class ObservedManager(Manager):
     def seen_versions(self) -> dict[str, list[str | None]]:
         """Return up to which resource version each watch has taken everything in, by resource."""
         return {
-            plural: [one.version for one in reflectors]
+            plural: [one._decoder.version for one in reflectors]
             for plural, reflectors in self.reflectors._reflectors.items()
         }
 
     @property
     def problems(self) -> dict[str, str]:
         """What each watch is failing with at present, by resource; empty while all is well."""
-        return self.reflectors.problems
+        return {
+            plural: one.problem
+            for plural, reflectors in self.reflectors._reflectors.items()
+            for one in reflectors
+            if one.problem is not None
+        }
 
 
 def _passes(controller: Controller[Any]) -> int:

@@ -70,7 +70,7 @@ class Rig(Generic[E]):
 
     async def at(self, version: str | int) -> None:
         """Wait until the informer has taken in everything up to this version."""
-        await until(lambda: self.informer.version == str(version))
+        await until(lambda: self.informer._decoder.version == str(version))
 
     async def listed(self, *items: Any, version: int = 100) -> Exchange:
         """Answer the list and return the watch that follows."""

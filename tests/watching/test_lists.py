@@ -30,7 +30,7 @@ async def test_the_first_list_is_read_page_by_page() -> None:
         second = await rig.server.next(watch=False)
         assert second.query == {"limit": "2", "continue": "token"}
         assert not rig.informer.synced.is_set()
-        assert rig.informer.version is None
+        assert rig.informer._decoder.version is None
         await second.reply(200, page([sandbox("c", 3)], 90))
         watch = await rig.server.next(watch=True)
         assert watch.query["resourceVersion"] == "90"

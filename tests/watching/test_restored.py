@@ -58,7 +58,7 @@ async def test_a_watch_that_has_gone_back_leads_to_a_list_that_is_believed(how: 
         assert rig.get("a").generation == 1
         assert rig.get("a").version == 100
         assert rig.names() == ["a"]
-        assert rig.informer.version == "150"
+        assert rig.informer._decoder.version == "150"
         assert {name for name, _ in rig.news()} == {"a", "gone"}
 
 
