@@ -13,9 +13,6 @@ from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate,
 from lean_sandbox.model.times import moment_s
 from lean_sandbox.model.wire import Lenient, OrNull, interned
 
-# How Go writes a time that was never set.
-_ZERO_TIME: Final = "0001-01-01T00:00:00Z"
-
 
 class Lifecycle(Lenient, frozen=True):
     """When and how a claim ends."""
@@ -77,7 +74,7 @@ class ClaimView(msgspec.Struct, frozen=True, gc=False):
 
     generation: int = 0
     pool: str = ""
-    # No pool member can serve the claim, and the full object is needed.
+    # No pool member can serve the claim.
     needs_cold_start: bool = False
     # Seconds since the epoch.
     shutdown_time: float | None = None
@@ -93,10 +90,8 @@ class ClaimView(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_deleted_at_expiry(self) -> bool:
         """Whether the claim object goes at expiry, by whichever propagation."""
-        return self.policy in (
-            names.SHUTDOWN_POLICY_DELETE,
-            names.SHUTDOWN_POLICY_DELETE_FOREGROUND,
-        )
+        deleting = names.SHUTDOWN_POLICY_DELETE, names.SHUTDOWN_POLICY_DELETE_FOREGROUND
+        return self.policy in deleting
 
 
 class ClaimFacts(msgspec.Struct, frozen=True, gc=False):
@@ -135,11 +130,7 @@ def view_of_claim(claim: SandboxClaim) -> ClaimView:
 
 
 def expire_at(view: ClaimView, status: SandboxClaimStatus) -> float | None:
-    """Return when a claim of this status expires (seconds since the epoch), None for never.
-
-    The earlier of shutdownTime and the time to live after it finished. Not latched: a later answer
-    may differ.
-    """
+    """Return when a claim of this status expires (seconds since the epoch), None for never."""
     moments = [] if view.shutdown_time is None else [view.shutdown_time]
     if view.ttl_s is not None and (since := _finished_at(status)) is not None:
         moments.append(since + view.ttl_s)
@@ -150,7 +141,8 @@ def _finished_at(status: SandboxClaimStatus) -> float | None:
     finished = find(status.conditions, names.FINISHED)
     if finished is None or finished.status != names.TRUE:
         return None
-    if finished.lastTransitionTime == _ZERO_TIME:
+    # How Go writes a time that was never set.
+    if finished.lastTransitionTime == "0001-01-01T00:00:00Z":
         return None
     try:
         return moment_s(finished.lastTransitionTime, names.FINISHED)

@@ -48,9 +48,8 @@ def desired_pod_metadata(
 ) -> PodTemplateMetadata:
     """Return ``podTemplate.metadata`` for the Sandbox of ``claim``.
 
-    With a template its metadata is the base. Without one (it could not be resolved) the base is
-    the Sandbox's ``current`` metadata without a safe-to-evict of ``true``, the pool's own mark.
-    On top come the claim's identity, ``ref_hash`` and what the claim asks for.
+    The base is the template's, or, where none could be resolved, the Sandbox's ``current`` metadata
+    without a safe-to-evict of ``true``, the pool's own mark.
 
     Raises ClaimError: OTHER, when the claim asks for another value of a key of the base.
     """
@@ -80,8 +79,7 @@ def bound_sync_patch(
 ) -> dict[str, Any] | None:
     """Return the merge patch that brings a bound Sandbox up to date, None when it is.
 
-    ``current`` is the full metadata of its Pod template, ``labels`` are the Sandbox's own, of
-    which only the template hash and created-by are touched.
+    ``current`` is the metadata of its Pod template, ``labels`` are the Sandbox's own.
     """
     wanted = {
         names.TEMPLATE_REF_HASH_LABEL: ref_hash,
@@ -243,8 +241,7 @@ def merge_claim_templates(
 ) -> tuple[VolumeClaimTemplate, ...]:
     """Return the volumeClaimTemplates of the Sandbox; the template's order, then the claim's.
 
-    ``volumes`` are the names of the plain volumes of the template's Pod: an entry of that name
-    takes the place of the volume in the Pod.
+    ``volumes`` are the plain volumes of the template's Pod: an entry of that name replaces one.
 
     Raises ClaimError: CLAIM_TEMPLATES for an invalid list or what the policy forbids, OTHER for a
     policy nobody knows.

@@ -1,9 +1,8 @@
 """The Sandbox of a claim: made cold, or taken over from a pool.
 
-A member is taken over by one patch. The JSON Patch is guarded by the uid of the owning pool: writes
-to the status in between do not matter, and of two adopters the second always loses. The patch also
-ends the record of who set which field, ``metadata.managedFields``, which would only say what this
-controller did; docs/design.md has what that saves.
+The patch that takes a member over is guarded by the uid of the owning pool: writes to the status in
+between do not matter, and of two adopters the second always loses. It also ends the record of who
+set which field, ``metadata.managedFields``; docs/design.md has what that saves.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _POOL_LABELS: Final = (
 
 
 class PoolMember(msgspec.Struct, frozen=True, gc=False):
-    """What the adoption of a pool member has to know of it, from the cache or a live read."""
+    """What the adoption of a pool member has to know of it."""
 
     pool_uid: str
     # Known labels and annotations of the Sandbox. There may be others: they are kept.
@@ -54,12 +53,11 @@ class PoolMember(msgspec.Struct, frozen=True, gc=False):
 def build_cold_sandbox(
     claim: ClaimFacts, spec: SandboxClaimSpec | None, template: TemplateView
 ) -> Json:
-    """Return the body that creates the Sandbox of ``claim`` from nothing but its template.
+    """Return the body that creates the Sandbox of ``claim`` from its template.
 
     ``spec`` may be None for a claim that has neither env nor volumeClaimTemplates.
 
-    Raises ClaimError: what the claim asks for is not possible; volumes are checked first, then
-    metadata, then variables.
+    Raises ClaimError: volumes are checked first, then metadata, then variables.
     """
     spec = spec or SandboxClaimSpec()
     blueprint = blueprint_spec(template, PodTemplateMetadata())
@@ -120,11 +118,9 @@ def launch_type_patch(
 
 
 def needs_template_touch(current: PodTemplateMetadata | None, desired: PodTemplateMetadata) -> bool:
-    """Return whether adoption changes anything that reaches the Pod.
+    """Return whether adoption changes anything that reaches the Pod; None counts as different.
 
-    Reserved keys never do: they can be written behind the client's path, or not at all. Touching
-    the spec bumps the generation, and that costs one more status write. Metadata that was never
-    seen (None) counts as different.
+    Touching the spec for nothing would bump the generation, which costs one more status write.
     """
     return current is None or visible(current) != visible(desired)
 
@@ -138,9 +134,8 @@ def adoption_patch(
 ) -> list[Json] | None:
     """Return the JSON Patch (RFC 6902) by which ``claim`` takes the member, None if none is safe.
 
-    The first operation fails unless the pool still owns the Sandbox. ``template_metadata`` is left
-    as it is for None, ``ref_hash`` is set only where the member has none. No patch is safe when an
-    annotation has to be set and the member is not known to have any: use
+    ``template_metadata`` is left as it is for None, ``ref_hash`` is set only where there is none.
+    No patch is safe when an annotation has to be set and the member is not known to have any: use
     :func:`adoption_merge_patch` then.
     """
     labels = member.labels or {}
@@ -198,11 +193,7 @@ def adoption_merge_patch(
     return patch
 
 
-# --- helpers -------------------------------------------------------------------------------------
-
-
 def _volumes(pod_spec: msgspec.Raw) -> frozenset[str]:
-    """Return the names of the volumes of a Pod."""
     volumes = msgspec.json.decode(pod_spec).get("volumes")
     held = volumes if isinstance(volumes, list) else ()
     return frozenset(str(one.get("name")) for one in held if isinstance(one, dict))

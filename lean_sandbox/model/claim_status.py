@@ -1,4 +1,4 @@
-"""The status of a SandboxClaim, computed from what one pass observed, and its failures."""
+"""The status of a SandboxClaim, computed from what one reconcile observed, and its failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXPIRED: Final = "Claim expired. Sandbox cleanup initiated."
 
 
 class Retry(Enum):
-    """What follows a failed pass."""
+    """What follows a failed reconcile."""
 
     # Come back after a fixed time; no error is counted.
     REQUEUE = "requeue"
@@ -83,10 +83,7 @@ class ClaimError(Exception):
 
 
 def stale_reference(owner_kind: str, cause: str) -> ClaimError:
-    """Return the error for a reference that names no Sandbox of ours and could not be removed.
-
-    ``owner_kind`` is the kind of who controls what it names; empty when that does not exist.
-    """
+    """Return the error for a reference that names no Sandbox of ours and could not be removed."""
     what = {
         names.SANDBOX_CLAIM_KIND: "failed to remove sandbox reference owned by another claim",
         names.SANDBOX_WARM_POOL_KIND: "failed to remove invalid sandbox reference",
@@ -106,10 +103,9 @@ def not_controlled(name: str) -> ClaimError:
 def requeue_after_s(
     error: ClaimError | None, time_left_s: float | None, collisions: int = 0
 ) -> float | None:
-    """Return when a pass comes back that is not repeated with backoff, None for never.
+    """Return after how long a reconcile is repeated without backoff, None for never.
 
-    ``collisions``: how many passes in a row have ended with a create that waits to be seen, this
-    one included; each doubles the wait, up to five seconds.
+    Each of ``collisions``, creates in a row that wait to be seen, doubles the wait.
     """
     own = None
     if error is not None and error.fault is ClaimFault.CREATE_PENDING:
@@ -125,7 +121,7 @@ def requeue_after_s(
 
 
 class ClaimObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pass over a claim ended with."""
+    """What one reconcile of a claim ended with."""
 
     generation: int
     # The Sandbox in hand, bound or just created; empty: there is none.
@@ -138,10 +134,7 @@ class ClaimObservation(msgspec.Struct, frozen=True, kw_only=True):
 def next_claim_status(
     old: SandboxClaimStatus, seen: ClaimObservation, now: datetime
 ) -> SandboxClaimStatus:
-    """Return the complete status after a pass: Ready and Finished, sorted by type, and the Sandbox.
-
-    A create that waits for the cache leaves a status that names a Sandbox as it is.
-    """
+    """Return the complete status: Ready and Finished, sorted by type, and the Sandbox."""
     fault = seen.error.fault if seen.error is not None else None
     if fault is ClaimFault.CREATE_PENDING and old.bound.name:
         return old
@@ -168,19 +161,12 @@ def expired_claim_status(
 
 
 def claim_status_patch(old: SandboxClaimStatus, new: SandboxClaimStatus) -> dict[str, Any] | None:
-    """Return what a merge patch must put under ``status``, None when no request is due.
-
-    An unbound claim gets an empty ``sandbox`` with its first status; that alone is not worth a
-    request.
-    """
+    """Return what a merge patch must put under ``status``, None when no request is due."""
     # The order of conditions does not count.
     conditions = _sorted(new.conditions)
     if new.bound == old.bound and conditions == _sorted(old.conditions):
         return None
     return {"conditions": conditions or None, "sandbox": whole_status(new.bound)}
-
-
-# --- helpers -------------------------------------------------------------------------------------
 
 
 def _ready(seen: ClaimObservation) -> Condition:

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from lean_sandbox.model.service import DEFAULT_PROTOCOL
 
-# Fields that tell absent from zero (false, 0, "") in core/v1; every other scalar does not, and a
-# controller that sends typed objects leaves the zero of those out.
+# Fields that tell absent from zero (false, 0, "") in core/v1; no other scalar does.
 _TELLS_ABSENT: Final = frozenset(
     # Of Pods,
     {"activeDeadlineSeconds", "automountServiceAccountToken", "enableServiceLinks", "hostUsers"}
@@ -41,12 +40,11 @@ _TELLS_ABSENT_WITHIN: Final = frozenset(
 )
 _QUANTITY_MAPS: Final = frozenset({"limits", "overhead", "requests"})
 _QUANTITY_FIELDS: Final = frozenset({("emptyDir", "sizeLimit"), ("resourceFieldRef", "divisor")})
-# Maps: an empty value in one is a value. No string map of core/v1 holds an object, so a name here
-# can only be met as the map it is meant to be.
+# An empty value in a map is a value.
 _MAPS: Final = _QUANTITY_MAPS | frozenset(
     {"annotations", "labels", "matchLabels", "nodeSelector", "volumeAttributes"}
 )
-# Objects whose emptiness means the same as their absence: maps, and structs held by value.
+# Objects whose emptiness means the same as their absence.
 _SAME_WHEN_EMPTY: Final = _MAPS | frozenset({"metadata", "resources"})
 
 _QUANTITY: Final = re.compile(
@@ -68,7 +66,7 @@ _MOST_TEXT: Final = 128
 def canonical(value: Any, key: str = "spec", parent: str = "") -> Any:
     """Return a value that equals that of every other notation with the same meaning.
 
-    ``value`` is the field ``key`` of an object that is itself called ``parent``.
+    ``value`` is the field ``key`` of an object called ``parent``.
     """
     if isinstance(value, Mapping):
         fields = {k: canonical(v, k, key) for k, v in value.items()}

@@ -106,7 +106,7 @@ def _shared(held: Condition) -> Condition:
 def whole_status(status: msgspec.Struct) -> dict[str, Any]:
     """Return what a merge patch puts in the place of a status: all fields, null for empty ones.
 
-    A patch of what differs from the status that is remembered would leave the rest as it is stored,
-    and that may be newer: somebody else has written it, or a write of ours whose answer was lost.
+    A patch of what differs from the remembered status would leave the rest as it is stored, by
+    somebody else, or by a write of ours whose response was lost.
     """
     return {field: value or None for field, value in msgspec.structs.asdict(status).items()}

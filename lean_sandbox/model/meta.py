@@ -42,7 +42,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, 
 
 
 class Reference(Lenient, frozen=True):
-    """A reference by name to an object of the same namespace: a claim's pool, a pool's template."""
+    """A reference by name to an object of the same namespace."""
 
     name: OrNull[str] = ""
 
@@ -57,10 +57,9 @@ class FieldManager(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """Metadata of any object, from whatever form it came in; what predicates read.
+    """Metadata of any object, from whatever form it came in.
 
-    ``columns`` is not on the wire: the printer columns of the object, from the cells of a Table or
-    from the whole object, ``None`` where the form has none.
+    ``columns`` is not on the wire: the printer columns, ``None`` where the form has none.
     """
 
     name: str = ""
@@ -97,8 +96,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rena
 def as_version(resource_version: str) -> int:
     """Return a resource version as a number, ``0`` when it is not one.
 
-    Resource versions of one server are comparable integers; a server that sends anything else makes
-    every comparison fail, which costs a look but never loses a change.
+    With 0 every comparison fails, which costs a request but never loses a change.
     """
     if len(resource_version) > _VERSION_DIGITS or not resource_version.isascii():
         return 0
@@ -108,8 +106,7 @@ def as_version(resource_version: str) -> int:
 def is_controlled_by(controller: OwnerReference | None, uid: str) -> bool:
     """Return whether an object with this controller belongs to the object with this uid.
 
-    Only the uid counts: an earlier object of the same kind and name is another one, and a reference
-    written by an older API version with the same uid is ours.
+    Only the uid counts: the API version may be older, and kind and name may be a predecessor's.
     """
     return controller is not None and controller.uid == uid
 
@@ -175,11 +172,7 @@ def child_metadata(
 def with_controller_reference(
     references: Iterable[OwnerReference], reference: OwnerReference
 ) -> tuple[OwnerReference, ...]:
-    """Return ``references`` with ``reference`` among them.
-
-    It takes the place of the one to the same group, kind and name, else the end of the list; every
-    other reference is kept.
-    """
+    """Return ``references`` with this one in the place of its kind and name, else at the end."""
     target = reference.group, reference.kind, reference.name
     kept = list(references)
     for index, present in enumerate(kept):

@@ -1,7 +1,4 @@
-"""Keys, kinds and reasons of the sandbox APIs, and the small rules about names.
-
-Everything here is API surface: clients, routers and dashboards compare these strings byte for byte.
-"""
+"""Keys, kinds and reasons of the sandbox APIs, which clients compare, and the rules about names."""
 
 from __future__ import annotations
 
@@ -26,7 +23,6 @@ SANDBOX_WARM_POOL_KIND: Final = "SandboxWarmPool"
 CORE_PREFIX: Final = f"{CORE_GROUP}/"
 EXTENSIONS_PREFIX: Final = f"{EXTENSIONS_GROUP}/"
 
-# Labels.
 NAME_HASH_LABEL: Final = CORE_PREFIX + "sandbox-name-hash"
 ADOPTABLE_LABEL: Final = CORE_PREFIX + "adoptable"
 CREATED_BY_LABEL: Final = CORE_PREFIX + "created-by"
@@ -39,7 +35,6 @@ LAUNCH_TYPE_LABEL: Final = CORE_PREFIX + "launch-type"
 LAUNCH_TYPE_COLD: Final = "cold"
 LAUNCH_TYPE_WARM: Final = "warm"
 
-# Annotations.
 POD_NAME_ANNOTATION: Final = CORE_PREFIX + "pod-name"
 PROPAGATED_LABELS_ANNOTATION: Final = CORE_PREFIX + "propagated-labels"
 PROPAGATED_ANNOTATIONS_ANNOTATION: Final = CORE_PREFIX + "propagated-annotations"
@@ -160,8 +155,7 @@ def normalise_created_by(value: str | None) -> str:
 def is_object_name(text: str) -> bool:
     """Return whether an object can be called so: a DNS subdomain (RFC 1123) of 253 characters.
 
-    What a tenant writes as the name of something else may be any text; one that no object can have
-    is never asked for and never becomes the value of a metric's label.
+    Another text that a tenant wrote is never asked for, and never a metric's label.
     """
     return len(text) <= MAX_NAME_CHARACTERS and _SUBDOMAIN.fullmatch(text) is not None
 

@@ -78,11 +78,7 @@ def pod_state(pod: Pod) -> PodState:
 
 
 def build_pod(sandbox: Sandbox) -> dict[str, Any]:
-    """Return the body that creates the Pod of ``sandbox``.
-
-    The spec is the template's, nothing added and nothing defaulted; it stays raw JSON unless
-    volumes for volumeClaimTemplates have to be merged into it.
-    """
+    """Return the body that creates the Pod of ``sandbox``; the spec is the template's as it is."""
     meta = sandbox.metadata
     template = visible(sandbox.spec.podTemplate.metadata)
     lists = {key: listed for key, listed in _key_lists(template).items() if listed}
@@ -99,8 +95,8 @@ def metadata_patch(
 ) -> dict[str, dict[str, str | None]] | None:
     """Return what a merge patch must put under ``metadata`` of an existing Pod, None for nothing.
 
-    ``template`` is the visible metadata of the template, ``held`` is what the Pod has. Keys that
-    neither the template nor the Pod's own propagated-* lists name are never touched.
+    ``template`` is visible metadata, ``held`` is what the Pod has. Keys that neither the template
+    nor the Pod's own propagated-* lists name are never touched.
     """
     recorded = held.annotations or {}
     labels = _propagated(
@@ -141,7 +137,6 @@ def _propagated(
     recorded: str,
     kept: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """Return ``present`` with what is wanted, without keys of earlier that are not wanted now."""
     desired, wanted = dict(present or {}), wanted or {}
     for key, value in wanted.items():
         # A missing key compares as empty, so an empty template value is not added to a Pod.
@@ -154,7 +149,6 @@ def _propagated(
 
 
 def _key_lists(template: PodTemplateMetadata) -> dict[str, str]:
-    """Return the annotations that list which keys come from the template."""
     return {
         names.PROPAGATED_LABELS_ANNOTATION: ",".join(sorted(template.labels or ())),
         names.PROPAGATED_ANNOTATIONS_ANNOTATION: ",".join(sorted(template.annotations or ())),
@@ -162,11 +156,7 @@ def _key_lists(template: PodTemplateMetadata) -> dict[str, str]:
 
 
 def _system_labels(sandbox_meta: ObjectMeta) -> dict[str, str]:
-    """Return the labels a Pod inherits from its Sandbox.
-
-    The pool label goes to Pods of pool members only, the template label to those of every
-    extension owner, of whatever version.
-    """
+    # Pods of pool members inherit the pool label, those of every extension owner the template's.
     owner, labels = sandbox_meta.controller, sandbox_meta.labels or {}
     inherited = {}
     if owner is not None and owner.group == names.EXTENSIONS_GROUP:

@@ -1,4 +1,4 @@
-"""The Sandbox kind as it comes over the wire, and the little that is remembered of each one."""
+"""The Sandbox kind, and what is remembered of each one."""
 
 from __future__ import annotations
 
@@ -168,7 +168,6 @@ def view_of(sandbox: Sandbox) -> SandboxView:
 
 
 def _check_size(annotations: dict[str, str] | None) -> None:
-    """Raise ValueError for annotations that no Pod can have, instead of keeping them."""
     size = sum(len(key) + len(value) for key, value in (annotations or {}).items())
     if size > _POD_ANNOTATIONS:
         raise ValueError(

@@ -45,11 +45,11 @@ class Failure(StrEnum):
 
 
 class ObservedPod(msgspec.Struct, frozen=True):
-    """The Pod a pass ended up with, ours or not."""
+    """The Pod a reconcile ended up with, ours or not."""
 
     is_owned: bool
-    # Its deletion was asked for. From then on its phase tells how the deletion went, not the work:
-    # a kubelet sets Failed or Succeeded before it removes a Pod that was deleted or drained.
+    # From then on its phase tells nothing of the work: a kubelet sets Failed or Succeeded before it
+    # removes a Pod that was deleted or drained.
     is_terminating: bool = False
     # Empty for a Pod that is not ours, and while nothing is known of it.
     state: PodState = PodState()
@@ -136,8 +136,7 @@ def pod_scheduled(seen: Observation) -> Condition | None:
 def ready(seen: Observation) -> Condition:
     """Return the Ready condition: the first reason that applies.
 
-    A refused child is reported as InvalidConfiguration only when nothing else failed: clients take
-    that reason as final, and it must not appear while a retry may still change the picture.
+    InvalidConfiguration, which clients take as final, is reported only when nothing else failed.
     """
     outcome = _outcome(seen.pod) if seen.pod is not None else None
     if seen.many_pods:
@@ -176,11 +175,7 @@ def next_status(
     namespace: str,
     cluster_domain: str = names.DEFAULT_CLUSTER_DOMAIN,
 ) -> SandboxStatus:
-    """Return the complete status after a normal pass over the Sandbox ``namespace``/``name``.
-
-    Addresses and node are those of an owned Pod only; the selector stays once it was set; what is
-    said of the Service stays when the pass could not find out.
-    """
+    """Return the complete status of the Sandbox ``namespace``/``name``, unless it expired."""
     conditions = old.conditions
     for kind, observed in (
         (names.SUSPENDED, suspended(seen)),
@@ -223,17 +218,11 @@ def expired_cleared(old: SandboxStatus, generation: int, now: datetime) -> Sandb
 
 
 def status_patch(old: SandboxStatus, new: SandboxStatus) -> dict[str, Any] | None:
-    """Return what a merge patch must put under ``status``, None when no request is due.
-
-    A changed nodeName alone is not worth a request before the Sandbox is ready: it goes with the
-    next change.
-    """
+    """Return what a merge patch must put under ``status``, None when no request is due."""
+    # A changed nodeName alone is not worth a request before the Sandbox is ready.
     if not is_true(new.conditions, names.READY):
         old = msgspec.structs.replace(old, nodeName=new.nodeName)
     return whole_status(new) if new != old else None
-
-
-# --- helpers -----------------------------------------------------------------------------------
 
 
 def _expired(generation: int) -> Condition:
@@ -253,7 +242,6 @@ def _outcome(pod: ObservedPod) -> tuple[str, str] | None:
 
 
 def _dependencies(seen: Observation) -> tuple[str, str, str]:
-    """Return status, reason and message of Ready by Pod and Service."""
     is_ready, message = _pod_part(seen.pod)
     # As the spec says, else because there is one.
     requested = seen.service_requested
@@ -266,7 +254,6 @@ def _dependencies(seen: Observation) -> tuple[str, str, str]:
 
 
 def _pod_part(pod: ObservedPod | None) -> tuple[bool, str]:
-    """Return whether the Pod serves (running, ready and reachable), and what is said of it."""
     if pod is None:
         return False, "Pod does not exist"
     if pod.state.phase != names.POD_RUNNING:

@@ -109,7 +109,7 @@ def owned_service_patch(
 ) -> dict[str, Any] | None:
     """Return the merge patch that repairs an owned Service, or None when nothing drifted.
 
-    Other labels stay, and so do the ports where ``ports`` is None.
+    The ports stay where ``ports`` is None.
     """
     tracking = {names.NAME_HASH_LABEL: tracking_hash}
     patch: dict[str, Any] = {}
@@ -138,10 +138,7 @@ def cluster_ip_refusal(name: str, spec: ServiceSpec) -> str | None:
 def adopted_service(
     service: Mapping[str, Any], sandbox_meta: ObjectMeta, ports: tuple[ServicePort, ...]
 ) -> dict[str, Any]:
-    """Return the full Service ``service``, as the server sent it, made ours for a PUT.
-
-    All that is not ours stays as it is, among it resourceVersion, the precondition.
-    """
+    """Return the whole Service made ours for a PUT; its resourceVersion is the precondition."""
     tracking = {names.NAME_HASH_LABEL: names.name_hash(sandbox_meta.name)}
     metadata = dict(service.get("metadata") or {})
     metadata["labels"] = {**(metadata.get("labels") or {}), **tracking}

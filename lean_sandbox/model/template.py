@@ -1,8 +1,4 @@
-"""The SandboxTemplate kind, and what is remembered of each one.
-
-The view holds everything a cold claim, a pool member or the shared NetworkPolicy is made of, so
-that none of them costs a GET of the template.
-"""
+"""The SandboxTemplate kind, and what is remembered of each one."""
 
 from __future__ import annotations
 
@@ -50,7 +46,7 @@ class SandboxTemplate(Lenient, frozen=True):
 
 
 class TemplateView(msgspec.Struct, frozen=True, gc=False):
-    """What is kept in memory of a template: one copy for all pools and claims that use it."""
+    """All that Sandboxes and the NetworkPolicy are made of, so that none GETs the template."""
 
     name: str
     namespace: str = ""
@@ -72,8 +68,7 @@ class TemplateView(msgspec.Struct, frozen=True, gc=False):
 def view_of_template(template: SandboxTemplate) -> TemplateView:
     """Return what decisions need of ``template``, detached from the message it came in.
 
-    Raises ValueError: the spec of the Pod, of a claim or of the policy is not an object or cannot
-    be read; the text names the field.
+    Raises ValueError, naming the field: the spec of Pod, claim or policy is not a readable object.
     """
     meta, spec = template.metadata, template.spec
     blueprint = _blueprint(spec)
@@ -127,7 +122,6 @@ def ref_hash_patch(name: str, labels: dict[str, str] | None) -> Json | None:
 
 
 def _blueprint(spec: SandboxTemplateSpec) -> Json:
-    """Return a blueprint as plain data, without the parts that are unset."""
     metadata = msgspec.to_builtins(spec.podTemplate.metadata)
     body: Json = {
         "podTemplate": {
@@ -147,7 +141,6 @@ def _blueprint(spec: SandboxTemplateSpec) -> Json:
 
 
 def _json_hash(value: Json) -> str:
-    """Return a hash of plain data; the order of keys does not count."""
     from hashlib import blake2b  # noqa: PLC0415 -- with the first template only
 
     # A template may have a megabyte, and bytewise arithmetic would hold up everybody else.
@@ -155,10 +148,7 @@ def _json_hash(value: Json) -> str:
 
 
 def _secured(pod_spec: Json, *, is_cut_off: bool) -> Json:
-    """Return ``pod_spec`` as it goes into Sandboxes of a template (rules D1 and D2).
-
-    ``is_cut_off``: the default policy keeps Pods from the cluster's own resolvers.
-    """
+    # Rules D1 and D2; the default policy cuts Pods off from the cluster's own resolvers.
     secured = dict(pod_spec)
     if secured.get("automountServiceAccountToken") is None:
         secured["automountServiceAccountToken"] = False
@@ -239,11 +229,7 @@ def build_policy(template: TemplateView) -> Json:
 
 
 def is_policy_as_desired(template: TemplateView, stored_spec: bytes | None) -> bool:
-    """Return whether the stored policy says what it should, as JSON.
-
-    The server's defaults count as said: a port without protocol is a TCP port; null, empty and
-    absent lists are one.
-    """
+    """Return whether the stored policy, as JSON, says what it should, defaults included."""
     stored = msgspec.json.decode(stored_spec) if stored_spec else None
     return bool(canonical(desired_policy_spec(template)) == canonical(stored or {}))
 

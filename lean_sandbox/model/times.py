@@ -26,8 +26,7 @@ _UNIT_NS: Final = {
 _MAX_NS: Final = 2**63 - 1
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 _LATEST: Final = datetime.max.replace(tzinfo=UTC)
-# A timer set for the very moment may ring a hair early by the wall clock, which is read in whole
-# microseconds.
+# A timer may ring a hair early by the wall clock, which is read in whole microseconds.
 _TIMER_SLACK_S: Final = 0.001
 
 

@@ -153,8 +153,8 @@ class Staleness:
     """Which members of a pool no longer fit one state of its template.
 
     The stamp of a member, the hash of its blueprint, tells at once when it is the template's own.
-    Any other stamp, or none, proves nothing: another implementation hashes differently. Then the
-    spec is compared, once for all members with the same stamp.
+    Any other proves nothing, for another implementation hashes differently: then the spec is
+    compared, once for all members with the same stamp.
     """
 
     __slots__ = ("_verdicts", "template")
@@ -206,10 +206,7 @@ def _parts(spec: SandboxSpec) -> tuple[Any, ...]:
 
 
 def slow_start_groups(total: int) -> Iterator[int]:
-    """Yield the sizes of the groups in which ``total`` requests are sent: 1, 2, 4... and the rest.
-
-    A group runs in parallel and whole; after one with an error no further one starts.
-    """
+    """Yield the sizes of the groups in which so many requests are sent: 1, 2, 4... and the rest."""
     size = 1
     while total > 0:
         yield min(size, total)

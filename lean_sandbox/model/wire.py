@@ -36,7 +36,6 @@ class Lenient(Value, frozen=True):
 
 @cache
 def _defaults(type_: type[Lenient]) -> tuple[tuple[str, object], ...]:
-    """Return the fields that may be null with what they then read as."""
     return tuple(
         (field.name, field.default)
         for field in msgspec.structs.fields(type_)
@@ -54,9 +53,8 @@ ODD = (msgspec.DecodeError, ValueError, TypeError, LookupError, ArithmeticError,
 
 
 # --- equal values that many objects hold, kept once -----------------------------------------------
-# Thousands of objects differ in little more than uid, name and address: maps, ports and conditions
-# repeat. What is shared outlives the object that it came from, so only small values are: whoever
-# writes large ones, each different from the last, gets no memory for objects that are gone.
+# What is shared outlives the object that it came from, so only small values are: whoever writes
+# large ones, each different from the last, gets no memory for objects that are gone.
 
 #: Bytes of a value that is shared; with the number of entries the bound of each cache.
 MOST_BYTES: Final = 4096
