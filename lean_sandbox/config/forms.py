@@ -73,7 +73,7 @@ def _number(text: str) -> float:
 
 
 def _without_blanks(text: str) -> str:
-    """Refuse blanks, which int() and float() would overlook."""
+    # int() and float() would overlook them.
     if _BLANK.search(text):
         raise ValueError(text)
     return text

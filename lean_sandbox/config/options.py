@@ -1,8 +1,7 @@
 """The table of options: name, default, meaning, form, bound and scope of each, in one place.
 
-The command line, the environment, the config file, the ConfigMap, their help and
-docs/configuration.md are made from it. What the reference has too has the same name, default and
-meaning.
+Every source, the help and docs/configuration.md are made from it. What the reference has too has
+the same name, default and meaning.
 """
 
 from __future__ import annotations
@@ -65,10 +64,9 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 class Option(Flag, frozen=True, kw_only=True):
-    """A flag that is named as the setting that it gives.
+    """A flag that is named as the setting that it gives; ``topic`` begins a section of the help.
 
     ``is_own``: it makes one process what it is, so the ConfigMap of all controllers cannot set it.
-    ``topic`` begins a section of the help.
     """
 
     default: Any
@@ -337,7 +335,6 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, naming every flag concerned."""
         for option in OPTIONS.values():
             value = getattr(self, option.name)
             wrong = option.bound(value) if option.bound is not None else ""

@@ -1,7 +1,4 @@
-"""What `--help` and `lean-sandbox config` print: every option, or the settings in effect.
-
-No setting is a secret: credentials come from the kubeconfig alone.
-"""
+"""What `--help` and `lean-sandbox config` print: every option, or the settings in effect."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
 from lean_sandbox.config.options import IDLE, OPTIONS, TRANSLATED, Flag, Option
 from lean_sandbox.config.sources import Effective
 
-_WIDTH = 96
 _INDENT = " " * 8
 _SYNTAX = """\
 A flag has one or two dashes. A value stands after = or in the next argument; that of a boolean only
@@ -58,7 +54,7 @@ def _usage(name: str, flag: Flag) -> str:
 def _entry(usage: str, meaning: str) -> list[str]:
     wrapped = textwrap.wrap(
         meaning,
-        _WIDTH,
+        width=96,
         initial_indent=_INDENT,
         subsequent_indent=_INDENT,
         break_long_words=False,
@@ -126,7 +122,6 @@ def _unit(option: Option) -> str:
 
 
 def _plain(option: Option, value: Any) -> Any:
-    """Return a value as JSON has it: numbers and booleans as such, durations as text."""
     if value is None or option.form in (BOOLEAN, INTEGER, NUMBER):
         return value
     return list(value) if isinstance(value, tuple) else option.form.write(value)

@@ -2,8 +2,7 @@
 
 The strongest source that names an option gives its value: flag, then environment, then config file,
 then the ConfigMap of all controllers, then the reference's mounted file of label domains, then the
-default. An option is named by its flag, by ``LEAN_SANDBOX_`` and the flag in upper case with
-underscores, and by its key in the file or the ConfigMap.
+default.
 """
 
 from __future__ import annotations
@@ -224,7 +223,6 @@ def effective(
 
 
 def _values_of(source: Iterable[Given], noted: dict[str, Remark]) -> _Values:
-    """Return what one source sets, by the names of the settings; note what has no effect."""
     values: _Values = {}
     for given in source:
         flag = FLAGS.get(given.name)
@@ -266,7 +264,6 @@ def _with_places(error: ConfigError, givers: Mapping[str, Given]) -> ConfigError
 
 
 def _unknown(given: Given) -> ConfigError:
-    """Return the error about a flag that there is not, with the one that was probably meant."""
     name = given.name.lower().replace("_", "-")
     problem, way_out = "there is no such flag", "`lean-sandbox run --help` lists those there are"
     if name in REMOVED:
@@ -381,7 +378,6 @@ def _in_config_map(config_map: ConfigMap | None) -> Iterator[Given]:
 
 
 def _mounted(path: Path) -> str:
-    """Return what the reference's mounted file says, nothing where there is none."""
     try:
         return _text_of(path, way_out="")
     except ConfigError as error:

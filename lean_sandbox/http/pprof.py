@@ -1,8 +1,7 @@
 """Profiles on ``/debug/pprof``, for what has a meaning in Python; imported only when asked for.
 
-``profile`` samples the stack a hundred times a CPU second through a timer signal, with no thread
-and no cost in between, and answers in the folded form that flame graph tools read. The forms of
-Go's own tools are not imitated.
+``profile`` samples the stack a hundred times a CPU second through a timer signal, and answers in
+the folded form that flame graph tools read.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ _ROOT: Final = "/debug/pprof/"
 _DEFAULT_S: Final = 30.0
 _LONGEST_S: Final = 60.0
 _INTERVAL_S: Final = 0.01
-_MOST_TYPES: Final = 100
-_WITHOUT_MEANING: Final = ("symbol", "block", "mutex", "trace", "threadcreate")
 
 
 def profiles(clock: Clock, *, everything: bool) -> Handler:
@@ -46,15 +43,14 @@ def profiles(clock: Clock, *, everything: bool) -> Handler:
                 return text(200, _objects())
             case "goroutine":
                 return text(200, _tasks())
-        if name in _WITHOUT_MEANING:
-            return text(404, f"{name} has no meaning in Python; see {_ROOT}\n")
+            case "symbol" | "block" | "mutex" | "trace" | "threadcreate":
+                return text(404, f"{name} has no meaning in Python; see {_ROOT}\n")
         return not_found(request)
 
     return handle
 
 
 async def _profile(clock: Clock, seconds: str) -> Answer:
-    """Sample the running stack by CPU time; one profile at a time."""
     try:
         wanted_s = float(seconds) if seconds else _DEFAULT_S
     except ValueError:
@@ -84,7 +80,6 @@ async def _profile(clock: Clock, seconds: str) -> Answer:
 
 
 def _objects() -> str:
-    """Return how many objects of each type the collector knows, and their own sizes."""
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for held in gc.get_objects():
@@ -92,7 +87,7 @@ def _objects() -> str:
         counts[kind] += 1
         sizes[kind] += _size(held)
     lines = ["     count        bytes type (only what the garbage collector tracks)\n"]
-    for kind, size in sizes.most_common(_MOST_TYPES):
+    for kind, size in sizes.most_common(100):
         lines.append(f"{counts[kind]:>10} {size:>12} {kind}\n")
     return "".join(lines)
 
@@ -106,7 +101,6 @@ def _size(held: Any) -> int:
 
 
 def _tasks() -> str:
-    """Return the tasks of the event loop and where each of them waits."""
     lines: list[str] = []
     for task in anyio.get_running_tasks():
         lines.append(f"{task.name or task.id}\n")

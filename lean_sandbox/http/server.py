@@ -1,8 +1,7 @@
 """A small HTTP/1.1 server for metrics and health: GET and HEAD, no bodies, everything bounded.
 
-Whoever scrapes or probes is a guest here: nothing a peer does or leaves undone ends more than its
-own connection, and what went wrong with it is counted. There are no threads; an idle connection
-costs one task and no CPU.
+Nothing a peer does or leaves undone ends more than its own connection, and what went wrong with it
+is counted. There are no threads; an idle connection costs one task and no CPU.
 """
 
 from __future__ import annotations
@@ -41,9 +40,6 @@ _ANSWER_S: Final = 30.0
 _MOST_CONNECTIONS: Final = 64
 _LINGER_S: Final = 1.0
 _BACKLOG: Final = 128
-_ACCEPT_PAUSE_S: Final = 1.0
-_PLAIN: Final = "text/plain; charset=utf-8"
-
 _TARGET: Final = re.compile(rb"/[!-~]{0,2047}")
 _REASONS: Final = {
     200: "OK",
@@ -60,7 +56,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
     code: int
     body: bytes | Iterator[bytes]
-    content_type: str = _PLAIN
+    content_type: str = "text/plain; charset=utf-8"
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -173,10 +169,7 @@ class Endpoint:
         tls: Callable[[], ssl.SSLContext] | None = None,
         most_connections: int = _MOST_CONNECTIONS,
     ) -> None:
-        """``tls`` gives the context for each new connection; ``None`` serves without TLS.
-
-        Every open connection counts towards the limit, whatever it is doing.
-        """
+        """``tls`` gives the context for each new connection; ``None`` serves without TLS."""
         self.name = name
         self.clock = clock
         self.tls = tls
@@ -207,7 +200,7 @@ class Endpoint:
                     # Too many open files, or a peer that left in between: the next may be well.
                     self.broken("accept")
                     log.warning("accept_failed", listener=self.name, error=str(error))
-                    await self.clock.sleep(_ACCEPT_PAUSE_S)
+                    await self.clock.sleep(1.0)
                     continue
                 if len(self.open) >= self._most:
                     self._make_room()
@@ -216,11 +209,7 @@ class Endpoint:
                 group.start_soon(connection.run)
 
     def _make_room(self) -> None:
-        """Close a connection for a newcomer: the one silent for longest, else the oldest.
-
-        An honest peer is done in milliseconds; what is oldest under such a crowd is held on
-        purpose.
-        """
+        # An honest peer is done in milliseconds: what is oldest in such a crowd is held on purpose.
         self.broken("crowded")
         oldest = min(self.open, key=lambda each: each.idle_since)
         del self.open[oldest]
@@ -244,10 +233,7 @@ class Endpoint:
 
 
 class _Connection:
-    """One peer, and its requests as llhttp reads them: the methods ``on_...`` are its callbacks.
-
-    Bodies are not wanted: a request that has one is answered after its head.
-    """
+    """One peer; the methods ``on_...`` are callbacks of llhttp. Bodies of requests are not read."""
 
     def __init__(self, endpoint: Endpoint, raw: ByteStream) -> None:
         self.scope = anyio.CancelScope()
@@ -268,7 +254,6 @@ class _Connection:
         self._headers: dict[bytes, bytes] = {}
 
     async def run(self) -> None:
-        """Answer until the connection ends, in whatever way."""
         try:
             with self.scope:
                 async with anyio.create_task_group() as group:
@@ -284,7 +269,6 @@ class _Connection:
                 await anyio.aclose_forcefully(self._raw)
 
     async def _watch(self) -> None:
-        """End the connection when its time is over."""
         while (left_s := self._until - self._clock.monotonic()) > 0.0:
             if await self._clock.wait(self._sooner, left_s):
                 self._sooner = anyio.Event()
@@ -329,7 +313,6 @@ class _Connection:
                 return
 
     async def _next(self) -> Request | None:
-        """Return the next request, None when none comes."""
         while not self._requests:
             if self._refused is not None:
                 return self._refused

@@ -1,8 +1,4 @@
-"""TLS for the metrics listener: what the flags say, and certificates that may be replaced.
-
-The files are looked at when somebody connects, which costs two calls of ``stat``: a certificate
-manager needs to tell nobody that it renewed them.
-"""
+"""TLS for the metrics listener: what the flags say, and certificates that may be replaced."""
 
 from __future__ import annotations
 
@@ -56,19 +52,13 @@ _SUITES_OF_13: Final = {
     "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256",
 }
-# Older versions need digests that the default level of OpenSSL refuses.
-_OLD_LEVEL: Final = ":@SECLEVEL=0"
 
 
 class Certificates:
-    """Gives the TLS context for a connection, made anew when the files have changed."""
+    """Gives the TLS context for a connection, made anew when the files have changed by then."""
 
     def __init__(self, folder: str, min_version: str, suites: tuple[str, ...]) -> None:
-        """Load ``tls.crt`` and ``tls.key`` of ``folder``.
-
-        Raises ConfigError, naming the flag, for files that are no certificate and key and for
-        unknown versions and suites.
-        """
+        """Load ``tls.crt`` and ``tls.key`` of ``folder``. Raises ConfigError, naming the flag."""
         self._certificate = Path(folder, "tls.crt")
         self._key = Path(folder, "tls.key")
         if min_version not in _VERSIONS:
@@ -114,7 +104,9 @@ class Certificates:
             warnings.simplefilter("ignore", DeprecationWarning)
             context.minimum_version = self._version
         if self._ciphers or is_old:
-            context.set_ciphers((self._ciphers or "DEFAULT") + (_OLD_LEVEL if is_old else ""))
+            # Older versions need digests that the default level of OpenSSL refuses.
+            level = ":@SECLEVEL=0" if is_old else ""
+            context.set_ciphers(f"{self._ciphers or 'DEFAULT'}{level}")
         context.set_alpn_protocols(["http/1.1"])
         context.load_cert_chain(self._certificate, self._key, password=no_password)
         return context

@@ -1,4 +1,4 @@
-"""What one scrape of a process finds; everything is read at that moment and nothing before."""
+"""What one scrape of a process finds."""
 
 from __future__ import annotations
 

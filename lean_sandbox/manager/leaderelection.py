@@ -1,21 +1,18 @@
 """Leader election on a Lease, after the rules of Kubernetes' own client (client-go).
 
-Both can contend for one Lease. The rules:
-
 * Whoever finds no Lease creates it; whoever finds one that nobody holds, or that has expired, takes
   it over. Every write is a PUT at the version that was read, so that one of several wins.
 * A Lease has expired when its record has not changed for ``leaseDurationSeconds`` *since we first
   saw it so, on our own monotonic clock*: clocks of two machines are never compared.
 * The holder renews every ``RETRY_S``, and twice as often while that fails, with one PUT and no
   read. It leads until ``RENEW_DEADLINE_S`` after it *sent* the last renewal that succeeded, which
-  others have seen no earlier than that and respect for ``DURATION_S``. So no two lead at once while
-  no clock runs faster than another by more than the ratio of the two (3 to 2).
-* Leadership ends by the clock, not by a task that has to get its turn: :meth:`Elector.fence` looks
-  at the clock before each write, and a process that was stopped for a minute writes nothing when it
-  goes on. What is lost is not contended for again: the process ends and begins anew.
-* On a graceful end the holder is removed and the duration set to one second, once nothing is
-  written any more. A Lease that was lost is left to expire: that time is for requests which were on
-  their way.
+  others respect for ``DURATION_S``. So no two lead at once while no clock runs faster than another
+  by more than the ratio of the two (3 to 2).
+* Leadership ends by the clock: :meth:`Elector.fence` looks at it before each write, so a process
+  that was stopped for a minute writes nothing when it goes on. What is lost is not contended for
+  again: the process ends and begins anew.
+* On a graceful end the Lease is given up, once nothing is written any more. One that was lost is
+  left to expire: that time is for requests which were on their way.
 
 PUT and not a patch, because access rules and flow schemas for Leases know get, create and update
 (spec, 5.1); what else the Lease holds goes back as it came.
@@ -66,7 +63,6 @@ RENEW_DEADLINE_S: Final = 10.0
 RETRY_S: Final = 2.0
 # Deadline of an attempt: a holder has time for another one before its own ends.
 ATTEMPT_S: Final = RENEW_DEADLINE_S / 2
-_REPORTING_CONTROLLER: Final = "agent-sandbox-controller"
 # A standby asks up to this share sooner than its period, so that several do not ask in step.
 _JITTER: Final = 0.1
 # How long a release waits for its Event.
@@ -106,9 +102,7 @@ class Elector:
         """``identity`` is unique to this process, ``uniform`` gives numbers in [0, 1).
 
         ``scope`` says in words what the process serves, empty for everything; it stands behind the
-        identity in the Lease, so that replicas that serve something else are told of.
-
-        ``recorder``, which nobody else may run, gets an Event about each change.
+        identity in the Lease. ``recorder``, which nobody else may run, gets an Event a change.
         """
         self.client = client
         self.namespace = namespace
@@ -215,7 +209,6 @@ class Elector:
         return False
 
     async def _keep(self) -> None:
-        """Renew until the Lease is lost, or released."""
         began = self._leads_until - RENEW_DEADLINE_S
         while self.loss is None:
             pause_s = RETRY_S if self.problem is None else RETRY_S / 2
@@ -299,7 +292,6 @@ class Elector:
         await self._hold(lease)
 
     def _observe(self, spec: Json) -> None:
-        """Note what a record says, and since when it says so."""
         seen = tuple(spec.get(field) for field in _RECORD)
         if seen != self._seen:
             self._seen = seen
@@ -348,7 +340,6 @@ class Elector:
             self._leads_until = until
 
     async def _write(self, lease: Json, spec: Json) -> PartialObject:
-        """Create a Lease that has no version yet, replace one at the version that it has."""
         body = _with_spec(lease, spec)
         more: Any = {"lane": Lane.CLIENT, "timeout_s": ATTEMPT_S, "accept": METADATA_ACCEPT}
         if _is_new(lease):
@@ -358,10 +349,7 @@ class Elector:
         )
 
     def _stamp(self) -> str:
-        """Return the time now, later than the last stamp whatever the wall clock does.
-
-        Two equal records would look to others as if their holder had not renewed.
-        """
+        # Two equal records would look to others as if their holder had not renewed.
         now = self._clock.now()
         if self._stamped is not None and now <= self._stamped:
             now = self._stamped + timedelta(microseconds=1)
@@ -385,11 +373,7 @@ def _is_new(lease: Json) -> bool:
 
 
 def _with_spec(lease: Json, spec: Json, version: str = "") -> Json:
-    """Return a Lease with another spec, as it is sent, or as it stands at ``version``.
-
-    What else the Lease holds stays as it came, but for managedFields, which the server then keeps
-    by itself.
-    """
+    # Without managedFields, which the server then keeps by itself.
     metadata = {key: value for key, value in lease["metadata"].items() if key != "managedFields"}
     if version:
         metadata["resourceVersion"] = version
@@ -397,10 +381,7 @@ def _with_spec(lease: Json, spec: Json, version: str = "") -> Json:
 
 
 class AwakeClock(SystemClock):
-    """The clock of the machine, whose monotonic time goes on while the machine is suspended.
-
-    Other replicas do not wait for a machine that sleeps.
-    """
+    """A clock that goes on while the machine is suspended: other replicas do not wait for it."""
 
     def monotonic(self) -> float:
         """Return seconds since the start of the machine, with suspensions if it counts them."""
@@ -435,7 +416,7 @@ def open_elector(
         namespace=namespace,
         identity=identity,
         clock=clock,
-        recorder=EventRecorder(own, clock, _REPORTING_CONTROLLER, identity),
+        recorder=EventRecorder(own, clock, "agent-sandbox-controller", identity),
         lease=lease_of(settings),
         scope=scope_of(settings),
     )

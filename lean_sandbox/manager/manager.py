@@ -133,7 +133,6 @@ class Manager:
     def _add_extensions(
         self, settings: Settings, uniform: Callable[[], float], tracing: Tracing | None
     ) -> None:
-        """Build the controllers of claims, pools and templates, and join them to each other."""
         client, caches, clock, sandboxes = self._client, self.caches, self._clock, self.sandboxes
         resolver = TemplateResolver(client, caches, clock, timeout_s=settings.request_timeout)
         server_time = ServerTime(clock)
@@ -199,7 +198,6 @@ class Manager:
             group.cancel_scope.cancel()
 
     async def _complete(self, task_status: TaskStatus[None]) -> None:
-        """Wait until everything that is watched is known."""
         await self.reflectors.synced()
         self.synced.set()
         self._may_extend.set()

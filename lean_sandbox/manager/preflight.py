@@ -1,11 +1,8 @@
 """Before a run begins: what it serves and under which Lease, its ConfigMap, and who works already.
 
-Controllers share the load by namespace. A namespace is served by one shard, with all that is in it:
-claims, pools and Sandboxes of one namespace never meet those of another. Replicas of a shard share
-its Lease; two shards never do.
-
-Two controllers that serve the same reach the same state, but each undoes and pays for what the
-other does. In a cluster the Lease prevents that; a run from outside of it has only this check.
+A namespace is served by one shard, with all that is in it. Replicas of a shard share its Lease; two
+shards never do. Two controllers that serve the same each undo and pay for what the other does. In a
+cluster the Lease prevents that; a run from outside of it has only this check.
 """
 
 from __future__ import annotations
@@ -32,7 +29,6 @@ Json = dict[str, Any]
 LEASE_NAME: Final = "a3317529.agent-sandbox.x-k8s.io"
 # A scope stands in the holder of a Lease, which is written every two seconds.
 _LONGEST_SCOPE: Final = 120
-_DIGEST_DIGITS: Final = 8
 FLAG: Final = "--allow-second-controller"
 # Where the manifests, ours and the reference's, put it (spec, 7.11).
 HOME: Final = "agent-sandbox-system"
@@ -48,10 +44,7 @@ log = structlog.get_logger("controller")
 
 
 def admits(shard: str) -> Callable[[str], bool]:
-    """Return whether a namespace belongs to a shard, ``INDEX/COUNT``.
-
-    By the CRC-32 of its name, which is the same in every process and version.
-    """
+    """Return the test whether a namespace, by the CRC-32 of its name, belongs to a shard."""
     own, count = _parts(shard)
 
     def is_own(namespace: str) -> bool:
@@ -91,8 +84,8 @@ def scope_of(settings: Settings) -> str:
         return scope
     import hashlib  # noqa: PLC0415 -- for many namespaces only
 
-    digest = hashlib.sha256(scope.encode()).hexdigest()[:_DIGEST_DIGITS]
-    return f"{scope[: _LONGEST_SCOPE - _DIGEST_DIGITS - 3]}...{digest}"
+    digest = hashlib.sha256(scope.encode()).hexdigest()[:8]
+    return f"{scope[: _LONGEST_SCOPE - len(digest) - 3]}...{digest}"
 
 
 def _parts(shard: str) -> tuple[int, int]:
@@ -147,10 +140,6 @@ async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> Confi
 async def _get(
     client: Client, clock: Clock, resource: Resource, namespace: str, name: str, unknown: str
 ) -> Json | None:
-    """Return an object, None where there is none or it may not be read.
-
-    The GET is repeated until the server answers. Failures are logged as the event ``unknown``.
-    """
     pause_s = _FIRST_PAUSE_S
     while True:
         try:

@@ -43,15 +43,10 @@ _DEFAULT_HEALTH = ":8081"
 # objects leave behind stays: 16 MiB after forty Sandboxes with 250 kB each.
 _M_MMAP_THRESHOLD = -3
 _LARGE_BYTES = 128 * 1024
-_LOOK_EVERY_S = 1.0
-_MOST_LOOKS = 120
 
 
 class Listeners:
-    """Serves metrics and health of a process.
-
-    Opening it binds the addresses, so that one that is taken is told before anything else is done.
-    """
+    """Serves metrics and health of a process; binds the addresses before anything else is done."""
 
     def __init__(self, settings: Settings, manager: Manager, clock: Clock) -> None:
         """Bind what the settings ask for. Raises ConfigError, naming the flag."""
@@ -108,18 +103,13 @@ def _health(clock: Clock, not_ready: Callable[[], str | None]) -> Endpoint:
 
 
 def _nearby(address: str, default: str) -> str:
-    """Return where to listen: outside of a Pod nobody but this machine has a reason to ask.
-
-    Settings do not tell a default from the same words written by somebody; who wants every address
-    of a machine names one, such as 0.0.0.0:8080.
-    """
+    # Outside of a Pod nobody but this machine has a reason to ask, unless an address is named.
     is_in_a_pod = "KUBERNETES_SERVICE_HOST" in os.environ
     address = address or default
     return address if is_in_a_pod or address != default else f"127.0.0.1{address}"
 
 
 def _with_debug(metrics: Handler, settings: Settings, manager: Manager, clock: Clock) -> Handler:
-    """Return what answers for profiles and traces too, where they are switched on."""
     debug: dict[str, Handler] = {}
     if settings.enable_pprof or settings.enable_pprof_debug:
         from lean_sandbox.http.pprof import profiles  # noqa: PLC0415 -- rarely used
@@ -189,10 +179,7 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
 async def _tuned(
     settings: Settings, connection: Connection, clock: Clock, tune: Tune
 ) -> Settings | None:
-    """Return the settings with what the ConfigMap says, ``None`` when a signal came before it.
-
-    Until the server has answered, the health listener says that the process is alive, not ready.
-    """
+    """Return the settings with what the ConfigMap says, ``None`` when a signal came before it."""
     namespace = settings.config_map_namespace
     namespace = namespace or (own_namespace() if connection.in_cluster else "")
     if not namespace:
@@ -281,14 +268,10 @@ def _release_free_memory() -> None:
 
 
 async def _trim_when_idle(is_idle: Callable[[], bool], clock: Clock) -> None:
-    """Release free memory once, when the work that the start brought is done.
-
-    Decoding pages of full objects and queueing every object once leaves the allocator with free
-    memory that it keeps for itself: 8 to 12 MiB of 76 over 10,000 Sandboxes with their Pods. Looks
-    once a second, and gives up after two minutes of work without a pause.
-    """
-    for _ in range(_MOST_LOOKS):
-        await clock.sleep(_LOOK_EVERY_S)
+    # What the start brought leaves 8 to 12 MiB of 76 free in the allocator, over 10,000 Sandboxes
+    # with their Pods. After two minutes of work without a pause they stay there.
+    for _ in range(120):
+        await clock.sleep(1.0)
         if is_idle():
             _release_free_memory()
             return

@@ -1,9 +1,8 @@
 """The last events, reconciles and requests of a controller, and what shows them afterwards.
 
 A ring: the oldest entry is overwritten. A request belongs to the object whose reconcile makes it;
-requests outside of reconciles (watches, Events, the Lease) are not kept. The listener of the
-metrics serves the ring as JSON, the command asks it there. Off unless asked for: names of objects
-are shown to everybody who can reach the metrics. An entry takes up to 0.3 KiB.
+requests outside of reconciles (watches, Events, the Lease) are not kept. Off unless asked for:
+names of objects are shown to everybody who can reach the metrics.
 """
 
 from __future__ import annotations
@@ -124,7 +123,6 @@ class TraceBuffer:
     """The ring, what feeds it, and the handler that answers about one object."""
 
     def __init__(self, most: int, clock: Clock) -> None:
-        """Keep ``most`` entries; at least one."""
         self._clock = clock
         self._caches: dict[str, Cache[Any]] = {}
         self.entries: deque[Entry] = deque(maxlen=most)
@@ -215,10 +213,7 @@ class TraceBuffer:
         return sorted(found, key=lambda one: (one.at, type(one) is not ReconcileEntry))
 
     def _owned_by(self, plural: str, keys: set[Key]) -> set[Key]:
-        """Return the children of some objects.
-
-        Events show those that have ended too, the caches those whose events are overwritten.
-        """
+        # Events show children that have ended, the caches those whose events are overwritten.
         kind, child = _CHILDREN[plural]
         owners = {(key.namespace, f"{kind}/{key.name}") for key in keys}
         found = {

@@ -1,9 +1,7 @@
 """Every metric that is exposed: its name, labels, buckets and meaning, in one place.
 
-Names, labels and buckets of what begins with ``agent_sandbox`` are those of the reference
-controller, ``controller_runtime``, ``workqueue`` and ``rest_client`` those of the framework it is
-built on, so that dashboards and alerts keep working (spec, 7.5; claims, 8.2; changes, v1.0.5). What
-begins with ``lean_sandbox`` has no counterpart there.
+Names, labels and buckets of all but ``lean_sandbox_...`` are those of the reference controller and
+its framework, so that dashboards and alerts keep working (spec, 7.5; claims, 8.2; changes, v1.0.5).
 """
 
 from __future__ import annotations
@@ -40,10 +38,7 @@ FAMILIES: Final[dict[str, Family]] = {}
 
 
 def _family(series: str, meaning: str, buckets: tuple[float, ...] = ()) -> Family:
-    """Declare a family by its series, ``name{label,label}``.
-
-    One with buckets is a histogram, one that ends with ``_total`` a counter, every other a gauge.
-    """
+    """Declare a family: a histogram with buckets, a counter ``..._total``, or else a gauge."""
     name, _, labels = series.removesuffix("}").partition("{")
     kind = Kind.COUNTER if name.endswith("_total") else Kind.GAUGE
     family = Family(
