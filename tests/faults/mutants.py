@@ -25,6 +25,10 @@ _LAWS = tuple(
     f"tests/{name}.py"
     for name in (
         "watching/test_lists",
+        "faults/test_refusals",
+        "claims/test_wakes",
+        "sandboxes/test_adoption",
+        "warmpools/test_staleness",
         "faults/test_lost_answers",
         "faults/test_overtaken",
         "faults/test_machine",
@@ -113,12 +117,6 @@ MUTANTS = (
         "no wake by Services",
         _SANDBOX,
         '            self._enqueue(_concerned(delta, if_unowned=True), "service changed")',
-        "            pass",
-    ),
-    Mutant(
-        "a known absence is not forgotten when a Pod comes",
-        _SANDBOX,
-        "            hidden.seen(key)",
         "            pass",
     ),
     Mutant(

@@ -188,16 +188,15 @@ class SandboxController(Controller[SandboxEntry]):
     def on_pod(self, delta: Delta[PodEntry]) -> None:
         """Reconcile the old and the new owner of a Pod that changed; note what the watch shows."""
         key, keys, hidden = delta.key, _concerned(delta), self.hidden
-        if delta.new is not None:
-            hidden.seen(key)
-        elif not any(one.pod_key == key for one in map(self.cache.get, {key, *keys}) if one):
-            # No Sandbox would ask for a Pod of this name, nor forget what is noted of it.
-            pass
-        elif delta.saw_deletion or (delta.old is not None and delta.old.is_deleting):
-            hidden.ended(key)
-        else:
-            # Its end, forced; or only the end of its tracking label.
-            hidden.lost(key)
+        # Of a name that no Sandbox would ask for, nothing noted would ever be forgotten.
+        if delta.new is None and any(
+            one.pod_key == key for one in map(self.cache.get, {key, *keys}) if one
+        ):
+            if delta.saw_deletion or (delta.old is not None and delta.old.is_deleting):
+                hidden.ended(key)
+            else:
+                # Its end, forced; or only the end of its tracking label.
+                hidden.lost(key)
         if delta.initial:
             return
         # Before there is a node only the scheduler writes, and no column shows what it found.

@@ -64,8 +64,8 @@ class HiddenPods:
         self._saved += is_absent
         return is_absent
 
-    def seen(self, key: Key) -> None:
-        """Take note that the watch shows the Pod; it may be late, which leaves a doubt."""
+    def created(self, key: Key) -> None:
+        """Take note of a Pod that we made; its watch may be late, which leaves a doubt."""
         self._absent.pop(key, None)
 
     def ended(self, key: Key) -> None:
@@ -231,7 +231,7 @@ class SandboxRequests(ObjectWriter):
             columns=NEW_POD_COLUMNS,
         )
         entry = written.entry
-        self.hidden.seen(entry.key)
+        self.hidden.created(entry.key)
         if entry.state is None:
             # The server sets this phase on every Pod it creates.
             entry.state = PodState(phase=names.POD_PENDING)
