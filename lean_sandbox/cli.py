@@ -229,9 +229,6 @@ def _add_trace(commands: _Commands) -> None:
     add("--chrome", type=Path, metavar="FILE", help="write the Chrome trace as well")
 
 
-# -- run and config: the commands with the flags of the controller ---------------------------------
-
-
 def _run(arguments: Sequence[str]) -> int:
     return _perform("run", _RUN, arguments, _run_controller)
 
@@ -320,9 +317,6 @@ def _print_settings(scanned: Scanned) -> int:
         told = ": ".join(filter(None, (remark.flag, remark.place, remark.why)))
         print(f"lean-sandbox: warning: {told}", file=sys.stderr)  # noqa: T201
     return EXIT_OK
-
-
-# -- the other commands ----------------------------------------------------------------------------
 
 
 def _run_bench(arguments: Sequence[str]) -> int:
@@ -430,7 +424,7 @@ def _run_metrics(_given: Namespace) -> int:
         meaning = family.help.replace("|", "\\|")
         if family.buckets:
             meaning += f" Buckets: {', '.join(f'{bound:g}' for bound in family.buckets)}."
-        rows.append(f"| `{family.name}` | {family.kind.value} | {labels} | {meaning} |")
+        rows.append(f"| `{family.name}` | {family.kind} | {labels} | {meaning} |")
     sys.stdout.write("\n".join((*rows, "")))
     return EXIT_OK
 

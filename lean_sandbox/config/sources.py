@@ -135,9 +135,6 @@ def variable_of(flag: str) -> str:
     return PREFIX + flag.upper().replace("-", "_")
 
 
-# -- the command line ------------------------------------------------------------------------------
-
-
 def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> Scanned:
     """Take a command line apart by the rules of Go's flag package; ``extra`` are a command's own.
 
@@ -174,9 +171,6 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
             text = waiting.pop(0)
         found.append(Given(name, text, Origin.FLAG, flag))
     return Scanned(tuple(found), tuple(waiting))
-
-
-# -- all sources together --------------------------------------------------------------------------
 
 
 def effective(
@@ -282,23 +276,15 @@ def _unknown(given: Given) -> ConfigError:
     return ConfigError(problem, source=str(given), way_out=way_out)
 
 
-# -- environment, files and ConfigMap --------------------------------------------------------------
-
-
 def _in_environment(environment: Mapping[str, str]) -> Iterator[Given]:
     names = {variable_of(name): name for name in FLAGS}
     for variable, text in environment.items():
         name = names.get(variable, variable.removeprefix(PREFIX))
         if not variable.startswith(PREFIX) or variable == variable_of(CONFIG):
             continue
-        if variable in names or not _is_service_link(variable, text):
+        is_port = variable.endswith("_PORT") and _SERVICE_URL.fullmatch(text)
+        if variable in names or not (is_port or _SERVICE_LINK.fullmatch(variable)):
             yield Given(name, text, Origin.ENVIRONMENT, variable)
-
-
-def _is_service_link(variable: str, text: str) -> bool:
-    if variable.endswith("_PORT") and _SERVICE_URL.fullmatch(text) is not None:
-        return True
-    return _SERVICE_LINK.fullmatch(variable) is not None
 
 
 def _in_file(config: str) -> Iterator[Given]:

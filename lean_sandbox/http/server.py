@@ -123,9 +123,6 @@ def health(checks: Mapping[str, Check]) -> Handler:
     return handle
 
 
-# -- listening -------------------------------------------------------------------------------------
-
-
 def bind(flag: str, address: str) -> socket.socket:
     """Listen on ``[host]:port``; no host is every address of the machine, port 0 a free one.
 

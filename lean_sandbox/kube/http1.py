@@ -65,8 +65,8 @@ class HttpConnection:
     """One keep-alive connection, used by one request at a time.
 
     ``status``, ``headers`` (lower-case names, repeated ones joined by a comma) and ``keeps_alive``
-    are those of the last response; trailers are dropped. The bytes of all connections are
-    ``counted``. The methods ``on_...`` are llhttp's callbacks.
+    are those of the last response; trailers are dropped. The methods ``on_...`` are llhttp's
+    callbacks.
     """
 
     def __init__(
@@ -229,12 +229,9 @@ class LineTooLongError(Exception):
 class LineSplitter:
     r"""Collects the chunks of a watch and returns the complete lines among them.
 
-    Only the byte ``\n`` ends a line. Text splitting would also cut at U+0085 or U+2028, which Go's
-    encoder leaves unescaped inside strings: anybody who can annotate a watched object could then
-    break the watch.
-
-    ``limit_bytes`` bounds a line, finished or not; an object of the API server is at most about
-    3 MiB, so the default of 16 MiB is only ever reached by a broken peer.
+    Only the byte ``\n`` ends a line. Text splitting would also cut at U+0085 or U+2028, with which
+    anybody who can annotate a watched object could break the watch. ``limit_bytes`` bounds a line,
+    finished or not; an object of the API server is at most about 3 MiB.
     """
 
     __slots__ = ("_limit_bytes", "_pending", "pending_bytes")

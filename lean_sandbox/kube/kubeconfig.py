@@ -157,9 +157,6 @@ def _in_cluster(environ: Mapping[str, str], folder: Path, clock: Clock) -> Conne
     )
 
 
-# -- files -----------------------------------------------------------------------------------------
-
-
 def _find(files: list[Path], wanted: str | None) -> tuple[Path, dict[str, Any], str]:
     """Return the first of ``files`` that has the wanted context, or else a current one."""
     present = [file for file in files if file.is_file()]
@@ -239,9 +236,6 @@ def _converted(raw: dict[str, Any], type_: type[T], place: _Place) -> T:
         field = _FIELD.search(text)
         at = place.at(field[1]) if field else place
         raise at.error(f"is malformed: {_FIELD.sub('', text)}", _CORRECT) from problem
-
-
-# -- one context -----------------------------------------------------------------------------------
 
 
 def _connection(

@@ -39,13 +39,11 @@ class Lane(IntEnum):
 class Limits(msgspec.Struct, frozen=True, gc=False):
     """The settings of a :class:`Limiter`; the module docstring gives the rules."""
 
-    #: Requests in flight at once, and so connections in the pool.
     max_in_flight: int = 16
-    #: Slots BACKGROUND never takes. Must leave it at least one.
+    #: Must leave BACKGROUND at least one slot.
     reserved_for_client: int = 4
-    #: Requests a second over time; None is no limit (the server's priority and fairness decides).
+    #: None is no limit (the server's priority and fairness decides).
     qps: float | None = None
-    #: Requests at once before ``qps`` is felt.
     burst: int = 100
 
 

@@ -102,8 +102,6 @@ def path(
     return at
 
 
-# -- forms -----------------------------------------------------------------------------------------
-
 JSON_ACCEPT = "application/json"
 
 #: One object or the answer of a write as metadata only. The plain form stands behind it for servers

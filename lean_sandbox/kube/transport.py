@@ -110,11 +110,10 @@ class Transport:
         """Send one request and return the whole answer, whatever its status.
 
         ``target`` is path and query below the server's base path. ``timeout_s`` covers connecting,
-        sending and receiving, not the wait for a slot: that one ends because every holder of a slot
-        has a deadline. After a 401 that a fresh credential may cure the request is sent once more,
-        with a deadline of its own. An answer may have ``max_body_bytes``, or 256 MiB. Without
-        ``asked`` the request is counted as one for no resource. Raises TransportError
-        (AnswerTooLarge above the limit), CredentialFault and what the fence does.
+        sending and receiving, not the wait for a slot, whose holders have deadlines. After a 401
+        that a fresh credential may cure the request is sent once more, with a deadline of its own.
+        Raises TransportError (AnswerTooLarge above ``max_body_bytes``, or 256 MiB),
+        CredentialFault and what the fence does.
         """
         self._check_fence(method)
         asked = asked or Asked(method.lower(), "nonresource")
@@ -166,11 +165,6 @@ class Transport:
         self._closed = True
         while self._idle:
             self._idle.pop().close()
-
-    @property
-    def in_flight(self) -> int:
-        """How many requests hold a slot."""
-        return sum(self._limiter.running)
 
     def _check_fence(self, method: str) -> None:
         if self.fence is not None and method != "GET":

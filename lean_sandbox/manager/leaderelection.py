@@ -186,8 +186,6 @@ class Elector:
                 self.holder = ""
                 _log.info("released", lease=self.lease)
 
-    # -- the two loops ---------------------------------------------------------------------------
-
     async def _acquire(self) -> bool:
         """Try until this process leads; false when it was told to stop."""
         while not self._stops:
@@ -228,8 +226,6 @@ class Elector:
         self._leads_until = _NEVER
         self.loss = NotLeaderError(f"leadership lost: {why}")
         _log.error("leadership_lost", lease=self.lease, reason=why)
-
-    # -- one attempt -----------------------------------------------------------------------------
 
     async def _try(self, limit_s: float) -> None:
         async with self._turn:

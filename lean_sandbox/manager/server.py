@@ -254,7 +254,6 @@ async def _end_waiting(elector: Elector | None, group: TaskGroup) -> None:
 
 
 def _release_free_memory() -> None:
-    """Hand free memory back to the system, and large blocks from now on whenever they are freed."""
     gc.collect()
     if sys.platform != "linux":
         return

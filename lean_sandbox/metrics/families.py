@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Final
 
-from lean_sandbox.metrics.registry import Family, Kind
+from lean_sandbox.metrics.registry import Family
 
 # The bounds dashboards for Kubernetes controllers expect, so that existing queries keep working.
 # Multiplied up as there, for a bound is a text in those queries and has their rounding errors.
@@ -40,14 +40,7 @@ FAMILIES: Final[dict[str, Family]] = {}
 def _family(series: str, meaning: str, buckets: tuple[float, ...] = ()) -> Family:
     """Declare a family: a histogram with buckets, a counter ``..._total``, or else a gauge."""
     name, _, labels = series.removesuffix("}").partition("{")
-    kind = Kind.COUNTER if name.endswith("_total") else Kind.GAUGE
-    family = Family(
-        name=name,
-        kind=Kind.HISTOGRAM if buckets else kind,
-        labels=tuple(labels.split(",")) if labels else (),
-        help=meaning,
-        buckets=buckets,
-    )
+    family = Family(name, tuple(labels.split(",")) if labels else (), meaning, buckets)
     FAMILIES[name] = family
     return family
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from enum import Enum
 from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -34,22 +33,19 @@ V = TypeVar("V", int, "Histogram")
 Labels: TypeAlias = tuple[str, ...]
 
 
-class Kind(Enum):
-    """What the values of a family are."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
 class Family(msgspec.Struct, frozen=True, gc=False):
     """The declaration of a metric; ``buckets`` are the rising bounds of a histogram."""
 
     name: str
-    kind: Kind
     labels: tuple[str, ...]
     help: str
     buckets: tuple[float, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The type as the page has it; a counter is known by its name."""
+        plain = "counter" if self.name.endswith("_total") else "gauge"
+        return "histogram" if self.buckets else plain
 
 
 class Histogram:
@@ -175,9 +171,6 @@ class Histograms(_SeriesOf[Histogram]):
         held.observe(value)
 
 
-# -- the page --------------------------------------------------------------------------------------
-
-
 def render(found: Exposition) -> Iterator[str]:
     """Yield the text of a scrape in blocks; families without a series are left out."""
     lines: list[str] = []
@@ -185,7 +178,7 @@ def render(found: Exposition) -> Iterator[str]:
         if not series:
             continue
         lines.append(f"# HELP {family.name} {family.help.translate(_ESCAPED_HELP)}\n")
-        lines.append(f"# TYPE {family.name} {family.kind.value}\n")
+        lines.append(f"# TYPE {family.name} {family.kind}\n")
         for labels, value in series:
             lines += _lines(family, labels, value)
             if len(lines) >= _BLOCK:

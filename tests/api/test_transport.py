@@ -217,9 +217,9 @@ async def test_a_cancelled_request_frees_its_slot_and_its_connection() -> None:
     ):
         group.start_soon(transport.request, "GET", "/1")
         await server.received(1)
-        assert transport.in_flight == 1
+        assert sum(transport._limiter.running) == 1
         group.cancel_scope.cancel()
-    assert (transport.in_flight, transport._idle) == (0, [])
+    assert (sum(transport._limiter.running), transport._idle) == (0, [])
     assert [record.error for record in records] == ["Cancelled"]
 
 
@@ -444,7 +444,7 @@ async def test_every_byte_and_request_is_counted() -> None:
     received = sum(len(piece) for answer in answers for piece in answer.pieces)
     assert statistics.received_bytes == received > 1000
     assert all(record.latency_s >= 0 for record in records)
-    assert transport.in_flight == 0
+    assert sum(transport._limiter.running) == 0
 
 
 async def test_ipv6_hosts_go_into_brackets() -> None:

@@ -13,7 +13,6 @@ from lean_sandbox.metrics.registry import (
     Exposition,
     Family,
     Histograms,
-    Kind,
     Living,
     dropped_series,
     render,
@@ -21,8 +20,8 @@ from lean_sandbox.metrics.registry import (
 from tests.metrics.scrape import Scraped, scraping
 from tests.support.world import open_world, sandbox
 
-COUNTER = Family("a_total", Kind.COUNTER, ("x", "y"), "Counts.")
-HISTOGRAM = Family("h", Kind.HISTOGRAM, ("x",), "Times.", (0.5, 1.0, 100.0))
+COUNTER = Family("a_total", ("x", "y"), "Counts.")
+HISTOGRAM = Family("h", ("x",), "Times.", (0.5, 1.0, 100.0))
 
 
 async def test_requests_are_those_the_server_saw() -> None:
@@ -173,7 +172,7 @@ def test_too_many_series_are_dropped_and_counted() -> None:
 @pytest.mark.parametrize("place", ["namespace", "sandbox_template"])
 def test_series_go_an_hour_after_the_last_sandbox(place: str) -> None:
     """What still has Sandboxes, or has them again, keeps its series; others lose them in time."""
-    counters = Counters(Family("a_total", Kind.COUNTER, ("x", place), "Counts."))
+    counters = Counters(Family("a_total", ("x", place), "Counts."))
     for name in ("here", "away", "back"):
         counters.add("x", name)
 
@@ -198,5 +197,5 @@ def test_series_go_an_hour_after_the_last_sandbox(place: str) -> None:
 def test_numbers_are_written_as_the_reference_does(value: float, shown: str) -> None:
     """Whole numbers have no point: queries name the bounds of buckets as text."""
     found = Exposition()
-    found.one(Family("g", Kind.GAUGE, (), "Is."), value)
+    found.one(Family("g", (), "Is."), value)
     assert "".join(render(found)).splitlines()[-1] == f"g {shown}"

@@ -80,7 +80,7 @@ class ObservedManager(Manager):
         controllers = self.controllers
         counts = {one.name: one.queue.counts() for one in controllers}
         return Activity(
-            in_flight=transport.in_flight,
+            in_flight=sum(transport._limiter.running),
             streams=transport.counted.streams,
             busy={name: n["running"] + n["locked"] + n["ready"] for name, n in counts.items()},
             delayed={name: n["delayed"] for name, n in counts.items()},
