@@ -5,8 +5,8 @@ A pure object: the caller brings the time, as seconds on any clock that does not
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Hashable
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -17,10 +17,10 @@ class Debounce(Generic[K]):
 
     A key is due ``window_s`` after its last offer, at the latest ``cap_s`` after its first: offers
     that never pause delay a key but cannot starve it. The first offer after a key came due starts
-    anew. Costs O(log n) an offer, memory for pending keys only.
+    anew. Only pending keys take memory; ``due`` and ``next_due`` look at all of them.
     """
 
-    __slots__ = ("_cap_s", "_heap", "_offers", "_pending", "_window_s")
+    __slots__ = ("_cap_s", "_pending", "_window_s")
 
     def __init__(self, window_s: float, cap_s: float) -> None:
         """Start empty. Raises ValueError unless ``0 <= window_s <= cap_s``."""
@@ -30,44 +30,23 @@ class Debounce(Generic[K]):
         self._cap_s = cap_s
         # By key: when it is due, and the latest that this may become.
         self._pending: dict[K, tuple[float, float]] = {}
-        # One entry for each pending key, at a time not after its due time: an offer that moves a
-        # key out leaves the heap alone, and the entry is put right when it reaches the top. The
-        # number in the middle keeps keys from being compared.
-        self._heap: list[tuple[float, int, K]] = []
-        self._offers = 0
-
-    def __len__(self) -> int:
-        return len(self._pending)
 
     def offer(self, key: K, now: float) -> float:
         """Take a key in, or push it out; return the time at which it is due."""
         due = now + self._window_s
-        held = self._pending.get(key)
-        if held is not None:
-            earlier, latest = held
-            due = max(earlier, min(due, latest))
-            self._pending[key] = (due, latest)
-            return due
-        self._offers += 1
-        self._pending[key] = (due, now + self._cap_s)
-        heapq.heappush(self._heap, (due, self._offers, key))
+        earlier, latest = self._pending.get(key, (due, now + self._cap_s))
+        due = max(earlier, min(due, latest))
+        self._pending[key] = (due, latest)
         return due
 
     def due(self, now: float) -> list[K]:
         """Return the keys that are due and let go of them, the earliest first."""
-        keys = []
-        while (next_due := self.next_due()) is not None and next_due <= now:
-            _, _, key = heapq.heappop(self._heap)
+        found = [(due, key) for key, (due, _) in self._pending.items() if due <= now]
+        found.sort(key=itemgetter(0))
+        for _, key in found:
             del self._pending[key]
-            keys.append(key)
-        return keys
+        return [key for _, key in found]
 
     def next_due(self) -> float | None:
         """Return when the next key is due, ``None`` when nothing is pending."""
-        while self._heap:
-            time, number, key = self._heap[0]
-            due, _ = self._pending[key]
-            if due <= time:
-                return time
-            heapq.heapreplace(self._heap, (due, number, key))
-        return None
+        return min((due for due, _ in self._pending.values()), default=None)

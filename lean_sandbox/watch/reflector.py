@@ -98,7 +98,6 @@ class Reflector(Generic[E]):
         self._heard_at = 0.0
         self._bookmarks_before = self._received_before = 0
         self._listed_at = math.inf
-        self._asked = errors.Asked("watch", kind.resource.qualified, namespace or "")
         self.synced = anyio.Event()
         self.problem: str | None = None
         self._decoder = EventDecoder(cache, namespace=namespace)
@@ -291,7 +290,7 @@ class Reflector(Generic[E]):
             self._target(),
             headers={"Accept": WATCH_ACCEPT[self.representation]},
             connect_timeout_s=_REQUEST_TIMEOUT_S,
-            asked=self._asked,
+            asked=errors.Asked("watch", self._kind.resource.qualified, self._namespace or ""),
         ) as response:
             if self.problem is not None and self._group is not None:
                 self._group.start_soon(self._confirm, scope)

@@ -126,7 +126,7 @@ class DebounceMachine(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         """Both hold the same keys and wait for the same moment."""
-        assert len(self.subject) == len(self.model)
+        assert len(self.subject._pending) == len(self.model)
         assert self.subject.next_due() == min((due for _, due in self.model.values()), default=None)
 
 

@@ -40,7 +40,7 @@ def bytes_per_object(*, caller_keeps_the_object: bool) -> float:
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(subject) == OBJECTS
+    assert len(subject._objects) == OBJECTS
     return (after - before) / OBJECTS
 
 

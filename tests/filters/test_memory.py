@@ -26,7 +26,7 @@ def test_a_delete_always_passes_and_is_forgotten() -> None:
     subject.admit(ADDED, sandbox())
     gone = subject.admit(DELETED, sandbox())
     assert (gone.passed, gone.change, gone.reason) == (True, Change.GONE, "deleted")
-    assert len(subject) == 0
+    assert len(subject._objects) == 0
     assert subject.admit(ADDED, sandbox()).change == Change.FIRST_SEEN
 
 
@@ -37,8 +37,8 @@ def test_the_same_name_with_another_uid_always_passes() -> None:
     decision = subject.admit(MODIFIED, sandbox(uid="new"))
     assert (decision.passed, decision.change) == (True, Change.RECREATED)
     assert decision.reason == "re-created: uid old -> new"
-    assert "old" not in subject
-    assert len(subject) == 1
+    assert "old" not in subject._objects
+    assert len(subject._objects) == 1
     assert not subject.admit(MODIFIED, sandbox(uid="new"))
 
 
@@ -57,7 +57,7 @@ def test_the_same_name_in_another_namespace_is_another_object() -> None:
     subject = Filter(generation())
     subject.admit(ADDED, sandbox(uid="a", namespace="one"))
     assert subject.admit(ADDED, sandbox(uid="b", namespace="two")).change == Change.FIRST_SEEN
-    assert len(subject) == 2
+    assert len(subject._objects) == 2
 
 
 def test_a_relist_drops_equal_fingerprints() -> None:
@@ -75,7 +75,7 @@ def test_an_object_without_uid_passes_and_is_not_remembered() -> None:
     subject = Filter(generation())
     for _ in range(2):
         assert subject.admit(MODIFIED, sandbox(uid="")).reason == "no uid"
-    assert len(subject) == 0
+    assert len(subject._objects) == 0
 
 
 def test_the_memory_is_bounded_and_evicts_the_quietest() -> None:
@@ -86,7 +86,11 @@ def test_the_memory_is_bounded_and_evicts_the_quietest() -> None:
     subject.admit(ADDED, two)
     assert not subject.admit(MODIFIED, one)
     subject.admit(ADDED, three)
-    assert ("u0" in subject, "u1" in subject, "u2" in subject) == (True, False, True)
+    assert ("u0" in subject._objects, "u1" in subject._objects, "u2" in subject._objects) == (
+        True,
+        False,
+        True,
+    )
     assert subject.admit(MODIFIED, two).change == Change.FIRST_SEEN
 
 
@@ -130,4 +134,4 @@ def test_no_relevant_event_is_ever_dropped(
             model[name] = (uid, value)
         elif model.get(name, ("", 0))[0] == uid:
             del model[name]
-        assert len(subject) <= bound
+        assert len(subject._objects) <= bound

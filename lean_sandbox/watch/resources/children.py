@@ -23,15 +23,14 @@ ADOPTION_LABELS = frozenset({names.NAME_HASH_LABEL, names.ADOPTABLE_LABEL})
 
 
 class ServiceEntry(OwnedEntry, gc=False):
-    """The cache entry of a Service; ``spec`` only of those that a Sandbox owns or may adopt."""
+    """The cache entry of a Service; ``spec``, to be fetched when stale, if a Sandbox may own it."""
 
     labels: dict[str, str] | None = None
     spec: ServiceSpec | None = None
     is_stale: bool = True
 
 
-def build_service(row: ObjectMeta, item: Service | None, old: ServiceEntry | None) -> ServiceEntry:
-    """Build the entry of a Service; without the object its spec has to be fetched before use."""
+def _build_service(row: ObjectMeta, item: Service | None, old: ServiceEntry | None) -> ServiceEntry:
     entry = ServiceEntry(
         *identity(row, old),
         owner=shared_owner(row, old),
@@ -75,7 +74,7 @@ def service_kind(
             labels(*sorted(ADOPTION_LABELS), brief=True),
             computed("spec", Change.VERSION, _service_version),
         ),
-        build=build_service,
+        build=_build_service,
         watch_as=Representation.METADATA if leanest is Representation.TABLE else leanest,
         label_selector=names.NAME_HASH_LABEL if only_tracked else None,
     )
@@ -91,8 +90,7 @@ class PvcEntry(OwnedEntry, gc=False):
     others: tuple[OwnerReference, ...] = ()
 
 
-def build_pvc(row: ObjectMeta, _item: PartialObject | None, old: PvcEntry | None) -> PvcEntry:
-    """Build the entry of a PersistentVolumeClaim, of which only the metadata is read."""
+def _build_pvc(row: ObjectMeta, _item: PartialObject | None, old: PvcEntry | None) -> PvcEntry:
     owner = shared_owner(row, old)
     return PvcEntry(
         *identity(row, old),
@@ -108,7 +106,7 @@ def pvc_kind() -> Kind[PvcEntry]:
         resource=PVCS,
         item_type=PartialObject,
         predicate=any_of(deletion(), owners(), labels(*sorted(ADOPTION_LABELS), brief=True)),
-        build=build_pvc,
+        build=_build_pvc,
         watch_as=Representation.METADATA,
         list_as=Representation.METADATA,
     )
@@ -125,14 +123,13 @@ class PolicyItem(msgspec.Struct, frozen=True):
 
 
 class PolicyEntry(OwnedEntry, gc=False):
-    """The cache entry of a NetworkPolicy; the spec only of those that a template controls."""
+    """The cache entry of a NetworkPolicy; spec, to be fetched when stale, if of a template."""
 
     spec_json: bytes | None = None
     is_stale: bool = True
 
 
-def build_policy(row: ObjectMeta, item: PolicyItem | None, old: PolicyEntry | None) -> PolicyEntry:
-    """Build the entry of a policy; without the object its spec has to be fetched before use."""
+def _build_policy(row: ObjectMeta, item: PolicyItem | None, old: PolicyEntry | None) -> PolicyEntry:
     entry = PolicyEntry(
         *identity(row, old),
         owner=shared_owner(row, old),
@@ -145,7 +142,6 @@ def build_policy(row: ObjectMeta, item: PolicyItem | None, old: PolicyEntry | No
 
 
 def _is_templates(row: ObjectMeta) -> bool:
-    """Tell whether a template controls the policy, whatever the group of its reference."""
     controller = row.controller
     return controller is not None and controller.kind == names.SANDBOX_TEMPLATE_KIND
 
@@ -161,6 +157,6 @@ def policy_kind() -> Kind[PolicyEntry]:
         resource=NETWORKPOLICIES,
         item_type=PolicyItem,
         predicate=any_of(deletion(), owners(), computed("spec", Change.VERSION, _policy_version)),
-        build=build_policy,
+        build=_build_policy,
         watch_as=Representation.METADATA,
     )

@@ -51,10 +51,9 @@ class TemplateEntry(Entry, gc=False):
     fault: str = ""
 
 
-def build_template(
+def _build_template(
     row: ObjectMeta, item: SandboxTemplate | None, old: TemplateEntry | None
 ) -> TemplateEntry:
-    """Build the entry of a template; the view of the old entry holds for the same generation."""
     entry = TemplateEntry(*identity(row, old), labels=keep(row.labels, TEMPLATE_LABELS))
     if old is not None and old.generation == entry.generation and old.version:
         entry.view, entry.fault = old.view, old.fault
@@ -69,7 +68,7 @@ def template_kind() -> Kind[TemplateEntry]:
         resource=SANDBOXTEMPLATES,
         item_type=SandboxTemplate,
         predicate=any_of(generation(), deletion(), labels(*sorted(TEMPLATE_LABELS))),
-        build=build_template,
+        build=_build_template,
         watch_as=Representation.FULL,
     )
 
@@ -84,8 +83,7 @@ class PoolEntry(Entry, gc=False):
     status: SandboxWarmPoolStatus | None = None
 
 
-def build_pool(row: ObjectMeta, item: SandboxWarmPool | None, old: PoolEntry | None) -> PoolEntry:
-    """Build the entry of a pool; without the object view and status are those of the old entry."""
+def _build_pool(row: ObjectMeta, item: SandboxWarmPool | None, old: PoolEntry | None) -> PoolEntry:
     entry = PoolEntry(*identity(row, old))
     if item is not None:
         entry.view, entry.status = view_of_pool(item), item.status
@@ -100,7 +98,7 @@ def pool_kind() -> Kind[PoolEntry]:
         resource=SANDBOXWARMPOOLS,
         item_type=SandboxWarmPool,
         predicate=any_of(generation(), deletion()),
-        build=build_pool,
+        build=_build_pool,
         watch_as=Representation.FULL,
     )
 
@@ -124,8 +122,7 @@ class ClaimEntry(Entry, gc=False):
         return self.view is None or self.status is None or self.view.generation != self.generation
 
 
-def build_claim(row: ObjectMeta, item: SandboxClaim | None, old: ClaimEntry | None) -> ClaimEntry:
-    """Build the entry of a claim; without the object view and status are those of the old entry."""
+def _build_claim(row: ObjectMeta, item: SandboxClaim | None, old: ClaimEntry | None) -> ClaimEntry:
     entry = ClaimEntry(
         *identity(row, old),
         created_at=row.creation_timestamp or "",
@@ -148,6 +145,6 @@ def claim_kind() -> Kind[ClaimEntry]:
         resource=SANDBOXCLAIMS,
         item_type=SandboxClaim,
         predicate=resource_version(),
-        build=build_claim,
+        build=_build_claim,
         watch_as=Representation.FULL,
     )

@@ -27,12 +27,10 @@ RUNNING = "running"
 WAITING = "waiting"
 GATED = "SchedulingGated"
 NO_NODE = ("", "<none>")
-# Stands for the tracking label that belongs to the Pod's own name; no label value looks like it.
-# That is 57 bytes less a Pod.
+# Stands for the tracking label of the Pod's own name, no valid label value: 57 bytes less a Pod.
 _OWN_HASH = "="
 
-# Statuses of a Pod that has not started yet. A Sandbox reports the same for all of them, so that a
-# change from one to another is no reason to fetch the Pod.
+# Statuses of a Pod that has not started yet: a Sandbox reports the same for all of them.
 _WAITING_WORDS = frozenset(
     {
         "Pending",
@@ -90,8 +88,7 @@ class PodEntry(OwnedEntry, gc=False):
 def pod_hint(columns: Mapping[str, str] | None) -> str | None:
     """Return the class of the status in the columns, ``None`` without columns.
 
-    ``ready``, ``running`` (not ready), ``waiting``, or the status itself where the columns do not
-    tell enough to put it into a class.
+    ``ready``, ``running`` (not ready), ``waiting``, or the status itself.
     """
     if columns is None:
         return None
@@ -130,10 +127,6 @@ def pod_columns(item: Pod) -> dict[str, str]:
 
 
 NEW_POD_COLUMNS = {"hint": WAITING, "IP": "<none>", "Node": "<none>"}
-"""The columns of a Pod that was just created."""
-
-
-_KUBELET = "kubelet"
 
 
 def _managed_annotations(annotations: dict[str, str] | None) -> dict[str, str] | None:
@@ -146,14 +139,12 @@ def _managed_annotations(annotations: dict[str, str] | None) -> dict[str, str] |
     return {key: value for key, value in annotations.items() if key in keys} or None
 
 
-def managed_metadata(row: ObjectMeta) -> Hashable:
-    """Return a digest of a Pod's managed annotations, ``None`` when there are none."""
+def _managed_metadata(row: ObjectMeta) -> Hashable:
     managed = _managed_annotations(row.annotations)
     return hash(frozenset(managed.items())) if managed else None
 
 
-def build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEntry:
-    """Build the entry of a Pod; without the object the state is that of the old entry."""
+def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEntry:
     hint = pod_hint(row.columns)
     owner = shared_owner(row, old)
     labels = row.labels or {}
@@ -189,14 +180,14 @@ def _foreign_writes(row: ObjectMeta, old: PodEntry | None) -> int | None:
     """
     if row.managed_fields is None:
         return old.foreign if old is not None else None
-    return status_writers(row.managed_fields, besides=_KUBELET)
+    return status_writers(row.managed_fields, besides="kubelet")
 
 
 def _shows_another_state(row: ObjectMeta, hint: str, old: PodEntry) -> bool:
     """Tell whether a row hints at another state than that of the last full Pod.
 
-    Deletion, labels and owners are in the row itself and no reason to fetch the Pod. The class of a
-    Pod that is being deleted does not count: its phase and readiness are no longer reported.
+    The class of a Pod that is being deleted does not count: its phase and readiness are no longer
+    reported.
     """
     state = old.state
     if row.columns is None or state is None:
@@ -261,13 +252,13 @@ def pod_kind(leanest: Representation = Representation.TABLE) -> Kind[PodEntry]:
             deletion(),
             owners(),
             labels(),
-            computed("managed metadata", Change.ANNOTATIONS, managed_metadata),
+            computed("managed metadata", Change.ANNOTATIONS, _managed_metadata),
             computed("status", Change.COLUMNS, _hint_of),
             if_known(column("IP", classify=hash)),
             if_known(column("Node")),
             computed("unscheduled", Change.VERSION, _pod_unscheduled),
         ),
-        build=build_pod,
+        build=_build_pod,
         columns_of=pod_columns,
         suspects=pod_row_contradicts,
         columns=("Ready", "Status", "IP", "Node"),

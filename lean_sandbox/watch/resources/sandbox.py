@@ -69,7 +69,7 @@ class SandboxEntry(OwnedEntry, gc=False):
 
     @property
     def annotations(self) -> dict[str, str] | None:
-        """The annotations that a reconcile reads; ``None`` without any of them."""
+        """The annotations that a reconcile reads."""
         if self.pod_name is None:
             return self.notes
         return {names.POD_NAME_ANNOTATION: self.pod_name, **(self.notes or {})}
