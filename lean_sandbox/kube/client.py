@@ -154,6 +154,7 @@ class Client:
         continue_: str | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
+        resource_version: str | None = None,
         **options: Unpack[Options],
     ) -> T:
         """Read one page of a collection; ``namespace`` None is all of them.
@@ -166,6 +167,7 @@ class Client:
                 "continue": continue_,
                 "labelSelector": label_selector,
                 "fieldSelector": field_selector,
+                "resourceVersion": resource_version,
             }
         )
         options.setdefault("timeout_s", _LIST_TIMEOUT_S)

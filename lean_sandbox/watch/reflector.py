@@ -6,9 +6,9 @@ resumes from the last version it saw. When that version is too old, it lists aga
 Versions go backwards when etcd is restored from a backup. A reflector notices that by an event or
 bookmark below the version it watched from, by the error "too large resource version", or, after a
 watch without any event, by asking the server for its version. In each case it lists again. A list
-names no version, and so contains every write made before it was requested, even when an API server
-lags behind another. A list below the versions known before it began therefore comes from a restored
-store, and replaces the cache.
+names no version, but for the first of some kinds, and so contains every write made before it was
+requested, even when an API server lags behind another. A list below the versions known before it
+began therefore comes from a restored store, and replaces the cache.
 """
 
 from __future__ import annotations
@@ -214,14 +214,19 @@ class Reflector(Generic[E]):
         self._cache.begin_list(self._namespace, resync=self._is_resync_due)
         continue_: str | None = None
         limit = min(_FIRST_PAGE, self._page_size)
+        # Later lists are compared with versions that are known, so they have to be consistent.
+        any_version = self._kind.lists_any_version and self.steps["list"] == 1
         while True:
             try:
-                body = await self._page(limit, continue_)
+                body = await self._page(limit, continue_, version="0" if any_version else None)
             except errors.AnswerTooLarge:
                 if limit == 1:
                     raise
-                limit = max(1, limit // 4)
+                # A list of any version is not cut into pages.
+                limit = limit if any_version else max(1, limit // 4)
+                any_version = False
                 continue
+            any_version = False
             self.steps["page"] += 1
             self.received_bytes += len(body)
             metadata = self._decoder.page(body, initial=initial)
@@ -238,13 +243,16 @@ class Reflector(Generic[E]):
         self._resync_at = self._clock.monotonic() + spread * _RESYNC_S
         self.synced.set()
 
-    async def _page(self, limit: int, continue_: str | None) -> bytes:
+    async def _page(
+        self, limit: int, continue_: str | None, *, version: str | None = None
+    ) -> bytes:
         return await self._client.list_page(
             self._kind.resource,
             self._namespace,
             bytes,
             limit=limit,
             continue_=continue_,
+            resource_version=version,
             label_selector=self._kind.label_selector,
             field_selector=self._field_selector or None,
             accept=LIST_ACCEPT[self._kind.list_as],
