@@ -16,19 +16,15 @@ from lean_sandbox.model.wire import Value, interned, small_values
 MAX_MESSAGE_CHARACTERS: Final = 32768
 
 
-def _text() -> str:
-    # A default made by a factory is never left out when encoded: the schema requires these fields.
-    return ""
-
-
 class Condition(Value, frozen=True):
     """One entry of ``status.conditions``."""
 
     type: str
     status: str
-    reason: str = msgspec.field(default_factory=_text)
-    message: str = msgspec.field(default_factory=_text)
-    lastTransitionTime: str = msgspec.field(default_factory=_text)
+    # The schema requires these: a default made by a factory is never left out when encoded.
+    reason: str = msgspec.field(default_factory=str)
+    message: str = msgspec.field(default_factory=str)
+    lastTransitionTime: str = msgspec.field(default_factory=str)
     observedGeneration: int | None = None
 
 

@@ -7,14 +7,7 @@ from typing import Any
 
 import msgspec
 
-from lean_sandbox.model.names import (
-    ADOPTABLE_LABEL,
-    CORE_API_VERSION,
-    EXTENSIONS_API_VERSION,
-    NAME_HASH_LABEL,
-    SANDBOX_KIND,
-    name_hash,
-)
+from lean_sandbox.model import names
 from lean_sandbox.model.wire import Lenient, OrNull
 
 # The digits of the largest version that a store hands out, a signed number of 64 bits.
@@ -111,32 +104,8 @@ def is_controlled_by(controller: OwnerReference | None, uid: str) -> bool:
     return controller is not None and controller.uid == uid
 
 
-def adoption_refusal(
-    what: str,
-    name: str,
-    owner: OwnerReference | None,
-    labels: Mapping[str, str] | None,
-    sandbox_name: str,
-) -> str | None:
-    """Return why a child of ``owner`` (None: nobody's) is left alone, None if it may be adopted."""
-    if owner is not None:
-        return (
-            f'{what} "{name}" is owned by {owner.kind}/{owner.name} (UID: {owner.uid}), '
-            f'not by sandbox "{sandbox_name}"'
-        )
-    labels = labels or {}
-    if labels.get(ADOPTABLE_LABEL) == "true":
-        return None
-    if labels.get(NAME_HASH_LABEL) == name_hash(sandbox_name):
-        return None
-    return (
-        f'cannot adopt unowned {what} "{name}": missing required pool authorization label '
-        f'("{ADOPTABLE_LABEL}") or sandbox tracking label ("{NAME_HASH_LABEL}")'
-    )
-
-
 def controller_reference(
-    kind: str, name: str, uid: str, api_version: str = EXTENSIONS_API_VERSION
+    kind: str, name: str, uid: str, api_version: str = names.EXTENSIONS_API_VERSION
 ) -> OwnerReference:
     """Return the reference that the controlling claim, pool or template leaves on its children."""
     return OwnerReference(api_version, kind, name, uid, controller=True, block_owner_deletion=True)
@@ -144,7 +113,7 @@ def controller_reference(
 
 def sandbox_reference(name: str, uid: str) -> OwnerReference:
     """Return the reference that a Sandbox leaves on its children."""
-    return controller_reference(SANDBOX_KIND, name, uid, CORE_API_VERSION)
+    return controller_reference(names.SANDBOX_KIND, name, uid, names.CORE_API_VERSION)
 
 
 def changed_keys(
@@ -164,7 +133,7 @@ def child_metadata(
     return {
         "name": name,
         "namespace": sandbox_meta.namespace,
-        "labels": {**(labels or {}), NAME_HASH_LABEL: name_hash(sandbox_meta.name)},
+        "labels": {**(labels or {}), names.NAME_HASH_LABEL: names.name_hash(sandbox_meta.name)},
         "ownerReferences": [sandbox_reference(sandbox_meta.name, sandbox_meta.uid)],
     }
 

@@ -58,7 +58,7 @@ async def test_a_page_serves_everybody_for_a_second(monkeypatch: pytest.MonkeyPa
 async def test_a_large_page_is_written_as_it_is_made() -> None:
     """Thousands of templates: the page comes in chunks, whole, and is read as any other."""
     async with open_world() as world:
-        counter = world.whole.sandboxes.metrics._expired
+        counter = world.whole.sandboxes._parts.metrics._expired
         for number in range(8_000):
             counter.add(NS, f"{number}-" + "x" * 200, "None", "Retain")
         async with serving(world) as served:

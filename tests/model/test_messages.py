@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lean_sandbox.model.meta import adoption_refusal, controller_reference
+from lean_sandbox.controllers.sandbox.plans import refusal
+from lean_sandbox.model.meta import controller_reference
 from lean_sandbox.model.sandbox_status import Failure, ready
+from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.children import ServiceEntry
 from tests.model.support import seen
 
 LABELS = (
@@ -20,7 +23,8 @@ def test_a_child_of_somebody_else_is_named_with_its_owner(what: str) -> None:
     """Cases 64, 90, 102: a refused child says who owns it and who wanted it."""
     other = controller_reference("Deployment", "x", "u-1", "apps/v1")
 
-    assert adoption_refusal(what, "c-1", other, None, "sb-1") == (
+    child = ServiceEntry(Key("ns", "c-1"), "u-2", 1, owner=other)
+    assert refusal(what, child, "sb-1") == (
         f'{what} "c-1" is owned by Deployment/x (UID: u-1), not by sandbox "sb-1"'
     )
 
@@ -29,8 +33,8 @@ def test_a_child_of_somebody_else_is_named_with_its_owner(what: str) -> None:
 @pytest.mark.parametrize("what", ["PVC", "pod", "service"])
 def test_an_unauthorised_child_is_named_with_the_missing_labels(what: str) -> None:
     """Cases 51, 94, 105: a child that may not be adopted says which labels would allow it."""
-    refusal = adoption_refusal(what, "c-1", None, None, "sb-1")
-    assert refusal == f'cannot adopt unowned {what} "c-1": {LABELS}'
+    child = ServiceEntry(Key("ns", "c-1"), "u-2", 1)
+    assert refusal(what, child, "sb-1") == f'cannot adopt unowned {what} "c-1": {LABELS}'
 
 
 @pytest.mark.case(60)

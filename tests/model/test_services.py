@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.meta import ObjectMeta, adoption_refusal
+from lean_sandbox.controllers.sandbox.plans import refusal
+from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.service import (
     Service,
     ServicePort,
@@ -20,6 +21,8 @@ from lean_sandbox.model.service import (
     derive_ports,
     owned_service_patch,
 )
+from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.children import ServiceEntry
 from tests.model.support import HASH, HASH_KEY, UID, as_json, merged, sandbox_meta
 
 Port = tuple[str, int, str]
@@ -265,7 +268,8 @@ def test_each_compared_port_field_is_a_drift(port: ServicePort) -> None:
 )
 def test_adoption_needs_one_of_two_labels(labels: dict[str, str] | None, is_allowed: bool) -> None:  # noqa: FBT001
     """Cases 48-53, 92, 94, 103-105: only ``adoptable: "true"`` or the own hash authorise."""
-    assert (adoption_refusal("service", "sb-1", None, labels, "sb-1") is None) is is_allowed
+    service = ServiceEntry(Key("ns", "sb-1"), "u-2", 1, labels=labels)
+    assert (refusal("service", service, "sb-1") is None) is is_allowed
 
 
 @pytest.mark.case(93)

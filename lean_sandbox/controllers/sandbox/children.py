@@ -207,7 +207,7 @@ class Children:
             pvc = await self._create_pvc(index, key)
         if pvc is None or is_controlled_by(pvc.owner, self.entry.uid):
             return
-        text = refusal("PVC", pvc, self.entry)
+        text = refusal("PVC", pvc, self.key.name)
         if text is not None:
             raise ReconcileError(text)
         patch = {"metadata": {"ownerReferences": self._references(pvc.others)}}

@@ -67,28 +67,24 @@ class SandboxController(Controller[SandboxEntry]):
     ) -> None:
         workers = settings.sandbox_concurrent_workers
         super().__init__("sandbox", caches.sandboxes, clock, workers=workers)
-        self._client = client
-        self._pods = caches.pods
-        self._clock = clock
         self._claims: WorkQueue[Key] | None = None
         self._is_awaited: Callable[[Key], bool] = lambda _pool: False
-        self.metrics = SandboxMetrics(clock)
-        self._throttle = StatusThrottle(
+        throttle = StatusThrottle(
             settings.sandbox_status_window,
             settings.sandbox_status_step_window,
             is_spare=self._is_spare,
         )
-        self._requests = SandboxRequests(
+        requests = SandboxRequests(
             client, caches, self.queue, clock, timeout_s=settings.request_timeout
         )
-        self.hidden = self._requests.hidden
+        self.hidden = requests.hidden
         self._parts = Parts(
             caches=caches,
             reflectors=reflectors,
-            requests=self._requests,
+            requests=requests,
             events=ObjectEvents(recorder, names.CORE_API_VERSION, names.SANDBOX_KIND),
-            metrics=self.metrics,
-            throttle=self._throttle,
+            metrics=SandboxMetrics(clock),
+            throttle=throttle,
             clock=clock,
             cluster_domain=settings.cluster_domain,
             write_behind_s=settings.sandbox_write_behind_window,
@@ -104,7 +100,7 @@ class SandboxController(Controller[SandboxEntry]):
     def collect(self, into: Exposition) -> None:
         """Add what is counted of Sandboxes."""
         super().collect(into)
-        self.metrics.collect(into)
+        self._parts.metrics.collect(into)
         self.hidden.collect(into)
 
     def stand_back(self, claims: WorkQueue[Key], is_awaited: Callable[[Key], bool]) -> None:
@@ -146,13 +142,13 @@ class SandboxController(Controller[SandboxEntry]):
         entry = self.cache.get(key)
         if entry is None or entry.view is None:
             return None
-        return due_in_s(entry.view, self._clock.now())
+        return due_in_s(entry.view, self._parts.clock.now())
 
     def doubt(self, key: Key) -> None:
         """Have the next reconcile fetch the Pod: the watch may hide what has happened to it."""
         entry = self.cache.get(key)
         if entry is not None:
-            for pod in self._pods.owned_by(key.namespace, entry.uid):
+            for pod in self._parts.caches.pods.owned_by(key.namespace, entry.uid):
                 pod.is_stale = True
 
     # -- what has a Sandbox reconciled -----------------------------------------------------------
@@ -160,7 +156,7 @@ class SandboxController(Controller[SandboxEntry]):
     def launch(self, key: Key, whole: Sandbox | None = None) -> None:
         """Reconcile a Sandbox that another controller made, as ``whole`` shows, or changed."""
         if whole is not None:
-            self._requests.keep_created(whole)
+            self._parts.requests.keep_created(whole)
         self.queue.add(key, priority=REFILL, reason="owner")
 
     def look_after(self, key: Key) -> None:
@@ -170,7 +166,7 @@ class SandboxController(Controller[SandboxEntry]):
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Reconcile a Sandbox that changed."""
         if delta.is_new:
-            self._client.ending.forget(delta.key.namespace)
+            self._parts.requests.client.ending.forget(delta.key.namespace)
         self.queue.add(
             delta.key,
             priority=LOW if delta.initial else NORMAL,
@@ -227,9 +223,11 @@ class SandboxController(Controller[SandboxEntry]):
         for key in keys:
             if key not in self.cache:
                 continue
-            now = self._clock.monotonic()
-            # The window of a step starts when it is first seen.
-            after_s = self._throttle.remaining_s(key, now, is_news=is_news) if may_wait else 0.0
+            after_s = 0.0
+            if may_wait:
+                # The window of a step starts when it is first seen.
+                now = self._parts.clock.monotonic()
+                after_s = self._parts.throttle.remaining_s(key, now, is_news=is_news)
             self.queue.add(key, after_s=after_s, reason=reason)
 
 

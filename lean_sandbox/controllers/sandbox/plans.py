@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.meta import adoption_refusal, is_controlled_by
+from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.service import ServiceSpec, cluster_ip_refusal
 from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import PodEntry
@@ -67,9 +67,22 @@ PodStep = _Step[PodEntry] | ManyPods
 ServiceStep = _Step[ServiceEntry]
 
 
-def refusal(kind: str, found: T, entry: SandboxEntry) -> str | None:
+def refusal(kind: str, found: T, sandbox_name: str) -> str | None:
     """Return why an object that is not the Sandbox's is left alone, ``None`` if it is adopted."""
-    return adoption_refusal(kind, found.key.name, found.owner, found.labels, entry.key.name)
+    name, owner, labels = found.key.name, found.owner, found.labels or {}
+    if owner is not None:
+        return (
+            f'{kind} "{name}" is owned by {owner.kind}/{owner.name} (UID: {owner.uid}), '
+            f'not by sandbox "{sandbox_name}"'
+        )
+    if labels.get(names.ADOPTABLE_LABEL) == "true":
+        return None
+    if labels.get(names.NAME_HASH_LABEL) == names.name_hash(sandbox_name):
+        return None
+    return (
+        f'cannot adopt unowned {kind} "{name}": missing required pool authorization label '
+        f'("{names.ADOPTABLE_LABEL}") or sandbox tracking label ("{names.NAME_HASH_LABEL}")'
+    )
 
 
 def plan_pod(
@@ -112,7 +125,7 @@ def plan_pod(
         return Nothing() if is_suspended else Create(), has_annotation
     if is_suspended:
         return Keep(named), has_annotation
-    text = refusal("pod", named, entry)
+    text = refusal("pod", named, entry.key.name)
     if text is None:
         return Adopt(named), False
     return Refuse(text), has_annotation and named.owner is not None
@@ -131,7 +144,7 @@ def plan_service(entry: SandboxEntry, service: ServiceEntry | None) -> ServiceSt
         return Keep(service) if is_known else Fetch()
     if wanted is False or (wanted is None and service.owner is None):
         return Nothing()
-    text = refusal("service", service, entry)
+    text = refusal("service", service, entry.key.name)
     if text is not None:
         return Refuse(text)
     if not is_known:

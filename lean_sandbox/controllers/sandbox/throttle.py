@@ -28,13 +28,11 @@ _LONGEST_STEP_WINDOW_S = 300.0
 _TURNS_AT_ONCE = 100
 _TURNS_PER_S = 5.0
 
-_BEFORE = frozenset(
-    {
-        "",
-        names.REASON_DEPENDENCIES_NOT_READY,
-        names.REASON_SANDBOX_SUSPENDED,
-        names.REASON_SANDBOX_EXPIRED,
-    }
+_BEFORE = (
+    "",
+    names.REASON_DEPENDENCIES_NOT_READY,
+    names.REASON_SANDBOX_SUSPENDED,
+    names.REASON_SANDBOX_EXPIRED,
 )
 
 
