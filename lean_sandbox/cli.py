@@ -1,8 +1,4 @@
-"""The command line: the commands with their arguments, and what each one runs.
-
-A command imports what it needs when it runs: the controller must not pay for the demo's libraries,
-nor for argparse.
-"""
+"""The command line. Each command imports what it needs: the controller does not pay for others."""
 
 from __future__ import annotations
 
@@ -247,10 +243,7 @@ def _perform(
     own: Mapping[str, str] | None = None,
     forms: Mapping[str, Form] | None = None,
 ) -> int:
-    """Do what a command does, or tell its version or help, or the way to the help.
-
-    ``own`` and ``forms`` are the flags that the command has besides those of the controller.
-    """
+    """Do what a command does, or tell its version or help; ``own`` and ``forms`` are its flags."""
     try:
         scanned = scan(arguments, {"version": BOOLEAN, **(forms or {})})
         version = scanned.last("version")

@@ -4,9 +4,7 @@
 as they do Pods; ``docs/python.md`` has examples. The controller imports nothing of this module.
 
 Names and types are those of the CustomResourceDefinitions; what is left out is absent in the
-request. ``Kind.Status`` is the status subresource, ``SandboxWarmPool.Scale`` the one that sets
-``spec.replicas``. Custom resources are patched with ``PatchType.MERGE``: servers refuse lightkube's
-default for them.
+request. Custom resources are patched with ``PatchType.MERGE``: servers refuse lightkube's default.
 """
 
 from __future__ import annotations

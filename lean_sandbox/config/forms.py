@@ -1,7 +1,4 @@
-"""The forms of values: how a flag, a variable and a line of a file are read, and written back.
-
-Numbers, booleans and durations are those of the reference's command line, which is Go's.
-"""
+"""The forms of values, read and written back as on the reference's command line, which is Go's."""
 
 from __future__ import annotations
 

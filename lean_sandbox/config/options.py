@@ -52,10 +52,7 @@ def _name_of_object(value: str) -> str:
 
 
 class Flag(msgspec.Struct, frozen=True):
-    """What a source may name: ``name`` is what it sets, empty for a flag that has no effect.
-
-    ``bound`` says what is wrong with a value of the right form.
-    """
+    """What a source may name: ``name`` is the setting, ``bound`` says why a value is refused."""
 
     form: Form
     help: str

@@ -1,8 +1,4 @@
-"""Profiles on ``/debug/pprof``, for what has a meaning in Python; imported only when asked for.
-
-``profile`` samples the stack a hundred times a CPU second through a timer signal, and answers in
-the folded form that flame graph tools read.
-"""
+"""Profiles on ``/debug/pprof``; that of the CPU is folded stacks, for flame graph tools."""
 
 from __future__ import annotations
 

@@ -124,10 +124,7 @@ def health(checks: Mapping[str, Check]) -> Handler:
 
 
 def bind(flag: str, address: str) -> socket.socket:
-    """Listen on ``[host]:port``; no host is every address of the machine, port 0 a free one.
-
-    Raises ConfigError, naming the flag, for what is no address and for one that cannot be had.
-    """
+    """Listen on ``[host]:port``; no host: every address, port 0: a free one. Raises ConfigError."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"{flag}: {address!r} is not an address; write host:port, or :port")

@@ -108,11 +108,9 @@ def no_password() -> str:
 
 
 def load_identity(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a client certificate given as PEM text.
+    """Load a client certificate given as PEM text. Raises OSError (ssl.SSLError is one).
 
     Python's ssl module takes files only, so both are on disk for a moment, in a private folder.
-    Raises OSError (ssl.SSLError is one) for what is no certificate and key, or does not belong
-    together.
     """
     import tempfile  # noqa: PLC0415 -- brings four compression libraries along
 

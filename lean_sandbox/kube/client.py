@@ -26,8 +26,7 @@ T = TypeVar("T")
 Body = bytes | dict[str, Any] | list[Any] | msgspec.Struct
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
-#: For how long a refusal to create is believed, and after how many seconds to come back (changes,
-#: v1.0.3).
+#: How long a refusal to create is believed, and its reconcile waits (changes, v1.0.3).
 ENDING_S: Final = 30.0
 _MOST_ENDING: Final = 256
 # How long the others wait for the answer to the one create that is tried again.
@@ -157,10 +156,7 @@ class Client:
         resource_version: str | None = None,
         **options: Unpack[Options],
     ) -> T:
-        """Read one page of a collection; ``namespace`` None is all of them.
-
-        An expired ``continue_`` raises Gone: start again.
-        """
+        """Read a page of one namespace, or of all (None). An expired ``continue_`` raises Gone."""
         query = _given(
             {
                 "limit": limit,

@@ -56,10 +56,7 @@ class Connection(msgspec.Struct, frozen=True):
 
 
 def parse_server(server: str, *, source: str = "") -> ServerAddress:
-    """Take a server URL apart: ``https://host[:port][/base]``, IPv6 hosts in brackets.
-
-    Raises ConfigError for other schemes, user names in the URL, queries and impossible ports.
-    """
+    """Take ``http[s]://host[:port][/base]`` apart. Raises ConfigError for any other URL."""
 
     def wrong(problem: str) -> ConfigError:
         return ConfigError(
@@ -96,10 +93,7 @@ def parse_server(server: str, *, source: str = "") -> ServerAddress:
 
 
 def trusting(*, file: Path | None = None, data: str | None = None) -> ssl.SSLContext:
-    """Return a context that trusts the given authority (PEM), or the system's when none is given.
-
-    Raises OSError or ValueError for what is no certificate.
-    """
+    """Return a context that trusts this authority, or the system's. Raises OSError, ValueError."""
     context = ssl.create_default_context(cafile=file, cadata=data)
     # Cluster authorities are often made by tools that leave out extensions the strict mode (default
     # since Python 3.13) asks for, and the given file may be an intermediate one. Go accepts both.

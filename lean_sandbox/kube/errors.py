@@ -209,10 +209,7 @@ class NotLeaderError(ControlPlaneError):
 
 
 class ConfigError(ControlPlaneError):
-    """The settings or the kubeconfig cannot be used.
-
-    ``source`` is the file or variable, ``field`` the place inside it, ``way_out`` what to do.
-    """
+    """The settings or the kubeconfig cannot be used; ``source`` is the file or variable."""
 
     retryable = False
 
@@ -277,8 +274,5 @@ def from_response(
 
 
 def from_status(body: bytes, asked: Asked = _NOTHING_ASKED) -> ApiError:
-    """Build the error of a ``v1.Status`` that came inside a 200 answer, as watch ERROR events do.
-
-    The code in the body decides the class; a body without one counts as 500.
-    """
+    """Build the error of a watch's ERROR event, a ``v1.Status``; without a code it is a 500."""
     return from_response(_parse(body).code or 500, body, {}, asked)

@@ -36,10 +36,7 @@ class Disconnected(ProtocolFault):
 
 @lru_cache(maxsize=64)
 def header_lines(headers: tuple[tuple[str, str], ...]) -> str:
-    """Return header lines; a program sends few different ones, so that they are remembered.
-
-    Raises ValueError for a header that would not stay in its line.
-    """
+    """Return header lines; ValueError for a header that would not stay in its line."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
     if lines.count("\n") != len(headers) or not _HEADER_LINES.fullmatch(lines):
         raise ValueError("a header has a line break, or another character that it cannot have")
@@ -47,11 +44,7 @@ def header_lines(headers: tuple[tuple[str, str], ...]) -> str:
 
 
 def encode_request(method: str, target: str, lines: str, body: bytes) -> bytes:
-    """Encode a request as one piece, so that it leaves in one segment where it fits.
-
-    ``lines`` are :func:`header_lines`. Raises ValueError for a target that would not stay in its
-    line.
-    """
+    """Encode a request as one piece; ValueError for a target that would not stay in its line."""
     if method not in _METHODS:
         raise ValueError(f"not a request method: {method!r}")
     if not (target.isascii() and target.isprintable()) or " " in target or target[:1] != "/":
@@ -94,10 +87,7 @@ class HttpConnection:
         self._is_interim = self._ends_with_connection = False
 
     async def send(self, data: bytes) -> None:
-        """Send a request and wait for the head of its final response (1xx are skipped).
-
-        Raises :class:`Disconnected` when the peer closed before the first byte of a response.
-        """
+        """Send a request, wait for the head of its final response. Raises :class:`Disconnected`."""
         self._begin()
         try:
             await self.stream.send(data)
@@ -108,10 +98,7 @@ class HttpConnection:
             await self._read()
 
     async def body(self, limit_bytes: int) -> bytes:
-        """Return the whole body.
-
-        Raises ProtocolFault when it is truncated, AnswerTooLarge as soon as it is above the limit.
-        """
+        """Return the whole body. Raises ProtocolFault if it is cut, AnswerTooLarge at the limit."""
         while max(self._length, self._body_bytes) <= limit_bytes:
             if self._is_complete:
                 return self._taken()
@@ -243,10 +230,7 @@ class LineSplitter:
         self._limit_bytes = limit_bytes
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take a chunk and return the lines it completes, without their ends, skipping empty ones.
-
-        Raises :class:`LineTooLongError` when a line exceeds the limit.
-        """
+        """Return the lines that a chunk completes, without empty ones. Raises LineTooLongError."""
         *lines, tail = chunk.split(b"\n")
         if lines and self._pending:
             lines[0] = b"".join((*self._pending, lines[0]))

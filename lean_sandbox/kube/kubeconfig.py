@@ -113,10 +113,7 @@ def load(
     home: Path | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Connection:
-    """Return the connection that is described; makes no request and runs no plugin.
-
-    Raises ConfigError, which names file, field and the way out.
-    """
+    """Return the connection that is described, without a request. Raises ConfigError."""
     clock = clock or SystemClock()
     environ = os.environ if environ is None else environ
     default = (home or Path.home()) / ".kube" / "config"
@@ -158,7 +155,6 @@ def _in_cluster(environ: Mapping[str, str], folder: Path, clock: Clock) -> Conne
 
 
 def _find(files: list[Path], wanted: str | None) -> tuple[Path, dict[str, Any], str]:
-    """Return the first of ``files`` that has the wanted context, or else a current one."""
     present = [file for file in files if file.is_file()]
     if not present:
         names = ", ".join(map(str, files))

@@ -1,9 +1,8 @@
 """The API resources this program speaks to, the paths they live at, and forms that all share.
 
-Resources are declared here and not taken from lightkube, because importing any of its resource
-classes costs about 8 MiB of resident memory (its package pulls in the HTTP library and every
-model); a test proves these equal to lightkube's own declarations. The forms skip fields they do not
-name, so ``managedFields`` (more than half of a typical object's metadata) are never allocated.
+Importing any of lightkube's resource classes costs about 8 MiB of resident memory; a test proves
+these equal to them. The forms skip fields they do not name, so ``managedFields`` (more than half of
+a typical object's metadata) are never allocated.
 """
 
 from __future__ import annotations
@@ -87,9 +86,8 @@ def path(
 ) -> str:
     """Return the path of a collection (``name`` None) or of one object or its subresource.
 
-    ``namespace`` None means all namespaces, or a cluster-scoped resource, for which it is ignored.
-    Raises NotFound for names that no object can have: all but DNS subdomains of at most 253
-    characters.
+    ``namespace`` None means all namespaces; for a cluster-scoped resource it is ignored. Raises
+    NotFound for names that no object can have.
     """
     at = resource.root
     if resource.namespaced and namespace is not None:

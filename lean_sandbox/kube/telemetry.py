@@ -1,8 +1,4 @@
-"""What is known about each request once it is over, and the counters made of it.
-
-Label values are bounded: verbs and resources come from the paths this program uses, never from the
-names of objects.
-"""
+"""What is known about each request once it is over, and the counters made of it."""
 
 from __future__ import annotations
 

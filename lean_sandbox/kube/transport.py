@@ -2,8 +2,7 @@
 
 Left out on purpose: HTTP/2, proxies, redirects, cookies, compression (in a cluster it costs more
 CPU on both ends than the bytes are worth), and waiting for Retry-After: 429 and 503 become errors
-that carry it, and the work queue waits. ``tests/bench/transport_bench.py`` measures what a request
-costs.
+that carry it, and the work queue waits.
 """
 
 from __future__ import annotations

@@ -151,10 +151,7 @@ class Elector:
             self.recorder.collect(into, "leader-election")
 
     async def run(self) -> None:
-        """Contend for the Lease, then keep it; returns once it is lost, or :meth:`release` ran.
-
-        Cancelling it gives nothing up: the Lease then expires.
-        """
+        """Contend for the Lease and keep it until it is lost or released; cancelled, it expires."""
         _log.info("contending", lease=self.lease, namespace=self.namespace, identity=self.identity)
         if not await self._acquire():
             return
@@ -387,11 +384,7 @@ class AwakeClock(SystemClock):
 def open_elector(
     settings: Settings, client: Client, *, service_account: Path = SERVICE_ACCOUNT
 ) -> Elector:
-    """Build an elector for the server of ``client``.
-
-    It has one connection of its own, so that a renewal never waits behind the work that it allows.
-    Raises ConfigError; makes no request.
-    """
+    """Build an elector with connections of its own, without a request. Raises ConfigError."""
     namespace = settings.leader_election_namespace or own_namespace(service_account)
     if not namespace:
         raise ConfigError(

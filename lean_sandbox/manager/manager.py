@@ -289,10 +289,7 @@ def open_client(settings: Settings, clock: Clock, connection: Connection) -> Cli
 async def run_controller(
     settings: Settings, *, task_status: TaskStatus[Manager] = anyio.TASK_STATUS_IGNORED
 ) -> None:
-    """Run the controller until cancelled; starts with the controller once its caches are in sync.
-
-    Raises ConfigError before anything is started.
-    """
+    """Run the controller until cancelled; it has started once in sync. Raises ConfigError."""
     clock = SystemClock()
     connection = load(settings.kubeconfig or None, settings.context or None, clock=clock)
     client = open_client(settings, clock, connection)

@@ -54,10 +54,7 @@ def admits(shard: str) -> Callable[[str], bool]:
 
 
 def lease_of(settings: Settings) -> str:
-    """Return the name of the Lease that replicas with these settings contend for.
-
-    By default the reference controller's, or with ``--shard`` one for each shard.
-    """
+    """Return the Lease to contend for: by default the reference's, or one for each shard."""
     if settings.leader_election_lease:
         return settings.leader_election_lease
     if settings.shard:
@@ -66,10 +63,7 @@ def lease_of(settings: Settings) -> str:
 
 
 def scope_of(settings: Settings) -> str:
-    """Say in words without end of line what is served; empty for everything.
-
-    Replicas of a shard say the same. What is long is cut, and stays different from others.
-    """
+    """Say in one line what is served, "" for everything; a text that is cut ends in its digest."""
     parts = []
     if settings.shard:
         parts.append("shard={}/{}".format(*_parts(settings.shard)))
@@ -95,10 +89,7 @@ def _parts(shard: str) -> tuple[int, int]:
 
 
 async def read_config_map(client: Client, clock: Clock, namespace: str) -> ConfigMap | None:
-    """Return the ConfigMap of ``namespace``, None where there is none or it may not be read.
-
-    One GET, repeated while the server does not answer.
-    """
+    """Return a namespace's ConfigMap, None where there is none or it may not be read, by a GET."""
     found = await _get(client, clock, CONFIGMAPS, namespace, CONFIG_MAP, "config_map_unknown")
     if found is None:
         return None

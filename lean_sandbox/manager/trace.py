@@ -257,10 +257,7 @@ class TraceBuffer:
 
 
 def ask(url: str, kind: str, key: Key, *, ca_file: Path | None = None) -> Life:
-    """Ask the controller whose metrics are at ``url``. One GET, without a proxy.
-
-    Raises ConfigError when it cannot be reached, is no such controller, or keeps no traces.
-    """
+    """Ask the controller whose metrics are at ``url`` by one GET. Raises ConfigError."""
     import http.client  # noqa: PLC0415 -- for this command only
 
     address = urlsplit(url)

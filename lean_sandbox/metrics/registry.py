@@ -49,11 +49,7 @@ class Family(msgspec.Struct, frozen=True, gc=False):
 
 
 class Histogram:
-    """Counts of values by bucket, and their sum; nothing is allocated for a value.
-
-    ``counts[i]`` is the number of values at most ``bounds[i]`` and above the bound before; the last
-    of ``counts`` (one more than there are bounds) holds the values above every bound.
-    """
+    """Counts of values by bucket, the last for those above every bound, and the sum of values."""
 
     __slots__ = ("bounds", "counts", "total")
 
