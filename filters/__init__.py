@@ -15,7 +15,7 @@ First sights, re-creations and deletes always pass, and so does what a predicate
 
 from filters.debounce import Debounce
 from filters.detector import ChangeDetector, Decision, Filter
-from filters.events import Change, EventType, from_json, keep, status_writers
+from filters.events import Change, EventType, from_json, keep
 from filters.predicates import (
     NO_OPINION,
     Predicate,
@@ -56,5 +56,4 @@ __all__ = [
     "owners",
     "parse_labels",
     "resource_version",
-    "status_writers",
 ]

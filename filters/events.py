@@ -7,7 +7,7 @@ have no types of their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag, StrEnum
 from typing import Any, Protocol
@@ -58,22 +58,6 @@ class OwnerLike(Protocol):
     @property
     def controller(self) -> bool | None:
         """Whether this owner is the managing controller; at most one is."""
-
-
-class WriterLike(Protocol):
-    """One entry of ``managedFields`` without the set of fields, its by far largest part."""
-
-    @property
-    def manager(self) -> str:
-        """The name of the writer."""
-
-    @property
-    def subresource(self) -> str:
-        """Empty for the object itself, otherwise ``status`` or ``scale``."""
-
-    @property
-    def time(self) -> str:
-        """RFC 3339 with whole seconds: two writes within one look the same."""
 
 
 class Observed(Protocol):
@@ -193,19 +177,3 @@ def keep(mapping: Mapping[str, str] | None, keys: Collection[str]) -> dict[str, 
     if not mapping:
         return None
     return {key: mapping[key] for key in keys if key in mapping} or None
-
-
-def status_writers(writers: Iterable[WriterLike], *, besides: str) -> int:
-    """Return a digest of who wrote the status and when, apart from ``besides``; 0 for nobody.
-
-    A change of the digest tells a foreign write of the status on events that carry metadata alone,
-    but not two writes of one manager within a second.
-    """
-    foreign = tuple(
-        [
-            (writer.manager, writer.time)
-            for writer in writers
-            if writer.subresource == "status" and writer.manager != besides
-        ]
-    )
-    return hash(foreign) if foreign else 0

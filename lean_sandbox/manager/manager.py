@@ -184,7 +184,7 @@ class Manager:
         """
         own = (self.caches.sandboxes, self.caches.pods, self.caches.services)
         async with anyio.create_task_group() as group:
-            self.reflectors.enter(group)
+            self.reflectors.group = group
             for cache in self.all_caches:
                 # Claims for volumes are watched when the first Sandbox needs one.
                 if cache is not self.caches.pvcs:

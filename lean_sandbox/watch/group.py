@@ -46,24 +46,20 @@ class ReflectorGroup:
             page_size=page_size,
         )
         self._reflectors: dict[str, list[Reflector[Any]]] = {}
-        self._group: TaskGroup | None = None
-
-    def enter(self, group: TaskGroup) -> None:
-        """Set the task group in which the reflectors run."""
-        self._group = group
+        #: In which the reflectors run; to be set before the first starts.
+        self.group: TaskGroup | None = None
 
     def start(self, cache: Cache[Any]) -> None:
         """Start watching a kind, unless it is watched already."""
         plural = cache.kind.resource.plural
         if plural in self._reflectors:
             return
-        assert self._group is not None, "enter() comes first"
-
+        assert self.group is not None
         reflectors = self._reflectors[plural] = [
             self._reflector(cache, namespace=namespace) for namespace in self._namespaces
         ]
         for reflector in reflectors:
-            self._group.start_soon(reflector.run)
+            self.group.start_soon(reflector.run)
 
     async def synced(self, *plurals: str) -> None:
         """Wait until the kinds named, or all that were started, have had their first list."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -11,7 +11,7 @@ import msgspec
 
 from filters import Change, Predicate
 from lean_sandbox.kube.resources import JSON_ACCEPT, Resource
-from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
+from lean_sandbox.model.meta import FieldManager, ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.wire import ODD, interned, small_values
 
 
@@ -150,6 +150,22 @@ def view_or_fault(view_of: Callable[[T], V], item: T) -> tuple[V | None, str]:
         return view_of(item), ""
     except ODD as error:
         return None, str(error)
+
+
+def status_writers(writers: Iterable[FieldManager], *, besides: str) -> int:
+    """Return a digest of who wrote the status and when, apart from ``besides``; 0 for nobody.
+
+    A change of the digest tells a foreign write of the status on events that carry metadata alone,
+    but not two writes of one manager within a second.
+    """
+    foreign = tuple(
+        [
+            (writer.manager, writer.time)
+            for writer in writers
+            if writer.subresource == "status" and writer.manager != besides
+        ]
+    )
+    return hash(foreign) if foreign else 0
 
 
 def shared_owner(row: ObjectMeta, old: OwnedEntry | None) -> OwnerReference | None:

@@ -1,4 +1,4 @@
-"""Laws of the small parts: lines, pauses, shared texts."""
+"""Laws of the small parts: lines, pauses, shared texts, writers of a status."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.kube.http1 import LineSplitter, LineTooLongError
-from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
+from lean_sandbox.model.meta import FieldManager, ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.wire import shared_map
 from lean_sandbox.watch.failures import pause_s
-from lean_sandbox.watch.kind import Key, OwnedEntry, shared_owner
+from lean_sandbox.watch.kind import Key, OwnedEntry, shared_owner, status_writers
 
 PIECES = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b" ", "\u2028".encode(), b"\x85"]))
 
@@ -100,3 +100,39 @@ def test_versions_are_compared_as_numbers(number: int) -> None:
     """A version that is no number is 0, which is older than nothing and newer than nothing."""
     assert as_version(str(number)) == number
     assert as_version(f"v{number}") == as_version("") == 0
+
+
+def writer(manager: str, subresource: str, time: str) -> FieldManager:
+    """Return an entry of managedFields."""
+    return FieldManager(manager=manager, subresource=subresource, time=time)
+
+
+WRITERS = st.lists(
+    st.builds(
+        writer,
+        st.sampled_from(["me", "kubelet", "other"]),
+        st.sampled_from(["", "status", "scale"]),
+        st.sampled_from(["09:00:00", "09:00:01"]),
+    ),
+    max_size=4,
+)
+
+
+@given(before=WRITERS, after=WRITERS)
+def test_the_digest_changes_with_foreign_writes_of_the_status_alone(
+    before: list[FieldManager], after: list[FieldManager]
+) -> None:
+    """Our own writes, and writes of anything else, say nothing of the status."""
+
+    def foreign(writers: list[FieldManager]) -> list[FieldManager]:
+        return [one for one in writers if one.subresource == "status" and one.manager != "me"]
+
+    digests = [status_writers(writers, besides="me") for writers in (before, after)]
+    assert (digests[0] == digests[1]) is (foreign(before) == foreign(after))
+    assert bool(digests[0]) is bool(foreign(before))
+
+
+def test_nobody_is_zero() -> None:
+    """Objects without managedFields, or with our own writes alone."""
+    assert status_writers((), besides="me") == 0
+    assert status_writers([writer("me", "status", "t")], besides="me") == 0

@@ -13,14 +13,20 @@ from filters import (
     if_known,
     labels,
     owners,
-    status_writers,
 )
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference
 from lean_sandbox.model.pod import Pod, PodState, pod_state
 from lean_sandbox.model.wire import interned, shared_map
-from lean_sandbox.watch.kind import Kind, OwnedEntry, Representation, identity, shared_owner
+from lean_sandbox.watch.kind import (
+    Kind,
+    OwnedEntry,
+    Representation,
+    identity,
+    shared_owner,
+    status_writers,
+)
 
 READY = "ready"
 RUNNING = "running"

@@ -16,7 +16,6 @@ from filters import (
     keep,
     labels,
     owners,
-    status_writers,
 )
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.model import names
@@ -31,6 +30,7 @@ from lean_sandbox.watch.kind import (
     Representation,
     identity,
     shared_owner,
+    status_writers,
     view_or_fault,
 )
 
@@ -144,7 +144,7 @@ def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | Non
         # The fault becomes the message of the condition Ready.
         view, entry.fault = view_or_fault(_shared_view, item)
         entry.view = view or SandboxView(generation=entry.generation)
-        entry.status = compact_status(item.status)
+        entry.status = _compact_status(item.status)
     elif old is not None:
         entry.view, entry.fault = old.view, old.fault
         entry.status = None if sandbox_row_contradicts(row, old) else old.status
@@ -177,8 +177,7 @@ def _one_view(encoded: bytes) -> SandboxView:
     return msgspec.msgpack.decode(encoded, type=SandboxView)
 
 
-def compact_status(status: SandboxStatus | None) -> SandboxStatus:
-    """Return the status with shared conditions and strings, which many Sandboxes repeat."""
+def _compact_status(status: SandboxStatus | None) -> SandboxStatus:
     if status is None:
         return EMPTY_STATUS
     return msgspec.structs.replace(
