@@ -49,10 +49,8 @@ class ObjectEvents:
 class ServerTime:
     """The time by the clock that dates objects, by our own until a date says otherwise.
 
-    Ages are compared with graces of seconds to minutes. A wall clock that is apart from the
-    server's, or is set while we run, as on a laptop beside a virtual machine that slept, would have
-    young members replaced and claims wait for hours. So the server's time is counted on by our
-    monotonic clock, from what its dates tell.
+    A wall clock that is apart from the server's, or is set while we run, would have young members
+    replaced and claims wait for hours: so our monotonic clock counts on from the server's dates.
     """
 
     def __init__(self, clock: Clock) -> None:

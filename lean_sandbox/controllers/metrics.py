@@ -32,9 +32,6 @@ _OWNERS: Final = frozenset({names.SANDBOX_CLAIM_KIND, names.SANDBOX_WARM_POOL_KI
 
 _PATIENCE_S = 5.0
 _AT_ONCE = 1000
-# The values of spec.operatingMode; an absent or unknown one is Running.
-_RUNNING: Final = "Running"
-_SUSPENDED: Final = "Suspended"
 _STATUSES = ("ready", "pending", "succeeded", "failed")
 _BY_OUTCOME = {names.REASON_POD_SUCCEEDED: "succeeded", names.REASON_POD_FAILED: "failed"}
 _SAMPLE = 32
@@ -112,7 +109,8 @@ def _labels(entry: SandboxEntry) -> Labels:
         template_of(entry) or UNKNOWN_TEMPLATE,
         owned_by(entry),
         names.normalise_created_by(labels.get(names.CREATED_BY_LABEL)) or names.CREATED_BY_UNKNOWN,
-        _SUSPENDED if entry.view is not None and entry.view.is_suspended else _RUNNING,
+        # An absent or unknown operating mode is Running.
+        "Suspended" if entry.view is not None and entry.view.is_suspended else "Running",
     )
 
 

@@ -20,10 +20,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS, Resource
-from lean_sandbox.model.claim_status import (
-    ClaimError,
-    ClaimFault,
-)
+from lean_sandbox.model.claim_status import ClaimError, ClaimFault
 from lean_sandbox.model.names import is_object_name
 from lean_sandbox.model.template import (
     SandboxTemplate,

@@ -40,14 +40,7 @@ from lean_sandbox.watch.resources.extensions import TemplateEntry
 class TemplateController(Controller[TemplateEntry]):
     """Keeps the label and the NetworkPolicy of templates."""
 
-    def __init__(
-        self,
-        client: Client,
-        caches: Caches,
-        settings: Settings,
-        *,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, client: Client, caches: Caches, settings: Settings, *, clock: Clock) -> None:
         # The reference takes none for one here, and refuses it everywhere else.
         workers = max(1, settings.sandbox_template_concurrent_workers)
         super().__init__("sandboxtemplate", caches.templates, clock, workers=workers)
@@ -58,8 +51,6 @@ class TemplateController(Controller[TemplateEntry]):
         self.on_policy_there: list[Callable[[Key], None]] = []
         caches.templates.subscribe(self.on_template)
         caches.policies.subscribe(self.on_policy)
-
-    # -- events ----------------------------------------------------------------------------------
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
         """Wake a template that changed."""
@@ -99,8 +90,6 @@ class TemplateController(Controller[TemplateEntry]):
     def _policy_there(self, template: Key) -> None:
         for tell in self.on_policy_there:
             tell(template)
-
-    # -- reconcile --------------------------------------------------------------------------------
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Label one template and bring its NetworkPolicy to the rules it asks for."""

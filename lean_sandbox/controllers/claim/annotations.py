@@ -27,8 +27,6 @@ from lean_sandbox.watch.resources.extensions import ClaimEntry
 _GATHERING_S = 1.0
 # For how long a claim may be on its way up before it gets a patch that says since when.
 _LONG_WAIT_S = 30.0
-_UNKNOWN = "unknown"
-_WORKERS = 4
 # For how long annotations let other claims go first.
 _LONGEST_WAIT_S = 10.0
 
@@ -48,12 +46,11 @@ class AnnotationWriter(Controller[ClaimEntry]):
         observes: bool,
         claims: WorkQueue[Key],
     ) -> None:
-        """Prepare to run; nothing happens before the workers run.
+        """``observes``: whether to write when a claim was first seen, and its trace.
 
-        ``observes``: whether to write when a claim was first seen, and its trace.
         ``claims``: the annotations of one claim wait while others are due or being served.
         """
-        super().__init__("claim-annotations", cache, clock, workers=_WORKERS)
+        super().__init__("claim-annotations", cache, clock, workers=4)
         self._writer = writer
         self._clock = clock
         self._observes = observes
@@ -105,7 +102,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
         observed = self._observed(entry)
         stamped = (entry.annotations or {}).get(names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION, "")
         first_seen = self._first_seen.pop(entry.uid, "")
-        changes = {key: self._now() if is_known else _UNKNOWN, **observed}
+        changes = {key: self._now() if is_known else "unknown", **observed}
         self._add(entry, changes, 0.0 if is_known else _GATHERING_S)
         return stamped or first_seen
 
@@ -146,26 +143,21 @@ class AnnotationWriter(Controller[ClaimEntry]):
         if entry is None or entry.is_deleting or entry.uid not in self._pending:
             return Result()
         changes = self._pending[entry.uid].copy()
-        await annotate(self._writer, self.cache, entry, changes)
+        await self.write(entry, changes)
         # What was added meanwhile has its own turn.
         pending = self._pending.pop(entry.uid, {})
         if later := dict(pending.items() - changes.items()):
             self._pending[entry.uid] = later
         return Result()
 
+    async def write(self, entry: ClaimEntry, changes: Mapping[str, str | None]) -> None:
+        """Set or remove annotations of a claim; one that is gone is no error. One PATCH.
 
-async def annotate(
-    writer: ObjectWriter,
-    cache: Cache[ClaimEntry],
-    entry: ClaimEntry,
-    changes: Mapping[str, str | None],
-) -> None:
-    """Set or remove annotations of a claim; one that is gone is no error. One PATCH.
-
-    The label of older days that named the Sandbox goes with the first of them.
-    """
-    metadata: dict[str, Any] = {"annotations": changes}
-    if names.SANDBOX_NAME_ANNOTATION in (entry.labels or {}):
-        metadata["labels"] = {names.SANDBOX_NAME_ANNOTATION: None}
-    with suppress(NotFound):
-        await writer.patch(cache, entry, {"metadata": metadata}, generation=entry.generation)
+        The label of older days that named the Sandbox goes with the first of them.
+        """
+        metadata: dict[str, Any] = {"annotations": changes}
+        if names.SANDBOX_NAME_ANNOTATION in (entry.labels or {}):
+            metadata["labels"] = {names.SANDBOX_NAME_ANNOTATION: None}
+        patch = {"metadata": metadata}
+        with suppress(NotFound):
+            await self._writer.patch(self.cache, entry, patch, generation=entry.generation)

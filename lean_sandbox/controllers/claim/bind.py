@@ -14,7 +14,7 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.claim.annotations import AnnotationWriter, annotate
+from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.claim.warm import WarmQueue, pool_of
 from lean_sandbox.controllers.common import ObjectEvents, ServerTime
@@ -164,12 +164,7 @@ class Binding:
             text = f"sandbox {name} {fate} and reference cleanup failed"
             loss = ClaimError(ClaimFault.ADOPTION_CONFLICT, text)
         try:
-            await annotate(
-                self._parts.behind,
-                self._parts.caches.claims,
-                self._entry,
-                {names.SANDBOX_NAME_ANNOTATION: None},
-            )
+            await self._parts.annotator.write(self._entry, {names.SANDBOX_NAME_ANNOTATION: None})
         except ControlPlaneError as error:
             kind = held.owner.kind if held is not None and held.owner is not None else ""
             raise (loss or stale_reference(kind, said(error))) from error
@@ -339,7 +334,6 @@ class Binding:
         return made
 
     async def _template(self) -> TemplateView:
-        """Return the template of the claim's pool. Raises ClaimError when either is missing."""
         pool = await self._resolver.pool(self._pool)
         return await self._resolver.template(Key(self._pool.namespace, pool.template))
 
@@ -435,12 +429,10 @@ def _follow_template(
 
 
 def _stamp_of(member: SandboxEntry) -> str:
-    """Return the hash of the blueprint by which a member was made."""
     return (member.labels or {}).get(names.TEMPLATE_HASH_LABEL, "")
 
 
 def _may_be_fresh(judge: Staleness | None) -> Callable[[SandboxEntry], bool] | None:
-    """Return what tells, without a request, whether a member may fit."""
     if judge is None:
         return None
     return lambda member: judge.by_stamp(_stamp_of(member)) is not Verdict.STALE
@@ -449,9 +441,8 @@ def _may_be_fresh(judge: Staleness | None) -> Callable[[SandboxEntry], bool] | N
 def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEntry | None:
     """Return the Sandbox of a claim: the one it names, the one of its own name, or one taken over.
 
-    An owner reference is text that whoever creates a Sandbox may write. So the reference alone does
-    not bind a claim to a Sandbox: it must also be one that this controller made for the claim or
-    took over for it (claims, 3.5).
+    Whoever creates a Sandbox may write any owner reference, so it must also be a Sandbox that this
+    controller made for the claim or took over for it (claims, 3.5).
 
     A Sandbox that is named stays the claim's until it is gone. One that was taken over, but not
     named before the process ended, is found by its labels, unless it is being deleted.

@@ -50,9 +50,6 @@ _SETTLED = frozenset(
     }
 )
 
-# How soon a claim is reconciled whose Sandbox is gone.
-_AFTER_AN_END_S = 0.1
-
 
 class ClaimController(Controller[ClaimEntry]):
     """Serves claims and keeps the warm queue true to the cached Sandboxes."""
@@ -70,12 +67,8 @@ class ClaimController(Controller[ClaimEntry]):
         recorder: EventRecorder | None = None,
         tracing: Tracing | None = None,
     ) -> None:
-        super().__init__(
-            "sandboxclaim",
-            caches.claims,
-            clock,
-            workers=settings.sandbox_claim_concurrent_workers,
-        )
+        workers = settings.sandbox_claim_concurrent_workers
+        super().__init__("sandboxclaim", caches.claims, clock, workers=workers)
         self._client = client
         self._clock = clock
         self._caches = caches
@@ -147,7 +140,6 @@ class ClaimController(Controller[ClaimEntry]):
             return await reconcile(self._parts, entry)
 
     def _note_waiting(self, key: Key, arrivals: int) -> None:
-        """Take note, after a reconcile, whether a claim has yet to get a member of its pool."""
         entry = self.cache.get(key)
         if entry is None or entry.view is None or not _can_take(entry):
             self.waiting.forget(key)
@@ -213,7 +205,7 @@ class ClaimController(Controller[ClaimEntry]):
             claim = self._owner_of(entry) if entry is not None else None
             if claim is not None:
                 # With the claim itself its Sandbox goes, and its own end is a moment away.
-                after_s = _AFTER_AN_END_S if delta.new is None else 0.0
+                after_s = 0.1 if delta.new is None else 0.0
                 self.queue.add(claim.key, priority=CLIENT, after_s=after_s, reason="sandbox")
 
     def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
@@ -233,9 +225,8 @@ class ClaimController(Controller[ClaimEntry]):
         """Forget the members of a pool that is gone; wake the claims that wait for it."""
         if delta.new is None:
             self.warm.forget_pool(delta.key)
-        if delta.initial:
-            return
-        self._wake_claims([delta.key], "pool", unbound_only=True)
+        if not delta.initial:
+            self._wake_claims([delta.key], "pool", unbound_only=True)
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
         """Wake the claims of the pools of a template that has come, or can be used by now.
@@ -271,7 +262,6 @@ class ClaimController(Controller[ClaimEntry]):
 
 
 def _can_take(entry: ClaimEntry) -> bool:
-    """Tell whether a member of its pool would help a claim."""
     if entry.is_deleting or entry.view is None or entry.view.needs_cold_start:
         return False
     if entry.status is None:
@@ -293,7 +283,6 @@ def _reported(status: SandboxStatus) -> tuple[Any, ...]:
 
 
 def _waits_for_metadata(claim: ClaimEntry) -> bool:
-    """Tell whether a claim may wait for its Pod to have the metadata that it asks for."""
     if claim.view is None or not claim.view.has_additional_metadata or claim.status is None:
         return False
     return not is_true(claim.status.conditions, names.READY)

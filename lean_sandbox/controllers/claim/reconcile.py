@@ -35,7 +35,6 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 log = structlog.get_logger("claim")
 
-_EXPIRED_REQUEUE_S = 0.001
 # How soon a claim comes back to a Sandbox that has yet to be looked at.
 _LOOK_AGAIN_S = 1.0
 
@@ -107,7 +106,6 @@ class ClaimReconcile:
     # -- serving ---------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
-        """Find, take or make the claim's Sandbox, or note why there is none."""
         try:
             await self._bind()
         except ClaimError as error:
@@ -139,9 +137,8 @@ class ClaimReconcile:
     async def _fetch(self) -> SandboxClaim:
         """Return the whole claim; raise NotYetError if it is being deleted, or is gone. One GET.
 
-        A claim that is deleted takes its Sandbox with it, and the end of the Sandbox may be seen
-        first. Another Sandbox given to a deleted claim would be collected at once, or stay without
-        an owner.
+        The end of a deleted claim's Sandbox may be seen first; another one given to the claim
+        would be collected at once, or stay without an owner.
         """
         found = await self._writer.get(self._claims, self._entry.key)
         if (
@@ -234,7 +231,6 @@ class ClaimReconcile:
         return count
 
     def _annotate(self, new: SandboxClaimStatus) -> None:
-        """Have the annotations written that tell of what a status says."""
         entry, annotator, sandbox = self._entry, self._parts.annotator, self._sandbox
         is_ready = is_true(new.conditions, names.READY)
         if not is_ready:
@@ -282,7 +278,7 @@ class ClaimReconcile:
 
     def _expired(self) -> Result:
         self._emit("Claim Expired", "Claim expired")
-        return Result(requeue_after_s=_EXPIRED_REQUEUE_S)
+        return Result(requeue_after_s=0.001)
 
     def _emit(self, action: str, note: str) -> None:
         self._parts.events.emit(self._entry, "Normal", "ClaimExpired", action, note)

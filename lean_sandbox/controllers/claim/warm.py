@@ -8,8 +8,6 @@ to it; only one that was released goes to the end.
 
 The queue follows the cache of Sandboxes. After a restart the initial list rebuilds it, with the
 members again that were in hand, which is why the adopting write must still be guarded.
-
-Nothing here waits or talks to the server. A choice looks at each node of the pool once.
 """
 
 from __future__ import annotations
@@ -50,7 +48,6 @@ def pool_of(entry: SandboxEntry) -> Key | None:
 
 
 def _place_of(entry: SandboxEntry) -> tuple[int, str]:
-    """Return the stage of a free member, and its node where a claim chooses by that."""
     status = entry.status
     if status is None or not status.podIPs:
         return _WAITING, ""
@@ -83,7 +80,6 @@ class _Slot(msgspec.Struct, order=True, gc=False):
     number: int
     entry: SandboxEntry
     pool: Key
-    # Where it is, see _Stages.
     stage: int
     node: str
 
@@ -240,7 +236,6 @@ class WarmQueue:
 
 
 def _first(nodes: dict[str, list[_Slot]]) -> _Slot | None:
-    """Return the slot that is next by the rule, None when there is none."""
     best: list[_Slot] = []
     size = 0
     for node, line in nodes.items():

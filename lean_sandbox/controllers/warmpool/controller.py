@@ -32,7 +32,7 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 # Changes of members within this time are one reason to reconcile their pool.
 _GATHERING_S = 0.05
 # How long pools let claims go first at most.
-_LONGEST_STAND_BACK_S = 2.0
+_LONGEST_WAIT_S = 2.0
 
 
 class PoolController(Controller[PoolEntry]):
@@ -53,17 +53,9 @@ class PoolController(Controller[PoolEntry]):
         launch: Launch,
         recorder: EventRecorder | None = None,
     ) -> None:
-        super().__init__(
-            "sandboxwarmpool",
-            caches.pools,
-            clock,
-            workers=settings.sandbox_warm_pool_concurrent_workers,
-        )
-        self.queue.gate(
-            lambda _pool: claims.is_busy,
-            behind=claims,
-            longest_s=_LONGEST_STAND_BACK_S,
-        )
+        workers = settings.sandbox_warm_pool_concurrent_workers
+        super().__init__("sandboxwarmpool", caches.pools, clock, workers=workers)
+        self.queue.gate(lambda _pool: claims.is_busy, behind=claims, longest_s=_LONGEST_WAIT_S)
         self._terminating = client.ending
         self._states: dict[Key, PoolState] = {}
         self._parts = Parts(
@@ -112,8 +104,6 @@ class PoolController(Controller[PoolEntry]):
             and status.observedGeneration == entry.generation
             and status.replicas == wanted == status.readyReplicas
         )
-
-    # -- events ----------------------------------------------------------------------------------
 
     def wake(self, pool: Key) -> None:
         """Reconcile a pool soon; many reasons within a moment are one reconcile."""

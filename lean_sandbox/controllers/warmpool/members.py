@@ -94,7 +94,6 @@ def _judge(census: PoolMembers, entry: SandboxEntry, age_s: float, grace_s: floa
 
 
 def _waits_for_a_place(entry: SandboxEntry) -> bool:
-    """Tell whether a Sandbox mirrors that its Pod cannot be placed or is gated."""
     held = entry.status.conditions if entry.status is not None else ()
     found = find(held, names.POD_SCHEDULED)
     return found is not None and found.status == names.FALSE and found.reason in _WAITING

@@ -165,7 +165,6 @@ class PoolReconcile:
 
     @property
     def _grace_s(self) -> float:
-        """How long a member may be unready: as the pool says, else as the settings do."""
         own_s = self._view.readiness_grace_s
         return self._settings.sandbox_warm_pool_readiness_grace_period if own_s is None else own_s
 
@@ -279,7 +278,6 @@ class PoolReconcile:
             self._parts.warm.offer(held)
 
     async def _shrink(self, members: PoolMembers) -> None:
-        """Delete the members that are too many, those of least use first."""
         surplus = len(members.active) - self._view.replicas
         if surplus <= 0:
             return
@@ -292,7 +290,6 @@ class PoolReconcile:
     # -- what is missing -------------------------------------------------------------------------
 
     async def _refill(self, members: PoolMembers) -> None:
-        """Create members, as many as are missing and may be created now."""
         view, state, template = self._view, self._state, self._template
         now = self._parts.clock.monotonic()
         hold_s = state.hold.observe(len(members.active), view.replicas, now)
