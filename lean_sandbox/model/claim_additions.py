@@ -157,9 +157,6 @@ def _is_within(domain: str, domains: Collection[str]) -> bool:
     return any(domain == known or domain.endswith(f".{known}") for known in domains)
 
 
-# --- environment variables -----------------------------------------------------------------------
-
-
 def inject_env(pod_spec: Json, env: Sequence[EnvVar], policy: str) -> Json:
     """Return ``pod_spec`` with the variables of a claim; ``pod_spec`` itself is not changed.
 
@@ -228,9 +225,6 @@ def _env_rejected(detail: str) -> ClaimError:
     return ClaimError(
         ClaimFault.ENV_VARS_REJECTED, f"environment variable injection rejected: {detail}"
     )
-
-
-# --- volume claims -------------------------------------------------------------------------------
 
 
 def merge_claim_templates(

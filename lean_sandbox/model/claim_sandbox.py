@@ -47,9 +47,6 @@ class PoolMember(msgspec.Struct, frozen=True, gc=False):
     is_applied: bool = False
 
 
-# --- cold ----------------------------------------------------------------------------------------
-
-
 def build_cold_sandbox(
     claim: ClaimFacts, spec: SandboxClaimSpec | None, template: TemplateView
 ) -> Json:
@@ -112,9 +109,6 @@ def launch_type_patch(
     is_cold = sandbox == claim and sandbox != assigned
     value = names.LAUNCH_TYPE_COLD if is_cold else names.LAUNCH_TYPE_WARM
     return {"metadata": {"labels": {names.LAUNCH_TYPE_LABEL: value}}}
-
-
-# --- warm ----------------------------------------------------------------------------------------
 
 
 def needs_template_touch(current: PodTemplateMetadata | None, desired: PodTemplateMetadata) -> bool:

@@ -117,9 +117,6 @@ def requeue_after_s(
     return min(waits, default=None)
 
 
-# --- the status ----------------------------------------------------------------------------------
-
-
 class ClaimObservation(msgspec.Struct, frozen=True, kw_only=True):
     """What one reconcile of a claim ended with."""
 

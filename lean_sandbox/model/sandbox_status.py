@@ -82,9 +82,6 @@ class Observation(msgspec.Struct, kw_only=True):
         return self.pod is None and (self.has_pod_failed or self.many_pods > 0)
 
 
-# --- the four conditions -----------------------------------------------------------------------
-
-
 def suspended(seen: Observation) -> Condition:
     """Return the Suspended condition; failures of claims and Services never influence it."""
     if not seen.is_suspended:
@@ -161,9 +158,6 @@ def ready(seen: Observation) -> Condition:
     else:
         verdict = _dependencies(seen)
     return condition(names.READY, *verdict, seen.generation)
-
-
-# --- whole statuses ----------------------------------------------------------------------------
 
 
 def next_status(

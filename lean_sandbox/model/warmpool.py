@@ -137,9 +137,6 @@ def unusable_template(name: str, fault: str) -> str:
     return f'SandboxTemplate "{name}" cannot be used: {fault}'
 
 
-# --- whether members still fit their template ----------------------------------------------------
-
-
 class Verdict(Enum):
     """Whether a pool member still fits its template."""
 
@@ -200,9 +197,6 @@ def _parts(spec: SandboxSpec) -> tuple[Any, ...]:
     ]
     pod_spec = msgspec.json.decode(spec.podTemplate.spec) or {}
     return canonical(pod_spec), claims, spec.service
-
-
-# --- refilling -----------------------------------------------------------------------------------
 
 
 def slow_start_groups(total: int) -> Iterator[int]:

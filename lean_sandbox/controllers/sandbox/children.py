@@ -504,8 +504,6 @@ class Children:
             self._view.ports if self._view.service else None,
         )
 
-    # -- what to report --------------------------------------------------------------------------
-
     def observation(self) -> Observation:
         """Return what the status is to say of the children."""
         seen = self.seen

@@ -151,8 +151,6 @@ class SandboxController(Controller[SandboxEntry]):
             for pod in self._parts.caches.pods.owned_by(key.namespace, entry.uid):
                 pod.is_stale = True
 
-    # -- what has a Sandbox reconciled -----------------------------------------------------------
-
     def launch(self, key: Key, whole: Sandbox | None = None) -> None:
         """Reconcile a Sandbox that another controller made, as ``whole`` shows, or changed."""
         if whole is not None:

@@ -146,8 +146,6 @@ class SandboxReconcile(Children):
         await self._write_status(msgspec.structs.replace(self._old, conditions=listed))
         return Result()
 
-    # -- expiry ----------------------------------------------------------------------------------
-
     def _is_expired(self) -> bool:
         return has_come(self._view.shutdown_time, self._parts.clock.now())
 
@@ -195,8 +193,6 @@ class SandboxReconcile(Children):
         service = self._caches.services.get(self.key)
         if service is not None and is_controlled_by(service.owner, self.entry.uid):
             await self._requests.delete_service(service)
-
-    # -- the end of a reconcile ------------------------------------------------------------------
 
     async def _conclude(self) -> Result:
         if self.is_namespace_terminating:

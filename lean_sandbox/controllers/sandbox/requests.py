@@ -119,8 +119,6 @@ class SandboxRequests(ObjectWriter):
         # As the responses to creates have shown them: the first reconcile needs the whole spec.
         self._created: LRUCache[Key, Sandbox] = LRUCache(_MOST_CREATED)
 
-    # -- the Sandbox itself ----------------------------------------------------------------------
-
     def keep_created(self, sandbox: Sandbox) -> None:
         """Keep the response to a create for the first reconcile of the Sandbox."""
         self._created[key_of(sandbox.metadata.namespace, sandbox.metadata.name)] = sandbox
@@ -202,8 +200,6 @@ class SandboxRequests(ObjectWriter):
             # The ends of its children may come before its own; they must not wake it again.
             held.is_deleting = True
 
-    # -- Pods ------------------------------------------------------------------------------------
-
     async def get_pod(self, key: Key) -> PodEntry | None:
         """Fetch a Pod; ``None``, remembered, when there is none."""
         was_doubtful = self.hidden.is_doubtful(key)
@@ -255,8 +251,6 @@ class SandboxRequests(ObjectWriter):
         if held is not None and held.uid == pod.uid:
             held.is_delete_sent = True
         return True
-
-    # -- Services --------------------------------------------------------------------------------
 
     async def get_service(self, sandbox: Key) -> tuple[ServiceEntry, dict[str, Any]] | None:
         """Fetch a Service, also with every field, to be written back; ``None`` if there is none."""
