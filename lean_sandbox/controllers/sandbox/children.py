@@ -12,22 +12,8 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.common import ObjectEvents, reference_to
+from lean_sandbox.controllers.sandbox import plans
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
-from lean_sandbox.controllers.sandbox.plans import (
-    Adopt,
-    Create,
-    Delete,
-    Fetch,
-    Keep,
-    ManyPods,
-    Nothing,
-    PodStep,
-    Refuse,
-    ServiceStep,
-    plan_pod,
-    plan_service,
-    refusal,
-)
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, is_before_ready
 from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, Invalid, said
@@ -207,7 +193,7 @@ class Children:
             pvc = await self._create_pvc(index, key)
         if pvc is None or is_controlled_by(pvc.owner, self.entry.uid):
             return
-        text = refusal("PVC", pvc, self.key.name)
+        text = plans.refusal("PVC", pvc, self.key.name)
         if text is not None:
             raise ReconcileError(text)
         patch = {"metadata": {"ownerReferences": self._references(pvc.others)}}
@@ -246,12 +232,12 @@ class Children:
         # A fetch may follow a fetch only through a create that collided; nothing loops here.
         for _ in range(4):
             step, clears = self._plan_pod(fetched, was_fetched=was_fetched)
-            if isinstance(step, Create):
+            if isinstance(step, plans.Create):
                 if await self._create_pod(clears_annotation=clears):
                     return
                 with failing_as(Failure.POD_GET_AFTER_CREATE):
                     fetched = await self._requests.get_pod(self.key)
-            elif isinstance(step, Fetch):
+            elif isinstance(step, plans.Fetch):
                 with failing_as(Failure.POD_GET):
                     fetched = await self._requests.get_pod(self.entry.pod_key)
             else:
@@ -264,7 +250,9 @@ class Children:
             f"{Failure.POD_GET_AFTER_CREATE}: it came and went while it was looked at"
         )
 
-    def _plan_pod(self, fetched: PodEntry | None, *, was_fetched: bool) -> tuple[PodStep, bool]:
+    def _plan_pod(
+        self, fetched: PodEntry | None, *, was_fetched: bool
+    ) -> tuple[plans.PodStep, bool]:
         entry, key = self.entry, self.entry.pod_key
         hidden = self._requests.hidden
         is_doubtful = hidden.is_doubtful(key)
@@ -272,7 +260,7 @@ class Children:
             not is_doubtful
             and (hidden.is_absent(key) or (self._is_start and _was_seen_suspended(entry)))
         )
-        return plan_pod(
+        return plans.plan_pod(
             entry,
             self._caches.pods.owned_by(key.namespace, entry.uid),
             fetched if fetched is not None else self._caches.pods.get(key),
@@ -306,17 +294,17 @@ class Children:
             await self._clear_annotation()
         return True
 
-    async def _carry_out(self, step: PodStep) -> None:
+    async def _carry_out(self, step: plans.PodStep) -> None:
         match step:
-            case ManyPods(count):
+            case plans.ManyPods(count):
                 self.seen.many_pods = count
-            case Refuse(text):
+            case plans.Refuse(text):
                 raise ReconcileError(text)
-            case Delete(pod):
+            case plans.Delete(pod):
                 await self._delete_pod(await self._keep_in_sight(pod))
-            case Adopt(pod):
+            case plans.Adopt(pod):
                 await self._sync_metadata(pod, adopts=True)
-            case Keep(pod):
+            case plans.Keep(pod):
                 self._pod = pod
                 if self._is_own(pod) and self._view.is_suspended:
                     self._pod = await self._keep_in_sight(pod)
@@ -444,9 +432,11 @@ class Children:
         whole: dict[str, Any] | None = None
         # A fetch may follow a fetch only through a create that collided; nothing loops here.
         for _ in range(4):
-            step = plan_service(self.entry, service)
-            must_fetch = isinstance(step, Fetch) or (isinstance(step, Adopt) and whole is None)
-            if isinstance(step, Create):
+            step = plans.plan_service(self.entry, service)
+            must_fetch = isinstance(step, plans.Fetch) or (
+                isinstance(step, plans.Adopt) and whole is None
+            )
+            if isinstance(step, plans.Create):
                 must_fetch = not await self._create_service()
             if not must_fetch:
                 await self._carry_out_service(step, whole or {})
@@ -456,7 +446,7 @@ class Children:
         else:
             text = "it came and went while it was looked at"
             raise ReconcileError(f"{Failure.SERVICE_GET}: {text}")
-        self.seen.service_present = isinstance(step, Create | Adopt | Keep)
+        self.seen.service_present = isinstance(step, plans.Create | plans.Adopt | plans.Keep)
         after = self._caches.services.get(self.key)
         if after is not before and not self._is_wanted_service(after):
             # Somebody else wrote to it between the event that was planned for and the response.
@@ -473,27 +463,27 @@ class Children:
             return False
         return True
 
-    async def _carry_out_service(self, step: ServiceStep, whole: dict[str, Any]) -> None:
+    async def _carry_out_service(self, step: plans.ServiceStep, whole: dict[str, Any]) -> None:
         cache = self._caches.services
         match step:
-            case Refuse(text):
+            case plans.Refuse(text):
                 raise ReconcileError(text)
-            case Delete(service):
+            case plans.Delete(service):
                 await self._requests.delete_service(service)
-            case Adopt():
+            case plans.Adopt():
                 body = adopted_service(whole, self.entry.metadata, self._view.ports)
                 with failing_as(Failure.SERVICE_UPDATE):
                     await self._requests.replace(cache, self.key, body)
-            case Keep(service) if patch := self._missing_in(service):
+            case plans.Keep(service) if patch := self._missing_in(service):
                 with failing_as(Failure.SERVICE_PATCH):
                     await self._requests.patch(cache, service, patch, as_metadata=False)
 
     def _is_wanted_service(self, service: ServiceEntry | None) -> bool:
-        match plan_service(self.entry, service):
-            case Keep(found):
+        match plans.plan_service(self.entry, service):
+            case plans.Keep(found):
                 return self._missing_in(found) is None
             case step:
-                return isinstance(step, Nothing)
+                return isinstance(step, plans.Nothing)
 
     def _missing_in(self, service: ServiceEntry) -> dict[str, Any] | None:
         # Its ports are the Sandbox's only where spec.service asks for one.
