@@ -1,9 +1,4 @@
-"""Printer columns, derived from an object that came without.
-
-A Table watch brings the columns that the server computes. Full objects carry the same facts in
-their status; deriving the cells from there gives predicates on columns something to read, and an
-API server of one's own something to print.
-"""
+"""Printer columns, derived from a full object as the server computes those of a Table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Debounce with a bound: wait for a quiet moment, but never longer than a cap.
-
-A pure object: the caller brings the time, as seconds on any clock that does not go backwards.
-"""
+"""Debounce with a bound: wait for a quiet moment, but never longer than a cap."""
 
 from __future__ import annotations
 
@@ -17,7 +14,8 @@ class Debounce(Generic[K]):
 
     A key is due ``window_s`` after its last offer, at the latest ``cap_s`` after its first: offers
     that never pause delay a key but cannot starve it. The first offer after a key came due starts
-    anew. Only pending keys take memory; ``due`` and ``next_due`` look at all of them.
+    anew. Only pending keys take memory; ``due`` and ``next_due`` look at all of them. ``now`` is in
+    seconds of any clock that does not go backwards.
     """
 
     __slots__ = ("_cap_s", "_pending", "_window_s")

@@ -1,8 +1,7 @@
 """Events: their kinds, the object as predicates observe it, and what is worth keeping of it.
 
-Predicates never see JSON. They read the attributes of :class:`Observed`, so any decoded object
-will do. :func:`from_json` makes an :class:`ObservedObject` of a decoded dictionary, for users who
-have no types of their own.
+Predicates read the attributes of :class:`Observed`, so any decoded object will do;
+:func:`from_json` makes an :class:`ObservedObject` of a dictionary.
 """
 
 from __future__ import annotations

@@ -7,12 +7,8 @@ unless the leaf stands inside :func:`if_known`: an event is dropped only on evid
 evidence where metadata is always complete (no such label, no owner) and is none where the server
 may not have answered (no generation, no such column).
 
-Traps these leaves are documented and tested for:
-
-- Pods have a generation only on recent servers, and their readiness never raises it: watch the
-  columns of a Pod, not its generation.
-- Edits of labels, annotations and owners do not raise the generation of a custom resource, nor
-  does its status when it is a subresource.
+A generation does not change with the readiness of a Pod, nor that of a custom resource with labels,
+annotations, owners, or a status that is a subresource.
 """
 
 from __future__ import annotations
@@ -122,8 +118,7 @@ def labels(*keys: str, brief: bool = False) -> Leaf:
 def annotation(*keys: str, brief: bool = False) -> Leaf:
     """Pass when one of the annotations ``keys`` changed; ``brief`` as for labels.
 
-    There is no form for all annotations: controllers and tools write their own notes there all the
-    time. Raises ValueError without keys.
+    Raises ValueError without keys: tools write their own notes into annotations all the time.
     """
     if not keys:
         raise ValueError("name the annotation keys a decision depends on")
@@ -160,10 +155,9 @@ def deletion() -> Leaf:
 def column(name: str, *, classify: Callable[[str], Hashable] = sys.intern) -> Leaf:
     """Pass when the cell of the printer column ``name`` changed.
 
-    ``classify`` maps many words to one class, so that steps inside a class are dropped (the words a
-    Pod's Status runs through while it waits); it may return NO_OPINION. No opinion when the event
-    has no such column. Raises ValueError for the column Age, whose text changes with time alone;
-    Restarts is of the same kind once it reads ``3 (2m ago)`` and needs a ``classify``.
+    ``classify`` maps many words to one class, so that steps inside a class are dropped; it may
+    return NO_OPINION. No opinion when the event has no such column. Raises ValueError for the
+    column Age, whose text changes with time alone, as does Restarts, which needs a ``classify``.
     """
     if name.lower() == "age":
         raise ValueError("the column Age changes with time, not with the object")
@@ -179,9 +173,8 @@ def column(name: str, *, classify: Callable[[str], Hashable] = sys.intern) -> Le
 def computed(name: str, change: Change, function: Callable[[Any], Hashable]) -> Leaf:
     """Pass when ``function(obj)`` changed; it may return NO_OPINION and must be pure.
 
-    The function takes the objects that the predicate is used for, and may read more of them than
-    :class:`Observed` has. What it raises is not caught: a faulty predicate must not drop events in
-    silence.
+    The function may read more of an object than :class:`Observed` has. What it raises is not
+    caught: a faulty predicate must not drop events in silence.
     """
     return Leaf(name, change, function)
 

@@ -148,8 +148,7 @@ def by_predicate(predicate: Predicate) -> Decide:
 def replay(lines: Iterable[str | bytes], decide: Decide) -> Iterator[Explained]:
     """Yield for each event whether it passes and why, as the log is read.
 
-    What ``decide`` raises is not caught, except for the ValueError of an object it cannot read: a
-    faulty predicate must show.
+    Of what ``decide`` raises, only ValueError is caught: an object that it cannot read.
     """
     names: list[str] = []
     for number, line in enumerate(lines, start=1):

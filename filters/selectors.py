@@ -109,12 +109,12 @@ def _label_term(
     if word:
         values = frozenset(_checked_value(key, value.strip()) for value in words.split(","))
         return LabelTerm(key, word, values)
-    if operator in ("<", ">"):
-        return LabelTerm(key, operator, frozenset((_checked_number(key, value),)))
-    if operator:
-        operator = "=" if operator == "==" else operator
-        return LabelTerm(key, operator, frozenset((_checked_value(key, value),)))
-    return LabelTerm(key)
+    if not operator:
+        return LabelTerm(key)
+    values = frozenset((_checked_value(key, value),))
+    if operator in ("<", ">") and not value.isdecimal():
+        raise SelectorError(f"{_UNPARSED}for 'Gt', 'Lt' operators, the value must be an integer")
+    return LabelTerm(key, "=" if operator == "==" else operator, values)
 
 
 def exclude_namespaces(*namespaces: str) -> str:
@@ -151,12 +151,6 @@ def _checked_value(key: str, value: str) -> str:
             "with a letter or digit at both ends"
         )
         raise SelectorError(f"{_UNPARSED}value {value!r} of label {key}: {problem}")
-    return value
-
-
-def _checked_number(key: str, value: str) -> str:
-    if not _checked_value(key, value).isdecimal():
-        raise SelectorError(f"{_UNPARSED}for 'Gt', 'Lt' operators, the value must be an integer")
     return value
 
 

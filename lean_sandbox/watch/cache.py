@@ -48,8 +48,7 @@ class _Listing(msgspec.Struct):
 class Cache(Generic[E]):
     """Entries by namespace and name, with an index by the uid of the owner.
 
-    The owner of an object is in its namespace: an owner reference is text that anybody may write,
-    and a uid is no secret, so objects of other namespaces are never found by it.
+    Objects of other namespaces are never found by a uid: anybody may write an owner reference.
     """
 
     def __init__(
@@ -66,8 +65,7 @@ class Cache(Generic[E]):
         self.deletes_synthesised = self.handler_failures = 0
         #: Called in this order for every relevant change.
         self.handlers: list[Callable[[Delta[E]], None]] = []
-        #: Called with the entry before and after each change, also one that is no news to handlers
-        #: because the response to a request of our own has shown it: for indexes.
+        #: Called with the entry before and after each change, also one by a response: for indexes.
         self.on_change: Callable[[E | None, E | None], None] | None = None
         #: Called with every event of an admitted namespace and what became of it.
         self.observer: Observer | None = None
@@ -201,8 +199,7 @@ class Cache(Generic[E]):
     def went_back(self, namespace: str | None, version: str) -> bool:
         """Tell whether a list comes from a restored store; then forget all cached versions.
 
-        Everything cached when the list was requested had been written by then, so that the list's
-        version cannot be below it otherwise.
+        Everything cached when the list was requested had been written by then.
         """
         listing = self._lists[namespace]
         if not 0 < as_version(version) < listing.newest:
@@ -397,8 +394,7 @@ class Cache(Generic[E]):
     def forget(self, key: Key, uid: str) -> None:
         """Remove an object that a request has shown to be gone, unless another took its name.
 
-        Handlers are called, because no event may follow: a list after a gap reports only cached
-        objects as deleted.
+        Handlers are called: no event may follow, as a list after a gap misses only cached objects.
         """
         entry = self._entries.get(key)
         if entry is not None and entry.uid == uid:

@@ -5,9 +5,6 @@ counted and logged once for each version; the other objects are not affected. If
 the cache, its metadata is still applied: a deletion is not missed, and a spec that cannot be read
 is not replaced by an older one. Only two things raise, because they leave open which events were
 lost: bytes that are no JSON, and errors that the server reports.
-
-The Structs name only the fields that a decision may read. Of ``managedFields``, which are most of a
-metadata watch, only writer and time are allocated.
 """
 
 from __future__ import annotations
@@ -328,11 +325,10 @@ def _patiently(decode: Callable[[bytes], T], text: bytes) -> T:
 
 
 def _readable(text: bytes) -> bytes:
-    """Return JSON with a mark in place of values that msgspec cannot decode.
+    """Return JSON with a mark in place of values nested too deeply and halves of surrogate pairs.
 
-    These are values that are nested too deeply, and halves of surrogate pairs. One of them, even in
-    a field that is skipped, makes msgspec refuse the whole text; without them the metadata can be
-    read, and with it which object it is.
+    One of them, even in a field that is skipped, makes msgspec refuse the whole text; without them
+    the metadata can be read.
     """
     text = _SURROGATES.sub(lambda found: found[0] if len(found[0]) == _PAIR else _CUT, text)
     kept: list[bytes] = []

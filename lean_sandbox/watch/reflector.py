@@ -49,8 +49,7 @@ _HASTY_END_S = 5.0
 _HEALTHY_S = 120.0
 # For a page of a list, and for the beginning of a watch.
 _REQUEST_TIMEOUT_S = 30.0
-# How long after a list everything is listed again and compared with the cache, plus up to a tenth,
-# so that the kinds take turns.
+# How long after a list everything is listed again and compared with the cache, plus up to a tenth.
 _RESYNC_S = 36_000.0
 # Objects of the first page of a list: enough for most kinds, and little where each is large.
 _FIRST_PAGE = 25
@@ -312,8 +311,8 @@ class Reflector(Generic[E]):
     async def _check_version(self) -> None:
         """Raise WentBackError if the server has not reached the version that was watched from.
 
-        A watch from a version of the future is silent, without bookmarks, and ends in time like any
-        other. Costs one LIST of one object; not needed where bookmarks arrive.
+        A watch from a version of the future is silent and ends in time like any other. Costs one
+        LIST of one object; not needed where bookmarks arrive.
         """
         body = await self._page(1, None)
         self.received_bytes += len(body)
