@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.config.options import OPTIONS
+from lean_sandbox.config.options import OPTIONS, flag_of
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -20,7 +20,7 @@ def test_every_flag_stands_in_its_page_with_its_default_and_meaning() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     listed = dict(re.findall(r"^\| `(--[a-z-]+)` \| (.*) \|$", page, flags=re.MULTILINE))
     wanted = {
-        option.flag: f"{option.shown(option.default)} | {option.help}"
+        flag_of(option.name): f"{option.shown(option.default)} | {option.help}"
         for option in OPTIONS.values()
     }
     assert listed == wanted

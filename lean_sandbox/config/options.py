@@ -71,18 +71,13 @@ class Option(Flag, frozen=True, kw_only=True):
     is_own: bool = False
     topic: str = ""
 
-    @property
-    def flag(self) -> str:
-        """Return the flag with its dashes."""
-        return flag_of(self.name)
-
     def shown(self, value: Any) -> str:
         """Return a value as people are shown it."""
         return "automatic" if value is None else self.form.write(value) or "none"
 
 
 def flag_of(name: str) -> str:
-    """Return the flag of a setting."""
+    """Return the flag of a setting, with its dashes."""
     return "--" + name.replace("_", "-")
 
 
@@ -338,7 +333,9 @@ class Settings:
             if option.form.words and value not in option.form.words:
                 wrong = f"must be one of {', '.join(option.form.words)}"
             if wrong:
-                raise ConfigError(f"{option.flag} {wrong}, not {option.form.write(value)!r}")
+                raise ConfigError(
+                    f"{flag_of(option.name)} {wrong}, not {option.form.write(value)!r}"
+                )
         _check_together(self)
 
 

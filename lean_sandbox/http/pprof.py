@@ -16,7 +16,6 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.http.server import Answer, Handler, Request, not_found, text
 
 _ROOT: Final = "/debug/pprof/"
-_DEFAULT_S: Final = 30.0
 _LONGEST_S: Final = 60.0
 _INTERVAL_S: Final = 0.01
 
@@ -48,7 +47,7 @@ def profiles(clock: Clock, *, everything: bool) -> Handler:
 
 async def _profile(clock: Clock, seconds: str) -> Answer:
     try:
-        wanted_s = float(seconds) if seconds else _DEFAULT_S
+        wanted_s = float(seconds) if seconds else 30.0
     except ValueError:
         wanted_s = math.nan
     if not 0.0 < wanted_s <= _LONGEST_S:

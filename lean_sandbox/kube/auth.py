@@ -23,7 +23,6 @@ _TOKEN_FILE_MAX_AGE_S = 60.0
 _PLUGIN_TIMEOUT_S = 60.0
 #: Renewed this long before the expiry, so that no request starts with a credential about to end.
 _EXPIRY_MARGIN = timedelta(seconds=30)
-_STDERR_LIMIT_CHARACTERS = 500
 
 
 class Auth:
@@ -241,7 +240,7 @@ class ExecAuth(Auth):
             raise self._fault(f"cannot be run: {problem}", settings.install_hint or "") from problem
         if done.returncode != 0:
             said = (done.stderr or b"").decode("utf-8", "replace").strip()
-            raise self._fault(f"ended with {done.returncode}: {said[-_STDERR_LIMIT_CHARACTERS:]}")
+            raise self._fault(f"ended with {done.returncode}: {said[-500:]}")
         return done.stdout
 
     def _parse(self, output: bytes) -> _CredentialStatus:

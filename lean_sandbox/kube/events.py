@@ -67,8 +67,6 @@ _Key = tuple[ObjectReference, ObjectReference | None, str, str, str]
 
 
 class _Series(msgspec.Struct, gc=False):
-    """One kind of event about one object; the first of it is, or will be, an Event."""
-
     key: _Key
     name: str
     namespace: str

@@ -210,7 +210,6 @@ def _entries(document: dict[str, Any], section: str, place: _Place) -> list[dict
 def _entry(
     document: dict[str, Any], place: _Place, key: str, name: str
 ) -> tuple[dict[str, Any], _Place]:
-    """Return what an entry, such as a user, holds under ``key``, and where that stands."""
     section = f"{key}s"
     entries = _entries(document, section, place)
     at = place.at(f"{section}[{name}]")

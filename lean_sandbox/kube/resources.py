@@ -42,11 +42,6 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
         """The path of its API group: ``/api/v1`` or ``/apis/group/version``."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
-    @property
-    def is_custom(self) -> bool:
-        """Whether a CustomResourceDefinition has to be applied before it is served."""
-        return self.group in (_AGENTS, _EXTENSIONS)
-
 
 _AGENTS = "agents.x-k8s.io"
 _EXTENSIONS = "extensions.agents.x-k8s.io"

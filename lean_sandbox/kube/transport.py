@@ -39,8 +39,6 @@ class Response(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Exchange(msgspec.Struct):
-    """One request, and the connection it is under way on."""
-
     method: str
     target: str
     headers: Mapping[str, str]

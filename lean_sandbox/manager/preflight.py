@@ -29,7 +29,6 @@ Json = dict[str, Any]
 LEASE_NAME: Final = "a3317529.agent-sandbox.x-k8s.io"
 # A scope stands in the holder of a Lease, which is written every two seconds.
 _LONGEST_SCOPE: Final = 120
-FLAG: Final = "--allow-second-controller"
 # Where the manifests, ours and the reference's, put it (spec, 7.11).
 HOME: Final = "agent-sandbox-system"
 DEPLOYMENT: Final = "agent-sandbox-controller"
@@ -123,7 +122,7 @@ async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> Confi
         way_out=(
             f"end it (kubectl -n {home} scale deployment {DEPLOYMENT} --replicas=0),"
             f" contend for its Lease (--leader-elect --leader-election-namespace={home}),"
-            f" or run beside it all the same with {FLAG}"
+            " or run beside it all the same with --allow-second-controller"
         ),
     )
 

@@ -36,8 +36,6 @@ Tune: TypeAlias = Callable[[ConfigMap], Settings]
 log = structlog.get_logger("endpoints")
 
 _OFF = "0"
-_DEFAULT_METRICS = ":8080"
-_DEFAULT_HEALTH = ":8081"
 # Of mallopt(3). Blocks from this size on come from the system and go back to it when freed.
 # Left alone, the C library raises the size to that of the largest block freed, and what large
 # objects leave behind stays: 16 MiB after forty Sandboxes with 250 kB each.
@@ -60,7 +58,7 @@ class Listeners:
                 settings.metrics_cert_dir, settings.tls_min_version, settings.tls_cipher_suites
             ).context
         try:
-            address = _nearby(settings.metrics_bind_address, _DEFAULT_METRICS)
+            address = _nearby(settings.metrics_bind_address, default=":8080")
             if address != _OFF:
                 self._sockets["metrics"] = bind("--metrics-bind-address", address)
                 metrics = Scraper(manager, clock, self.collect).handle
@@ -94,7 +92,7 @@ class Listeners:
 
 
 def _bind_health(settings: Settings) -> socket.socket | None:
-    address = _nearby(settings.health_probe_bind_address or _OFF, _DEFAULT_HEALTH)
+    address = _nearby(settings.health_probe_bind_address or _OFF, default=":8081")
     return bind("--health-probe-bind-address", address) if address != _OFF else None
 
 

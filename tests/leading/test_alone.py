@@ -18,12 +18,14 @@ from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_OK
 from lean_sandbox.kube.client import Client
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.manager.preflight import DEPLOYMENT, FLAG, HOME, LEASE_NAME, refusal
+from lean_sandbox.manager.preflight import DEPLOYMENT, HOME, LEASE_NAME, refusal
 from lean_sandbox.model.times import format_micro_time
 from tests.support.clients import connected, connection_to
 from tests.support.clock import FakeClock
 from tests.support.process import controller_process
 from tests.support.world import NS, sandbox
+
+FLAG = "--allow-second-controller"
 
 Json = dict[str, Any]
 _PATIENCE_S = 20.0

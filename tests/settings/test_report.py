@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 
 from lean_sandbox.cli import main
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
-from lean_sandbox.config.options import Settings
+from lean_sandbox.config.options import Settings, flag_of
 from lean_sandbox.config.render import as_yaml
 from lean_sandbox.config.sources import EXIT_OK, EXIT_USAGE, Effective, effective, scan
 from tests.settings.strategies import OPTIONS, assignments
@@ -97,7 +97,7 @@ def test_help_says_of_every_flag_what_it_does_its_unit_and_default(
     for option in OPTIONS.values():
         if option.topic:
             at = told.index(f"\n{option.topic}:\n", at)
-        at = told.index(f"\n  {option.flag}", at)
+        at = told.index(f"\n  {flag_of(option.name)}", at)
         assert option.help in words
         default = f"{option.shown(option.default)} {option.unit}".rstrip()
         assert f"(default: {default})" in words
