@@ -30,11 +30,8 @@ _NO_TEMPLATE: Final = frozenset({UNKNOWN_TEMPLATE, UNKNOWN_TEMPLATE_OF_CLAIM})
 NO_OWNER: Final = "None"
 _OWNERS: Final = frozenset({names.SANDBOX_CLAIM_KIND, names.SANDBOX_WARM_POOL_KIND})
 
-_PATIENCE_S = 5.0
-_AT_ONCE = 1000
 _STATUSES = ("ready", "pending", "succeeded", "failed")
 _BY_OUTCOME = {names.REASON_POD_SUCCEEDED: "succeeded", names.REASON_POD_FAILED: "failed"}
-_SAMPLE = 32
 # References, those of the walk included, up to which an object counts as its holder's alone: a key
 # is in the indices as well, what entries share has many more.
 _OWN_REFERENCES = 6
@@ -61,7 +58,7 @@ async def survey(
     clock: Clock,
 ) -> bool:
     """Count Sandboxes and the members of pools; return false, and add nothing, if it takes 5 s."""
-    deadline = clock.monotonic() + _PATIENCE_S
+    deadline = clock.monotonic() + 5.0
     counts: dict[Labels, int] = {}
     sizes: dict[Labels, int] = {}
     alive = {
@@ -83,7 +80,7 @@ async def survey(
             if held is not None and owned_by(entry) == names.SANDBOX_WARM_POOL_KIND:
                 member = _member_labels(entry, held)
                 sizes[member] = sizes.get(member, 0) + 1
-        if number % _AT_ONCE == 0:
+        if number % 1000 == 0:
             await anyio.lowlevel.checkpoint()
             if clock.monotonic() >= deadline:
                 return False
@@ -137,7 +134,7 @@ def cache_size(into: Exposition, store: Cache[Any]) -> None:
     """Add how many objects of a kind are remembered, and about how much memory that takes."""
     resource = store.kind.resource.plural
     into.one(families.CACHE_OBJECTS, len(store), resource)
-    sample = [entry for entry, _ in zip(store, range(_SAMPLE), strict=False)]
+    sample = [entry for entry, _ in zip(store, range(32), strict=False)]
     each = sum(map(_own_bytes, sample)) / len(sample) if sample else 0.0
     into.one(families.CACHE_BYTES, round(each * len(store)), resource)
 

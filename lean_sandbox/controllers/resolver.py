@@ -48,7 +48,6 @@ _Name: TypeAlias = tuple[str, Key]
 # How often a name is looked for at most, and how many names are remembered for that.
 _LOOK_AGAIN_S = 1.0
 _MOST_NAMES = 4096
-_MOST_TEMPLATES = 1024
 # For how long an absence is believed that no event has contradicted.
 _ABSENT_S = 600.0
 
@@ -77,7 +76,7 @@ class TemplateResolver:
         self._clock = clock
         # The latest GET for each name that was not found, or is under way.
         self._looks: TTLCache[_Name, _Look] = TTLCache(_MOST_NAMES, _ABSENT_S, clock.monotonic)
-        self._staleness: FIFOCache[Key, Staleness] = FIFOCache(_MOST_TEMPLATES)
+        self._staleness: FIFOCache[Key, Staleness] = FIFOCache(1024)
         self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
 
     def known_pool(self, key: Key) -> PoolView | None:
@@ -152,8 +151,7 @@ class TemplateResolver:
     async def pool(self, key: Key) -> PoolView:
         """Return the pool. At most one GET.
 
-        Raises ClaimError (WarmPoolNotFound) when the server has none, NotYetError when it
-        is not to be asked yet.
+        Raises ClaimError (WarmPoolNotFound) when there is none, NotYetError when it is too early.
         """
         view = self.known_pool(key)
         if view is not None:
@@ -170,8 +168,8 @@ class TemplateResolver:
     async def template(self, key: Key) -> TemplateView:
         """Return the template. At most one GET.
 
-        Raises ClaimError when the server has none (TemplateNotFound) or an odd one,
-        NotYetError when it is not to be asked yet.
+        Raises ClaimError when there is none (TemplateNotFound) or an odd one, NotYetError when it
+        is too early to ask the server.
         """
         view = self.known_template(key)
         if view is not None:

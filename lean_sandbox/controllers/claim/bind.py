@@ -58,8 +58,8 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 # How often a new claim looks whether members of its pool have an address by now.
 _LOOK_AGAIN_S = 0.5
 _MOST_TRIES = 64
-# How often one member is patched while others keep writing to it.
-_MOST_PATCHES = 5
+# How often a member or a claim is patched while others keep writing to it.
+MOST_PATCHES = 5
 
 
 class Wakes(msgspec.Struct, frozen=True):
@@ -230,8 +230,7 @@ class Binding:
     def announce(self) -> None:
         """Tell of the member that was taken, by an Event and to its pool and its own controller.
 
-        All of that can wait for the claim's status, which somebody waits for: what it starts would
-        come in between on the same processor.
+        After the claim's status: what this starts would come in between on the same processor.
         """
         if self._taken is None:
             return
@@ -250,7 +249,7 @@ class Binding:
         """
         refused: Invalid | Conflict | None = None
         by_version = False
-        for _ in range(_MOST_PATCHES):
+        for _ in range(MOST_PATCHES):
             try:
                 return await self._patch_over(held, by_version=by_version)
             except NotFound:

@@ -179,8 +179,6 @@ class ClaimController(Controller[ClaimEntry]):
             and bound.status.podIPs == entry.status.bound.podIPs
         )
 
-    # -- events ----------------------------------------------------------------------------------
-
     def on_claim(self, delta: Delta[ClaimEntry]) -> None:
         """Wake a claim that changed; drop what was remembered of one that is gone."""
         gone = delta.old

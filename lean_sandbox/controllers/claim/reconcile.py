@@ -79,7 +79,6 @@ class ClaimReconcile:
     ) -> None:
         self._parts = parts
         self._writer = parts.writer
-        self._claims = parts.caches.claims
         self._entry = entry
         self._view = view
         self._old = status
@@ -140,7 +139,7 @@ class ClaimReconcile:
         The end of a deleted claim's Sandbox may be seen first; another one given to the claim
         would be collected at once, or stay without an owner.
         """
-        found = await self._writer.get(self._claims, self._entry.key)
+        found = await self._writer.get(self._parts.caches.claims, self._entry.key)
         if (
             found is None
             or found.item.metadata.uid != self._entry.uid
@@ -272,7 +271,7 @@ class ClaimReconcile:
         self._emit("Deleting", f"Deleting Claim (ShutdownPolicy={view.policy})")
         is_foreground = view.policy == names.SHUTDOWN_POLICY_DELETE_FOREGROUND
         await self._writer.delete(
-            self._claims, entry, propagation="Foreground" if is_foreground else None
+            self._parts.caches.claims, entry, propagation="Foreground" if is_foreground else None
         )
         return Result()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lean_sandbox.controllers.claim.bind import Parts, is_controlled
+from lean_sandbox.controllers.claim.bind import MOST_PATCHES, Parts, is_controlled
 from lean_sandbox.kube.errors import Conflict, Invalid, NotFound
 from lean_sandbox.model.claim import EMPTY_CLAIM_STATUS, SandboxClaim, SandboxClaimStatus
 from lean_sandbox.model.claim_status import claim_status_patch
@@ -19,16 +19,12 @@ from lean_sandbox.runtime.writer import Response
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 
-# How often the patch that binds a claim is repeated while others keep writing to it.
-_MOST_PATCHES = 5
-
 
 async def write_status(
     parts: Parts, entry: ClaimEntry, old: SandboxClaimStatus, new: SandboxClaimStatus
 ) -> bool:
-    """Write a status that differs; false when it is not that of this claim now.
+    """Write a status that differs; false when the claim is gone, going, another or bound elsewhere.
 
-    It is not when the claim is gone, going or another one, or when another process bound it.
     No request, or one PATCH. Each conflict of a binding costs a GET and a PATCH more; where another
     process was first, a GET of its Sandbox and a DELETE of the one taken in vain.
     Raises Conflict when others keep writing to the claim.
@@ -40,11 +36,11 @@ async def write_status(
         return await _patch(parts, entry, {"status": patch}, new)
     claims = parts.caches.claims
     version = "" if old == EMPTY_CLAIM_STATUS else _version_of(parts, entry)
-    for patches in range(1, _MOST_PATCHES + 1):
+    for patches in range(1, MOST_PATCHES + 1):
         try:
             return await _patch(parts, entry, _guarded(entry, patch, version), new)
         except (Conflict, Invalid) as refused:
-            if patches == _MOST_PATCHES or (version and isinstance(refused, Invalid)):
+            if patches == MOST_PATCHES or (version and isinstance(refused, Invalid)):
                 raise
         # What this shows newly is for the watch to deliver, to all controllers.
         fresh: SandboxClaim | None = await parts.writer.peek(claims, entry.key)
@@ -114,10 +110,7 @@ async def _patch(
 def _guarded(
     entry: ClaimEntry, patch: dict[str, Any], version: str
 ) -> list[dict[str, Any]] | dict[str, Any]:
-    """Return a patch that is refused when the claim has changed, or got a status, meanwhile.
-
-    Unlike a version, the test that there is no status holds whoever annotates the claim.
-    """
+    """Return a patch that is refused when the claim has changed, or got a status, meanwhile."""
     if version:
         return {"status": patch, "metadata": {"resourceVersion": version}}
     bound = {field: value for field, value in patch["sandbox"].items() if value is not None}

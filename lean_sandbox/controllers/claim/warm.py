@@ -249,7 +249,6 @@ def _first(nodes: dict[str, list[_Slot]]) -> _Slot | None:
 # What a waiting claim is ordered by: the latest arrival of which it left a member untaken, when it
 # was created, its name.
 _Turn: TypeAlias = tuple[int, str, Key]
-_NEVER: Final = -1
 
 
 class _Line(msgspec.Struct):
@@ -263,10 +262,10 @@ class _Line(msgspec.Struct):
     awake: set[Key] = set()
 
     def leave(self, claim: Key) -> int:
-        """Take a claim out of the line; return the latest arrival of which it left a member."""
+        """Take a claim out of the line; return the latest arrival it left a member of, or -1."""
         turn = self.turns.pop(claim, None)
         if turn is None:
-            return _NEVER
+            return -1
         del self.order[bisect_left(self.order, turn)]
         return turn[0]
 

@@ -55,10 +55,7 @@ def take_census(
     now_s: float,
     readiness_grace_s: float,
 ) -> PoolMembers:
-    """Count the members of a pool.
-
-    The loop is the hot one of a large pool: a ready member costs no more than looking at it.
-    """
+    """Count the members of a pool; the loop is hot: a ready member costs no more than a look."""
     census = PoolMembers()
     for entry in sandboxes.owned_by(pool.namespace, pool.uid):
         labels = entry.labels or {}

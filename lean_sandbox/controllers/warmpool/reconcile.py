@@ -3,11 +3,9 @@
 It creates what is missing, deletes what is too much, stale or stuck, takes in orphans, and writes
 the counts: at most once a second, and while a pool is being filled only after a window.
 
-Where the reference controller waits for events to confirm its own creations and deletions, here the
-responses are applied to the cache: a created member is there before the next reconcile counts, and
-a deleted one is known to be on its way out; it still takes its place in the pool. A delete is
-guarded by uid and version: a Sandbox that a claim took a moment ago has another version, so the
-delete is refused and the claim keeps it.
+Responses are applied to the cache: a created member is there before the next reconcile counts, and
+a deleted one still takes its place in the pool. A delete is guarded by uid and version: a Sandbox
+that a claim took a moment ago has another version, so the claim keeps it.
 """
 
 from __future__ import annotations
@@ -354,10 +352,7 @@ class PoolReconcile:
         state.is_stuck = bool(note)
 
     def _policy_note(self, members: PoolMembers) -> str:
-        """Return why members that are missing are not made: for want of a NetworkPolicy.
-
-        One that is under way is not worth a note.
-        """
+        """Return why a NetworkPolicy keeps members from being made, "" while it is under way."""
         state, template = self._state, self._template
         is_short = members.total < self._view.replicas
         lack = self._resolver.unprotected(template) if template is not None and is_short else None
