@@ -53,7 +53,6 @@ def build_cold_sandbox(
     """Return the body that creates the Sandbox of ``claim`` from its template.
 
     ``spec`` may be None for a claim that has neither env nor volumeClaimTemplates.
-
     Raises ClaimError: volumes are checked first, then metadata, then variables.
     """
     spec = spec or SandboxClaimSpec()

@@ -141,16 +141,14 @@ class SandboxView(msgspec.Struct, frozen=True, gc=False):
     # Without reserved keys, which never reach the Pod; None when nothing is left.
     template_metadata: PodTemplateMetadata = PodTemplateMetadata()
     ports: tuple[ServicePort, ...] = ()
-    # Names of the volumeClaimTemplates.
     claim_templates: tuple[str, ...] = ()
 
 
 def view_of(sandbox: Sandbox) -> SandboxView:
     """Return what decisions need of ``sandbox``, detached from the message it came in.
 
-    Raises ValueError: ``spec.shutdownTime`` is not a date-time, the Pod's spec cannot be read, or
-    its annotations are larger than those of a Pod can be.
-    Raises msgspec.ValidationError: the containers of the template are not shaped as core/v1 says.
+    Raises ValueError for an odd ``spec.shutdownTime`` or Pod spec, or too large annotations;
+    msgspec.ValidationError for containers that are not shaped as core/v1 says.
     """
     spec = sandbox.spec
     spec.podTemplate.read_spec()

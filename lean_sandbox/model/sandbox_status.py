@@ -60,9 +60,7 @@ class Observation(msgspec.Struct, kw_only=True):
 
     generation: int
     is_suspended: bool = False
-    # spec.service: true, false or unset.
     service_requested: bool | None = None
-    # The Service step returned one: created, adopted or owned.
     service_present: bool = False
     # The Service step failed or was skipped: what status says about the Service stays.
     is_service_unknown: bool = False

@@ -116,12 +116,8 @@ def ref_hash_patch(name: str, labels: dict[str, str] | None) -> Json | None:
     return {"metadata": {"labels": {names.TEMPLATE_REF_HASH_LABEL: wanted}}}
 
 
-# --- blueprints ----------------------------------------------------------------------------------
-# What of a template goes into a Sandbox: podTemplate, volumeClaimTemplates and service. Its hash is
-# a label of this implementation alone.
-
-
 def _blueprint(spec: SandboxTemplateSpec) -> Json:
+    """Return what goes into a Sandbox; its hash is a label of this implementation alone."""
     metadata = msgspec.to_builtins(spec.podTemplate.metadata)
     body: Json = {
         "podTemplate": {

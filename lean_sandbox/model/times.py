@@ -31,12 +31,9 @@ _TIMER_SLACK_S: Final = 0.001
 
 
 def parse_rfc3339(text: str) -> datetime:
-    """Return the instant written as ``text``, aware, in UTC.
+    """Return the instant written as ``text``, in UTC; raises ValueError.
 
-    Any offset and any number of fraction digits are accepted (beyond microseconds they are cut).
-    An instant outside the years 1 to 9999 becomes the nearest one inside.
-
-    Raises ValueError: ``text`` is not an RFC 3339 date-time.
+    Digits beyond microseconds are cut; one outside the years 1 to 9999 becomes the nearest inside.
     """
     if _DATE_TIME.fullmatch(text) is None:
         raise ValueError(f'"{text}" is not an RFC 3339 date-time')

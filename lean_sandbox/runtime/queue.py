@@ -39,8 +39,7 @@ REFILL: Final = 10
 # The initial list and whatever can wait.
 LOW: Final = 0
 
-# Why a key is reconciled although nothing has happened to it: its last reconcile wanted that, or
-# just in case.
+# Why a key is reconciled although nothing has happened to it.
 REQUEUE: Final = "requeue"
 SAFETY_NET: Final = "safety net"
 _WITHOUT_EVENT: Final = frozenset({REQUEUE, SAFETY_NET})
@@ -176,8 +175,8 @@ class WorkQueue(Generic[K]):
     ) -> None:
         """Hold back the keys for which ``must_wait`` is true, each at most ``longest_s``.
 
-        A key is judged when its turn comes, anew when it is added once more, and anew when nothing
-        is left to do in the queue ``behind`` which they wait, or at :meth:`judge_held`.
+        A key is judged when its turn comes, and anew when it is added once more or nothing is left
+        to do in the queue ``behind`` which they wait.
         """
         self._must_wait = must_wait
         self._longest_s = longest_s
@@ -201,9 +200,8 @@ class WorkQueue(Generic[K]):
     ) -> float:
         """Ask for another reconcile of a key that failed; return the delay in seconds.
 
-        The delay is the backoff of the key, at most ``no_later_than_s`` and at least
-        ``not_before_s`` (the server said so), which wins. A locked key keeps the reasons and the
-        priority of what failed.
+        It is the backoff of the key, at most ``no_later_than_s`` and at least ``not_before_s``,
+        which wins. A locked key keeps the reasons and the priority of what failed.
         """
         earlier = self._failures.get(key, 0)
         self._failures[key] = earlier + 1

@@ -1,8 +1,7 @@
-"""Spans of reconciles.
+"""Spans of reconciles, sent over OTLP/gRPC (spec, 7.6).
 
-With ``--enable-tracing`` the spans go out over OTLP/gRPC, as the reference sends them (spec, 7.6),
-to where the standard variables say (``OTEL_EXPORTER_OTLP_ENDPOINT`` and its kin). The libraries
-come with the extra ``tracing`` and are imported only then.
+They go where the standard variables say (``OTEL_EXPORTER_OTLP_ENDPOINT`` and its kin). The
+libraries come with the extra ``tracing`` and are imported only when tracing is enabled.
 """
 
 from __future__ import annotations
@@ -57,7 +56,12 @@ class Tracing:
         ``parent`` are W3C headers as a JSON object, as a client left them on the object; without
         them, or if they cannot be read, the current span is the parent.
         """
-        headers = _headers(parent)
+        headers: dict[str, str] = {}
+        if parent:
+            try:
+                headers = msgspec.json.decode(parent, type=dict[str, str])
+            except msgspec.MsgspecError as error:
+                log.warning("trace_context_unreadable", problem=str(error))
         context = self._propagator.extract(headers) if headers else None
         return self._tracer.start_as_current_span(name, context=context, attributes=attributes)
 
@@ -83,16 +87,6 @@ async def traced(tracing: Tracing | None, name: str, step: Awaitable[T]) -> T:
         return await step
     with tracing.span(name):
         return await step
-
-
-def _headers(parent: str | None) -> dict[str, str]:
-    if not parent:
-        return {}
-    try:
-        return msgspec.json.decode(parent, type=dict[str, str])
-    except msgspec.MsgspecError as error:
-        log.warning("trace_context_unreadable", problem=str(error))
-        return {}
 
 
 def open_tracing() -> Tracing:

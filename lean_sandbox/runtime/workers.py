@@ -137,10 +137,7 @@ class Workers(Generic[K]):
         self.pass_time = Histogram(families.RECONCILE_TIME.buckets)
 
     async def run(self) -> None:
-        """Run until the queue is closed and the last reconcile has ended.
-
-        Those that run may finish within the grace; cancelling this method cancels them at once.
-        """
+        """Run until the queue is closed, and the last reconcile ended or its grace over."""
         async with anyio.create_task_group() as attendants:
             attendants.start_soon(self._watch_deadlines)
             async with anyio.create_task_group() as passes:

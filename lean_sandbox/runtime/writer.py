@@ -23,7 +23,6 @@ from lean_sandbox.watch.kind import Entry, Key
 
 E = TypeVar("E", bound=Entry)
 
-_SERVER_FAULT = 500
 _UNCHANGED = Change(0)
 
 
@@ -202,7 +201,7 @@ class ObjectWriter:
                 raise
             except BaseException as error:
                 # Timed out, broken off or cancelled: it may have been carried out all the same.
-                is_clear = isinstance(error, ApiError) and error.status < _SERVER_FAULT
+                is_clear = isinstance(error, ApiError) and error.status < 500
                 held: Any = cache.get(entry.key)
                 if is_status and held is not None and held.uid == entry.uid and not is_clear:
                     held.status = None

@@ -152,10 +152,7 @@ class Children:
         self.requeue_after_s = seconds if waits is None else min(seconds, waits)
 
     async def _whole(self) -> Sandbox:
-        """Return the whole Sandbox, fetched once at most.
-
-        Raises OvertakenError for another one than was planned for.
-        """
+        """Return the whole Sandbox, fetched once; raises OvertakenError if it is another by now."""
         if self._sandbox is None:
             sandbox = await self._requests.get_sandbox(self.key)
             fresh = self._caches.sandboxes.get(self.key)
@@ -424,13 +421,10 @@ class Children:
     # -- the Service -----------------------------------------------------------------------------
 
     async def _sync_service(self) -> None:
-        """Bring the Service to the wanted state, with one write at most.
-
-        A GET precedes it where the watch showed a change, and an adoption, which writes it whole.
-        """
+        # An adoption writes the whole object back, so a GET precedes it.
         before = service = self._caches.services.get(self.key)
         whole: dict[str, Any] | None = None
-        # A fetch may follow a fetch only through a create that collided; nothing loops here.
+        # Nothing loops here either.
         for _ in range(4):
             step = plans.plan_service(self.entry, service)
             must_fetch = isinstance(step, plans.Fetch) or (
@@ -449,7 +443,6 @@ class Children:
         self.seen.service_present = isinstance(step, plans.Create | plans.Adopt | plans.Keep)
         after = self._caches.services.get(self.key)
         if after is not before and not self._is_wanted_service(after):
-            # Somebody else wrote to it between the event that was planned for and the response.
             self._repeat_in(0.0)
 
     async def _create_service(self) -> bool:

@@ -200,10 +200,7 @@ class SandboxController(Controller[SandboxEntry]):
         self._enqueue(keys, reason, may_wait=may_wait, is_news=is_news)
 
     def on_service(self, delta: Delta[ServiceEntry]) -> None:
-        """Reconcile the owners of a Service that changed.
-
-        One that nobody controls concerns the Sandbox of its name: it may be adopted.
-        """
+        """Reconcile the owners of a Service that changed, or the Sandbox that may adopt it."""
         if not delta.initial:
             self._enqueue(_concerned(delta, if_unowned=True), "service changed")
 

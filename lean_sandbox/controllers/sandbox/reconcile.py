@@ -179,7 +179,6 @@ class SandboxReconcile(Children):
     async def _end_pod(self) -> None:
         key, hidden = self.entry.pod_key, self._requests.hidden
         pod = self._caches.pods.get(key)
-        # A selector is published with the first Pod and cleared once it is gone.
         had_one = bool(self._old.selector)
         if pod is None and (had_one or hidden.is_doubtful(key)) and not hidden.is_absent(key):
             with failing_as(Failure.EXPIRY_POD_GET):
@@ -227,8 +226,7 @@ class SandboxReconcile(Children):
             if not is_going_up:
                 throttle.settled(key)
             elif is_step:
-                # Only what was published lengthens the next wait: neither a reconcile with nothing
-                # to report nor a write that failed, which is repeated after the backoff.
+                # Only what was published lengthens the next wait.
                 throttle.published(key, parts.clock.monotonic())
         if self.failures or observation.invalid:
             parts.metrics.failed(self.entry)
@@ -245,8 +243,7 @@ class SandboxReconcile(Children):
         try:
             await self._requests.patch_status(entry, {"status": patch}, new)
         except Invalid as error:
-            # An object that its own schema refuses to update, whatever the change: repeating the
-            # write cannot help until somebody changes the object (changes, v1.0.6).
+            # The schema refuses any update of the object until it is changed (changes, v1.0.6).
             log.warning("status_refused", key=str(entry.key), reason=error.message)
             parts.refused[entry.key] = (entry.uid, entry.generation)
             return
