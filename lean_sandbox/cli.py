@@ -161,7 +161,6 @@ def _add_demo(commands: _Commands) -> None:
 
 
 def _choose(parser: ArgumentParser, forms: tuple[str, ...], meaning: str = "") -> None:
-    """Add the flag that chooses the form of what is printed."""
     shown = (meaning + _SHOWN).strip()
     parser.add_argument("--output", choices=forms, default=forms[0], help=shown)
 

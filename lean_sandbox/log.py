@@ -1,8 +1,7 @@
 """Logging: colours for a person at a terminal, one JSON object a line for everything else.
 
-Event names are constant lower-case words; what varies goes into keys from a fixed list (kind,
-namespace, name, uid, reason, took_ms, ...), so that lines can be searched and counted. A line that
-cannot be written, because its reader has gone or the disk is full, is counted and dropped.
+Event names are constant lower-case words; what varies goes into keys, so that lines can be searched
+and counted. A line that cannot be written is counted and dropped.
 """
 
 from __future__ import annotations

@@ -129,10 +129,9 @@ class EnvironmentVariable(msgspec.Struct, frozen=True):
 
 
 class ExecSettings(msgspec.Struct, frozen=True, rename="camel"):
-    """What a kubeconfig says about its plugin, and two things that stand elsewhere in it.
+    """What a kubeconfig says about its plugin; ``cluster`` is set when the plugin is to be told.
 
-    ``cluster`` is set when the plugin is to be told. A relative ``command`` with a slash in it
-    begins at ``folder``, that of the kubeconfig.
+    A relative ``command`` with a slash in it begins at ``folder``, that of the kubeconfig.
     """
 
     api_version: str

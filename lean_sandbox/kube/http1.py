@@ -58,8 +58,7 @@ class HttpConnection:
     """One keep-alive connection, used by one request at a time.
 
     ``status``, ``headers`` (lower-case names, repeated ones joined by a comma) and ``keeps_alive``
-    are those of the last response; trailers are dropped. The methods ``on_...`` are llhttp's
-    callbacks.
+    are those of the last response; trailers are dropped. Methods ``on_...`` are for llhttp.
     """
 
     def __init__(
