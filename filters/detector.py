@@ -39,9 +39,6 @@ class Decision:
     def __bool__(self) -> bool:
         return self.passed
 
-    def __repr__(self) -> str:
-        return f"Decision(passed={self.passed}, change={self.change!r}, reason={self.reason!r})"
-
     @property
     def reason(self) -> str:
         """Which leaves let the event pass and how they changed, or why it was dropped."""

@@ -144,7 +144,13 @@ def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | Non
         # The fault becomes the message of the condition Ready.
         view, entry.fault = view_or_fault(_shared_view, item)
         entry.view = view or SandboxView(generation=entry.generation)
-        entry.status = _compact_status(item.status)
+        entry.status = EMPTY_STATUS
+        if item.status is not None:
+            entry.status = msgspec.structs.replace(
+                item.status,
+                conditions=shared_conditions(item.status.conditions),
+                nodeName=interned(item.status.nodeName),
+            )
     elif old is not None:
         entry.view, entry.fault = old.view, old.fault
         entry.status = None if sandbox_row_contradicts(row, old) else old.status
@@ -175,16 +181,6 @@ def _shared_view(item: Sandbox) -> SandboxView:
 @small_values(256)
 def _one_view(encoded: bytes) -> SandboxView:
     return msgspec.msgpack.decode(encoded, type=SandboxView)
-
-
-def _compact_status(status: SandboxStatus | None) -> SandboxStatus:
-    if status is None:
-        return EMPTY_STATUS
-    return msgspec.structs.replace(
-        status,
-        conditions=shared_conditions(status.conditions),
-        nodeName=interned(status.nodeName),
-    )
 
 
 def sandbox_columns(status: SandboxStatus | None) -> dict[str, str]:
