@@ -27,7 +27,6 @@ UNKNOWN_TEMPLATE: Final = "unknown"
 # On the metrics of claims, which cannot be joined with the others then (changes, v1.0.5).
 UNKNOWN_TEMPLATE_OF_CLAIM: Final = "__unknown__"
 _NO_TEMPLATE: Final = frozenset({UNKNOWN_TEMPLATE, UNKNOWN_TEMPLATE_OF_CLAIM})
-NO_OWNER: Final = "None"
 _OWNERS: Final = frozenset({names.SANDBOX_CLAIM_KIND, names.SANDBOX_WARM_POOL_KIND})
 
 _STATUSES = ("ready", "pending", "succeeded", "failed")
@@ -42,7 +41,7 @@ def owned_by(entry: SandboxEntry) -> str:
     owner = entry.owner
     if owner is not None and owner.group == names.EXTENSIONS_GROUP and owner.kind in _OWNERS:
         return owner.kind
-    return NO_OWNER
+    return "None"
 
 
 def template_of(entry: SandboxEntry) -> str:
@@ -61,15 +60,15 @@ async def survey(
     deadline = clock.monotonic() + 5.0
     counts: dict[Labels, int] = {}
     sizes: dict[Labels, int] = {}
-    alive = {
-        (pool.key.namespace, pool.uid): pool
-        for pool in pools
-        if not pool.is_deleting and pool.view is not None
-    }
-    for pool in alive.values():
-        assert pool.view is not None
-        where = (pool.key.namespace, pool.key.name, _template_of_pool(pool))
-        sizes |= {(*where, status): 0 for status in _STATUSES}
+    # By namespace and uid of a pool: its name and its template.
+    alive: dict[tuple[str, str], tuple[str, str]] = {}
+    for pool in pools:
+        if not pool.is_deleting and pool.view is not None:
+            named = pool.view.template
+            template = named if names.is_object_name(named) else UNKNOWN_TEMPLATE
+            alive[pool.key.namespace, pool.uid] = (pool.key.name, template)
+            for status in _STATUSES:
+                sizes[pool.key.namespace, pool.key.name, template, status] = 0
     for number, entry in enumerate(list(sandboxes), 1):
         labels = _labels(entry)
         if labels not in counts and len(counts) >= MOST_SERIES:
@@ -78,7 +77,9 @@ async def survey(
         if alive and entry.owner is not None and not entry.is_deleting:
             held = alive.get((entry.key.namespace, entry.owner.uid))
             if held is not None and owned_by(entry) == names.SANDBOX_WARM_POOL_KIND:
-                member = _member_labels(entry, held)
+                name, template = held
+                template = template_of(entry) or template
+                member = (entry.key.namespace, name, template, _member_status(entry.status))
                 sizes[member] = sizes.get(member, 0) + 1
         if number % 1000 == 0:
             await anyio.lowlevel.checkpoint()
@@ -109,17 +110,6 @@ def _labels(entry: SandboxEntry) -> Labels:
         # An absent or unknown operating mode is Running.
         "Suspended" if entry.view is not None and entry.view.is_suspended else "Running",
     )
-
-
-def _member_labels(entry: SandboxEntry, pool: PoolEntry) -> Labels:
-    template = template_of(entry) or _template_of_pool(pool)
-    return (pool.key.namespace, pool.key.name, template, _member_status(entry.status))
-
-
-def _template_of_pool(pool: PoolEntry) -> str:
-    assert pool.view is not None
-    named = pool.view.template
-    return named if names.is_object_name(named) else UNKNOWN_TEMPLATE
 
 
 def _member_status(status: SandboxStatus | None) -> str:

@@ -50,7 +50,7 @@ from lean_sandbox.model.warmpool import Staleness, Verdict
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.writer import ObjectWriter, Response
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.kind import Key, OwnedEntry
 from lean_sandbox.watch.resources import Caches
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -118,7 +118,6 @@ class Binding:
         self._view = view
         self._pool = Key(entry.key.namespace, view.pool)
         self._taken: SandboxEntry | None = None
-        # What of the claim goes into its Sandbox.
         self._facts = ClaimFacts(
             name=entry.key.name,
             namespace=entry.key.namespace,
@@ -458,9 +457,9 @@ def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEnt
     return next((owned[name] for name in sorted(owned) if _was_taken_over(owned[name])), None)
 
 
-def is_controlled(sandbox: SandboxEntry, claim: ClaimEntry) -> bool:
-    """Tell whether a Sandbox of the claim's namespace has the claim as its controller."""
-    owner = sandbox.owner
+def is_controlled(held: OwnedEntry, claim: ClaimEntry) -> bool:
+    """Tell whether an object of the claim's namespace has the claim as its controller."""
+    owner = held.owner
     return (
         owner is not None
         and owner.uid == claim.uid

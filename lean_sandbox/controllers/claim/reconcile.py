@@ -59,9 +59,7 @@ async def _drop_policy(parts: Parts, entry: ClaimEntry) -> None:
     """Delete the NetworkPolicy that releases of older days made for each claim (3.12)."""
     key = Key(entry.key.namespace, f"{entry.key.name}-network-policy")
     held = parts.caches.policies.get(key)
-    if held is None or held.owner is None or held.owner.uid != entry.uid:
-        return
-    if not held.owner.is_a(names.SANDBOX_CLAIM_KIND, names.EXTENSIONS_GROUP):
+    if held is None or not is_controlled(held, entry):
         return
     try:
         await parts.behind.delete(parts.caches.policies, held)
