@@ -155,8 +155,14 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
     owner = shared_owner(row, old)
     labels = row.labels or {}
     tracking = labels.get(names.NAME_HASH_LABEL)
+    # Not `*identity(...)`: beside keywords that costs 0.3 microseconds.
+    key, uid, version, generation, is_deleting = identity(row, old)
     entry = PodEntry(
-        *identity(row, old),
+        key,
+        uid,
+        version,
+        generation,
+        is_deleting,
         owner=owner,
         template_labels=shared_map(
             {name: value for name, value in labels.items() if name != names.NAME_HASH_LABEL}
@@ -170,7 +176,7 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
     if old is not None:
         entry.state = old.state
         entry.is_delete_sent = old.is_delete_sent
-        entry.is_stale = old.is_stale or _shows_another_state(row, entry.hint, old)
+        entry.is_stale = old.is_stale or _shows_another_state(row, entry, old)
     if item is not None:
         state = pod_state(item)
         entry.state = state if old is None or old.state != state else old.state
@@ -189,7 +195,7 @@ def _foreign_writes(row: ObjectMeta, old: PodEntry | None) -> int | None:
     return status_writers(row.managed_fields, besides="kubelet")
 
 
-def _shows_another_state(row: ObjectMeta, hint: str, old: PodEntry) -> bool:
+def _shows_another_state(row: ObjectMeta, new: PodEntry, old: PodEntry) -> bool:
     """Tell whether a row hints at another state than that of the last full Pod.
 
     The class of a Pod that is being deleted does not count: its phase and readiness are no longer
@@ -198,9 +204,9 @@ def _shows_another_state(row: ObjectMeta, hint: str, old: PodEntry) -> bool:
     state = old.state
     if row.columns is None or state is None:
         return True
-    if hint != old.hint and row.deletion_timestamp is None:
+    if new.hint != old.hint and not new.is_deleting:
         return True
-    if _is_another_writer(row, old):
+    if _is_another_writer(new.foreign, old):
         return True
     node = row.columns.get("Node", "")
     address = row.columns.get("IP", "")
@@ -211,8 +217,7 @@ def _shows_another_state(row: ObjectMeta, hint: str, old: PodEntry) -> bool:
     )
 
 
-def _is_another_writer(row: ObjectMeta, entry: PodEntry) -> bool:
-    foreign = _foreign_writes(row, entry)
+def _is_another_writer(foreign: int | None, entry: PodEntry) -> bool:
     return foreign != entry.foreign and bool(foreign or entry.foreign)
 
 
@@ -221,7 +226,7 @@ def pod_row_contradicts(row: ObjectMeta, entry: PodEntry) -> bool:
     hint = pod_hint(row.columns)
     if hint is None or entry.state is None or entry.is_stale:
         return False
-    if _is_another_writer(row, entry):
+    if _is_another_writer(_foreign_writes(row, entry), entry):
         return True
     return (hint == READY) != (entry.state.is_ready and entry.state.phase == "Running")
 

@@ -128,18 +128,22 @@ def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | Non
     if notes is not None and names.TRACE_CONTEXT_ANNOTATION not in notes:
         # A trace belongs to one object; a template to many.
         notes = shared_map(notes)
+    # Not `*identity(...)`: beside keywords that costs 0.3 microseconds.
+    key, uid, version, generation, is_deleting = identity(row, old)
     entry = SandboxEntry(
-        *identity(row, old),
+        key,
+        uid,
+        version,
+        generation,
+        is_deleting,
         writers=_digest(row.managed_fields, old if item is None else None),
         owner=shared_owner(row, old),
         labels=shared_map(keep(row.labels, SANDBOX_LABELS)),
-        pod_name=pod_name,
+        # One text instead of two equal ones: 63 bytes less.
+        pod_name=key.name if pod_name == key.name else pod_name,
         notes=notes,
         created_at=interned(row.creation_timestamp or ""),
     )
-    if pod_name == entry.key.name:
-        # One text instead of two equal ones: 63 bytes less.
-        entry.pod_name = entry.key.name
     if item is not None:
         # The fault becomes the message of the condition Ready.
         view, entry.fault = view_or_fault(_shared_view, item)
@@ -165,7 +169,7 @@ def _digest(writers: Sequence[FieldManager] | None, old: SandboxEntry | None) ->
     """
     if writers is None:
         return old.writers if old is not None else 0
-    is_applied = any(writer.operation == "Apply" for writer in writers)
+    is_applied = "Apply" in [writer.operation for writer in writers]
     return status_writers(writers, besides=names.PATCH_MANAGER) << 1 | is_applied
 
 
