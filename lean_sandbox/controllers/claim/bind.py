@@ -219,12 +219,11 @@ class Binding:
         return await self._adopt(member)
 
     def _wait_while_young(self) -> None:
-        if not self._entry.created_at:
-            return
-        grace_s = self._parts.settings.sandbox_claim_warm_candidate_grace_period
-        left_s = grace_s - self._parts.server_time.age_s(self._entry.created_at)
-        if left_s > 0:
-            raise NotYetError(min(_LOOK_AGAIN_S, left_s))
+        if self._entry.created_at:
+            grace_s = self._parts.settings.sandbox_claim_warm_candidate_grace_period
+            left_s = grace_s - self._parts.server_time.age_s(self._entry.created_at)
+            if left_s > 0:
+                raise NotYetError(min(_LOOK_AGAIN_S, left_s))
 
     def announce(self) -> None:
         """Tell of the member that was taken, by an Event and to its pool and its own controller.
