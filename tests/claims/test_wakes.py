@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.controllers.claim.controller import ClaimController
-from lean_sandbox.controllers.claim.warm import Counts
+from lean_sandbox.controllers.warm import Counts
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.watch.kind import Key

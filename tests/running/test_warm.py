@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.controllers.claim.warm import Counts, WarmQueue, pool_of
+from lean_sandbox.controllers.warm import Counts, WarmQueue, pool_of
 from lean_sandbox.model.meta import OwnerReference, controller_reference
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lean_sandbox.controllers.claim.warm import Counts, WarmQueue
+from lean_sandbox.controllers.warm import Counts, WarmQueue
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from tests.support.members import mark_of, member_of

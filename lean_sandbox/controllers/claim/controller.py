@@ -11,9 +11,9 @@ from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.bind import Parts, Wakes
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.claim.reconcile import reconcile
-from lean_sandbox.controllers.claim.warm import WaitingClaims, WarmQueue
 from lean_sandbox.controllers.common import ObjectEvents, ServerTime
 from lean_sandbox.controllers.resolver import TemplateResolver
+from lean_sandbox.controllers.warm import WaitingClaims, WarmQueue
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.limits import Lane
