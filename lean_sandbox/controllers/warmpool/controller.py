@@ -8,12 +8,12 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.common import ObjectEvents, ServerTime
 from lean_sandbox.controllers.resolver import TemplateResolver
+from lean_sandbox.controllers.warm import WarmQueue
 from lean_sandbox.controllers.warmpool.reconcile import (
     Launch,
     Parts,
     PoolReconcile,
     PoolState,
-    Warm,
 )
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
@@ -49,7 +49,7 @@ class PoolController(Controller[PoolEntry]):
         server_time: ServerTime,
         uniform: Callable[[], float],
         claims: WorkQueue[Key],
-        warm: Warm,
+        warm: WarmQueue,
         launch: Launch,
         recorder: EventRecorder | None = None,
     ) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 import msgspec
@@ -22,6 +22,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.common import ObjectEvents, ServerTime
 from lean_sandbox.controllers.resolver import TemplateResolver
+from lean_sandbox.controllers.warm import WarmQueue
 from lean_sandbox.controllers.warmpool.members import (
     PoolMembers,
     find_orphans,
@@ -71,16 +72,6 @@ Launch: TypeAlias = Callable[[Key, Sandbox | None], None]
 """Has the Sandbox controller reconcile a Sandbox, shown whole where it is known whole."""
 
 
-class Warm(Protocol):
-    """The members that claims may take, as the pools see them."""
-
-    def forget(self, entry: SandboxEntry) -> None:
-        """Let no claim take a member any more: it is about to go."""
-
-    def offer(self, entry: SandboxEntry) -> None:
-        """Let claims take a member."""
-
-
 class Parts(msgspec.Struct, kw_only=True):
     """What the reconciles of all pools share."""
 
@@ -89,7 +80,7 @@ class Parts(msgspec.Struct, kw_only=True):
     resolver: TemplateResolver
     events: ObjectEvents
     claims: WorkQueue[Key]
-    warm: Warm
+    warm: WarmQueue
     launch: Launch
     clock: Clock
     server_time: ServerTime
