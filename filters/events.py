@@ -1,15 +1,15 @@
 """Events: their kinds, the object as predicates observe it, and what is worth keeping of it.
 
-Predicates read the attributes of :class:`Observed`, so any decoded object will do;
-:func:`from_json` makes an :class:`ObservedObject` of a dictionary.
+Predicates read attributes, so any decoded object that has them will do; :func:`from_json` makes an
+:class:`ObservedObject` of a dictionary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag, StrEnum
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from filters.columns import derive_columns
 
@@ -47,66 +47,6 @@ class Change(IntFlag):
     """``metadata.resourceVersion``: anything at all."""
 
 
-class OwnerLike(Protocol):
-    """One entry of ``metadata.ownerReferences``."""
-
-    @property
-    def uid(self) -> str:
-        """The uid of the owner."""
-
-    @property
-    def controller(self) -> bool | None:
-        """Whether this owner is the managing controller; at most one is."""
-
-
-class Observed(Protocol):
-    """The attributes predicates read. Only those that the chosen predicates read must exist."""
-
-    @property
-    def uid(self) -> str:
-        """The uid; an object without one is never remembered and always passes."""
-
-    @property
-    def name(self) -> str:
-        """The name."""
-
-    @property
-    def namespace(self) -> str:
-        """The namespace, empty for cluster-scoped kinds."""
-
-    @property
-    def resource_version(self) -> str:
-        """The opaque version; empty when unknown."""
-
-    @property
-    def generation(self) -> int | None:
-        """The generation; ``None`` or 0 when the server sets none (it starts at 1)."""
-
-    @property
-    def labels(self) -> Mapping[str, str] | None:
-        """The labels; ``None`` means there are none."""
-
-    @property
-    def annotations(self) -> Mapping[str, str] | None:
-        """The annotations; ``None`` means there are none."""
-
-    @property
-    def owners(self) -> Sequence[OwnerLike]:
-        """The owner references."""
-
-    @property
-    def deletion_timestamp(self) -> str | None:
-        """When deletion was asked for; ``None`` when it was not."""
-
-    @property
-    def columns(self) -> Mapping[str, str] | None:
-        """Cell text by column name.
-
-        An empty text is a cell without a value (a condition not reported yet); a missing key is a
-        column the server does not have; ``None`` is an event without columns at all.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class Owner:
     """An owner reference, reduced to what tells owners apart."""
@@ -117,18 +57,29 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class ObservedObject:
-    """A ready-made :class:`Observed`."""
+    """An object as predicates observe it."""
 
+    # One without a uid is never remembered and always passes.
     uid: str
     name: str = ""
+    # Empty for cluster-scoped kinds.
     namespace: str = ""
+    # Opaque; empty when unknown.
     resource_version: str = ""
+    # None or 0 when the server sets none: it starts at 1.
     generation: int | None = None
     labels: Mapping[str, str] | None = field(default_factory=dict)
     annotations: Mapping[str, str] | None = field(default_factory=dict)
     owners: tuple[Owner, ...] = ()
+    # When deletion was asked for.
     deletion_timestamp: str | None = None
+    # Cell text by column name. An empty text is a cell without a value (a condition not reported
+    # yet), a missing key a column the server does not have, None an event without columns at all.
     columns: Mapping[str, str] | None = None
+
+
+Observed: TypeAlias = Any
+"""What predicates read: an object with those attributes of an :class:`ObservedObject` they need."""
 
 
 def from_json(

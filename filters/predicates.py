@@ -14,11 +14,11 @@ annotations, owners, or a status that is a subresource.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from filters.events import Change, Observed
+from filters.events import Change, Observed, Owner
 
 _LONGEST_KEPT = 64
 _LONGEST_SHOWN = 80
@@ -129,8 +129,9 @@ def owners() -> Leaf:
     """Pass when the controlling owner changed; without one, when the others did."""
 
     def read(obj: Observed) -> Hashable:
+        references: Sequence[Owner] = obj.owners
         others: list[str] = []
-        for reference in obj.owners:
+        for reference in references:
             if reference.controller:
                 return reference.uid
             others.append(reference.uid)

@@ -162,8 +162,14 @@ class TraceBuffer:
         controlled_by = sys.intern(f"{owner.kind}/{owner.name}") if owner is not None else ""
         self.keep(
             EventEntry(
-                *(self._clock.monotonic(), plural, kept, str(event_type), decision.passed),
-                *(reason, row.resource_version, controlled_by),
+                at=self._clock.monotonic(),
+                plural=plural,
+                key=kept,
+                type=str(event_type),
+                passed=decision.passed,
+                reason=reason,
+                version=row.resource_version,
+                owner=controlled_by,
             )
         )
 
@@ -174,12 +180,19 @@ class TraceBuffer:
 
         def ended(report: ReconcileResult[Key]) -> None:
             item, began = report.item, self._clock.monotonic() - report.took_s
-            error = "" if report.error is None else str(report.error)[:_LONGEST_TEXT]
-            waited_s = max(0.0, began - item.enqueued_at)
             self.keep(
                 ReconcileEntry(
-                    *(began, plural, item.key, controller.name, item.reasons, waited_s),
-                    *(report.took_s, report.outcome.value, item.attempts, report.next_s, error),
+                    at=began,
+                    plural=plural,
+                    key=item.key,
+                    controller=controller.name,
+                    reasons=item.reasons,
+                    waited_s=max(0.0, began - item.enqueued_at),
+                    took_s=report.took_s,
+                    outcome=report.outcome.value,
+                    attempts=item.attempts,
+                    next_s=report.next_s,
+                    error="" if report.error is None else str(report.error)[:_LONGEST_TEXT],
                 )
             )
 
@@ -192,11 +205,17 @@ class TraceBuffer:
         # A watch that a reconcile was the first to need inherits its context and outlives it.
         if subject is None or record.verb in ("list", "watch"):
             return
-        began = self._clock.monotonic() - record.latency_s
+        plural, key = subject
         self.keep(
             RequestEntry(
-                *(began, *subject, record.verb, record.resource),
-                *(record.code, record.latency_s, record.error),
+                at=self._clock.monotonic() - record.latency_s,
+                plural=plural,
+                key=key,
+                verb=record.verb,
+                resource=record.resource,
+                code=record.code,
+                took_s=record.latency_s,
+                error=record.error,
             )
         )
 
