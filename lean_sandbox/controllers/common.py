@@ -62,7 +62,10 @@ class ServerTime:
         return self._zero_s + self._monotonic()
 
     def age_s(self, created_at: str) -> float:
-        """Return how old an object is, at least 0: one from the future tells how late it is."""
+        """Return how old an object is, at least 0.
+
+        No object is made in the future: a date that is later than our time corrects it.
+        """
         age_s = self.now_s() - parse_rfc3339(created_at).timestamp()
         if age_s < 0:
             self._zero_s -= age_s

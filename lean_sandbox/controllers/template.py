@@ -131,10 +131,9 @@ class TemplateController(Controller[TemplateEntry]):
         is_ours = held is not None and _is_of(held, entry)
         if not view.is_managed:
             if held is not None and is_ours:
-                await self._writer.delete(self._policies, held)
-                self._policies.forget(key, held.uid)
+                await self._writer.remove(self._policies, held)
         elif held is None:
-            # Of a name that no policy can have its pools and claims say so.
+            # Where the name is too long for a policy, the pools and claims say so.
             if not policy_name_fault(entry.key.name):
                 body = build_policy(view)
                 await self._writer.create(self._policies, key.namespace, body, name=key.name)

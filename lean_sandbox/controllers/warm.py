@@ -21,7 +21,6 @@ import msgspec
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import find
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -51,7 +50,7 @@ def _place_of(entry: SandboxEntry) -> tuple[int, str]:
     status = entry.status
     if status is None or not status.podIPs:
         return _WAITING, ""
-    ready = find(status.conditions, names.READY)
+    ready = entry.ready
     if ready is not None and ready.reason == names.REASON_POD_TERMINATING:
         # The addresses stay in the status until the Pod is gone, and are of no use from now on.
         return _WAITING, ""

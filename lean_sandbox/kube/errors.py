@@ -61,7 +61,7 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
 
 
 #: Refusals that may pass by themselves, beside the faults of the server: a credential or a right
-#: may come, the next pass reads afresh, and an expired version is listed again.
+#: may come, the next reconcile reads afresh, and an expired version is listed again.
 _RETRYABLE = frozenset((401, 403, 404, 409, 410, 429))
 _NOTHING_SAID = Status()
 _NOTHING_ASKED = Asked()

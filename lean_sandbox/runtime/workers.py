@@ -128,21 +128,21 @@ class Workers(Generic[K]):
         self._no_later_than_s = retry_no_later_than_s
         self._log = _log.bind(controller=name)
         # Deadline and scope of each, in the order in which they were started.
-        self._passes: dict[K, tuple[float, anyio.CancelScope]] = {}
+        self._running: dict[K, tuple[float, anyio.CancelScope]] = {}
         self._room = anyio.Event()
         self._begun = anyio.Event()
         self.outcomes = dict.fromkeys(Outcome, 0)
         #: Calls of on_end or retry_no_later_than_s that raised.
         self.callback_errors = 0
-        self.pass_time = Histogram(families.RECONCILE_TIME.buckets)
+        self.reconcile_time = Histogram(families.RECONCILE_TIME.buckets)
 
     async def run(self) -> None:
         """Run until the queue is closed, and the last reconcile ended or its grace over."""
         async with anyio.create_task_group() as attendants:
             attendants.start_soon(self._watch_deadlines)
-            async with anyio.create_task_group() as passes:
-                attendants.start_soon(self._end_grace, passes.cancel_scope)
-                await self._dispatch(passes)
+            async with anyio.create_task_group() as reconciles:
+                attendants.start_soon(self._end_grace, reconciles.cancel_scope)
+                await self._dispatch(reconciles)
             attendants.cancel_scope.cancel()
 
     @property
@@ -164,31 +164,31 @@ class Workers(Generic[K]):
         into.one(families.TERMINAL_ERRORS, outcomes[Outcome.TERMINAL], controller)
         into.one(families.PANICS, outcomes[Outcome.PANIC], controller)
         into.one(families.TIMEOUTS, outcomes[Outcome.TIMEOUT], controller)
-        into.add(families.RECONCILE_TIME, [((controller,), self.pass_time)])
+        into.add(families.RECONCILE_TIME, [((controller,), self.reconcile_time)])
         into.one(families.MAX_RECONCILES, self._count, controller)
-        into.one(families.ACTIVE_WORKERS, len(self._passes), controller)
+        into.one(families.ACTIVE_WORKERS, len(self._running), controller)
         into.one(families.CANCELLED, outcomes[Outcome.CANCELLED], controller)
         errors = self.callback_errors + self._queue.gate_errors
         into.one(families.CALLBACK_ERRORS, errors, controller)
 
-    async def _dispatch(self, passes: TaskGroup) -> None:
+    async def _dispatch(self, reconciles: TaskGroup) -> None:
         while True:
             # Room first: a key taken too early would be locked while more urgent ones come in.
-            while len(self._passes) >= self._count:
+            while len(self._running) >= self._count:
                 self._room = anyio.Event()
                 await self._room.wait()
             item = await self._queue.get()
             if item is None:
                 return
             scope = anyio.CancelScope()
-            self._passes[item.key] = (item.started_at + self._deadline_s, scope)
+            self._running[item.key] = (item.started_at + self._deadline_s, scope)
             self._begun.set()
-            passes.start_soon(self._run_pass, item, scope)
+            reconciles.start_soon(self._run_reconcile, item, scope)
 
-    async def _end_grace(self, passes: anyio.CancelScope) -> None:
+    async def _end_grace(self, reconciles: anyio.CancelScope) -> None:
         await self._queue.wait_closed()
         await self._clock.sleep(self._grace_s)
-        passes.cancel()
+        reconciles.cancel()
 
     async def _watch_deadlines(self) -> None:
         # One timer for all.
@@ -196,7 +196,7 @@ class Workers(Generic[K]):
             self._begun = anyio.Event()
             now = self._clock.monotonic()
             next_at: float | None = None
-            for deadline_at, scope in self._passes.values():
+            for deadline_at, scope in self._running.values():
                 if deadline_at > now:
                     next_at = deadline_at
                     break
@@ -206,7 +206,7 @@ class Workers(Generic[K]):
             else:
                 await self._clock.sleep(next_at - now)
 
-    async def _run_pass(self, item: Item[K], scope: anyio.CancelScope) -> None:
+    async def _run_reconcile(self, item: Item[K], scope: anyio.CancelScope) -> None:
         outcome, next_s = Outcome.CANCELLED, None
         result: Result | None = None
         error: Exception | None = None
@@ -216,12 +216,12 @@ class Workers(Generic[K]):
                     for tell in self.on_begin:
                         tell(item)
                     result = await self._reconcile(item)
-            except Exception as failure:  # noqa: BLE001 -- one pass must never end the others
+            except Exception as failure:  # noqa: BLE001 -- one reconcile must never end the others
                 error = failure
             if result is not None:
                 outcome, next_s = self._after_success(item, result)
             elif error is None or scope.cancel_called:
-                # A pass cut off by its deadline may leave with any error while it unwinds.
+                # One cut off by its deadline may leave with any error while it unwinds.
                 outcome, error = Outcome.TIMEOUT, None
                 next_s = self._retry(item.key, 0.0)
                 self._log.warning("reconcile_timed_out", key=str(item.key), next_s=next_s)
@@ -265,22 +265,22 @@ class Workers(Generic[K]):
         hint_s: float | None = None
         try:
             hint_s = self._no_later_than_s(key)
-        except Exception as error:  # noqa: BLE001 -- a wrong hint must never end the passes
+        except Exception as error:  # noqa: BLE001 -- a wrong hint must never end the reconciles
             self._callback_failed("retry_no_later_than_s", key, error)
         return self._queue.retry(key, no_later_than_s=hint_s, not_before_s=retry_after_s)
 
     def _finish(self, report: ReconcileResult[K]) -> None:
         key = report.item.key
         self.outcomes[report.outcome] += 1
-        self.pass_time.observe(report.took_s)
-        # Counted and unlocked first, so that the callbacks see the state after the pass.
-        del self._passes[key]
+        self.reconcile_time.observe(report.took_s)
+        # Counted and unlocked first, so that the callbacks see the state after the reconcile.
+        del self._running[key]
         self._queue.done(key)
         self._room.set()
         for tell in self.on_end:
             try:
                 tell(report)
-            except Exception as error:  # noqa: BLE001 -- an observer must never end the passes
+            except Exception as error:  # noqa: BLE001 -- an observer must never end the reconciles
                 self._callback_failed("on_end", key, error)
 
     def _callback_failed(self, callback: str, key: K, error: Exception) -> None:

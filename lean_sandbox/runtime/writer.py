@@ -186,6 +186,11 @@ class ObjectWriter:
             return False
         return True
 
+    async def remove(self, cache: Cache[E], entry: E) -> None:
+        """Delete an object whose end nothing has to wait for: it is forgotten before its event."""
+        await self.delete(cache, entry)
+        cache.forget(entry.key, entry.uid)
+
     def _form(self, cache: Cache[E], *, as_metadata: bool) -> tuple[Any, dict[str, Any]]:
         if as_metadata:
             return PartialObject, self._for_metadata

@@ -265,7 +265,7 @@ class Cache(Generic[E]):
     def expect_own_write(self, key: Key, uid: str = "") -> Iterator[None]:
         """Hold the events of an object while the body of the ``with`` writes or creates it.
 
-        Before the response, which says the same, an event would only wake passes that find nothing.
+        Before the response, which says the same, an event would only lead to an idle reconcile.
         The newest is applied after the last of several requests. A deletion is never held, nor is
         an event of another object than that of ``uid``; a create has no uid yet.
         """

@@ -383,7 +383,7 @@ async def test_the_time_of_each_pass_is_counted() -> None:
         bench.queue.add("a")
         await bench.clock.advance(0.3)
         gate.opened.set()
-    pass_time = bench.dispatcher.pass_time
+    pass_time = bench.dispatcher.reconcile_time
     assert sum(pass_time.counts) == 1
     assert pass_time.total == pytest.approx(0.3)
     assert pass_time.counts[pass_time.bounds.index(0.3)] == 1

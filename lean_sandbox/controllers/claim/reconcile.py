@@ -62,8 +62,7 @@ async def _drop_policy(parts: Parts, entry: ClaimEntry) -> None:
     if held is None or not is_controlled(held, entry):
         return
     try:
-        await parts.behind.delete(parts.caches.policies, held)
-        parts.caches.policies.forget(held.key, held.uid)
+        await parts.behind.remove(parts.caches.policies, held)
     except ControlPlaneError as error:
         # The claim is served all the same, and the next reconcile tries again.
         log.warning("policy_not_deleted", policy=str(held.key), error=str(error))

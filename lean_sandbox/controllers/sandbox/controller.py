@@ -182,7 +182,7 @@ class SandboxController(Controller[SandboxEntry]):
     def on_pod(self, delta: Delta[PodEntry]) -> None:
         """Reconcile the old and the new owner of a Pod that changed; note what the watch shows."""
         key, keys, hidden = delta.key, _concerned(delta), self.hidden
-        # Of a name that no Sandbox would ask for, nothing noted would ever be forgotten.
+        # Only for names that a Sandbox expects: nothing would ever forget the others.
         if delta.new is None and any(
             one.pod_key == key for one in map(self.cache.get, {key, *keys}) if one
         ):

@@ -268,5 +268,4 @@ class SandboxRequests(ObjectWriter):
     async def delete_service(self, service: ServiceEntry) -> None:
         """Delete this very Service; one that is gone is no error."""
         with failing_as(Failure.SERVICE_DELETE):
-            await self.delete(self._caches.services, service)
-        self._caches.services.forget(service.key, service.uid)
+            await self.remove(self._caches.services, service)
