@@ -19,10 +19,9 @@ import msgspec
 
 from lean_sandbox.bench import load
 from lean_sandbox.bench.controller import Cost, MeasuredController
-from lean_sandbox.bench.figures import per_item, percentile
 from lean_sandbox.bench.load import Load
 from lean_sandbox.bench.options import BenchError, BenchOptions, UsageError
-from lean_sandbox.bench.report import Report, ScenarioReport, Screen, Server
+from lean_sandbox.bench.report import Report, ScenarioReport, Screen, Server, per_item, percentile
 from lean_sandbox.bench.workers import (
     KUBECONFIG,
     NODE_PREFIX,

@@ -1,39 +1,203 @@
-"""What a run of the bench hands on: the form of its JSON, its tables, and its pictures.
+"""What a run of the bench reports: figures, their bounds, the form of its JSON, its lines.
 
-A change of a name or a meaning here raises ``SCHEMA``; what is only added does not.
+A bound is a number or a multiple of another figure of the same run: ratios carry from machine to
+machine, so times are bound by them, a bind by the three bare requests it needs (``floor``), a
+launch by the bare Pods (``pods``). Costs of a claim or a Sandbox are plain numbers.
+
+A change of a name or a meaning in the JSON raises ``SCHEMA``; what is only added does not.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import platform
+import random
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Final
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from lean_sandbox.bench.figures import BOUNDS, FIGURES, Verdict, Window, judge, percentile
-from lean_sandbox.bench.options import UsageError
 from lean_sandbox.version import __version__
 
 SCHEMA: Final = 2
-REFERENCE_EMPTY_MIB: Final = 44.0
-REFERENCE_EACH_KIB: Final = 24.0
-"""The reference controller on a real API server: with nothing, and for each healthy Sandbox."""
+WINDOW_S: Final = 10.0
+"""Width of a window of arrivals."""
+FLAT_FACTOR: Final = 1.3
+"""How much slower the last 10 s of a load may be than its first."""
+_DRAINED: Final = 0.1
+_STEP: Final = 1.5
+_NEAR: Final = 1.15
 # Of lines that are no terminal's: none is broken.
 _WIDE: Final = 200
-_VERDICTS: Final = {True: "kept", False: "MISSED", None: "not measured"}
 _GIST: Final = frozenset(
     {
         *("rate", "sandboxes", "p50_ms", "p99_ms", "first_p50_ms", "last_p50_ms", "seconds"),
         *("quiet_s", "requests_each", "cpu_ms_per_s", "rss_mib"),
     }
 )
+
+Figures = Mapping[str, float | None]
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """How a figure is spoken of."""
+
+    text: str
+    unit: str = ""
+
+
+FIGURES: Final[Mapping[str, Figure]] = {
+    "claims": Figure("claims"),
+    "pool": Figure("members of the pool"),
+    "sandboxes": Figure("Sandboxes"),
+    "pods": Figure("Pods"),
+    "rate": Figure("arrivals", "claims/s"),
+    "ready": Figure("became Ready"),
+    "p50_ms": Figure("Ready after, median", "ms"),
+    "p90_ms": Figure("Ready after, 90th percentile", "ms"),
+    "p99_ms": Figure("Ready after, 99th percentile", "ms"),
+    "max_ms": Figure("Ready after, the slowest", "ms"),
+    "ack_p50_ms": Figure("create answered after, median", "ms"),
+    "ack_p99_ms": Figure("create answered after, 99th percentile", "ms"),
+    "one_p50_ms": Figure("Ready after, one claim at a time, median", "ms"),
+    "first_p50_ms": Figure("median of the first 10 s", "ms"),
+    "last_p50_ms": Figure("median of the last 10 s", "ms"),
+    "first_members": Figure("ready members of the pool, median of the first 10 s"),
+    "last_members": Figure("ready members of the pool, median of the last 10 s"),
+    "seconds": Figure("until all were Ready", "s"),
+    "requests_each": Figure("requests each", ""),
+    "requests_each_without_events": Figure("requests each, without Events"),
+    "writes_each": Figure("writes each, without Events"),
+    "conflicts": Figure("answers 409"),
+    "caught_by_net": Figure("wake-ups lost, made good by the safety net"),
+    "replacements": Figure("replacements created"),
+    "doubly_bound": Figure("Sandboxes bound twice"),
+    "cpu_ms_each": Figure("CPU each", "ms"),
+    "cpu_ms_per_s": Figure("CPU a second", "ms"),
+    "received_kib_each": Figure("received each", "KiB"),
+    "rss_mib": Figure("resident memory", "MiB"),
+    "peak_mib": Figure("resident memory at its highest", "MiB"),
+    "left_over": Figure("Sandboxes and Pods left over"),
+    "requests": Figure("requests"),
+    "writes": Figure("writes"),
+    "gets": Figure("GETs"),
+    "lists": Figure("list pages"),
+    "received_kib": Figure("received", "KiB"),
+    "cpu_ms": Figure("CPU", "ms"),
+    "listing_s": Figure("the same pages listed bare, a connection for each as curl has", "s"),
+    "started_s": Figure("process up after", "s"),
+    "synced_s": Figure("in sync after", "s"),
+    "quiet_s": Figure("quiet after", "s"),
+    "highest_flat_rate": Figure("highest rate that stays flat", "claims/s"),
+    "empty_mib": Figure("resident memory with nothing", "MiB"),
+    "each_kib": Figure("memory for a Sandbox with its Pod", "KiB"),
+    "most_mib": Figure("resident memory over 10,000 Sandboxes", "MiB"),
+}
+"""Every figure that a scenario may report."""
+
+
+def number_of(value: float | None) -> str:
+    """Return a figure as it is printed."""
+    return "-" if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")
+
+
+def with_unit(figure: str, value: float | None) -> str:
+    """Return a figure as it is printed, with its unit where it was measured."""
+    unit = FIGURES[figure].unit
+    return f"{number_of(value)} {unit}" if unit and value is not None else number_of(value)
+
+
+# -- bounds ----------------------------------------------------------------------------------------
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """At most ``most``, or at most ``most`` times the figure ``over`` (``scenario.figure``)."""
+
+    scenario: str
+    figure: str
+    most: float
+    command: str
+    over: str = ""
+
+
+class Verdict(Bound, frozen=True, kw_only=True):
+    """A bound beside what was measured; ``bound`` is the number that the value is held against.
+
+    ``is_met`` is None where something was not measured.
+    """
+
+    value: float | None
+    bound: float | None
+    is_met: bool | None
+
+
+_ONE: Final = "lean-sandbox bench one"
+_BURST: Final = "lean-sandbox bench burst --count 300 --pool 600"
+_FILL: Final = "lean-sandbox bench fill --pool 600"
+_SUSTAINED: Final = "lean-sandbox bench sustained --rate 8 --seconds 40 --dwell 3 --pool 80"
+_COLD: Final = "lean-sandbox bench cold --sandboxes 2000"
+_IDLE: Final = "lean-sandbox bench idle --sandboxes 2000"
+_RESTART: Final = "lean-sandbox bench restart --sandboxes 2000"
+_MEMORY: Final = "lean-sandbox bench memory"
+
+BOUNDS: Final[Sequence[Bound]] = (
+    Bound("one", "p50_ms", 1.3, _ONE, over="floor.one_p50_ms"),
+    Bound("burst", "p50_ms", 1.1, _BURST, over="floor.p50_ms"),
+    Bound("burst", "p99_ms", 1.1, _BURST, over="floor.p99_ms"),
+    Bound("burst", "requests_each", 13, _BURST),
+    Bound("burst", "requests_each_without_events", 10, _BURST),
+    Bound("burst", "conflicts", 0, _BURST),
+    Bound("burst", "doubly_bound", 0, _BURST),
+    Bound("burst", "caught_by_net", 0, _BURST),
+    Bound("burst", "cpu_ms_each", 8, _BURST),
+    Bound("burst", "received_kib_each", 56, _BURST),
+    Bound("fill", "writes_each", 3, _FILL),
+    Bound("sustained", "last_p50_ms", FLAT_FACTOR, _SUSTAINED, over="sustained.first_p50_ms"),
+    Bound("sustained", "last_p50_ms", 1000, _SUSTAINED),
+    Bound("sustained", "left_over", 0, _SUSTAINED),
+    Bound("sustained", "caught_by_net", 0, _SUSTAINED),
+    Bound("cold", "writes_each", 2.2, _COLD),
+    Bound("cold", "caught_by_net", 0, _COLD),
+    Bound("cold", "seconds", 1.6, _COLD, over="pods.seconds"),
+    Bound("cold", "cpu_ms_each", 4.5, _COLD),
+    Bound("cold", "received_kib_each", 24, _COLD),
+    Bound("idle", "cpu_ms_per_s", 1.7, _IDLE),
+    Bound("restart", "writes", 0, _RESTART),
+    Bound("restart", "gets", 0, _RESTART),
+    Bound("restart", "quiet_s", 2, _RESTART, over="restart.listing_s"),
+    Bound("memory", "empty_mib", 40, _MEMORY),
+    Bound("memory", "each_kib", 3, _MEMORY),
+    Bound("memory", "most_mib", 75, _MEMORY),
+)
+"""Every bound, with the command that measures it as it is meant."""
+
+
+def judge(figures: Mapping[str, Figures], bounds: Sequence[Bound] = BOUNDS) -> list[Verdict]:
+    """Hold the figures of the scenarios that ran against their bounds, in the order of the bounds.
+
+    What is compared is rounded to a hundredth, so that what is shown is what counts.
+    """
+    return [_judged(bound, figures) for bound in bounds if bound.scenario in figures]
+
+
+def _judged(bound: Bound, figures: Mapping[str, Figures]) -> Verdict:
+    value = figures[bound.scenario].get(bound.figure)
+    most: float | None = bound.most
+    if bound.over:
+        scenario, _, figure = bound.over.partition(".")
+        base = figures.get(scenario, {}).get(figure)
+        most = None if base is None else round(bound.most * base, 2)
+    is_met = None if value is None or most is None else round(value, 2) <= most
+    return Verdict(**msgspec.structs.asdict(bound), value=value, bound=most, is_met=is_met)
 
 
 # -- the form --------------------------------------------------------------------------------------
@@ -58,7 +222,7 @@ class ScenarioReport(msgspec.Struct, kw_only=True):
     def gist(self) -> str:
         """Return what matters most in one line."""
         shown = [
-            f"{FIGURES[name].text} {_with_unit(name, value)}"
+            f"{FIGURES[name].text} {with_unit(name, value)}"
             for name, value in self.figures.items()
             if name in _GIST and value is not None
         ]
@@ -115,11 +279,6 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=False):
         return msgspec.json.format(msgspec.json.encode(self), indent=2).decode()
 
 
-def reference_mib(sandboxes: float) -> float:
-    """Return what the reference controller takes over so many Sandboxes."""
-    return REFERENCE_EMPTY_MIB + sandboxes * REFERENCE_EACH_KIB / 1024
-
-
 # -- the screen ------------------------------------------------------------------------------------
 
 
@@ -156,198 +315,119 @@ class Screen:
         self.say()
 
 
-# -- the tables ------------------------------------------------------------------------------------
+# -- arithmetic ------------------------------------------------------------------------------------
 
 
-def print_report(report: Report, screen: Screen) -> None:
-    """Print the figures of each scenario, its requests by kind, and all bounds at the end."""
-    screen.say()
-    for name in dict.fromkeys(one.name for one in report.scenarios):
-        _print_runs(report.named(name), screen)
-    if report.bounds:
-        screen.table(
-            "Against the bounds",
-            ("scenario: figure", "measured", "at most", "which is", ""),
-            [_verdict_row(verdict) for verdict in report.bounds],
+class Window(msgspec.Struct, frozen=True):
+    """What claims that arrived within one window waited; ``from_s`` is where it begins."""
+
+    from_s: float
+    claims: int
+    p50_ms: float
+    p99_ms: float
+
+
+def percentile(values: Iterable[float], share: float) -> float | None:
+    """Return the smallest value that ``share`` percent of the values do not exceed.
+
+    None of nothing. The rule is the nearest rank: what is returned was measured.
+    """
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    rank = math.ceil(share / 100 * len(ordered))
+    return ordered[min(len(ordered), max(1, rank)) - 1]
+
+
+def in_ms(seconds: float | None) -> float | None:
+    """Return seconds as milliseconds, to a tenth; None where they were not measured."""
+    return None if seconds is None else round(seconds * 1000, 1)
+
+
+def per_item(total: float | None, items: float) -> float | None:
+    """Return a total for each item, to a hundredth; None where it was not measured."""
+    return None if total is None or items <= 0 else round(total / items, 2)
+
+
+def windows(latencies: Iterable[tuple[float, float]]) -> list[Window]:
+    """Sort (arrival, latency) pairs into windows of arrival, in order; empty ones are left out."""
+    sorted_in: dict[float, list[float]] = defaultdict(list)
+    for arrived_s, latency_s in latencies:
+        sorted_in[arrived_s // WINDOW_S * WINDOW_S].append(latency_s)
+    return [
+        Window(
+            from_s,
+            len(found),
+            in_ms(percentile(found, 50)) or 0.0,
+            in_ms(percentile(found, 99)) or 0.0,
         )
-        missed = [verdict for verdict in report.bounds if verdict.is_met is False]
-        for command in dict.fromkeys(verdict.command for verdict in missed):
-            screen.say(f"A bound is meant for: {command}")
-    if report.server.kind == "embedded":
-        screen.say(
-            "The embedded API server is one Python process: times are mostly its own. Requests,"
-            " bytes, CPU and memory are the controller's."
-        )
-    for note in report.notes:
-        screen.say(f"Note: {note}.")
-
-
-def _print_runs(found: Sequence[ScenarioReport], screen: Screen) -> None:
-    """Print the figures of a scenario, with a column for each rate or size, then its requests."""
-    runs = sorted(found, key=lambda one: one.figures.get("rate") or 0.0)
-    name = runs[0].name
-    rows = [
-        (
-            FIGURES[figure].text,
-            *(_number(one.figures[figure]) for one in runs),
-            FIGURES[figure].unit,
-        )
-        for figure in runs[0].figures
+        for from_s, found in sorted(sorted_in.items())
     ]
-    if name == "memory":
-        reference = (f"{reference_mib(one.figures['sandboxes'] or 0):.0f}" for one in runs)
-        rows.append(("of the reference controller, on a real API server", *reference, "MiB"))
-    screen.table(name, ("figure", *("value" for _ in runs), "unit"), rows)
-    for run in runs:
-        _print_requests(run, screen)
 
 
-def _print_requests(run: ScenarioReport, screen: Screen) -> None:
-    figures = run.figures
-    if run.requests:
-        items = figures.get("claims") or figures.get("sandboxes") or figures.get("pool") or 1
-        screen.table(
-            f"{run.name}: requests of the controller",
-            ("request", "all", "each"),
-            [(kind, f"{n}", f"{n / items:.2f}") for kind, n in run.requests.items()],
-        )
-    for answer, number in run.failures.items():
-        screen.say(f"answered {answer}: {number}")
-    if len(run.windows) > 1:
-        screen.table(
-            f"{run.name}: by time of arrival",
-            ("from", "claims", "median ms", "99th percentile ms"),
-            [
-                (f"{one.from_s:g} s", f"{one.claims}", f"{one.p50_ms:g}", f"{one.p99_ms:g}")
-                for one in run.windows
-            ],
-        )
+def medians_of_ends(
+    pairs: Sequence[tuple[float, float]], seconds: float
+) -> tuple[float | None, float | None]:
+    """Return the medians of what was measured in the first and the last window of ``seconds``.
 
-
-def _verdict_row(verdict: Verdict) -> tuple[str, ...]:
-    which = ""
-    if verdict.over:
-        scenario, _, over = verdict.over.partition(".")
-        which = f"{verdict.most:g} x {scenario}: {FIGURES[over].text}"
+    ``pairs`` are (moment, value); None where there is none. Where the whole lasts less than two
+    windows, its first and last half are compared.
+    """
+    width_s = min(WINDOW_S, seconds / 2)
     return (
-        f"{verdict.scenario}: {FIGURES[verdict.figure].text}",
-        _with_unit(verdict.figure, verdict.value),
-        _with_unit(verdict.figure, verdict.bound),
-        which,
-        _VERDICTS[verdict.is_met],
+        percentile((value for at, value in pairs if at < width_s), 50),
+        percentile((value for at, value in pairs if at >= seconds - width_s), 50),
     )
 
 
-def _with_unit(figure: str, value: float | None) -> str:
-    unit = FIGURES[figure].unit
-    return f"{_number(value)} {unit}" if unit and value is not None else _number(value)
+def arrivals(rate: float, seconds: float, *, seed: int = 7) -> list[float]:
+    """Return the times of Poisson arrivals within ``seconds``: the same ones for the same seed.
+
+    At least one, so that a short trial measures something.
+    """
+    chance = random.Random(seed)  # noqa: S311 - load, not secrets
+    found: list[float] = []
+    at = chance.expovariate(rate)
+    while at < seconds:
+        found.append(at)
+        at += chance.expovariate(rate)
+    return found or [0.0]
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")
+def next_rate(tried: Sequence[tuple[float, bool]], *, most: float) -> float | None:
+    """Return the rate to try next in the search for the highest that stays flat, None when done.
 
-
-# -- the pictures ----------------------------------------------------------------------------------
-
-_OURS: Final = "#1a7f37"
-_FLOOR: Final = "#0969da"
-_GREY: Final = "#6e7781"
-
-
-def require_matplotlib() -> None:
-    """Raise UsageError, which names the extra, where matplotlib is not installed."""
-    try:
-        import matplotlib as mpl  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "--plots needs matplotlib: install the extra bench, as in pip install '.[bench,local]'"
-        ) from error
-    # The same report gives the same file: ids of elements are hashes of their content with this.
-    mpl.rcParams["svg.hashsalt"] = "lean-sandbox"
-    mpl.rcParams["svg.fonttype"] = "none"
-
-
-def _draw(draw: Callable[[Report, Any], str], report: Report, file: Path) -> None:
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    figure = Figure(figsize=(8.6, 5.2), layout="constrained")
-    axes = figure.subplots()
-    note = draw(report, axes)
-    axes.grid(visible=True, color="#d0d7de", linewidth=0.7)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    axes.legend(loc="best", frameon=False)
-    figure.supxlabel(note, x=0.01, horizontalalignment="left", fontsize=8, color=_GREY)
-    figure.savefig(file, format="svg", metadata={"Date": None})
-
-
-def _draw_burst(report: Report, axes: Any) -> str:
-    """Draw what part of the claims was Ready after how long, beside the floor and the bound."""
-    burst = report.named("burst")[0]
-    floor = next(iter(report.named("floor")), None)
-    if floor is not None:
-        factor = next(b.most for b in BOUNDS if (b.scenario, b.figure) == ("burst", "p99_ms"))
-        bound = [latency * factor for latency in floor.latencies_ms]
-        axes.plot(*_shares(floor.latencies_ms), color=_FLOOR, label="three bare requests a claim")
-        axes.plot(*_shares(bound), color=_GREY, linestyle="--", label=f"bound: {factor:g} x that")
-    axes.plot(*_shares(burst.latencies_ms), color=_OURS, linewidth=2.5, label="lean-sandbox")
-    count, pool = len(burst.latencies_ms), burst.figures.get("pool") or 0
-    axes.set_title(f"{count} claims at once on a pool of {pool:g}: Ready after how long")
-    axes.set_xlabel("milliseconds from the create to the event that shows Ready")
-    axes.set_ylabel("share that was Ready (%)")
-    kind = "embedded API server" if report.server.kind == "embedded" else "API server"
-    where = f"{kind} {report.server.version}, {report.host.cpus} CPUs"
-    return f"{where}. Made by: lean-sandbox bench burst"
-
-
-def _draw_memory(report: Report, axes: Any) -> str:
-    """Draw the memory of a restarted controller against the number of Sandboxes."""
-    sizes = report.named("memory")
-    measured = [(one.figures["sandboxes"] or 0.0, one.figures["rss_mib"] or 0.0) for one in sizes]
-    most = max(sandboxes for sandboxes, _ in measured)
-    axes.plot(
-        [0, most],
-        [REFERENCE_EMPTY_MIB, reference_mib(most)],
-        color=_GREY,
-        linestyle="--",
-        label=f"reference controller ({REFERENCE_EMPTY_MIB:.0f} MiB +"
-        f" {REFERENCE_EACH_KIB:.0f} KiB each)",
+    ``tried`` holds (rate, was flat). Rates grow by half until one is not flat or ``most`` is
+    reached, shrink by half until one is, and then the gap between the highest flat rate below the
+    lowest that was not is halved until it is within 15 percent.
+    """
+    not_flat = min((rate for rate, is_flat in tried if not is_flat), default=None)
+    flat = max(
+        (rate for rate, is_flat in tried if is_flat and (not_flat is None or rate < not_flat)),
+        default=None,
     )
-    axes.plot(
-        *zip(*measured, strict=True), color=_OURS, linewidth=2.5, marker="o", label="lean-sandbox"
+    if flat is None:
+        # Below one claim in two seconds there is nothing to be called a load.
+        return None if not_flat is None or not_flat <= 0.5 else round(not_flat / 2, 2)
+    if not_flat is None:
+        return None if flat >= most else min(most, round(flat * _STEP, 2))
+    return None if not_flat / flat <= _NEAR else round(math.sqrt(flat * not_flat), 2)
+
+
+def is_flat(figures: Figures) -> bool:
+    """Return whether a load was carried to its end as at its beginning.
+
+    Every claim became Ready, the median of the last 10 s is at most 1.3 times that of the first,
+    the pool has as many ready members in the last 10 s as in the first, but for a tenth (its size
+    is 10 s of arrivals, so that is one second of them in fifty), and nothing is left over.
+    """
+    first, last = figures["first_p50_ms"], figures["last_p50_ms"]
+    members, members_last = figures["first_members"], figures["last_members"]
+    if first is None or last is None or members is None or members_last is None:
+        return False
+    return (
+        figures["ready"] == figures["claims"]
+        and last <= FLAT_FACTOR * first
+        and members_last >= members - _DRAINED * (figures["pool"] or 0.0)
+        and figures["left_over"] == 0
     )
-    for sandboxes, mib in measured:
-        axes.annotate(
-            f"{mib:.1f} MiB", (sandboxes, mib), textcoords="offset points", xytext=(6, -14)
-        )
-    axes.set_title("Resident memory after a restart over healthy Sandboxes with Ready Pods")
-    axes.set_xlabel("Sandboxes")
-    axes.set_ylabel("resident memory (MiB)")
-    return "Made by: lean-sandbox bench memory"
-
-
-def _shares(latencies_ms: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return the distribution as milliseconds and percent, in steps of one percent."""
-    shares = [float(share) for share in range(1, 101)]
-    at = [percentile(latencies_ms, share) or 0.0 for share in shares]
-    return [at[0], *at], [0.0, *shares]
-
-
-PICTURES: Final = {
-    "burst": ("latency-burst.svg", _draw_burst),
-    "memory": ("memory.svg", _draw_memory),
-}
-"""The file and the painter of each scenario that has a picture."""
-
-
-def write_plots(report: Report, folder: Path) -> list[Path]:
-    """Draw what the report has figures for; return the files. Raises OSError, UsageError."""
-    require_matplotlib()
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name, (file, draw) in PICTURES.items():
-        if report.named(name):
-            _draw(draw, report, folder / file)
-            files.append(folder / file)
-    return files

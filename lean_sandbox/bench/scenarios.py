@@ -15,7 +15,9 @@ import msgspec
 from lean_sandbox.bench import load
 from lean_sandbox.bench.controller import Cost
 from lean_sandbox.bench.environment import Environment, add_latencies
-from lean_sandbox.bench.figures import (
+from lean_sandbox.bench.options import BenchError
+from lean_sandbox.bench.report import (
+    ScenarioReport,
     arrivals,
     in_ms,
     is_flat,
@@ -25,8 +27,6 @@ from lean_sandbox.bench.figures import (
     percentile,
     windows,
 )
-from lean_sandbox.bench.options import BenchError
-from lean_sandbox.bench.report import ScenarioReport
 from lean_sandbox.bench.workers import open_client, process_usage, worker
 from lean_sandbox.kube import resources as kinds
 from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, SANDBOXES, ListMeta

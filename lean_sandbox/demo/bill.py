@@ -13,8 +13,7 @@ from typing import Final
 import msgspec
 
 from lean_sandbox.bench.controller import Cost
-from lean_sandbox.bench.figures import percentile
-from lean_sandbox.bench.report import Screen
+from lean_sandbox.bench.report import Screen, percentile
 
 # Of the reference: each for one cold Sandbox, then for one claim of the burst, refill included.
 _COLD: Final = {

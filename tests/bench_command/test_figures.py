@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.bench.command import parse, wanted
-from lean_sandbox.bench.figures import (
+from lean_sandbox.bench.report import (
     BOUNDS,
     FIGURES,
     Bound,

@@ -9,15 +9,15 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from lean_sandbox.bench.command import exit_code
-from lean_sandbox.bench.figures import FIGURES, Verdict, Window
+from lean_sandbox.bench.command import exit_code, print_report, write_plots
 from lean_sandbox.bench.report import (
+    FIGURES,
     Report,
     ScenarioReport,
     Screen,
     Server,
-    print_report,
-    write_plots,
+    Verdict,
+    Window,
 )
 from lean_sandbox.config.sources import EXIT_FAILED, EXIT_OK
 
