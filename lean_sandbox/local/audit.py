@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 
@@ -42,11 +42,15 @@ class AuditLog:
         self._entries: deque[AuditEntry] = deque(maxlen=limit)
         self.total = 0
         """Requests ever entered, also those already dropped."""
+        self.listeners: list[Callable[[AuditEntry], None]] = []
+        """Called with every request as it is entered: its code may not be known yet."""
 
     def add(self, entry: AuditEntry) -> None:
         """Enter one request."""
         self._entries.append(entry)
         self.total += 1
+        for listener in self.listeners:
+            listener(entry)
 
     def reset(self) -> None:
         """Forget everything."""

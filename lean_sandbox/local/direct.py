@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -10,10 +11,22 @@ from lean_sandbox.local.deletion import Deletion
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.patch import merge_patch
 from lean_sandbox.local.registry import Kind, Registry
-from lean_sandbox.local.store import Entry, Store, field_cells
+from lean_sandbox.local.store import Collection, Entry, Event, Store, field_cells
 from lean_sandbox.local.verbs import Verbs, WriteOptions
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of one stored object."""
+
+    resource: str
+    version: int
+    by: str
+    """The user who asked for it; empty for the server itself, and for what is done past HTTP."""
+    before: Json | None
+    after: Json | None
 
 
 class DirectAccess:
@@ -32,6 +45,19 @@ class DirectAccess:
     def version(self) -> int:
         """Return the newest resourceVersion."""
         return self._store.version
+
+    def follow(self, tell: Callable[[Change], None], resources: Container[str]) -> None:
+        """Call ``tell`` with every change of these kinds from now on, in order, at once."""
+
+        def take(collection: Collection, event: Event) -> None:
+            kind = self._registry.of_storage(collection.storage)
+            if kind is None or kind.qualified_plural not in resources:
+                return
+            before = None if event.prev is None else self._shown(kind, event.prev)
+            after = None if event.type == "DELETED" else self._shown(kind, event.entry)
+            tell(Change(kind.qualified_plural, event.version, self._store.writer, before, after))
+
+        self._store.listeners.append(take)
 
     def _kind(self, resource: str) -> Kind:
         return self._registry.by_resource(resource)

@@ -77,6 +77,13 @@ class Handlers:
             StatusError: the refusal.
 
         """
+        self._verbs.store.writer = ask.user.name
+        try:
+            return self._answer(ask)
+        finally:
+            self._verbs.store.writer = ""
+
+    def _answer(self, ask: Ask) -> Answer:
         target, kind = ask.target, ask.kind
         handler = self._by_verb.get(target.verb)
         if handler is None:

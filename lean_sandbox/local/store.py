@@ -251,6 +251,8 @@ class Store:
         """Where each living object is, by uid."""
         self.listeners: list[Callable[[Collection, Event], None]] = []
         """Called after every change, in order; they must not block."""
+        self.writer = ""
+        """The user whose request is carried out; empty for the server's own work and for tests."""
 
     def collection(self, storage: str) -> Collection:
         """Return the collection of a kind, made on first use."""

@@ -12,6 +12,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.faults import HeldEvents, HeldRequests, Loss
 from tests.faults.oracle import CLAIMS, POOLS, TEMPLATES, violations
+from tests.faults.promises import History
 from tests.support.clock import FakeClock
 from tests.support.extensions import settings
 from tests.support.names import EXTENSIONS
@@ -49,6 +50,7 @@ class Story:
         self.lines: list[str] = []
         self.clock = FakeClock()
         self.plane: ControlPlane
+        self.history: History
         self.world: World
         self.requests: list[HeldRequests] = []
         self.events: list[HeldEvents] = []
@@ -79,6 +81,7 @@ class Story:
         chance = random.Random(1)  # noqa: S311 - the same names in every run
         async with ControlPlane(clock=self.clock.elsewhere(), rng=chance) as plane:
             self.plane = plane
+            self.history = History(plane)
             for name in NAMESPACES[1:]:
                 made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
                 plane.store.create(made)
@@ -399,7 +402,7 @@ class Story:
                 break
             await self._time(_LONG_S)
         await world.settle()
-        found = violations(self.plane, NAMESPACES)
+        found = violations(self.plane, NAMESPACES) + self.history.violations()
         for name, number in world.controller.activity().caught.items():
             if number > before[name]:
                 found.append(f"the safety net caught {number - before[name]} of {name}")

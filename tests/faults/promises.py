@@ -1,0 +1,352 @@
+"""What holds at every moment, whatever fails: the promises, and a history that is judged by them.
+
+``oracle.py`` says what is stored once everything has come to rest. Here every version counts that
+was ever stored, and every request that the controller sent.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from lean_sandbox.local.audit import AuditEntry
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.direct import Change
+from tests.support.names import CLAIMS, POLICIES, POOLS, SANDBOXES, TEMPLATES
+from tests.support.world import CONTROLLER
+
+__all__ = ["History", "Promise"]
+
+Json = dict[str, Any]
+_OBJECTS = (
+    "pods",
+    "services",
+    "persistentvolumeclaims",
+    POLICIES,
+    SANDBOXES,
+    CLAIMS,
+    POOLS,
+    TEMPLATES,
+)
+# A backoff that begins at 5 ms and doubles asks 11 times in 10 s. Twice that, for a process that is
+# started anew in this time, and a few requests that are sent anyway. A loop without backoff reaches
+# any number: the clock of most tests stands still while it runs.
+_WINDOW_S = 10.0
+_IDENTICAL = 30
+# What a Sandbox says of its Pod, and nothing else can make it say.
+_READY = "Pod is Ready"
+_OF_POD = (_READY, "Pod is Running but not Ready", "Pod does not exist")
+
+
+class Promise(Enum):
+    """What the controller promises under every fault; each test names what it checks."""
+
+    BOUND_ONCE = "A Sandbox is bound to at most one claim, ever."
+    READY_IS_OWNED = (
+        "A claim that reports Ready names a Sandbox that it owns, in its own namespace."
+    )
+    OWNED = "Nothing that the controller created is left without an owner."
+    CHILDREN_GO = "The children of a deleted object go."
+    STATUS_IS_TRUE = "Status tells the truth within one relist, and never what never was."
+    NEVER_UNDONE = "A write of the controller is never undone by a stale view."
+    ALONE = "No object's trouble delays another's, and no tenant's burst another tenant."
+    BACKOFF = "No loop without backoff."
+    SAME_END = (
+        "After any fault the state equals that of a run without it, and the net caught nothing."
+    )
+
+
+@dataclass
+class _Facts:
+    """What was so of one object, version by version, and what the controller told of it.
+
+    A view of one object may lag behind it, and never goes back: what is told one after the other
+    was true one after the other. Sequences that a lagging view explains are no fault.
+    """
+
+    known: list[tuple[int, Any]] = field(default_factory=list)
+    seen: int = 0
+    """The oldest version that the controller's view can have, by what it has told."""
+
+    def add(self, version: int, fact: Any) -> None:
+        if not self.known or self.known[-1][1] != fact:
+            self.known.append((version, fact))
+
+    def told(self, fact: Any) -> Promise | None:
+        """Take that the controller tells ``fact``; return the promise that this breaks."""
+        begins = [version for version, known in self.known if known == fact]
+        if not begins:
+            return Promise.STATUS_IS_TRUE
+        # It held until the next fact began.
+        last = self.known[-1][1] == fact
+        ends = [
+            after
+            for (_, known), (after, _) in zip(self.known, self.known[1:], strict=False)
+            if known == fact
+        ]
+        if not last and self.seen >= ends[-1]:
+            return Promise.NEVER_UNDONE
+        for begin, end in zip(begins, [*ends, *([None] if last else [])], strict=True):
+            if end is None or self.seen < end:
+                self.seen = max(self.seen, begin)
+                break
+        return None
+
+
+class History:
+    """Everything that was stored on a control plane and asked of it, from now on."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        *,
+        user: str = CONTROLLER,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        """Follow a plane; ``user`` is the controller, ``now`` the clock that it goes by."""
+        self._plane = plane
+        self._user = user
+        self._now = now or plane.clock.monotonic
+        self._found: list[str] = []
+        self._objects: dict[str, Json] = {}
+        """What is stored, by uid."""
+        self._made: dict[str, str] = {}
+        """The title of everything that the controller created, by uid."""
+        self._named: dict[tuple[str, str], list[str]] = defaultdict(list)
+        """The uids of all Sandboxes that ever had a name in a namespace."""
+        self._bound: dict[str, dict[str, str]] = defaultdict(dict)
+        """By uid of Sandbox: the claims that it was ever bound to, uid and title."""
+        self._owned_by: dict[str, set[str]] = defaultdict(set)
+        """By uid of Sandbox: the uids of all controllers that it ever had."""
+        self._pods: dict[str, _Facts] = defaultdict(_Facts)
+        """By uid of Sandbox: what was so of its Pod."""
+        self._sandboxes: dict[str, _Facts] = defaultdict(_Facts)
+        """By uid of claim: what was so of its Sandbox."""
+        self._requests: dict[tuple[str, str], list[tuple[float, AuditEntry]]] = defaultdict(list)
+        self._others: list[float] = []
+        """When somebody else changed something."""
+        for resource in _OBJECTS:
+            for one in plane.store.list(resource):
+                version = int(one["metadata"]["resourceVersion"])
+                self._take(Change(resource, version, "", None, one))
+        plane.store.follow(self._take, _OBJECTS)
+        plane.audit.listeners.append(self._note)
+
+    def violations(self) -> list[str]:
+        """Return in words every promise that was broken, or is by what is stored now."""
+        return [*self._found, *self._left_behind(), *self._loops()]
+
+    # -- every version ---------------------------------------------------------------------------
+
+    def _take(self, change: Change) -> None:
+        is_ours = change.by == self._user
+        if not is_ours:
+            self._others.append(self._now())
+        one = change.after if change.after is not None else change.before
+        assert one is not None
+        uid = one["metadata"]["uid"]
+        if change.after is None:
+            self._objects.pop(uid, None)
+        else:
+            self._objects[uid] = one
+        if is_ours and change.before is None:
+            self._made[uid] = _title(one)
+            if _owner(one) is None:
+                self._break(Promise.OWNED, f"{_title(one)} was created without an owner", change)
+        if change.resource == "pods":
+            self._take_pod(change, one)
+        elif change.resource == SANDBOXES:
+            self._take_sandbox(change, one, is_ours=is_ours)
+        elif change.resource == CLAIMS and is_ours and change.after is not None:
+            self._take_claim(change, one)
+        if is_ours and change.before is not None and change.after is not None:
+            self._take_generations(change, change.before, change.after)
+
+    def _take_pod(self, change: Change, pod: Json) -> None:
+        owner = _owner(pod)
+        if owner is not None and owner["kind"] == "Sandbox":
+            self._pods[owner["uid"]].add(change.version, _pod_fact(change.after))
+
+    def _take_sandbox(self, change: Change, one: Json, *, is_ours: bool) -> None:
+        uid, owner = one["metadata"]["uid"], _owner(one)
+        if change.before is None:
+            self._named[_key(one)].append(uid)
+            self._pods[uid].add(0, _pod_fact(None))
+        if owner is not None:
+            self._owned_by[uid].add(owner["uid"])
+        if owner is not None and owner["kind"] == "SandboxClaim":
+            self._bind(uid, one, owner["uid"], f"SandboxClaim {owner['name']}", change)
+            self._sandboxes[owner["uid"]].add(change.version, _ready_fact(change.after))
+        before = change.before and _owner(change.before)
+        is_bound = before is not None and before["kind"] == "SandboxClaim"
+        if is_ours and is_bound and change.after is not None and owner != before:
+            self._break(Promise.NEVER_UNDONE, f"{_title(one)} was taken from its claim", change)
+        if is_ours and change.after is not None:
+            self._told_of_pod(change, uid, one)
+
+    def _told_of_pod(self, change: Change, uid: str, one: Json) -> None:
+        ready = _ready(one)
+        if change.before is not None and ready == _ready(change.before):
+            return
+        text = ready.get("message", "").partition(";")[0]
+        if text in _OF_POD:
+            addresses = one["status"].get("podIPs") or [""]
+            broken = self._pods[uid].told((text, addresses[0] if text != _OF_POD[2] else ""))
+            if broken is not None:
+                self._break(broken, f"{_title(one)} tells {text!r} at {addresses}", change)
+
+    def _take_claim(self, change: Change, claim: Json) -> None:
+        uid, title = claim["metadata"]["uid"], _title(claim)
+        name, before = _bound_name(claim), change.before and _bound_name(change.before)
+        if name:
+            ever = self._named[claim["metadata"]["namespace"], name]
+            owned = [one for one in ever if uid in self._owned_by[one]]
+            if _ready(claim).get("status") == "True" and not owned:
+                self._break(
+                    Promise.READY_IS_OWNED,
+                    f"{title} is Ready and names {name}, which it has never owned",
+                    change,
+                )
+            for one in owned or ever[-1:]:
+                self._bind(one, {}, uid, title, change)
+        is_over = "deletionTimestamp" in claim["metadata"] or _is_expired(claim)
+        if before and name != before and not is_over and self._is_still_there(claim, before):
+            text = f"{title} names {name!r} and no longer {before}, which it owns"
+            self._break(Promise.NEVER_UNDONE, text, change)
+        self._told_of_sandbox(change, uid, claim)
+
+    def _is_still_there(self, claim: Json, name: str) -> bool:
+        """Say whether a claim owns a Sandbox of this name that nobody has deleted."""
+        metadata = claim["metadata"]
+        named = self._named[metadata["namespace"], name]
+        present = [self._objects[uid] for uid in named if uid in self._objects]
+        return any(
+            (_owner(one) or {}).get("uid") == metadata["uid"]
+            and "deletionTimestamp" not in one["metadata"]
+            for one in present
+        )
+
+    def _told_of_sandbox(self, change: Change, uid: str, claim: Json) -> None:
+        ready = _ready(claim)
+        if change.before is not None and ready == _ready(change.before):
+            return
+        facts, fact = self._sandboxes[uid], _ready_fact(claim)
+        # A claim says more than its Sandbox does: what the Sandbox never said is the claim's own.
+        if ready.get("status") == "True" or any(known == fact for _, known in facts.known):
+            broken = facts.told(fact)
+            if broken is not None:
+                self._break(broken, f"{_title(claim)} tells {ready}", change)
+
+    def _take_generations(self, change: Change, before: Json, after: Json) -> None:
+        known = _generations(before)
+        for what, generation in _generations(after).items():
+            if generation < known.get(what, 0):
+                text = f"{_title(after)} tells {what} of generation {generation}, not {known[what]}"
+                self._break(Promise.NEVER_UNDONE, text, change)
+
+    def _bind(self, uid: str, one: Json, claim: str, title: str, change: Change) -> None:
+        bound = self._bound[uid]
+        if claim not in bound:
+            bound[claim] = title
+            if len(bound) > 1:
+                what = _title(one) if one else f"the Sandbox with uid {uid}"
+                text = f"{what} was bound to {', '.join(bound.values())}"
+                self._break(Promise.BOUND_ONCE, text, change)
+
+    def _break(self, promise: Promise, text: str, change: Change) -> None:
+        self._found.append(f"{promise.name}: {text} (version {change.version})")
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _left_behind(self) -> Iterator[str]:
+        for uid, one in self._objects.items():
+            if uid not in self._made:
+                continue
+            owner = _owner(one)
+            if owner is None:
+                yield f"{Promise.OWNED.name}: {_title(one)} belongs to nobody"
+            elif owner["uid"] not in self._objects:
+                title = f"{owner['kind']} {owner['name']}"
+                yield f"{Promise.CHILDREN_GO.name}: {_title(one)} is left of {title}"
+
+    # -- every request ---------------------------------------------------------------------------
+
+    def _note(self, entry: AuditEntry) -> None:
+        if entry.user == self._user:
+            self._requests[entry.what, entry.path].append((self._now(), entry))
+
+    def _loops(self) -> Iterator[str]:
+        for (what, path), noted in self._requests.items():
+            # What is created has its name in the body: only refused creates are the same again.
+            times = [at for at, entry in noted if entry.verb != "create" or entry.code >= 400]
+            number, excused = _most_within(times, self._others)
+            if number > _IDENTICAL + excused:
+                text = f"{number} times {what} {path} within {_WINDOW_S:g} s"
+                yield f"{Promise.BACKOFF.name}: {text}, and {excused} changes by others"
+
+
+def _most_within(times: list[float], others: Iterable[float]) -> tuple[int, int]:
+    """Return how many of ``times`` the fullest window has, and how many changes by others."""
+    began, best, since = 0, 0, 0.0
+    for index, at in enumerate(times):
+        while times[began] < at - _WINDOW_S:
+            began += 1
+        if index - began + 1 > best:
+            best, since = index - began + 1, times[began]
+    return best, sum(since - _WINDOW_S <= at <= since + _WINDOW_S for at in others)
+
+
+def _title(one: Json) -> str:
+    return f"{one['kind']} {one['metadata']['namespace']}/{one['metadata']['name']}"
+
+
+def _key(one: Json) -> tuple[str, str]:
+    return one["metadata"]["namespace"], one["metadata"]["name"]
+
+
+def _owner(one: Json) -> Json | None:
+    references: list[Json] = one["metadata"].get("ownerReferences", [])
+    return next((ref for ref in references if ref.get("controller")), None)
+
+
+def _conditions(one: Json) -> list[Json]:
+    found: list[Json] = (one.get("status") or {}).get("conditions") or []
+    return found
+
+
+def _ready(one: Json) -> Json:
+    return next((found for found in _conditions(one) if found["type"] == "Ready"), {})
+
+
+def _ready_fact(one: Json | None) -> tuple[str, ...]:
+    """Return what Ready says, by which a claim repeats what its Sandbox says."""
+    ready = _ready(one) if one is not None else {}
+    return tuple(ready.get(name, "") for name in ("status", "reason", "lastTransitionTime"))
+
+
+def _pod_fact(pod: Json | None) -> tuple[str, str]:
+    """Return what a Sandbox can say of a Pod, and the Pod's address."""
+    if pod is None:
+        return _OF_POD[2], ""
+    status = pod.get("status", {})
+    address = (status.get("podIPs") or [{"ip": ""}])[0]["ip"]
+    if "deletionTimestamp" in pod["metadata"]:
+        return "Pod is terminating", address
+    if status.get("phase") != "Running":
+        return f"Pod exists with phase: {status.get('phase')}", address
+    return _READY if _ready(pod).get("status") == "True" else _OF_POD[1], address
+
+
+def _generations(one: Json) -> dict[str, int]:
+    return {found["type"]: found.get("observedGeneration", 0) for found in _conditions(one)}
+
+
+def _bound_name(claim: Json) -> str:
+    return str((claim.get("status") or {}).get("sandbox", {}).get("name", ""))
+
+
+def _is_expired(claim: Json) -> bool:
+    return "shutdownTime" in (claim["spec"].get("lifecycle") or {})

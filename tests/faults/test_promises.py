@@ -1,0 +1,229 @@
+"""The history of a control plane tells each broken promise, and takes no honest lag for one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import ApiError
+from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS
+from lean_sandbox.kube.resources import SANDBOXES as SANDBOX_KIND
+from lean_sandbox.local.controlplane import ControlPlane
+from tests.faults.promises import History, Promise
+from tests.support.builders import claim, pool
+from tests.support.clients import cluster_admin, connected, connection_to
+from tests.support.clock import FakeClock
+from tests.support.names import CLAIMS, SANDBOXES
+from tests.support.world import CONTROLLER, NS, controlled_by, pod_body, running_status, sandbox
+
+Json = dict[str, Any]
+AT = "2026-01-02T03:04:05Z"
+
+
+class Scene:
+    """A control plane whose history is kept, and the controller's credentials."""
+
+    def __init__(self, plane: ControlPlane, controller: Client) -> None:
+        """Begin the history."""
+        self.plane = plane
+        self.controller = controller
+        self.history = History(plane)
+
+    def broken(self) -> list[str]:
+        """Return the names of the promises that were broken."""
+        return [text.partition(":")[0] for text in self.history.violations()]
+
+    async def ready(self, name: str, message: str, *ips: str, generation: int = 1) -> None:
+        """Tell Ready of a Sandbox, as the controller does."""
+        is_ready = message == "Pod is Ready"
+        told = condition(message, ready=is_ready, generation=generation)
+        status = {"conditions": [told], "podIPs": list(ips)}
+        await self.patch(SANDBOX_KIND, name, {"status": status}, "status")
+
+    async def bind(self, name: str, to: str, *, ready: bool = False) -> None:
+        """Tell of a claim that it has a Sandbox."""
+        told = condition("", ready=ready)
+        status = {"conditions": [told], "sandbox": {"name": to}}
+        await self.patch(SANDBOXCLAIMS, name, {"status": status}, "status")
+
+    async def own(self, name: str, owner: Json) -> None:
+        """Hand a Sandbox over."""
+        await self.patch(SANDBOX_KIND, name, {"metadata": {"ownerReferences": [owner_of(owner)]}})
+
+    async def patch(self, kind: Any, name: str, body: Json, subresource: str = "") -> None:
+        """Write as the controller."""
+        more: Json = {"subresource": subresource} if subresource else {}
+        await self.controller.patch(kind, NS, name, body, bytes, **more)
+
+    def run(self, name: str, ip: str, *, ready: bool = True) -> None:
+        """Let a Pod run, as its kubelet does."""
+        status = running_status(ready=ready, ips=(ip,))
+        self.plane.store.patch("pods", NS, name, {"status": status}, subresource="status")
+
+
+def condition(message: str, *, ready: bool, generation: int = 1) -> Json:
+    """Return a Ready condition."""
+    return {
+        "type": "Ready",
+        "status": "True" if ready else "False",
+        "reason": "Told",
+        "message": message,
+        "lastTransitionTime": AT,
+        "observedGeneration": generation,
+    }
+
+
+def owner_of(owner: Json) -> Json:
+    """Return the controller reference to an owner."""
+    return controlled_by(owner)
+
+
+@asynccontextmanager
+async def scene() -> AsyncIterator[Scene]:
+    """Start a control plane without a controller."""
+    async with ControlPlane(clock=FakeClock()) as plane:
+        plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
+        plane.store.create(cluster_admin(CONTROLLER))
+        async with connected(connection_to(plane, CONTROLLER), clock=FakeClock()) as controller:
+            yield Scene(plane, controller)
+
+
+async def test_a_sandbox_that_goes_from_claim_to_claim_is_told() -> None:
+    """By its owner reference, or because another claim names it."""
+    async with scene() as at:
+        one, two = (at.plane.store.create(claim(name)) for name in ("one", "two"))
+        at.plane.store.create(sandbox("sb"))
+        await at.own("sb", one)
+        assert not at.broken()
+        await at.own("sb", two)
+        assert Promise.BOUND_ONCE.name in at.broken()
+    async with scene() as at:
+        one, two = (at.plane.store.create(claim(name)) for name in ("one", "two"))
+        at.plane.store.create(sandbox("sb"))
+        await at.own("sb", one)
+        await at.bind("one", "sb")
+        assert not at.broken()
+        await at.bind("two", "sb")
+        assert at.broken() == [Promise.BOUND_ONCE.name]
+
+
+async def test_a_ready_claim_whose_sandbox_was_never_its_own_is_told() -> None:
+    """Before the Sandbox is bound, or with one of another namespace."""
+    async with scene() as at:
+        made = at.plane.store.create(claim("one"))
+        at.plane.store.create(sandbox("sb"))
+        at.plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "o"}})
+        far = sandbox("far", namespace="o")
+        far["metadata"]["ownerReferences"] = [owner_of(made)]
+        at.plane.store.create(far)
+        await at.bind("one", "far", ready=True)
+        assert Promise.READY_IS_OWNED.name in at.broken()
+
+
+async def test_a_binding_that_is_taken_back_is_told_unless_its_sandbox_goes() -> None:
+    """A name once told stays while the Sandbox does, and the Sandbox stays with its claim."""
+    async with scene() as at:
+        made = at.plane.store.create(claim("one"))
+        at.plane.store.create(sandbox("sb"))
+        await at.own("sb", made)
+        await at.bind("one", "sb")
+        await at.bind("one", "")
+        assert at.broken() == [Promise.NEVER_UNDONE.name]
+    async with scene() as at:
+        made = at.plane.store.create(claim("one"))
+        owner = at.plane.store.create(pool())
+        at.plane.store.create(sandbox("sb"))
+        await at.own("sb", made)
+        await at.own("sb", owner)
+        assert at.broken() == [Promise.NEVER_UNDONE.name]
+    async with scene() as at:
+        made = at.plane.store.create(claim("one"))
+        at.plane.store.create(sandbox("sb"))
+        await at.own("sb", made)
+        await at.bind("one", "sb")
+        at.plane.store.delete(SANDBOXES, NS, "sb")
+        await at.bind("one", "")
+        assert not at.broken()
+
+
+async def test_a_child_without_an_owner_is_told_and_one_whose_owner_is_gone() -> None:
+    """What others made is theirs to own."""
+    async with scene() as at:
+        made = at.plane.store.create(sandbox())
+        await at.controller.create(PODS, NS, pod_body("mine"), bytes)
+        assert set(at.broken()) == {Promise.OWNED.name}
+        at.plane.store.delete("pods", NS, "mine", grace_s=0)
+        at.plane.store.create(pod_body("theirs"))
+        # Something keeps it when its owner goes.
+        body = pod_body("sb-1", owners=(owner_of(made),))
+        body["metadata"]["finalizers"] = ["example.com/keep"]
+        await at.controller.create(PODS, NS, body, bytes)
+        assert at.broken() == [Promise.OWNED.name]
+        at.plane.store.delete(SANDBOXES, NS, "sb-1")
+        assert at.broken() == [Promise.OWNED.name, Promise.CHILDREN_GO.name]
+
+
+async def test_a_status_that_was_never_true_is_told() -> None:
+    """Ready before any Pod was, or at an address that no Pod had."""
+    async with scene() as at:
+        made = at.plane.store.create(sandbox())
+        at.plane.store.create(pod_body(owners=(owner_of(made),)))
+        await at.ready("sb-1", "Pod does not exist")
+        assert not at.broken()
+        await at.ready("sb-1", "Pod is Ready", "10.0.0.1")
+        at.run("sb-1", "10.0.0.1")
+        assert at.broken() == [Promise.STATUS_IS_TRUE.name]
+
+
+async def test_a_lagging_view_is_no_fault_and_one_that_goes_back_is() -> None:
+    """Ready, not Ready, Ready again: told late it is true, told in another order it is not."""
+    async with scene() as at:
+        made = at.plane.store.create(sandbox())
+        at.plane.store.create(pod_body(owners=(owner_of(made),)))
+        for number in (1, 2, 3):
+            at.run("sb-1", f"10.0.0.{number}")
+        for number in (1, 2, 3):
+            await at.ready("sb-1", "Pod is Ready", f"10.0.0.{number}")
+            await at.ready("sb-1", "")
+        assert not at.broken()
+        await at.ready("sb-1", "Pod is Ready", "10.0.0.2")
+        assert at.broken() == [Promise.NEVER_UNDONE.name]
+
+
+async def test_a_claim_repeats_its_sandbox_in_order() -> None:
+    """Ready of a claim was Ready of its Sandbox before."""
+    async with scene() as at:
+        made = at.plane.store.create(claim("one"))
+        at.plane.store.create(sandbox("sb"))
+        await at.own("sb", made)
+        await at.bind("one", "sb", ready=True)
+        assert at.broken() == [Promise.STATUS_IS_TRUE.name]
+
+
+async def test_a_status_of_an_older_generation_is_told() -> None:
+    """Whoever has seen generation 2 does not speak for generation 1 any more."""
+    async with scene() as at:
+        at.plane.store.create(sandbox())
+        at.plane.store.patch(SANDBOXES, NS, "sb-1", {"spec": {"service": True}})
+        await at.ready("sb-1", "", generation=2)
+        assert not at.broken()
+        await at.ready("sb-1", "", generation=1)
+        assert at.broken() == [Promise.NEVER_UNDONE.name]
+
+
+async def test_a_loop_without_backoff_is_told_unless_others_cause_it() -> None:
+    """Thirty-one identical requests in ten seconds, and one more for each change by others."""
+    async with scene() as at:
+        at.plane.store.create(claim("one"))
+        for number in range(40):
+            at.plane.store.patch(CLAIMS, NS, "one", {"metadata": {"labels": {"n": str(number)}}})
+        for _ in range(60):
+            with suppress(ApiError):
+                await at.controller.get(PODS, NS, "none", bytes)
+        assert not at.broken()
+        for _ in range(40):
+            with suppress(ApiError):
+                await at.controller.get(PODS, NS, "none", bytes)
+        assert at.broken() == [Promise.BACKOFF.name]
