@@ -1,35 +1,42 @@
-"""What the controllers share: Events about the objects they serve, and ages of objects."""
+"""What the controllers share: their common parts, Events about objects, and ages of objects."""
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
+
+import msgspec
+
 from lean_sandbox.clock import Clock
+from lean_sandbox.config.options import Settings
+from lean_sandbox.controllers.resolver import TemplateResolver
+from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder, EventType
-from lean_sandbox.kube.resources import ObjectReference
+from lean_sandbox.kube.limits import Lane
+from lean_sandbox.kube.resources import ObjectReference, Resource
 from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.runtime.tracing import Tracing
+from lean_sandbox.runtime.writer import ObjectWriter
+from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Entry
+from lean_sandbox.watch.resources import Caches
 
 # Dates of objects are whole seconds, and a response takes a while.
 _CLOCKS_AGREE_S = 5.0
 
 
-def reference_to(entry: Entry, api_version: str, kind: str) -> ObjectReference:
+def reference_to(entry: Entry, resource: Resource) -> ObjectReference:
     """Return what an Event names a cached object by."""
-    return ObjectReference(
-        apiVersion=api_version,
-        kind=kind,
-        name=entry.key.name,
-        namespace=entry.key.namespace,
-        uid=entry.uid,
-    )
+    namespace, name = entry.key
+    return ObjectReference(resource.api_version, resource.kind, name, namespace, entry.uid)
 
 
 class ObjectEvents:
     """The Events about objects of one kind; silent without a recorder."""
 
-    def __init__(self, recorder: EventRecorder | None, api_version: str, kind: str) -> None:
+    def __init__(self, recorder: EventRecorder | None, resource: Resource) -> None:
         self._recorder = recorder
-        self._api_version = api_version
-        self._kind = kind
+        self._resource = resource
 
     def emit(
         self,
@@ -42,7 +49,7 @@ class ObjectEvents:
     ) -> None:
         """Queue one Event about an object."""
         if self._recorder is not None:
-            regarding = reference_to(entry, self._api_version, self._kind)
+            regarding = reference_to(entry, self._resource)
             self._recorder.emit(regarding, type_, reason, action, note, related)
 
 
@@ -77,3 +84,33 @@ class ServerTime:
         age_s = self.now_s() - parse_rfc3339(created_at).timestamp()
         if abs(age_s) > _CLOCKS_AGREE_S:
             self._zero_s -= age_s
+
+
+class Shared(msgspec.Struct, kw_only=True):
+    """What all controllers of a process work with; ``recorders`` are by name of the controller."""
+
+    client: Client
+    caches: Caches
+    reflectors: ReflectorGroup
+    resolver: TemplateResolver
+    settings: Settings
+    clock: Clock
+    server_time: ServerTime
+    uniform: Callable[[], float]
+    tracing: Tracing | None = None
+    recorders: dict[str, EventRecorder] = {}
+
+    def writer_in(self, lane: Lane) -> ObjectWriter:
+        """Return a writer whose requests take their turns in a lane."""
+        return ObjectWriter(self.client, lane=lane, timeout_s=self.settings.request_timeout)
+
+    def events_about(
+        self, resource: Resource, controller: str, *, is_off: bool = False
+    ) -> ObjectEvents:
+        """Return the Events that a controller records about the objects of its kind."""
+        recorder = None
+        if not is_off:
+            instance = f"{controller}-{socket.gethostname()}"
+            recorder = EventRecorder(self.client, self.clock, controller, instance)
+            self.recorders[controller] = recorder
+        return ObjectEvents(recorder, resource)

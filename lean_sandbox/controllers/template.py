@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lean_sandbox.clock import Clock
-from lean_sandbox.config.options import Settings
-from lean_sandbox.kube.client import ENDING_S, Client
+from lean_sandbox.controllers.common import Shared
+from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import ControlPlaneError, NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import NETWORKPOLICIES
@@ -30,9 +29,7 @@ from lean_sandbox.model.template import (
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, NORMAL, Item
 from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
-from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.kind import Delta, Key, key_of
-from lean_sandbox.watch.resources import Caches
 from lean_sandbox.watch.resources.children import PolicyEntry
 from lean_sandbox.watch.resources.extensions import TemplateEntry
 
@@ -40,12 +37,12 @@ from lean_sandbox.watch.resources.extensions import TemplateEntry
 class TemplateController(Controller[TemplateEntry]):
     """Keeps the label and the NetworkPolicy of templates."""
 
-    def __init__(self, client: Client, caches: Caches, settings: Settings, *, clock: Clock) -> None:
+    def __init__(self, shared: Shared) -> None:
+        caches = shared.caches
         # The reference takes none for one here, and refuses it everywhere else.
-        workers = max(1, settings.sandbox_template_concurrent_workers)
-        super().__init__("sandboxtemplate", caches.templates, clock, workers=workers)
-        timeout_s = settings.request_timeout
-        self._writer = ObjectWriter(client, lane=Lane.BACKGROUND, timeout_s=timeout_s)
+        workers = max(1, shared.settings.sandbox_template_concurrent_workers)
+        super().__init__("sandboxtemplate", caches.templates, shared.clock, workers=workers)
+        self._writer = shared.writer_in(Lane.BACKGROUND)
         self._policies = caches.policies
         #: Called with each template whose policy has come into being.
         self.on_policy_there: list[Callable[[Key], None]] = []

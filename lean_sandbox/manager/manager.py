@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +14,13 @@ from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.claim.bind import Wakes
 from lean_sandbox.controllers.claim.controller import ClaimController
-from lean_sandbox.controllers.common import ServerTime
+from lean_sandbox.controllers.common import ServerTime, Shared
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.sandbox.controller import SandboxController
 from lean_sandbox.controllers.template import TemplateController
 from lean_sandbox.controllers.warmpool.controller import PoolController
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.telemetry import RequestCounters
@@ -70,7 +68,7 @@ class Manager:
         self.is_active = False
         # Set once all kinds are known, or when there is nothing more to wait for.
         self._may_extend = anyio.Event()
-        self.caches = build_caches(
+        caches = self.caches = build_caches(
             leanest=Representation(settings.watch_representation),
             sandbox_selector=settings.sandbox_label_selector,
             only_tracked_services=settings.cache_label_selectors,
@@ -86,26 +84,28 @@ class Manager:
             namespaces=settings.namespaces,
             exclude_namespaces=settings.exclude_namespaces,
         )
-        self.recorders: dict[str, EventRecorder] = {}
-        self.sandboxes = SandboxController(
-            client,
-            self.caches,
-            self.reflectors,
-            settings,
+        shared = Shared(
+            client=client,
+            caches=caches,
+            reflectors=self.reflectors,
+            resolver=TemplateResolver(client, caches, clock, timeout_s=settings.request_timeout),
+            settings=settings,
             clock=clock,
-            recorder=self._recorder("sandbox-controller", is_off=settings.disable_sandbox_events),
+            server_time=ServerTime(clock),
+            uniform=uniform,
             tracing=tracing,
         )
+        self.recorders = shared.recorders
+        self.sandboxes = SandboxController(shared)
         self.claims: ClaimController | None = None
         #: Everything that reconciles, the Sandboxes first.
         self.controllers: list[Controller[Any]] = [self.sandboxes]
-        caches = self.caches
         own = (caches.sandboxes, caches.pods, caches.services, caches.pvcs)
         #: The cache of each kind that is or may be watched.
         self.all_caches: list[Cache[Any]] = list(own)
         if settings.extensions:
             self.all_caches += caches.templates, caches.pools, caches.claims, caches.policies
-            self._add_extensions(settings, uniform, tracing)
+            self._add_extensions(shared)
         self.trace: TraceBuffer | None = None
         if settings.trace_entries:
             from lean_sandbox.manager.trace import TraceBuffer  # noqa: PLC0415 -- rarely used
@@ -122,51 +122,18 @@ class Manager:
             for controller in self.controllers:
                 controller.queue.is_paused = True
 
-    def _recorder(self, controller: str, *, is_off: bool = False) -> EventRecorder | None:
-        if is_off:
-            return None
-        instance = f"{controller}-{socket.gethostname()}"
-        made = EventRecorder(self._client, self._clock, controller, instance)
-        self.recorders[controller] = made
-        return made
-
-    def _add_extensions(
-        self, settings: Settings, uniform: Callable[[], float], tracing: Tracing | None
-    ) -> None:
-        client, caches, clock, sandboxes = self._client, self.caches, self._clock, self.sandboxes
-        resolver = TemplateResolver(client, caches, clock, timeout_s=settings.request_timeout)
-        server_time = ServerTime(clock)
-        claims = self.claims = ClaimController(
-            client,
-            caches,
-            resolver,
-            settings,
-            Wakes(
-                sandbox=sandboxes.look_after,
-                launch=sandboxes.launch,
-                pool=lambda pool: pools.wake(pool),  # noqa: PLW0108 -- built below
-            ),
-            clock=clock,
-            server_time=server_time,
-            recorder=self._recorder(
-                "sandboxclaim-controller", is_off=settings.disable_claim_events
-            ),
-            tracing=tracing,
-        )
-        pools = PoolController(
-            client,
-            caches,
-            resolver,
-            settings,
-            clock=clock,
-            server_time=server_time,
-            uniform=uniform,
-            claims=claims.queue,
-            warm=claims.warm,
+    def _add_extensions(self, shared: Shared) -> None:
+        sandboxes = self.sandboxes
+        wakes = Wakes(
+            sandbox=sandboxes.look_after,
             launch=sandboxes.launch,
-            recorder=self._recorder("sandboxwarmpool-controller"),
+            pool=lambda pool: pools.wake(pool),  # noqa: PLW0108 -- built below
         )
-        templates = TemplateController(client, caches, settings, clock=clock)
+        claims = self.claims = ClaimController(shared, wakes)
+        pools = PoolController(
+            shared, claims=claims.queue, warm=claims.warm, launch=sandboxes.launch
+        )
+        templates = TemplateController(shared)
         sandboxes.stand_back(claims.queue, claims.waiting.waits_for)
         claims.on_awaited = sandboxes.queue.judge_held
         sandboxes.on_status += (

@@ -12,12 +12,10 @@ from typing import Any
 
 import msgspec
 
-from lean_sandbox.clock import Clock
-from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
-from lean_sandbox.controllers.common import ObjectEvents, ServerTime
-from lean_sandbox.controllers.resolver import NotYetError, TemplateResolver
+from lean_sandbox.controllers.common import ObjectEvents, Shared
+from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.controllers.warm import WarmQueue, pool_of
 from lean_sandbox.kube.errors import (
     AlreadyExists,
@@ -51,7 +49,6 @@ from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.writer import ObjectWriter, Response
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key, OwnedEntry
-from lean_sandbox.watch.resources import Caches
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -70,29 +67,24 @@ class Wakes(msgspec.Struct, frozen=True):
     pool: Callable[[Key], None]
 
 
-class Parts(msgspec.Struct, kw_only=True):
+class Parts(Shared, kw_only=True):
     """What the reconciles of all claims share."""
 
-    caches: Caches
     queue: WorkQueue[Key]
     # For what a client waits for, and for what can wait.
     writer: ObjectWriter
     behind: ObjectWriter
     warm: WarmQueue
-    resolver: TemplateResolver
     events: ObjectEvents
     annotator: AnnotationWriter
     metrics: ClaimMetrics
     wakes: Wakes
-    clock: Clock
-    server_time: ServerTime
-    settings: Settings
     # By uid of the claim: the member whose adoption ended without a clear answer.
-    doubtful: dict[str, Key] = {}
+    doubtful: dict[str, Key] = msgspec.field(default_factory=dict)
     # By uid of the claim: how many creates in a row met a Sandbox that could not be read.
-    collisions: dict[str, int] = {}
+    collisions: dict[str, int] = msgspec.field(default_factory=dict)
     # By uid of a claim that becomes ready, until its status says so: when it was first seen.
-    unmeasured: dict[str, str] = {}
+    unmeasured: dict[str, str] = msgspec.field(default_factory=dict)
 
     def forget(self, uid: str) -> None:
         """Drop what is remembered between the reconciles of a claim."""

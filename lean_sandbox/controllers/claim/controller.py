@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lean_sandbox.clock import Clock
-from lean_sandbox.config.options import Settings
+import msgspec
+
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.bind import Parts, Wakes
 from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.claim.reconcile import reconcile
-from lean_sandbox.controllers.common import ObjectEvents, ServerTime
-from lean_sandbox.controllers.resolver import TemplateResolver
+from lean_sandbox.controllers.common import Shared
 from lean_sandbox.controllers.warm import WaitingClaims, WarmQueue
-from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
@@ -25,11 +22,8 @@ from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import time_left_s
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import CLIENT, LOW, Item
-from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import Result
-from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.kind import Delta, Key
-from lean_sandbox.watch.resources import Caches
 from lean_sandbox.watch.resources.extensions import ClaimEntry, PoolEntry, TemplateEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -54,26 +48,10 @@ _SETTLED = frozenset(
 class ClaimController(Controller[ClaimEntry]):
     """Serves claims and keeps the warm queue true to the cached Sandboxes."""
 
-    def __init__(
-        self,
-        client: Client,
-        caches: Caches,
-        resolver: TemplateResolver,
-        settings: Settings,
-        wakes: Wakes,
-        *,
-        clock: Clock,
-        server_time: ServerTime,
-        recorder: EventRecorder | None = None,
-        tracing: Tracing | None = None,
-    ) -> None:
+    def __init__(self, shared: Shared, wakes: Wakes) -> None:
+        settings, caches = shared.settings, shared.caches
         workers = settings.sandbox_claim_concurrent_workers
-        super().__init__("sandboxclaim", caches.claims, clock, workers=workers)
-        self._client = client
-        self._clock = clock
-        self._caches = caches
-        self._tracing = tracing
-        self._resolver = resolver
+        super().__init__("sandboxclaim", caches.claims, shared.clock, workers=workers)
         #: Called when claims begin to wait for members of a pool.
         self.on_awaited: Callable[[], None] = lambda: None
         self.waiting = WaitingClaims(
@@ -82,30 +60,29 @@ class ClaimController(Controller[ClaimEntry]):
         )
         self.warm = WarmQueue(on_available=self.waiting.available, on_released=self.waiting.level)
         caches.sandboxes.on_change = self.warm.follow
-        timeout_s = settings.request_timeout
-        behind = ObjectWriter(client, lane=Lane.BACKGROUND, timeout_s=timeout_s)
-        self.metrics = ClaimMetrics(clock)
+        behind = shared.writer_in(Lane.BACKGROUND)
+        self.metrics = ClaimMetrics(shared.clock)
         self.annotator = AnnotationWriter(
             caches.claims,
             behind,
-            clock=clock,
+            clock=shared.clock,
             observes=not settings.disable_claim_observability_annotations,
             claims=self.queue,
         )
         self._parts = Parts(
-            caches=caches,
+            **msgspec.structs.asdict(shared),
             queue=self.queue,
-            writer=ObjectWriter(client, lane=Lane.CLIENT, timeout_s=timeout_s),
+            writer=shared.writer_in(Lane.CLIENT),
             behind=behind,
             warm=self.warm,
-            resolver=resolver,
-            events=ObjectEvents(recorder, names.EXTENSIONS_API_VERSION, names.SANDBOX_CLAIM_KIND),
+            events=shared.events_about(
+                self.cache.kind.resource,
+                "sandboxclaim-controller",
+                is_off=settings.disable_claim_events,
+            ),
             annotator=self.annotator,
             metrics=self.metrics,
             wakes=wakes,
-            clock=clock,
-            server_time=server_time,
-            settings=settings,
         )
         caches.sandboxes.subscribe(self.on_sandbox)
         caches.pools.subscribe(self.on_pool)
@@ -130,11 +107,11 @@ class ClaimController(Controller[ClaimEntry]):
         entry = self.cache.get(key)
         if entry is None:
             return Result()
-        if self._tracing is None:
+        if self._parts.tracing is None:
             return await reconcile(self._parts, entry)
         parent = self.annotator.trace_of(entry)
-        with self._tracing.span("ReconcileSandboxClaim", _attributes(entry), parent or None):
-            carrier = None if parent else self._tracing.carrier()
+        with self._parts.tracing.span("ReconcileSandboxClaim", _attributes(entry), parent or None):
+            carrier = None if parent else self._parts.tracing.carrier()
             if carrier is not None:
                 self.annotator.begin_trace(entry, carrier)
             return await reconcile(self._parts, entry)
@@ -154,7 +131,7 @@ class ClaimController(Controller[ClaimEntry]):
         entry = self.cache.get(key)
         if entry is None or entry.view is None or entry.status is None:
             return None
-        return time_left_s(expire_at(entry.view, entry.status), self._clock.now())
+        return time_left_s(expire_at(entry.view, entry.status), self._parts.clock.now())
 
     def is_final(self, key: Key) -> bool:
         """Tell whether nothing is to be expected of a claim until something else changes."""
@@ -168,10 +145,10 @@ class ClaimController(Controller[ClaimEntry]):
         if ready is None or ready.observedGeneration != entry.generation:
             return False
         if ready.reason == names.REASON_CLAIM_EXPIRED:
-            return not self._caches.sandboxes.owned_by(key.namespace, entry.uid)
+            return not self._parts.caches.sandboxes.owned_by(key.namespace, entry.uid)
         if ready.status != names.TRUE:
             return ready.reason in _SETTLED
-        bound = self._caches.sandboxes.get(Key(key.namespace, entry.status.bound.name))
+        bound = self._parts.caches.sandboxes.get(Key(key.namespace, entry.status.bound.name))
         return (
             bound is not None
             and bound.status is not None
@@ -189,10 +166,10 @@ class ClaimController(Controller[ClaimEntry]):
             self.queue.forget(delta.key)
             return
         if delta.is_new:
-            self._client.ending.forget(delta.key.namespace)
+            self._parts.client.ending.forget(delta.key.namespace)
         self.annotator.saw(delta.new)
         if delta.new.view is not None:
-            self._resolver.doubt(Key(delta.key.namespace, delta.new.view.pool))
+            self._parts.resolver.doubt(Key(delta.key.namespace, delta.new.view.pool))
         self.queue.add(delta.key, priority=LOW if delta.initial else CLIENT, reason="claim")
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
@@ -236,17 +213,17 @@ class ClaimController(Controller[ClaimEntry]):
         if delta.initial:
             return
         if new is not None and (old is None or old.fault):
-            self._wake_claims(self._resolver.pools_of(delta.key), "template")
+            self._wake_claims(self._parts.resolver.pools_of(delta.key), "template")
         elif self._awaits_policy(old) and not self._awaits_policy(new):
             self.on_policy_there(delta.key)
 
     def _awaits_policy(self, template: TemplateEntry | None) -> bool:
         view = template.view if template is not None else None
-        return view is not None and self._resolver.unprotected(view) is not None
+        return view is not None and self._parts.resolver.unprotected(view) is not None
 
     def on_policy_there(self, template: Key) -> None:
         """Wake the claims that may have waited for the NetworkPolicy of a template."""
-        self._wake_claims(self._resolver.pools_of(template), "template", unbound_only=True)
+        self._wake_claims(self._parts.resolver.pools_of(template), "template", unbound_only=True)
 
     def _wake_claims(self, pools: list[Key], reason: str, *, unbound_only: bool = False) -> None:
         wanted = frozenset(pools)

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from lean_sandbox.clock import Clock
-from lean_sandbox.controllers.common import ObjectEvents, reference_to
+from lean_sandbox.controllers.common import ObjectEvents, Shared, reference_to
 from lean_sandbox.controllers.sandbox import plans
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, is_before_ready
 from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, Invalid, said
+from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
 from lean_sandbox.model.meta import (
@@ -34,11 +34,9 @@ from lean_sandbox.model.service import (
     build_service,
     owned_service_patch,
 )
-from lean_sandbox.runtime.tracing import Tracing, traced
+from lean_sandbox.runtime.tracing import traced
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
-from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Key, key_of
-from lean_sandbox.watch.resources import Caches
 from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import RUNNING, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -54,27 +52,21 @@ class OvertakenError(Exception):
     """The Sandbox was changed, replaced or deleted meanwhile: its reconcile has to begin anew."""
 
 
-class Parts(msgspec.Struct):
+class Parts(Shared, kw_only=True):
     """What the reconciles of all Sandboxes share.
 
     ``on_status`` are called with each status that was published. ``drift_since`` is since when the
     metadata of a Pod differs from what is wanted and its write is deferred.
     """
 
-    caches: Caches
-    reflectors: ReflectorGroup
     requests: SandboxRequests
     events: ObjectEvents
     metrics: SandboxMetrics
     throttle: StatusThrottle
-    clock: Clock
-    cluster_domain: str
-    write_behind_s: float
-    tracing: Tracing | None
-    on_status: list[OnStatus] = []
-    drift_since: dict[Key, float] = {}
+    on_status: list[OnStatus] = msgspec.field(default_factory=list)
+    drift_since: dict[Key, float] = msgspec.field(default_factory=dict)
     # Sandboxes of which the server refuses any update, whatever it says, at this generation.
-    refused: dict[Key, tuple[str, int]] = {}
+    refused: dict[Key, tuple[str, int]] = msgspec.field(default_factory=dict)
 
     def forget(self, key: Key) -> None:
         """Drop what is remembered between the reconciles of a Sandbox."""
@@ -284,7 +276,7 @@ class Children:
             emit(self.entry, "Warning", "SandboxPodCreateFailed", "PodCreation", note)
             raise
         self._pod = pod
-        note, related = f'Created Pod "{pod.key.name}"', reference_to(pod, "v1", "Pod")
+        note, related = f'Created Pod "{pod.key.name}"', reference_to(pod, PODS)
         emit(self.entry, "Normal", "SandboxPodCreated", "PodCreation", note, related)
         self._trace_pod("NewPodStatusObserved")
         if clears_annotation and names_this:
@@ -411,8 +403,9 @@ class Children:
     def _is_deferred(self) -> bool:
         # A drift of the Pod's metadata may wait (spec, 3.12).
         now, parts = self._parts.clock.monotonic(), self._parts
-        since = parts.drift_since.setdefault(self.key, now) if parts.write_behind_s > 0 else now
-        left_s = since + min(parts.write_behind_s, _LONGEST_DEFERRAL_S) - now
+        window_s = min(parts.settings.sandbox_write_behind_window, _LONGEST_DEFERRAL_S)
+        since = parts.drift_since.setdefault(self.key, now) if window_s > 0 else now
+        left_s = since + window_s - now
         if left_s <= 0:
             return False
         self._repeat_in(left_s)

@@ -9,27 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from filters import Change
-from lean_sandbox.clock import Clock
-from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.common import ObjectEvents
+from lean_sandbox.controllers.common import Shared
 from lean_sandbox.controllers.sandbox.children import Parts
 from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.reconcile import due_in_s, is_final, reconcile
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
-from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Item, WorkQueue
-from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import Result
-from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Delta, Key
-from lean_sandbox.watch.resources import Caches
 from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import READY, RUNNING, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -54,19 +49,10 @@ _AT_ONCE = (
 class SandboxController(Controller[SandboxEntry]):
     """Keeps Sandboxes as their specs say; see :mod:`.reconcile`."""
 
-    def __init__(
-        self,
-        client: Client,
-        caches: Caches,
-        reflectors: ReflectorGroup,
-        settings: Settings,
-        *,
-        clock: Clock,
-        recorder: EventRecorder | None = None,
-        tracing: Tracing | None = None,
-    ) -> None:
+    def __init__(self, shared: Shared) -> None:
+        settings, caches = shared.settings, shared.caches
         workers = settings.sandbox_concurrent_workers
-        super().__init__("sandbox", caches.sandboxes, clock, workers=workers)
+        super().__init__("sandbox", caches.sandboxes, shared.clock, workers=workers)
         self._claims: WorkQueue[Key] | None = None
         self._is_awaited: Callable[[Key], bool] = lambda _pool: False
         throttle = StatusThrottle(
@@ -74,21 +60,18 @@ class SandboxController(Controller[SandboxEntry]):
             settings.sandbox_status_step_window,
             is_spare=self._is_spare,
         )
-        requests = SandboxRequests(
-            client, caches, self.queue, clock, timeout_s=settings.request_timeout
-        )
+        requests = SandboxRequests(shared, self.queue)
         self.hidden = requests.hidden
         self._parts = Parts(
-            caches=caches,
-            reflectors=reflectors,
+            **msgspec.structs.asdict(shared),
             requests=requests,
-            events=ObjectEvents(recorder, names.CORE_API_VERSION, names.SANDBOX_KIND),
-            metrics=SandboxMetrics(clock),
+            events=shared.events_about(
+                self.cache.kind.resource,
+                "sandbox-controller",
+                is_off=settings.disable_sandbox_events,
+            ),
+            metrics=SandboxMetrics(shared.clock),
             throttle=throttle,
-            clock=clock,
-            cluster_domain=settings.cluster_domain,
-            write_behind_s=settings.sandbox_write_behind_window,
-            tracing=tracing,
         )
         #: Called with each status that was published, which comes as no event.
         self.on_status = self._parts.on_status

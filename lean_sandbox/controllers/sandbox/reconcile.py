@@ -206,7 +206,7 @@ class SandboxReconcile(Children):
             now,
             name=key.name,
             namespace=key.namespace,
-            cluster_domain=parts.cluster_domain,
+            cluster_domain=parts.settings.cluster_domain,
         )
         requeues = [self.requeue_after_s, due_in_s(self._view, parts.clock.now())]
         is_expired = self._is_expired()

@@ -10,7 +10,7 @@ from cachetools import LRUCache, TTLCache
 
 from filters import Change
 from lean_sandbox.clock import Clock
-from lean_sandbox.kube.client import Client
+from lean_sandbox.controllers.common import Shared
 from lean_sandbox.kube.errors import Conflict, NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import SERVICES
@@ -26,7 +26,6 @@ from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.workers import failing_as
 from lean_sandbox.runtime.writer import ObjectWriter, Response
 from lean_sandbox.watch.kind import Key, key_of
-from lean_sandbox.watch.resources import Caches
 from lean_sandbox.watch.resources.children import ServiceEntry
 from lean_sandbox.watch.resources.pod import NEW_POD_COLUMNS, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_columns
@@ -101,21 +100,16 @@ class SandboxRequests(ObjectWriter):
     ``queue`` is that of the Sandboxes.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        caches: Caches,
-        queue: WorkQueue[Key],
-        clock: Clock,
-        *,
-        timeout_s: float,
-    ) -> None:
+    def __init__(self, shared: Shared, queue: WorkQueue[Key]) -> None:
         super().__init__(
-            client, lane=Lane.CLIENT, timeout_s=timeout_s, field_manager=names.FIELD_MANAGER
+            shared.client,
+            lane=Lane.CLIENT,
+            timeout_s=shared.settings.request_timeout,
+            field_manager=names.FIELD_MANAGER,
         )
-        self._caches = caches
+        self._caches = shared.caches
         self._queue = queue
-        self.hidden = HiddenPods(clock)
+        self.hidden = HiddenPods(shared.clock)
         # As the responses to creates have shown them: the first reconcile needs the whole spec.
         self._created: LRUCache[Key, Sandbox] = LRUCache(_MOST_CREATED)
 

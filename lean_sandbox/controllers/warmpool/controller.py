@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import msgspec
 
-from lean_sandbox.clock import Clock
-from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.common import ObjectEvents, ServerTime
-from lean_sandbox.controllers.resolver import TemplateResolver
+from lean_sandbox.controllers.common import Shared
 from lean_sandbox.controllers.warm import WarmQueue
 from lean_sandbox.controllers.warmpool.reconcile import (
     Launch,
@@ -15,17 +12,13 @@ from lean_sandbox.controllers.warmpool.reconcile import (
     PoolReconcile,
     PoolState,
 )
-from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
 from lean_sandbox.model.warmpool import ReplenishHold, TokenBucket
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import REFILL, Item, WorkQueue
 from lean_sandbox.runtime.workers import Result
-from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.kind import Delta, Key
-from lean_sandbox.watch.resources import Caches
 from lean_sandbox.watch.resources.extensions import PoolEntry, TemplateEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -39,39 +32,20 @@ class PoolController(Controller[PoolEntry]):
     """Keeps pools full; see :mod:`.reconcile`."""
 
     def __init__(
-        self,
-        client: Client,
-        caches: Caches,
-        resolver: TemplateResolver,
-        settings: Settings,
-        *,
-        clock: Clock,
-        server_time: ServerTime,
-        uniform: Callable[[], float],
-        claims: WorkQueue[Key],
-        warm: WarmQueue,
-        launch: Launch,
-        recorder: EventRecorder | None = None,
+        self, shared: Shared, *, claims: WorkQueue[Key], warm: WarmQueue, launch: Launch
     ) -> None:
-        workers = settings.sandbox_warm_pool_concurrent_workers
-        super().__init__("sandboxwarmpool", caches.pools, clock, workers=workers)
+        caches = shared.caches
+        workers = shared.settings.sandbox_warm_pool_concurrent_workers
+        super().__init__("sandboxwarmpool", caches.pools, shared.clock, workers=workers)
         self.queue.gate(lambda _pool: claims.is_busy, behind=claims, longest_s=_LONGEST_WAIT_S)
-        self._terminating = client.ending
         self._states: dict[Key, PoolState] = {}
         self._parts = Parts(
-            caches=caches,
-            writer=ObjectWriter(client, lane=Lane.BACKGROUND, timeout_s=settings.request_timeout),
-            resolver=resolver,
-            events=ObjectEvents(
-                recorder, names.EXTENSIONS_API_VERSION, names.SANDBOX_WARM_POOL_KIND
-            ),
+            **msgspec.structs.asdict(shared),
+            writer=shared.writer_in(Lane.BACKGROUND),
+            events=shared.events_about(self.cache.kind.resource, "sandboxwarmpool-controller"),
             claims=claims,
             warm=warm,
             launch=launch,
-            clock=clock,
-            server_time=server_time,
-            uniform=uniform,
-            settings=settings,
         )
         caches.sandboxes.subscribe(self.on_sandbox)
         caches.pools.subscribe(self.on_pool)
@@ -113,7 +87,7 @@ class PoolController(Controller[PoolEntry]):
     def on_pool(self, delta: Delta[PoolEntry]) -> None:
         """Wake a pool that changed."""
         if delta.is_new:
-            self._terminating.forget(delta.key.namespace)
+            self._parts.client.ending.forget(delta.key.namespace)
         self.queue.add(delta.key, priority=REFILL, reason="pool")
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:

@@ -18,10 +18,7 @@ from typing import Any, TypeAlias
 import anyio
 import msgspec
 
-from lean_sandbox.clock import Clock
-from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.common import ObjectEvents, ServerTime
-from lean_sandbox.controllers.resolver import TemplateResolver
+from lean_sandbox.controllers.common import ObjectEvents, Shared
 from lean_sandbox.controllers.warm import WarmQueue
 from lean_sandbox.controllers.warmpool.members import (
     PoolMembers,
@@ -50,7 +47,6 @@ from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.workers import ReconcileError, Result
 from lean_sandbox.runtime.writer import ObjectWriter, Response
 from lean_sandbox.watch.kind import Key, key_of
-from lean_sandbox.watch.resources import Caches
 from lean_sandbox.watch.resources.extensions import PoolEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -72,20 +68,14 @@ Launch: TypeAlias = Callable[[Key, Sandbox | None], None]
 """Has the Sandbox controller reconcile a Sandbox, shown whole where it is known whole."""
 
 
-class Parts(msgspec.Struct, kw_only=True):
+class Parts(Shared, kw_only=True):
     """What the reconciles of all pools share."""
 
-    caches: Caches
     writer: ObjectWriter
-    resolver: TemplateResolver
     events: ObjectEvents
     claims: WorkQueue[Key]
     warm: WarmQueue
     launch: Launch
-    clock: Clock
-    server_time: ServerTime
-    uniform: Callable[[], float]
-    settings: Settings
 
 
 class PoolState(msgspec.Struct):
