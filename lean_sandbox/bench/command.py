@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +22,6 @@ from lean_sandbox.bench.report import (
     Screen,
     Verdict,
     number_of,
-    percentile,
     with_unit,
 )
 from lean_sandbox.bench.scenarios import SCENARIOS, Beside, launch
@@ -298,7 +297,7 @@ def reference_mib(sandboxes: float) -> float:
 
 # -- the pictures ----------------------------------------------------------------------------------
 
-_OURS: Final = "#1a7f37"
+_OURS: Final = {"color": "#1a7f37", "linewidth": 2.5, "label": "lean-sandbox"}
 _FLOOR: Final = "#0969da"
 _GREY: Final = "#6e7781"
 
@@ -316,71 +315,35 @@ def require_matplotlib() -> None:
     mpl.rcParams["svg.fonttype"] = "none"
 
 
-def _draw(draw: Callable[[Report, Any], str], report: Report, file: Path) -> None:
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    figure = Figure(figsize=(8.6, 5.2), layout="constrained")
-    axes = figure.subplots()
-    note = draw(report, axes)
-    axes.grid(visible=True, color="#d0d7de", linewidth=0.7)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    axes.legend(loc="best", frameon=False)
-    figure.supxlabel(note, x=0.01, horizontalalignment="left", fontsize=8, color=_GREY)
-    figure.savefig(file, format="svg", metadata={"Date": None})
-
-
-def _draw_burst(report: Report, axes: Any) -> str:
+def _draw_burst(report: Report, axes: Any) -> None:
     """Draw what part of the claims was Ready after how long, beside the floor and the bound."""
     burst = report.named("burst")[0]
-    floor = next(iter(report.named("floor")), None)
-    if floor is not None:
-        factor = next(b.most for b in BOUNDS if (b.scenario, b.figure) == ("burst", "p99_ms"))
+    factor = next(b.most for b in BOUNDS if (b.scenario, b.figure) == ("burst", "p99_ms"))
+    for floor in report.named("floor"):
         bound = [latency * factor for latency in floor.latencies_ms]
-        axes.plot(*_shares(floor.latencies_ms), color=_FLOOR, label="three bare requests a claim")
-        axes.plot(*_shares(bound), color=_GREY, linestyle="--", label=f"bound: {factor:g} x that")
-    axes.plot(*_shares(burst.latencies_ms), color=_OURS, linewidth=2.5, label="lean-sandbox")
+        axes.ecdf(floor.latencies_ms, color=_FLOOR, label="three bare requests a claim")
+        axes.ecdf(bound, color=_GREY, linestyle="--", label=f"bound: {factor:g} x that")
+    axes.ecdf(burst.latencies_ms, **_OURS)
     count, pool = len(burst.latencies_ms), burst.figures.get("pool") or 0
     axes.set_title(f"{count} claims at once on a pool of {pool:g}: Ready after how long")
     axes.set_xlabel("milliseconds from the create to the event that shows Ready")
-    axes.set_ylabel("share that was Ready (%)")
-    kind = "embedded API server" if report.server.kind == "embedded" else "API server"
-    where = f"{kind} {report.server.version}, {report.host.cpus} CPUs"
-    return f"{where}. Made by: lean-sandbox bench burst"
+    axes.set_ylabel("share that was Ready")
 
 
-def _draw_memory(report: Report, axes: Any) -> str:
+def _draw_memory(report: Report, axes: Any) -> None:
     """Draw the memory of a restarted controller against the number of Sandboxes."""
-    sizes = report.named("memory")
-    measured = [(one.figures["sandboxes"] or 0.0, one.figures["rss_mib"] or 0.0) for one in sizes]
-    most = max(sandboxes for sandboxes, _ in measured)
-    axes.plot(
-        [0, most],
-        [REFERENCE_EMPTY_MIB, reference_mib(most)],
-        color=_GREY,
-        linestyle="--",
-        label=f"reference controller ({REFERENCE_EMPTY_MIB:.0f} MiB +"
-        f" {REFERENCE_EACH_KIB:.0f} KiB each)",
-    )
-    axes.plot(
-        *zip(*measured, strict=True), color=_OURS, linewidth=2.5, marker="o", label="lean-sandbox"
-    )
-    for sandboxes, mib in measured:
-        axes.annotate(
-            f"{mib:.1f} MiB", (sandboxes, mib), textcoords="offset points", xytext=(6, -14)
-        )
+    runs = [one.figures for one in report.named("memory")]
+    sizes = [run["sandboxes"] or 0.0 for run in runs]
+    measured = [run["rss_mib"] or 0.0 for run in runs]
+    reference = f"{REFERENCE_EMPTY_MIB:.0f} MiB + {REFERENCE_EACH_KIB:.0f} KiB each"
+    label = f"reference controller ({reference})"
+    axes.plot(sizes, [*map(reference_mib, sizes)], color=_GREY, linestyle="--", label=label)
+    axes.plot(sizes, measured, marker="o", **_OURS)
+    for at in zip(sizes, measured, strict=True):
+        axes.annotate(f"{at[1]:.1f} MiB", at, textcoords="offset points", xytext=(6, -14))
     axes.set_title("Resident memory after a restart over healthy Sandboxes with Ready Pods")
     axes.set_xlabel("Sandboxes")
     axes.set_ylabel("resident memory (MiB)")
-    return "Made by: lean-sandbox bench memory"
-
-
-def _shares(latencies_ms: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return the distribution as milliseconds and percent, in steps of one percent."""
-    shares = [float(share) for share in range(1, 101)]
-    at = [percentile(latencies_ms, share) or 0.0 for share in shares]
-    return [at[0], *at], [0.0, *shares]
 
 
 PICTURES: Final = {
@@ -393,10 +356,23 @@ PICTURES: Final = {
 def write_plots(report: Report, folder: Path) -> list[Path]:
     """Draw what the report has figures for; return the files. Raises OSError, UsageError."""
     require_matplotlib()
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, (file, draw) in PICTURES.items():
-        if report.named(name):
-            _draw(draw, report, folder / file)
-            files.append(folder / file)
+        if not report.named(name):
+            continue
+        figure = Figure(figsize=(8.6, 5.2), layout="constrained")
+        axes = figure.subplots()
+        draw(report, axes)
+        axes.grid(visible=True, alpha=0.4)
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+        axes.legend(frameon=False)
+        server, cpus = f"{report.server.kind} {report.server.version}", report.host.cpus
+        note = f"Server: {server}, {cpus} CPUs. Made by: lean-sandbox bench {name}"
+        figure.supxlabel(note, x=0.01, horizontalalignment="left", fontsize=8, color=_GREY)
+        figure.savefig(folder / file, format="svg", metadata={"Date": None})
+        files.append(folder / file)
     return files

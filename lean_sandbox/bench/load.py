@@ -24,6 +24,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.resources import JSON_ACCEPT, Page, PartialObject, Resource
 from lean_sandbox.local.follow import Follower
 from lean_sandbox.model import names
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference, Reference, controller_reference
 
 Manifest = dict[str, Any]
 
@@ -58,16 +59,9 @@ def manifest(kind: Resource, name: str, spec: Manifest | None = None, **metadata
     }
 
 
-def of_pool(uid: str) -> dict[str, Any]:
-    """Return the metadata of a Sandbox that is a member of the pool with this uid."""
-    owner = {
-        "apiVersion": kinds.SANDBOXWARMPOOLS.api_version,
-        "kind": kinds.SANDBOXWARMPOOLS.kind,
-        "name": _POOL,
-        "uid": uid,
-        "controller": True,
-    }
-    return {"ownerReferences": [owner]}
+def owner_of_members(uid: str) -> OwnerReference:
+    """Return the owner reference of a Sandbox that is a member of the pool with this uid."""
+    return controller_reference(kinds.SANDBOXWARMPOOLS.kind, _POOL, uid)
 
 
 async def make_template(client: Client, where: str) -> None:
@@ -87,12 +81,6 @@ async def make_pool(client: Client, where: str, replicas: int) -> str:
 # -- making and watching ---------------------------------------------------------------------------
 
 
-class _Meta(msgspec.Struct, frozen=True, gc=False):
-    name: str = ""
-    uid: str = ""
-    resource_version: str = msgspec.field(name="resourceVersion", default="")
-
-
 class _Condition(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
     status: str = ""
@@ -100,14 +88,14 @@ class _Condition(msgspec.Struct, frozen=True, gc=False):
 
 class _Status(msgspec.Struct, frozen=True, gc=False):
     conditions: list[_Condition] | None = None
-    sandbox: _Meta | None = None
+    sandbox: Reference | None = None
     readyReplicas: int = 0
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
     """An object as a watching client sees it."""
 
-    metadata: _Meta = _Meta()
+    metadata: ObjectMeta = ObjectMeta()
     status: _Status | None = None
 
 
@@ -146,10 +134,9 @@ async def following(
 class Load:
     """Makes objects of one kind in a namespace, and is shown by one watch when each is Ready.
 
-    Their names are their numbers. ``sent_at`` has the moment at which each was asked for,
-    ``ready_at`` that at which the watch first showed it Ready, on the clock's monotonic time,
-    ``answered`` how long its creation took, in seconds, ``bound`` the Sandbox that a claim was
-    given. ``metadata`` is what they have beside their name.
+    Their names are their numbers. ``sent_at`` is when each was asked for, ``ready_at`` when the
+    watch first showed it Ready, ``answered`` how long its creation took, in seconds, ``bound`` the
+    Sandbox that a claim was given. ``metadata`` is what they have beside their name.
     """
 
     client: Client

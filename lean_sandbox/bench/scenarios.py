@@ -382,11 +382,11 @@ async def _list_everything(env: Environment) -> float:
 
     Each page has a connection of its own, as curl makes one for each; nothing of it is kept.
     """
-    began = env.clock.monotonic()
+    began, connection = env.clock.monotonic(), env.client.transport.connection
     for resource in _LISTED:
         token: str | None = None
         while token != "":
-            async with open_client(env.connection, env.clock, agent="bench-list") as client:
+            async with open_client(connection, env.clock, agent="bench-list") as client:
                 page = await client.list_page(
                     resource, None, _Head, limit=_PAGE_SIZE, continue_=token
                 )
@@ -429,7 +429,8 @@ async def _floor(env: Environment) -> None:
     async with env.namespace("floor") as where:
         await load.make_template(env.client, where)
         uid = await load.make_pool(env.client, where, members)
-        async with env.load(SANDBOXES, where, **load.of_pool(uid)) as free:
+        owner = load.owner_of_members(uid)
+        async with env.load(SANDBOXES, where, ownerReferences=[owner]) as free:
             await free.send(range(members))
         if (found := await load.count(env.client, SANDBOXES, where)) != members:
             raise BenchError(

@@ -35,6 +35,8 @@ from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
 from lean_sandbox.model import names
+from lean_sandbox.model.conditions import Condition
+from lean_sandbox.model.meta import controller_reference
 from lean_sandbox.model.times import format_rfc3339
 
 KUBECONFIG: Final = "controller.kubeconfig"
@@ -264,25 +266,15 @@ async def _bind(
 ) -> None:
     """GET the claim, PATCH the Sandbox, guarded by its owner, and PATCH the claim's status."""
     claim = await client.get(SANDBOXCLAIMS, namespace, name, Seen, lane=Lane.CLIENT)
-    owner = {
-        "apiVersion": SANDBOXCLAIMS.api_version,
-        "kind": SANDBOXCLAIMS.kind,
-        "name": name,
-        "uid": claim.metadata.uid,
-        "controller": True,
-    }
+    owner = controller_reference(SANDBOXCLAIMS.kind, name, claim.metadata.uid)
     operations = [
         {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": pool_uid},
         {"op": "replace", "path": "/metadata/ownerReferences/0", "value": owner},
     ]
     await client.patch(SANDBOXES, namespace, member, operations, bytes, lane=Lane.CLIENT)
-    ready = {
-        "type": names.READY,
-        "status": names.TRUE,
-        "reason": "Ready",
-        "message": "",
-        "lastTransitionTime": format_rfc3339(clock.now()),
-    }
+    ready = Condition(
+        names.READY, names.TRUE, "Ready", lastTransitionTime=format_rfc3339(clock.now())
+    )
     status = {"status": {"sandbox": {"name": member}, "conditions": [ready]}}
     await client.patch(
         SANDBOXCLAIMS, namespace, name, status, bytes, subresource="status", lane=Lane.CLIENT
