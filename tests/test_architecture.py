@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -148,3 +150,44 @@ def test_no_module_is_longer_than_six_hundred_lines() -> None:
     too_long = {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > 600}
     assert lengths
     assert not too_long
+
+
+# What runs text as a program: exec, eval, a shell; what makes any object of bytes: pickle, marshal,
+# a YAML loader that is not safe; and a temporary name that somebody else may take first.
+FORBIDDEN = "S102,S301,S302,S306,S307,S506,S602,S604,S605,S609"
+
+
+def calls(*paths: Path) -> set[str]:
+    """Return the rules of FORBIDDEN that files break, whatever their comments ask to overlook."""
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--ignore-noqa", "--no-cache"]
+    options = ["--select", FORBIDDEN, "--output-format", "json"]
+    done = subprocess.run(  # noqa: S603 -- the command stands here
+        [*ruff, *options, *map(str, paths)], capture_output=True, text=True, check=False
+    )
+    assert not done.stderr, done.stderr
+    return {one["code"] for one in json.loads(done.stdout)}
+
+
+def test_no_text_becomes_a_program_and_no_bytes_any_object() -> None:
+    """Neither the controller nor the commands make code, a shell or an object of what they read."""
+    assert calls(ROOT / "filters", ROOT / "lean_sandbox") == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("exec(text)", "S102"),
+        ("eval(text)", "S307"),
+        ("import os; os.system(text)", "S605"),
+        ("import subprocess; subprocess.run(text, shell=True)", "S602"),
+        ("import pickle; pickle.loads(text)", "S301"),
+        ("import marshal; marshal.loads(text)", "S302"),
+        ("import yaml; yaml.load(text, yaml.Loader)", "S506"),
+        ("import tempfile; tempfile.mktemp()", "S306"),
+    ],
+)
+def test_such_a_call_would_be_found(line: str, rule: str, tmp_path: Path) -> None:
+    """The check sees each of them, also where a comment says that it should not."""
+    path = tmp_path / "module.py"
+    path.write_text(f'text = "1"\n{line}  # noqa\n')
+    assert calls(path) == {rule}

@@ -58,9 +58,9 @@ def copied() -> list[str]:
 
 
 def test_the_base_is_a_supported_python_and_the_last_stage_builds_nothing() -> None:
-    """Both stages have one base; the last runs nothing and has no compiler."""
+    """Both stages have one base, by its digest; the last runs nothing and has no compiler."""
     (argument,) = (rest for word, rest in INSTRUCTIONS if word == "ARG")
-    match = re.fullmatch(r"PYTHON=(\d+\.\d+)-slim-\w+", argument)
+    match = re.fullmatch(r"PYTHON=(\d+\.\d+)-slim-\w+@sha256:[0-9a-f]{64}", argument)
     assert match is not None
     assert f"Programming Language :: Python :: {match[1]}" in PROJECT["project"]["classifiers"]
     assert values(BUILD, "FROM") == ["python:${PYTHON} AS build"]
@@ -108,13 +108,42 @@ def dependencies() -> dict[str, metadata.Distribution]:
     return found
 
 
-def test_everything_that_the_image_installs_is_pinned() -> None:
-    """Each dependency, and theirs, has its version in the lock, which the build goes by."""
-    assert any("PIP_CONSTRAINT=/src/.ci/constraints.txt" in one for one in values(BUILD, "ENV"))
-    lines = (ROOT / ".ci/constraints.txt").read_text(encoding="utf-8").splitlines()
-    pinned = {canonicalize_name(line.split("==")[0]) for line in lines}
-    assert set(dependencies()) <= pinned
-    assert canonicalize_name("setuptools") in pinned
+def locked(name: str) -> dict[str, tuple[str, int]]:
+    """Return the version of each distribution that a lock names, and how many hashes it has."""
+    text = (ROOT / ".ci/locks" / name).read_text(encoding="utf-8").replace("\\\n", "")
+    lines = [line for line in text.splitlines() if line and not line.startswith(("#", "-r "))]
+    found: dict[str, tuple[str, int]] = {}
+    for line in lines:
+        match = re.match(r"([\w.-]+)==([\w.]+)\s", line)
+        assert match is not None, line
+        hashes = re.findall(r"--hash=sha256:[0-9a-f]{64}(?!\S)", line)
+        found[canonicalize_name(match[1])] = match[2], len(hashes)
+    return found
+
+
+def test_everything_that_the_image_installs_is_locked() -> None:
+    """Each dependency, theirs, and what builds the wheel; nothing is fetched but by the lock."""
+    assert set(dependencies()) | {canonicalize_name("setuptools")} <= set(locked("image.txt"))
+    steps = [step.split() for run in values(BUILD, "RUN") for step in run.split("&&")]
+    (fetch,) = (step for step in steps if step[:2] == ["pip", "download"])
+    assert "--require-hashes" in fetch
+    assert fetch[-2:] == ["-r", ".ci/locks/image.txt"]
+    others = [step for step in steps if "pip" in step and step != fetch]
+    assert len(others) == 2
+    assert all("--no-index" in step for step in others)
+
+
+@pytest.mark.parametrize("name", ["image.txt", "test.txt", "tools.txt"])
+def test_every_version_is_locked_by_the_hash_of_its_files(name: str) -> None:
+    """A file that was put in the place of another, at the index or on the way, is refused."""
+    assert locked(name)
+    assert not [one for one, (_, hashes) in locked(name).items() if not hashes]
+
+
+def test_the_tests_run_with_what_the_image_holds() -> None:
+    """The lock of the tests includes that of the image, and names no version a second time."""
+    assert "\n-r image.txt\n" in (ROOT / ".ci/locks/test.txt").read_text(encoding="utf-8")
+    assert not set(locked("image.txt")) & set(locked("test.txt"))
 
 
 def test_what_the_image_installs_is_small() -> None:
