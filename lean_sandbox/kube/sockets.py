@@ -6,6 +6,7 @@ loop's own transport would take each byte through two further buffers.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import select
@@ -15,7 +16,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 import anyio
-import anyio.lowlevel
 
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ConnectFailed
@@ -31,15 +31,21 @@ _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 class SocketStream:
     """A byte stream over a connected, non-blocking socket; used by one task at a time.
 
-    What is there is read before anything is waited for. Cancelling a wait loses no received byte,
-    but leaves a partly sent message: the connection has to be closed then.
+    The event loop watches the socket from beginning to end and reads what comes at once, one piece
+    ahead of the task: ``anyio.wait_readable`` would register and unregister the socket for each.
+    Cancelling a wait loses no received byte, but leaves a partly sent message: the connection has
+    to be closed then. A peer that renegotiates TLS has broken the connection.
     """
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
-        self._has_waited = True
+        self._loop = asyncio.get_running_loop()
+        self._piece: bytes | OSError | None = None
+        self._arrival: asyncio.Future[None] | None = None
+        self._is_watched = False
+        self._watch()
 
     async def send(self, data: bytes) -> None:
         """Send all of ``data``. Raises OSError."""
@@ -48,8 +54,6 @@ class SocketStream:
                 sent = self._socket.send(data)
             except (BlockingIOError, ssl.SSLWantWriteError):
                 await anyio.wait_writable(self._socket)
-            except ssl.SSLWantReadError:
-                await anyio.wait_readable(self._socket)
             else:
                 if sent == len(data):
                     return
@@ -57,27 +61,50 @@ class SocketStream:
 
     async def receive(self) -> bytes:
         """Return the next bytes, ``b""`` once the peer has closed. Raises OSError."""
-        if not self._has_waited:
-            # A peer that always has more must not keep the other tasks from running.
-            await anyio.lowlevel.checkpoint()
-        self._has_waited = False
-        while True:
-            try:
-                return self._socket.recv(_RECEIVE_BYTES)
-            except (BlockingIOError, ssl.SSLWantReadError):
-                await anyio.wait_readable(self._socket)
-            except ssl.SSLWantWriteError:
-                await anyio.wait_writable(self._socket)
-            self._has_waited = True
+        if self._piece is None:
+            self._watch()
+            self._arrival = self._loop.create_future()
+            await self._arrival
+        piece = self._piece
+        if isinstance(piece, OSError):
+            raise piece
+        assert piece is not None
+        if piece:
+            self._piece = None
+        return piece
 
     def is_quiet(self) -> bool:
         """Whether the peer neither closed nor sent something unasked while nobody was reading."""
-        is_pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
-        return not is_pending and not self._poll.poll(0)
+        return self._piece is None and not self._poll.poll(0)
 
     def close(self) -> None:
         """Close at once, without TLS's farewell: HTTP says itself where a message ends."""
+        self._unwatch()
         self._socket.close()
+
+    def _watch(self) -> None:
+        if not self._is_watched:
+            self._loop.add_reader(self._socket, self._on_readable)
+            self._is_watched = True
+
+    def _unwatch(self) -> None:
+        if self._is_watched:
+            self._loop.remove_reader(self._socket)
+            self._is_watched = False
+
+    def _on_readable(self) -> None:
+        if self._piece is not None:
+            # More than the task takes: the rest waits in the kernel, and so does the peer.
+            self._unwatch()
+            return
+        try:
+            self._piece = self._socket.recv(_RECEIVE_BYTES)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return
+        except OSError as problem:
+            self._piece = problem
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
 
 async def open_stream(connection: Connection) -> SocketStream:
