@@ -1,32 +1,43 @@
-"""What the caches hold, counted at the moment of a scrape.
+"""What is counted of Sandboxes, pools and claims (changes, v1.0.5; claims, 8.2).
 
-One walk over the Sandboxes gives both gauges. It lets others run every thousand entries, about a
-millisecond of work, and gives up when it has taken too long (spec, 7.5; pools, section 8).
+What happens to them is counted when it does. What the caches hold is counted at the moment of a
+scrape: one walk over the Sandboxes gives both gauges. It lets others run every thousand entries,
+about a millisecond of work, and gives up when it has taken too long (spec, 7.5; pools, section 8).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, Final
 
 import anyio.lowlevel
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.metrics import families
-from lean_sandbox.metrics.registry import MOST_SERIES, Exposition, Labels, Living
+from lean_sandbox.metrics.registry import (
+    MOST_SERIES,
+    Counters,
+    Exposition,
+    Histograms,
+    Labels,
+    Living,
+)
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import find, is_true
+from lean_sandbox.model.conditions import find, has_reason, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
+from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.resources.extensions import PoolEntry
+from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.extensions import ClaimEntry, PoolEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # What the labels say where there is nothing to tell.
-UNKNOWN_TEMPLATE: Final = "unknown"
+_UNKNOWN_TEMPLATE: Final = "unknown"
 # On the metrics of claims, which cannot be joined with the others then (changes, v1.0.5).
-UNKNOWN_TEMPLATE_OF_CLAIM: Final = "__unknown__"
-_NO_TEMPLATE: Final = frozenset({UNKNOWN_TEMPLATE, UNKNOWN_TEMPLATE_OF_CLAIM})
+_UNKNOWN_TEMPLATE_OF_CLAIM: Final = "__unknown__"
+_NO_TEMPLATE: Final = frozenset({_UNKNOWN_TEMPLATE, _UNKNOWN_TEMPLATE_OF_CLAIM})
 _OWNERS: Final = frozenset({names.SANDBOX_CLAIM_KIND, names.SANDBOX_WARM_POOL_KIND})
 
 _STATUSES = ("ready", "pending", "succeeded", "failed")
@@ -36,18 +47,194 @@ _BY_OUTCOME = {names.REASON_POD_SUCCEEDED: "succeeded", names.REASON_POD_FAILED:
 _OWN_REFERENCES = 6
 
 
-def owned_by(entry: SandboxEntry) -> str:
-    """Return the value of the label of that name: the kind of the owner, if it is an extension."""
+def _owned_by(entry: SandboxEntry) -> str:
+    # The kind of the owner, if it is an extension.
     owner = entry.owner
     if owner is not None and owner.group == names.EXTENSIONS_GROUP and owner.kind in _OWNERS:
         return owner.kind
     return "None"
 
 
-def template_of(entry: SandboxEntry) -> str:
-    """Return the template that a Sandbox was made from; empty when it names none that can be."""
+def _template_of(entry: SandboxEntry) -> str:
+    # Empty when the Sandbox names no template, or one that cannot be.
     named = (entry.notes or {}).get(names.TEMPLATE_REF_ANNOTATION, "")
     return named if names.is_object_name(named) else ""
+
+
+def _launch_of(entry: SandboxEntry) -> str:
+    is_warm = (entry.labels or {}).get(names.LAUNCH_TYPE_LABEL) == names.LAUNCH_TYPE_WARM
+    return names.LAUNCH_TYPE_WARM if is_warm else names.LAUNCH_TYPE_COLD
+
+
+class SandboxMetrics:
+    """Counts suspends, resumes, ends and expiries; remembers only what is under way."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # What is under way: the uid, whether it is a suspension, and since when.
+        self._under_way: dict[Key, tuple[str, bool, float]] = {}
+        self._suspends = Counters(families.SUSPENDS)
+        self._resumes = Counters(families.RESUMES)
+        self._finished = Counters(families.FINISHED)
+        self._expired = Counters(families.EXPIRED)
+        self._suspend_latency = Histograms(families.SUSPEND_LATENCY)
+        self._resume_latency = Histograms(families.RESUME_LATENCY)
+
+    def collect(self, into: Exposition) -> None:
+        """Add everything as it is now."""
+        for counters in (self._suspends, self._resumes, self._finished, self._expired):
+            counters.collect(into)
+        self._suspend_latency.collect(into)
+        self._resume_latency.collect(into)
+
+    def looked(self, entry: SandboxEntry, old: SandboxStatus) -> None:
+        """Note which mode a reconcile finds asked for, beside what is published."""
+        assert entry.view is not None
+        is_suspend = entry.view.is_suspended
+        suspended = find(old.conditions, names.SUSPENDED)
+        if is_suspend:
+            begins = suspended is None or suspended.reason == names.REASON_NOT_SUSPENDED
+        else:
+            begins = suspended is not None and suspended.status == names.TRUE
+        if self._began(entry, is_suspend=is_suspend) is not None:
+            return
+        self.forget(entry.key)
+        if begins:
+            self._under_way[entry.key] = (entry.uid, is_suspend, self._clock.monotonic())
+            counters = self._suspends if is_suspend else self._resumes
+            counters.add(*_life_labels(entry), "requested")
+
+    def failed(self, entry: SandboxEntry) -> None:
+        """Note that a reconcile met errors."""
+        assert entry.view is not None
+        if entry.view.is_suspended and not _is_true(entry.status, names.SUSPENDED):
+            self._suspends.add(*_life_labels(entry), "error")
+        elif self._began(entry, is_suspend=False) is not None:
+            self._resumes.add(*_life_labels(entry), "error")
+
+    def status_written(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
+        """Note what a status that was written has ended or begun."""
+        labels = _life_labels(entry)
+        if _is_true(new, names.SUSPENDED) and not _is_true(old, names.SUSPENDED):
+            self._suspends.add(*labels, "pod_terminated")
+            self._end(self._suspend_latency, entry, self._began(entry, is_suspend=True))
+        resuming_since = self._began(entry, is_suspend=False)
+        if resuming_since is not None and _is_true(new, names.READY):
+            self._resumes.add(*labels, "ready")
+            self._end(self._resume_latency, entry, resuming_since)
+        finished = find(new.conditions, names.FINISHED)
+        if finished and finished.status == names.TRUE and not _is_true(old, names.FINISHED):
+            self._finished.add(*labels, finished.reason)
+        mark = names.READY, names.REASON_SANDBOX_EXPIRED
+        if has_reason(new.conditions, *mark) and not has_reason(old.conditions, *mark):
+            assert entry.view is not None
+            is_deleted = entry.view.is_deleted_at_expiry
+            policy = names.SHUTDOWN_POLICY_DELETE if is_deleted else names.SHUTDOWN_POLICY_RETAIN
+            self._expired.add(*labels, policy)
+
+    def forget(self, key: Key) -> None:
+        """Drop what is remembered of a Sandbox that is gone or going."""
+        self._under_way.pop(key, None)
+
+    def _began(self, entry: SandboxEntry, *, is_suspend: bool) -> float | None:
+        """Return since when this is under way; a successor of the same name is another."""
+        uid, was_suspend, began = self._under_way.get(entry.key, ("", False, 0.0))
+        return began if (uid, was_suspend) == (entry.uid, is_suspend) else None
+
+    def _end(self, histograms: Histograms, entry: SandboxEntry, began: float | None) -> None:
+        if began is not None:
+            self.forget(entry.key)
+            # Whole milliseconds, as in all these families; differences of floats fall short.
+            took_ms = int((self._clock.monotonic() - began) * 1000.0 + 1e-6)
+            histograms.observe(took_ms, *_life_labels(entry))
+
+
+def _life_labels(entry: SandboxEntry) -> Labels:
+    return (entry.key.namespace, _template_of(entry) or _UNKNOWN_TEMPLATE, _owned_by(entry))
+
+
+def _is_true(status: SandboxStatus | None, kind: str) -> bool:
+    return status is not None and is_true(status.conditions, kind)
+
+
+class ClaimMetrics:
+    """Counts what claims got, and observes when they are ready for the first time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._creations = Counters(families.CLAIM_CREATIONS)
+        self._startup = Histograms(families.CLAIM_STARTUP)
+        self._controller_startup = Histograms(families.CLAIM_CONTROLLER_STARTUP)
+        self._client_startup = Histograms(families.CLAIM_CLIENT_STARTUP)
+        self._creation = Histograms(families.CREATION_LATENCY)
+
+    def collect(self, into: Exposition) -> None:
+        """Add everything as it is now."""
+        for each in (
+            self._creations,
+            self._startup,
+            self._controller_startup,
+            self._client_startup,
+            self._creation,
+        ):
+            each.collect(into)
+
+    def bound(self, entry: ClaimEntry, sandbox: SandboxEntry, launch: str) -> None:
+        """Count a member that a claim took from its pool, or a Sandbox that was created for it."""
+        creator = (entry.labels or {}).get(names.CREATED_BY_LABEL)
+        # The pool a member came from is the one its claim asks for; no other is taken.
+        pool = entry.view.pool if entry.view is not None else ""
+        self._creations.add(
+            entry.key.namespace,
+            _template_of(sandbox) or _UNKNOWN_TEMPLATE_OF_CLAIM,
+            launch,
+            pool if not pool or names.is_object_name(pool) else _UNKNOWN_TEMPLATE_OF_CLAIM,
+            "ready" if sandbox.is_ready else "not_ready",
+            names.normalise_created_by(creator) or names.CREATED_BY_UNKNOWN,
+        )
+
+    def first_ready(self, entry: ClaimEntry, sandbox: SandboxEntry, first_observed: str) -> None:
+        """Observe how long a claim took, after the status that says Ready was written.
+
+        ``first_observed`` is when the controller saw the claim first; empty when it is not known.
+        """
+        now = self._clock.now()
+        annotations = entry.annotations or {}
+        launch = _launch_of(sandbox)
+        template = _template_of(sandbox) or _UNKNOWN_TEMPLATE_OF_CLAIM
+        for histograms, began in (
+            (self._startup, annotations.get(names.WEBHOOK_FIRST_OBSERVED_AT_ANNOTATION)),
+            (self._controller_startup, first_observed),
+            (self._client_startup, annotations.get(names.CLIENT_FIRST_REQUESTED_AT_ANNOTATION)),
+        ):
+            took_ms = _between_ms(began, now)
+            if took_ms is not None:
+                histograms.observe(took_ms, launch, template)
+        took_ms = _creation_ms(sandbox)
+        if took_ms is not None:
+            self._creation.observe(took_ms, entry.key.namespace, launch, template)
+
+
+def _between_ms(began: str | None, end: datetime) -> int | None:
+    """Return whole milliseconds, ``None`` for no time, none that can be read, or a later one."""
+    if not began:
+        return None
+    try:
+        took_s = (end - parse_rfc3339(began)).total_seconds()
+    except ValueError:
+        return None
+    return int(took_s * 1000.0 + 1e-6) if took_s >= 0.0 else None
+
+
+def _creation_ms(sandbox: SandboxEntry) -> int | None:
+    ready = sandbox.ready
+    if ready is None or ready.status != names.TRUE:
+        return None
+    try:
+        since = parse_rfc3339(ready.lastTransitionTime)
+    except ValueError:
+        return None
+    return _between_ms(sandbox.created_at, since)
 
 
 async def survey(
@@ -65,20 +252,20 @@ async def survey(
     for pool in pools:
         if not pool.is_deleting and pool.view is not None:
             named = pool.view.template
-            template = named if names.is_object_name(named) else UNKNOWN_TEMPLATE
+            template = named if names.is_object_name(named) else _UNKNOWN_TEMPLATE
             alive[pool.key.namespace, pool.uid] = (pool.key.name, template)
             for status in _STATUSES:
                 sizes[pool.key.namespace, pool.key.name, template, status] = 0
     for number, entry in enumerate(list(sandboxes), 1):
         labels = _labels(entry)
         if labels not in counts and len(counts) >= MOST_SERIES:
-            labels = (*labels[:4], UNKNOWN_TEMPLATE, *labels[5:])
+            labels = (*labels[:4], _UNKNOWN_TEMPLATE, *labels[5:])
         counts[labels] = counts.get(labels, 0) + 1
         if alive and entry.owner is not None and not entry.is_deleting:
             held = alive.get((entry.key.namespace, entry.owner.uid))
-            if held is not None and owned_by(entry) == names.SANDBOX_WARM_POOL_KIND:
+            if held is not None and _owned_by(entry) == names.SANDBOX_WARM_POOL_KIND:
                 name, template = held
-                template = template_of(entry) or template
+                template = _template_of(entry) or template
                 member = (entry.key.namespace, name, template, _member_status(entry.status))
                 sizes[member] = sizes.get(member, 0) + 1
         if number % 1000 == 0:
@@ -98,14 +285,13 @@ async def survey(
 def _labels(entry: SandboxEntry) -> Labels:
     labels = entry.labels or {}
     ready = entry.ready
-    is_warm = labels.get(names.LAUNCH_TYPE_LABEL) == names.LAUNCH_TYPE_WARM
     return (
         entry.key.namespace,
         "true" if ready is not None and ready.status == names.TRUE else "false",
         "true" if ready is not None and ready.reason == names.REASON_SANDBOX_EXPIRED else "false",
-        names.LAUNCH_TYPE_WARM if is_warm else names.LAUNCH_TYPE_COLD,
-        template_of(entry) or UNKNOWN_TEMPLATE,
-        owned_by(entry),
+        _launch_of(entry),
+        _template_of(entry) or _UNKNOWN_TEMPLATE,
+        _owned_by(entry),
         names.normalise_created_by(labels.get(names.CREATED_BY_LABEL)) or names.CREATED_BY_UNKNOWN,
         # An absent or unknown operating mode is Running.
         "Suspended" if entry.view is not None and entry.view.is_suspended else "Running",

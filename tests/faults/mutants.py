@@ -152,7 +152,7 @@ MUTANTS = (
     Mutant(
         "no wake of claims by their template",
         _CLAIM,
-        '            self._wake_claims(self._resolver.pools_of(delta.key), "template")',
+        '            self._wake_claims(self._parts.resolver.pools_of(delta.key), "template")',
         "            pass",
     ),
     Mutant(
@@ -194,8 +194,8 @@ MUTANTS = (
     Mutant(
         "a claim is never reconciled",
         _CLAIM,
-        "        if entry is None:\n            return Result()\n        if self._tracing",
-        "        if True:\n            return Result()\n        if self._tracing",
+        "        if entry is None:\n            return Result()\n        if self._parts.tracing",
+        "        if True:\n            return Result()\n        if self._parts.tracing",
     ),
     Mutant(
         "a pool is never reconciled",

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
-from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.common import ObjectEvents, Shared
+from lean_sandbox.controllers.metrics import ClaimMetrics
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.controllers.warm import WarmQueue, pool_of
 from lean_sandbox.kube.errors import (

@@ -9,9 +9,9 @@ import msgspec
 
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.bind import Parts, Wakes
-from lean_sandbox.controllers.claim.metrics import ClaimMetrics
 from lean_sandbox.controllers.claim.reconcile import reconcile
 from lean_sandbox.controllers.common import Shared
+from lean_sandbox.controllers.metrics import ClaimMetrics
 from lean_sandbox.controllers.warm import WaitingClaims, WarmQueue
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.metrics.registry import Exposition

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.controllers.common import ObjectEvents, Shared, reference_to
+from lean_sandbox.controllers.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox import plans
-from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, is_before_ready
 from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, Invalid, said

@@ -13,8 +13,8 @@ import msgspec
 
 from filters import Change
 from lean_sandbox.controllers.common import Shared
+from lean_sandbox.controllers.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.children import Parts
-from lean_sandbox.controllers.sandbox.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.reconcile import due_in_s, is_final, reconcile
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
