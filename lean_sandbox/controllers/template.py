@@ -69,11 +69,9 @@ class TemplateController(Controller[TemplateEntry]):
             elif delta.old is None:
                 self._policy_there(template)
         for entry in (delta.old, delta.new):
-            owner = entry.owner if entry is not None else None
-            if owner is not None and owner.is_a(
-                names.SANDBOX_TEMPLATE_KIND, names.EXTENSIONS_GROUP
-            ):
-                self.queue.add(Key(delta.key.namespace, owner.name))
+            owner = entry.owner_key(names.SANDBOX_TEMPLATE_KIND) if entry is not None else None
+            if owner is not None:
+                self.queue.add(owner)
 
     def is_final(self, key: Key) -> bool:
         """Tell whether a template has its label, and its policy if it is to have one."""

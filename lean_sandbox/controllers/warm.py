@@ -33,17 +33,11 @@ _ACQUIRED: Final = 3
 
 def pool_of(entry: SandboxEntry) -> Key | None:
     """Return the pool of a member, ``None`` for a Sandbox that cannot be adopted (3.7.4)."""
-    owner = entry.owner
     labels = entry.labels or {}
-    if (
-        entry.is_deleting
-        or owner is None
-        or not owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP)
-        or names.WARM_POOL_LABEL not in labels
-        or names.TEMPLATE_REF_HASH_LABEL not in labels
-    ):
+    is_labelled = names.WARM_POOL_LABEL in labels and names.TEMPLATE_REF_HASH_LABEL in labels
+    if entry.is_deleting or not is_labelled:
         return None
-    return Key(entry.key.namespace, owner.name)
+    return entry.owner_key(names.SANDBOX_WARM_POOL_KIND)
 
 
 def _place_of(entry: SandboxEntry) -> tuple[int, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -238,13 +238,6 @@ class ReplenishHold:
             self._last_members += count
 
 
-class Grant(NamedTuple):
-    """How many creates are allowed now; when none, how long until one is."""
-
-    granted: int
-    wait_s: float = 0.0
-
-
 class TokenBucket:
     """Limits creates per second; a rate of 0 grants everything. Full at first use."""
 
@@ -258,10 +251,10 @@ class TokenBucket:
         self._tokens = self._capacity
         self._filled_at_s: float | None = None
 
-    def take(self, wanted: int, now_s: float) -> Grant:
-        """Take up to ``wanted`` tokens."""
+    def take(self, wanted: int, now_s: float) -> tuple[int, float]:
+        """Take up to ``wanted`` tokens; return how many, and for none how long until one."""
         if self._rate == 0 or wanted <= 0:
-            return Grant(max(0, wanted))
+            return max(0, wanted), 0.0
         elapsed_s = 0.0 if self._filled_at_s is None else max(0.0, now_s - self._filled_at_s)
         self._filled_at_s = now_s
         self._tokens = min(self._capacity, self._tokens + elapsed_s * self._rate)
@@ -269,8 +262,8 @@ class TokenBucket:
         granted = min(wanted, math.floor(self._tokens + 1e-9))
         self._tokens = max(0.0, self._tokens - granted)
         if granted:
-            return Grant(granted)
-        return Grant(0, math.ceil((1 - self._tokens) / self._rate * 1e9) / 1e9)
+            return granted, 0.0
+        return 0, math.ceil((1 - self._tokens) / self._rate * 1e9) / 1e9
 
     def give_back(self, count: int) -> None:
         """Return tokens of creates that were never tried; those of failed ones are spent."""

@@ -11,6 +11,7 @@ import msgspec
 
 from filters import Change, Predicate
 from lean_sandbox.kube.resources import JSON_ACCEPT, Resource
+from lean_sandbox.model import names
 from lean_sandbox.model.meta import FieldManager, ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.wire import ODD, interned, small_values
 
@@ -45,6 +46,13 @@ class OwnedEntry(Entry, gc=False):
     """The entry of a kind whose objects a controller may own."""
 
     owner: OwnerReference | None = None
+
+    def owner_key(self, kind: str) -> Key | None:
+        """Return the key of the owner if it is of this kind of ours."""
+        group = names.CORE_GROUP if kind == names.SANDBOX_KIND else names.EXTENSIONS_GROUP
+        if self.owner is None or not self.owner.is_a(kind, group):
+            return None
+        return Key(self.key.namespace, self.owner.name)
 
 
 E = TypeVar("E", bound=Entry)

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.model.warmpool import (
-    Grant,
     ReplenishHold,
     TokenBucket,
     slow_start_groups,
@@ -91,21 +90,21 @@ def test_losing_what_was_just_created_is_a_drop() -> None:
 def test_tokens_at_two_a_second() -> None:
     """Pool case 98: 2, none for half a second, then 1, and after two seconds 2."""
     bucket = TokenBucket(2)
-    assert bucket.take(5, 100) == Grant(2)
-    assert bucket.take(3, 100) == Grant(0, 0.5)
-    assert bucket.take(3, 100.5) == Grant(1)
-    assert bucket.take(2, 102.5) == Grant(2)
+    assert bucket.take(5, 100) == (2, 0.0)
+    assert bucket.take(3, 100) == (0, 0.5)
+    assert bucket.take(3, 100.5) == (1, 0.0)
+    assert bucket.take(2, 102.5) == (2, 0.0)
 
 
 @pytest.mark.pool_case(99)
 def test_very_slow_and_very_fast() -> None:
     """Pool case 99: half a token a second, and more than any integer holds."""
     slow = TokenBucket(0.5)
-    assert slow.take(2, 0) == Grant(1)
-    assert slow.take(2, 0) == Grant(0, 2)
-    assert slow.take(2, 2) == Grant(1)
-    assert TokenBucket(1e12).take(2**31, 0) == Grant(2**31)
-    assert TokenBucket(0).take(700, 0) == Grant(700)
+    assert slow.take(2, 0) == (1, 0.0)
+    assert slow.take(2, 0) == (0, 2)
+    assert slow.take(2, 2) == (1, 0.0)
+    assert TokenBucket(1e12).take(2**31, 0) == (2**31, 0.0)
+    assert TokenBucket(0).take(700, 0) == (700, 0.0)
 
 
 @pytest.mark.pool_case(100)
@@ -114,9 +113,9 @@ def test_tokens_come_back_from_a_refused_pass() -> None:
     bucket = TokenBucket(2)
     bucket.take(2, 0)
     bucket.give_back(2)
-    assert bucket.take(5, 0) == Grant(2)
+    assert bucket.take(5, 0) == (2, 0.0)
     bucket.give_back(50)
-    assert bucket.take(5, 0) == Grant(2)
+    assert bucket.take(5, 0) == (2, 0.0)
 
 
 @pytest.mark.pool_case(101)
@@ -126,7 +125,7 @@ def test_a_hold_leaves_the_bucket_alone() -> None:
     hold.observe(5, 5, 0)
     assert hold.observe(2, 5, 0) == 10
     assert hold.observe(2, 5, 10) == 0
-    assert bucket.take(3, 10) == Grant(2)
+    assert bucket.take(3, 10) == (2, 0.0)
 
 
 @pytest.mark.parametrize("rate", [-1, math.nan, math.inf])
@@ -147,11 +146,11 @@ def test_a_bucket_never_gives_more_than_its_rate(
     bucket, now_s, total = TokenBucket(rate), 0.0, 0
     for wanted, pause_s in steps:
         now_s += pause_s
-        grant = bucket.take(wanted, now_s)
-        total += grant.granted
-        assert grant.granted <= wanted
-        if not grant.granted:
-            now_s += grant.wait_s
-            assert bucket.take(1, now_s + 1e-6).granted == 1
+        granted, wait_s = bucket.take(wanted, now_s)
+        total += granted
+        assert granted <= wanted
+        if not granted:
+            now_s += wait_s
+            assert bucket.take(1, now_s + 1e-6) == (1, 0.0)
             total += 1
     assert total <= max(1.0, rate) + rate * now_s + 1e-3

@@ -11,15 +11,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from lean_sandbox.clock import Clock
+from lean_sandbox.controllers.common import Shared
 from lean_sandbox.kube.errors import NotFound
+from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_micro_time
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
 from lean_sandbox.runtime.workers import Result
-from lean_sandbox.runtime.writer import ObjectWriter
-from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 
@@ -37,23 +36,13 @@ class AnnotationWriter(Controller[ClaimEntry]):
     They are lost with the process: the next one finds what is missing when it looks at the claim.
     """
 
-    def __init__(
-        self,
-        cache: Cache[ClaimEntry],
-        writer: ObjectWriter,
-        *,
-        clock: Clock,
-        observes: bool,
-        claims: WorkQueue[Key],
-    ) -> None:
-        """``observes``: whether to write when a claim was first seen, and its trace.
-
-        ``claims``: the annotations of one claim wait while others are due or being served.
-        """
-        super().__init__("claim-annotations", cache, clock, workers=4)
-        self._writer = writer
-        self._clock = clock
-        self._observes = observes
+    def __init__(self, shared: Shared, claims: WorkQueue[Key]) -> None:
+        """``claims``: the annotations of one claim wait while others are due or being served."""
+        super().__init__("claim-annotations", shared.caches.claims, shared.clock, workers=4)
+        self._writer = shared.writer_in(Lane.BACKGROUND)
+        self._clock = shared.clock
+        # Whether to write when a claim was first seen, and its trace.
+        self._observes = not shared.settings.disable_claim_observability_annotations
         self.queue.gate(claims.is_busy_beside, behind=claims, longest_s=_LONGEST_WAIT_S)
         # By uid of the claim: what is to be written or just being written, when the claim was first
         # seen, and the trace that was begun for a client that began none.

@@ -42,6 +42,7 @@ from lean_sandbox.model.claim_status import (
     not_controlled,
     stale_reference,
 )
+from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, visible
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import Staleness, Verdict
@@ -450,12 +451,8 @@ def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEnt
 
 def is_controlled(held: OwnedEntry, claim: ClaimEntry) -> bool:
     """Tell whether an object of the claim's namespace has the claim as its controller."""
-    owner = held.owner
-    return (
-        owner is not None
-        and owner.uid == claim.uid
-        and owner.is_a(names.SANDBOX_CLAIM_KIND, names.EXTENSIONS_GROUP)
-    )
+    is_a_claims = held.owner_key(names.SANDBOX_CLAIM_KIND) is not None
+    return is_a_claims and is_controlled_by(held.owner, claim.uid)
 
 
 def assigned_name(claim: ClaimEntry) -> str:

@@ -62,13 +62,7 @@ class ClaimController(Controller[ClaimEntry]):
         caches.sandboxes.on_change = self.warm.follow
         behind = shared.writer_in(Lane.BACKGROUND)
         self.metrics = ClaimMetrics(shared.clock)
-        self.annotator = AnnotationWriter(
-            caches.claims,
-            behind,
-            clock=shared.clock,
-            observes=not settings.disable_claim_observability_annotations,
-            claims=self.queue,
-        )
+        self.annotator = AnnotationWriter(shared, self.queue)
         self._parts = Parts(
             **msgspec.structs.asdict(shared),
             queue=self.queue,
@@ -191,10 +185,8 @@ class ClaimController(Controller[ClaimEntry]):
             self.queue.add(claim.key, priority=CLIENT, reason="sandbox")
 
     def _owner_of(self, entry: SandboxEntry) -> ClaimEntry | None:
-        owner = entry.owner
-        if owner is None or not owner.is_a(names.SANDBOX_CLAIM_KIND, names.EXTENSIONS_GROUP):
-            return None
-        return self.cache.get(Key(entry.key.namespace, owner.name))
+        owner = entry.owner_key(names.SANDBOX_CLAIM_KIND)
+        return self.cache.get(owner) if owner is not None else None
 
     def on_pool(self, delta: Delta[PoolEntry]) -> None:
         """Forget the members of a pool that is gone; wake the claims that wait for it."""

@@ -98,9 +98,9 @@ class SandboxController(Controller[SandboxEntry]):
         entry = self.cache.get(key)
         if entry is None or entry.owner is None or entry.owner.group != names.EXTENSIONS_GROUP:
             return False
-        if entry.owner.kind == names.SANDBOX_WARM_POOL_KIND:
+        if (pool := entry.owner_key(names.SANDBOX_WARM_POOL_KIND)) is not None:
             # What the claims wait for may be this very member to come up.
-            return not self._is_awaited(Key(key.namespace, entry.owner.name))
+            return not self._is_awaited(pool)
         # A claim's Sandbox that is ready already has only its housekeeping left.
         return entry.is_ready
 
@@ -113,8 +113,7 @@ class SandboxController(Controller[SandboxEntry]):
     def _is_spare(self, key: Key) -> bool:
         # Nobody waits for a member of a pool.
         entry = self.cache.get(key)
-        kind, group = names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP
-        return entry is not None and entry.owner is not None and entry.owner.is_a(kind, group)
+        return entry is not None and entry.owner_key(names.SANDBOX_WARM_POOL_KIND) is not None
 
     def is_final(self, key: Key) -> bool:
         """Tell whether a Sandbox is as its spec asks and says so."""
@@ -220,10 +219,9 @@ def _concerned(delta: Delta[Any], *, if_unowned: bool = False) -> list[Key]:
     for entry in (delta.old, delta.new):
         if entry is None:
             continue
-        owner = entry.owner
-        if owner is not None and owner.is_a(names.SANDBOX_KIND, names.CORE_GROUP):
-            found[Key(delta.key.namespace, owner.name)] = None
-        elif delta.new is None or (if_unowned and owner is None):
+        if (sandbox := entry.owner_key(names.SANDBOX_KIND)) is not None:
+            found[sandbox] = None
+        elif delta.new is None or (if_unowned and entry.owner is None):
             found[delta.key] = None
     return list(found)
 

@@ -109,12 +109,11 @@ class PoolController(Controller[PoolEntry]):
 
     def wake_pool_of(self, entry: SandboxEntry) -> None:
         """Reconcile soon the pool of a Sandbox, or the one that may take in what has no owner."""
-        owner, namespace = entry.owner, entry.key.namespace
-        if owner is not None:
-            if owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP):
-                self.wake(Key(namespace, owner.name))
-        elif label := (entry.labels or {}).get(names.WARM_POOL_LABEL):
+        if (owner := entry.owner_key(names.SANDBOX_WARM_POOL_KIND)) is not None:
+            self.wake(owner)
+        label = (entry.labels or {}).get(names.WARM_POOL_LABEL)
+        if entry.owner is None and label:
             for pool in self.cache:
-                view = pool.view
-                if view is not None and (view.namespace, view.pool_hash) == (namespace, label):
+                view, place = pool.view, (entry.key.namespace, label)
+                if view is not None and (view.namespace, view.pool_hash) == place:
                     self.wake(pool.key)

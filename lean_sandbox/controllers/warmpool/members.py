@@ -61,8 +61,7 @@ def take_census(
         labels = entry.labels or {}
         if labels.get(names.WARM_POOL_LABEL) != pool.pool_hash:
             continue
-        owner = entry.owner
-        if owner is None or not owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP):
+        if entry.owner_key(names.SANDBOX_WARM_POOL_KIND) is None:
             continue
         if entry.is_deleting:
             census.terminating += 1

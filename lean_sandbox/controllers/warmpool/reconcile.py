@@ -285,14 +285,14 @@ class PoolReconcile:
             # Members that go with the namespace wake the pool, each once.
             self._requeues.append(refused_s)
             return
-        grant = state.bucket.take(wanted, now)
-        if grant.granted == 0:
-            self._requeues.append(grant.wait_s)
+        granted, wait_s = state.bucket.take(wanted, now)
+        if granted == 0:
+            self._requeues.append(wait_s)
             return
         eviction = self._settings.enable_warm_pool_eviction
         body = msgspec.json.encode(build_member(view, template, eviction=eviction))
-        tried, created = await self._in_groups(grant.granted, lambda: self._create(body))
-        state.bucket.give_back(grant.granted - tried)
+        tried, created = await self._in_groups(granted, lambda: self._create(body))
+        state.bucket.give_back(granted - tried)
         state.hold.created(created)
         if view.replicas > members.total + created:
             self._requeues.append(_NEXT_BATCH_S)
