@@ -298,7 +298,8 @@ class EventDecoder(Generic[E]):
             object=f"{meta.namespace}/{meta.name}",
             version=meta.resource_version,
             error=f"{type(error).__name__}: {error}"[:_SHOWN_BYTES],
-            begins=raw[:_SHOWN_BYTES].decode("utf-8", "replace"),
+            # Not its beginning: annotations stand there, and may hold what is secret.
+            bytes=len(raw),
             # A broken schema needs no traceback; anything else is a bug.
             exc_info=None if isinstance(error, ODD) else error,
         )

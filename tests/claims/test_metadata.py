@@ -141,7 +141,7 @@ async def test_a_claim_cannot_overrule_its_template(ready_member: str) -> None:
         assert (status, reason) == ("False", "ReconcilerError")
         assert message == (
             'Error seen: metadata override conflict: label "sandbox.users.io/x" is defined in'
-            ' template with another value, but claim requests "mine"'
+            " template with another value than the claim requests"
         )
         assert member_names(world) == list(names)
         same = {"additionalPodMetadata": {"labels": {"sandbox.users.io/x": "theirs"}}}

@@ -206,7 +206,7 @@ def test_a_claim_may_repeat_a_template_but_not_contradict_it() -> None:
         assert caught.value.fault is ClaimFault.OTHER
         assert caught.value.message == (
             f'Error seen: metadata override conflict: {what} "{name}" is defined in template '
-            'with another value, but claim requests "w"'
+            "with another value than the claim requests"
         )
 
 
