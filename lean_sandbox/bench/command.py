@@ -133,7 +133,9 @@ def wanted(options: BenchOptions) -> list[str]:
         )
     if ALL in options.scenarios:
         asked |= {scenario.name for scenario in SCENARIOS.values() if scenario.is_in_all}
-    asked |= {other for name in asked for other in SCENARIOS[name].with_}
+    if "burst" in asked:
+        asked.add("fill")
+    asked |= {bound.base for bound in BOUNDS if bound.over and bound.scenario in asked}
     if options.against:
         asked -= starting
     if "burst" in asked and options.burst_pool < options.count:
@@ -174,7 +176,8 @@ async def _run(env: Environment, names: list[str]) -> None:
                 env.screen.step(f"{scenario.name}: {scenario.text}")
                 await scenario.run(env)
 
-    await run(Beside.NOTHING)
+    await run(Beside.ANYTHING)
+    await run(Beside.NO_CONTROLLER)
     async with AsyncExitStack() as kept:
         if kinds & {Beside.CONTROLLER, Beside.SANDBOXES, Beside.RESTARTS}:
             async with env.controller():
@@ -279,8 +282,8 @@ def _print_requests(run: ScenarioReport, screen: Screen) -> None:
 def _verdict_row(verdict: Verdict) -> tuple[str, ...]:
     which = ""
     if verdict.over:
-        scenario, _, over = verdict.over.partition(".")
-        which = f"{verdict.most:g} x {scenario}: {FIGURES[over].text}"
+        over = verdict.over.partition(".")[2]
+        which = f"{verdict.most:g} x {verdict.base}: {FIGURES[over].text}"
     return (
         f"{verdict.scenario}: {FIGURES[verdict.figure].text}",
         with_unit(verdict.figure, verdict.value),

@@ -75,10 +75,7 @@ class Environment:
 
     @asynccontextmanager
     async def namespace(self, scenario: str) -> AsyncIterator[str]:
-        """Make a namespace; it is deleted with all that is in it, and awaited, at the end.
-
-        When the run is being given up, it is deleted without waiting.
-        """
+        """Make a namespace and delete it at the end; a run that is given up does not await that."""
         name = f"{self.options.namespace}-{scenario}-{secrets.token_hex(3)}"
         made = load.manifest(NAMESPACES, name, labels={load.MARK: "bench"})
         await self.client.create(NAMESPACES, None, made, bytes)
@@ -89,11 +86,9 @@ class Environment:
                     while not await self.client.find(_ACCOUNTS, name, "default", PartialObject):
                         await self.clock.sleep(_POLL_S)
             yield name
-        except BaseException:
+        finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_GOODBYE_S):
                 await self.delete(NAMESPACES, name)
-            raise
-        await self.delete(NAMESPACES, name)
 
         async def left() -> str:
             found = await self.client.find(NAMESPACES, None, name, PartialObject)
@@ -225,9 +220,8 @@ class Environment:
         return cost
 
     def add(self, one: ScenarioReport) -> None:
-        """Add what a scenario found to the report of the run, and say its gist."""
+        """Add what a scenario found to the report of the run."""
         self.report.scenarios.append(one)
-        self.screen.progress(one.gist())
         if one.audit_differs:
             self.report.notes.append(
                 f"{one.name}: the controller's own count and the server's audit log differ by"

@@ -173,22 +173,22 @@ class Load:
         self.answered[name] = self.clock.monotonic() - began
         return name
 
-    async def until_ready(self, what: str) -> None:
+    async def until_ready(self) -> None:
         """Wait until all that were made have been seen Ready. Raises BenchError."""
         with anyio.move_on_after(self.options.wait):
             for event in self.ready.values():
                 await event.wait()
             return
         raise BenchError(
-            f"waited {self.options.wait:g} s for {len(self.ready)} {what}, of which"
-            f" {len(self.ready_at)} became Ready{self.options.advice}"
+            f"waited {self.options.wait:g} s for {len(self.ready)} {self.resource.plural} in"
+            f" {self.where}, of which {len(self.ready_at)} became Ready{self.options.advice}"
         )
 
-    async def make(self, numbers: Iterable[int], what: str) -> float:
+    async def make(self, numbers: Iterable[int]) -> float:
         """Create objects at once; return the seconds until all were Ready. Raises BenchError."""
         began = self.clock.monotonic()
         await self.send(numbers)
-        await self.until_ready(what)
+        await self.until_ready()
         return round(self.clock.monotonic() - began, 2)
 
     def latencies_s(self) -> dict[str, float]:

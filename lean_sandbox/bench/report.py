@@ -35,13 +35,6 @@ _STEP: Final = 1.5
 _NEAR: Final = 1.15
 # Of lines that are no terminal's: none is broken.
 _WIDE: Final = 200
-_GIST: Final = frozenset(
-    {
-        *("rate", "sandboxes", "p50_ms", "p99_ms", "first_p50_ms", "last_p50_ms", "seconds"),
-        *("quiet_s", "requests_each", "cpu_ms_per_s", "rss_mib"),
-    }
-)
-
 Figures = Mapping[str, float | None]
 
 
@@ -127,6 +120,11 @@ class Bound(msgspec.Struct, frozen=True):
     most: float
     command: str
     over: str = ""
+
+    @property
+    def base(self) -> str:
+        """The scenario whose figure the bound is a multiple of."""
+        return self.over.partition(".")[0]
 
 
 class Verdict(Bound, frozen=True, kw_only=True):
@@ -218,15 +216,6 @@ class ScenarioReport(msgspec.Struct, kw_only=True):
     audit_differs: int | None = None
     latencies_ms: list[float] = []
     windows: list[Window] = []
-
-    def gist(self) -> str:
-        """Return what matters most in one line."""
-        shown = [
-            f"{FIGURES[name].text} {with_unit(name, value)}"
-            for name, value in self.figures.items()
-            if name in _GIST and value is not None
-        ]
-        return f"{self.name}: {', '.join(shown)}"
 
 
 class Server(msgspec.Struct, frozen=True):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import anyio
 import msgspec
@@ -29,7 +28,7 @@ from lean_sandbox.bench.report import (
 )
 from lean_sandbox.bench.workers import open_client, process_usage, worker
 from lean_sandbox.kube import resources as kinds
-from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, SANDBOXES, ListMeta
+from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, SANDBOXES, Page
 from lean_sandbox.model.times import parse_rfc3339
 
 _ONE_POOL: Final = 2
@@ -48,43 +47,14 @@ _LISTED: Final = (
 class Beside(Enum):
     """What a scenario runs beside; scenarios run in this order."""
 
-    NOTHING = auto()
+    ANYTHING = auto()
+    NO_CONTROLLER = auto()
     CONTROLLER = auto()
     SANDBOXES = auto()
     """A controller, and the Sandboxes that the scenarios of this kind share."""
     RESTARTS = auto()
     """The same Sandboxes, after that controller has ended."""
     OWN = auto()
-
-
-Run = Callable[[Environment], Awaitable[None]]
-
-
-@dataclass
-class Scenario:
-    """Decorates a function as a scenario: what is said of it, and what has to be there.
-
-    ``with_`` are those measured in the same run, because bounds are multiples of their figures. One
-    that ``starts_controller`` cannot be measured by a controller that runs already.
-    """
-
-    name: str
-    text: str
-    beside: Beside = Beside.CONTROLLER
-    with_: tuple[str, ...] = ()
-    is_in_all: bool = True
-    starts_controller: bool = False
-    run: Run = field(init=False)
-
-    def __call__(self, run: Run) -> Run:
-        """Add the function to the scenarios."""
-        self.run = run
-        SCENARIOS[self.name] = self
-        return run
-
-
-SCENARIOS: Final[dict[str, Scenario]] = {}
-"""Every scenario by its name, in the order of the help."""
 
 
 # -- claims on a warm pool -------------------------------------------------------------------------
@@ -98,7 +68,6 @@ async def _fill_pool(env: Environment, where: str, pool: int) -> None:
     await env.until_idle("filling a pool")
 
 
-@Scenario("one", "one claim on an idle controller, pool of 2", with_=("floor",))
 async def _one(env: Environment) -> None:
     rounds = env.options.rounds
     async with env.namespace("one") as where:
@@ -109,12 +78,11 @@ async def _one(env: Environment) -> None:
         ):
             for number in range(rounds):
                 await claims.send_one(number)
-                await claims.until_ready("claims, one at a time,")
+                await claims.until_ready()
                 await env.until_full(where, _ONE_POOL)
                 await env.until_idle("one claim")
 
 
-@Scenario("burst", "--count claims at once on a filled pool of --pool", with_=("floor", "fill"))
 async def _burst(env: Environment) -> None:
     count, pool = env.options.count, env.options.burst_pool
     async with env.namespace("burst") as where:
@@ -123,14 +91,13 @@ async def _burst(env: Environment) -> None:
             env.load(SANDBOXCLAIMS, where) as claims,
             env.stretch("burst", count, claims, claims=count, pool=pool) as report,
         ):
-            report.figures["seconds"] = await claims.make(range(count), "claims of a burst")
+            report.figures["seconds"] = await claims.make(range(count))
             # The cost includes the refill.
             await env.until_full(where, pool)
     report.figures["doubly_bound"] = claims.doubly_bound()
     report.figures["replacements"] = report.requests.get("create sandboxes")
 
 
-@Scenario("fill", "filling a pool of --pool")
 async def _fill_alone(env: Environment) -> None:
     async with env.namespace("fill") as where:
         await _fill(env, where)
@@ -148,9 +115,6 @@ async def _fill(env: Environment, where: str) -> None:
         report.figures["seconds"] = round(env.clock.monotonic() - began, 2)
 
 
-@Scenario(
-    "sustained", "--rate claims a second for --seconds, each deleted --dwell after it was Ready"
-)
 async def _sustained(env: Environment) -> None:
     options = env.options
     for rate in options.rates:
@@ -159,11 +123,6 @@ async def _sustained(env: Environment) -> None:
         )
 
 
-@Scenario(
-    "search",
-    "the highest rate of arrivals that stays flat: for 60 s, on a pool of 10 s of arrivals",
-    is_in_all=False,
-)
 async def _search(env: Environment) -> None:
     """Try rates until the highest that stays flat is known to within 15 percent.
 
@@ -255,13 +214,10 @@ async def launch(env: Environment, where: str, end: int, *, begin: int = 0) -> N
     """Make Sandboxes that others are measured over, unmeasured."""
     env.screen.progress(f"making {end - begin} Sandboxes")
     async with env.load(SANDBOXES, where) as sandboxes:
-        await sandboxes.make(range(begin, end), "Sandboxes")
+        await sandboxes.make(range(begin, end))
     await env.until_idle("a launch of Sandboxes")
 
 
-@Scenario(
-    "cold", "--sandboxes Sandboxes at once, without a pool", Beside.SANDBOXES, with_=("pods",)
-)
 async def _cold(env: Environment) -> None:
     count = env.options.sandboxes
     await env.until_idle("its start")
@@ -270,10 +226,9 @@ async def _cold(env: Environment) -> None:
         env.load(SANDBOXES, env.over) as sandboxes,
         env.stretch("cold", count, sandboxes, sandboxes=count) as report,
     ):
-        report.figures["seconds"] = await sandboxes.make(range(count), "Sandboxes")
+        report.figures["seconds"] = await sandboxes.make(range(count))
 
 
-@Scenario("idle", "CPU over --sandboxes Sandboxes while nothing happens", Beside.SANDBOXES)
 async def _idle(env: Environment) -> None:
     await env.until_idle("what came before")
     report = ScenarioReport(name="idle", figures={"sandboxes": env.options.sandboxes})
@@ -290,20 +245,12 @@ async def _idle(env: Environment) -> None:
     env.add(report)
 
 
-@Scenario("restart", "a start over --sandboxes Sandboxes", Beside.RESTARTS, starts_controller=True)
 async def _restart(env: Environment) -> None:
     listing_s = await _list_everything(env)
     report = await _start_over(env, "restart", "--extensions", tells_rest=True)
     report.figures["listing_s"] = round(listing_s, 3)
 
 
-@Scenario(
-    "memory",
-    "resident memory after starts over --sizes Sandboxes",
-    Beside.OWN,
-    is_in_all=False,
-    starts_controller=True,
-)
 async def _memory(env: Environment) -> None:
     """Start the controller over ever more Sandboxes, which it has launched itself before."""
     made = 0
@@ -373,14 +320,10 @@ async def _start_over(
     return report
 
 
-class _Head(msgspec.Struct, frozen=True):
-    metadata: ListMeta
-
-
 async def _list_everything(env: Environment) -> float:
-    """List what the controller lists at its start, page by page; return the seconds that took.
+    """List what the controller lists at its start; return the seconds that took.
 
-    Each page has a connection of its own, as curl makes one for each; nothing of it is kept.
+    Each page has a connection of its own, as curl makes one for each; no object is decoded.
     """
     began, connection = env.clock.monotonic(), env.client.transport.connection
     for resource in _LISTED:
@@ -388,7 +331,7 @@ async def _list_everything(env: Environment) -> float:
         while token != "":
             async with open_client(connection, env.clock, agent="bench-list") as client:
                 page = await client.list_page(
-                    resource, None, _Head, limit=_PAGE_SIZE, continue_=token
+                    resource, None, Page[msgspec.Raw], limit=_PAGE_SIZE, continue_=token
                 )
             token = page.metadata.continue_
     return env.clock.monotonic() - began
@@ -397,26 +340,15 @@ async def _list_everything(env: Environment) -> float:
 # -- without a controller --------------------------------------------------------------------------
 
 
-@Scenario(
-    "pods",
-    "the Pods of --sandboxes Sandboxes, bare: what they take without a controller",
-    Beside.NOTHING,
-)
 async def _pods(env: Environment) -> None:
     count = env.options.sandboxes
     report = ScenarioReport(name="pods", figures={"pods": count})
     async with env.namespace("pods") as where, env.load(PODS, where) as pods:
-        report.figures["seconds"] = await pods.make(range(count), "bare Pods")
+        report.figures["seconds"] = await pods.make(range(count))
     add_latencies(report, pods)
     env.add(report)
 
 
-@Scenario(
-    "floor",
-    "--count claims bound by the three requests a bind needs, without a controller",
-    Beside.NOTHING,
-    starts_controller=True,
-)
 async def _floor(env: Environment) -> None:
     """Bind ``count`` claims at once by bare requests, after a few one at a time.
 
@@ -444,23 +376,15 @@ async def _floor(env: Environment) -> None:
                 for number in range(alone):
                     await env.clock.sleep(env.options.quiet)
                     await single.send_one(number)
-                    await single.until_ready("claims of the floor, one at a time,")
+                    await single.until_ready()
             async with env.load(SANDBOXCLAIMS, where) as claims:
                 before = process_usage(binder.pid).cpu_ms
                 numbers = range(alone, members)
-                report.figures["seconds"] = await claims.make(numbers, "claims of the floor")
+                report.figures["seconds"] = await claims.make(numbers)
                 after = process_usage(binder.pid).cpu_ms
-            done = 0
-
-            async def unanswered() -> str:
-                # A watch may show a claim Ready before the last answers are there.
-                nonlocal done
-                done = (await binder.ask())["requests"]
-                return (
-                    "" if done >= 3 * members else f"the answers to the binds of {members} claims"
-                )
-
-            await env.until(unanswered)
+            # A watch may show a claim Ready before the last answers are there.
+            while (done := (await binder.ask())["requests"]) < 3 * members:
+                await env.clock.sleep(_LOOK_S)
     add_latencies(report, claims)
     report.figures |= {
         "one_p50_ms": in_ms(percentile(single.latencies_s().values(), 50)),
@@ -468,3 +392,58 @@ async def _floor(env: Environment) -> None:
         "cpu_ms_each": None if before is None or after is None else per_item(after - before, count),
     }
     env.add(report)
+
+
+# -- all of them -----------------------------------------------------------------------------------
+
+
+class Scenario(NamedTuple):
+    """What is said of a scenario, how it is run, and what has to be there."""
+
+    name: str
+    text: str
+    run: Callable[[Environment], Awaitable[None]]
+    beside: Beside = Beside.CONTROLLER
+    is_in_all: bool = True
+
+    @property
+    def starts_controller(self) -> bool:
+        """Whether it cannot be measured by a controller that runs already."""
+        return self.beside in (Beside.NO_CONTROLLER, Beside.RESTARTS, Beside.OWN)
+
+
+_ALL: Final = (
+    Scenario("one", "one claim on an idle controller, pool of 2", _one),
+    Scenario("burst", "--count claims at once on a filled pool of --pool", _burst),
+    Scenario("fill", "filling a pool of --pool", _fill_alone),
+    Scenario(
+        "sustained",
+        "--rate claims a second for --seconds, each deleted --dwell after it was Ready",
+        _sustained,
+    ),
+    Scenario(
+        "search",
+        "the highest rate of arrivals that stays flat: for 60 s, on a pool of 10 s of arrivals",
+        _search,
+        is_in_all=False,
+    ),
+    Scenario("cold", "--sandboxes Sandboxes at once, without a pool", _cold, Beside.SANDBOXES),
+    Scenario("idle", "CPU over --sandboxes Sandboxes at rest", _idle, Beside.SANDBOXES),
+    Scenario("restart", "a start over --sandboxes Sandboxes", _restart, Beside.RESTARTS),
+    Scenario(
+        "memory",
+        "resident memory after starts over --sizes Sandboxes",
+        _memory,
+        Beside.OWN,
+        is_in_all=False,
+    ),
+    Scenario("pods", "--sandboxes bare Pods, without any controller", _pods, Beside.ANYTHING),
+    Scenario(
+        "floor",
+        "--count claims bound by the three requests a bind needs, without a controller",
+        _floor,
+        Beside.NO_CONTROLLER,
+    ),
+)
+SCENARIOS: Final = {scenario.name: scenario for scenario in _ALL}
+"""Every scenario by its name, in the order of the help."""

@@ -7,7 +7,6 @@ each line of their input with a line of JSON, numbers by name, once they serve, 
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import subprocess
@@ -47,7 +46,6 @@ _AGENT: Final = "lean-sandbox"
 # The children import what this process runs, also from a checkout that is not installed.
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
 _LINE_BYTES: Final = 1 << 20
-_ROOM: Final = 100_000
 _END_S: Final = 10.0
 _PATIENCE_S: Final = 90.0
 TICK_MS: Final = 1000 / os.sysconf("SC_CLK_TCK")
@@ -229,34 +227,29 @@ async def run_floor(
     their names. What is between the latencies of these claims and those of the controller's is what
     the controller adds. Answers how many requests were made.
     """
-    clock, tasks, members = SystemClock(), int(in_flight), itertools.count()
+    clock, at_once = SystemClock(), anyio.CapacityLimiter(int(in_flight))
     connection = load_connection(kubeconfig or None, context or None, clock=clock)
-    send, receive = anyio.create_memory_object_stream[str](_ROOM)
-    known: set[str] = set()
+    agent, known = "bench-floor", set[str]()
+
+    async def bind(name: str, member: str) -> None:
+        async with at_once:
+            await _bind(client, clock, namespace, name, member, pool_uid)
 
     def see(claim: Seen) -> None:
-        if claim.metadata.name not in known:
-            known.add(claim.metadata.name)
-            send.send_nowait(claim.metadata.name)
+        name = claim.metadata.name
+        if name not in known:
+            group.start_soon(bind, name, f"n{len(known)}")
+            known.add(name)
+
+    def done() -> Mapping[str, int]:
+        counted = client.transport.counted.requests.items()
+        return {"requests": sum(n for (_, verb, *_), n in counted if verb in ("get", "patch"))}
 
     async with (
-        send,
-        receive,
-        open_client(connection, clock, agent="bench-floor", in_flight=tasks) as client,
-        following(client, clock, SANDBOXCLAIMS, namespace, see, accept=METADATA_ACCEPT),
+        open_client(connection, clock, agent=agent, in_flight=int(in_flight)) as client,
         anyio.create_task_group() as group,
+        following(client, clock, SANDBOXCLAIMS, namespace, see, accept=METADATA_ACCEPT),
     ):
-
-        async def bind() -> None:
-            async for name in receive:
-                await _bind(client, clock, namespace, name, f"n{next(members)}", pool_uid)
-
-        def done() -> Mapping[str, int]:
-            counted = client.transport.counted.requests.items()
-            return {"requests": sum(n for (_, verb, *_), n in counted if verb in ("get", "patch"))}
-
-        for _ in range(tasks):
-            group.start_soon(bind)
         await _answer(done)
         group.cancel_scope.cancel()
 
