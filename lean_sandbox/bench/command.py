@@ -21,8 +21,6 @@ from lean_sandbox.bench.report import (
     ScenarioReport,
     Screen,
     Verdict,
-    number_of,
-    with_unit,
 )
 from lean_sandbox.bench.scenarios import SCENARIOS, Beside, launch
 from lean_sandbox.clock import Clock, SystemClock
@@ -194,21 +192,18 @@ async def _run(env: Environment, names: list[str]) -> None:
 
 def _gaps(options: BenchOptions, found: Cost) -> list[str]:
     """Say once what will be missing in every table."""
-    notes = []
-    if options.against:
-        notes.append(
-            "no floor: a running controller would bind its claims; figures in multiples of it are"
-            " left out"
-        )
-    for value, text in (
+    no_floor = (
+        "no floor: a running controller would bind its claims; figures in multiples of it are left"
+        " out"
+    )
+    lacking = (
         (found.requests, "no requests: no metrics are given that tell them"),
         (found.received_kib, "no received bytes: its metrics do not tell them"),
         (found.cpu_ms, "no CPU: neither /proc nor metrics tell it"),
         (found.rss_mib, "no memory: neither /proc nor metrics tell it"),
-    ):
-        if value is None:
-            notes.append(text)
-    return notes
+    )
+    notes = [no_floor] if options.against else []
+    return notes + [text for value, text in lacking if value is None]
 
 
 # -- the tables ------------------------------------------------------------------------------------
@@ -244,7 +239,7 @@ def _print_runs(found: Sequence[ScenarioReport], screen: Screen) -> None:
     rows = [
         (
             FIGURES[figure].text,
-            *(number_of(one.figures[figure]) for one in runs),
+            *(_number(one.figures[figure]) for one in runs),
             FIGURES[figure].unit,
         )
         for figure in runs[0].figures
@@ -286,11 +281,20 @@ def _verdict_row(verdict: Verdict) -> tuple[str, ...]:
         which = f"{verdict.most:g} x {verdict.base}: {FIGURES[over].text}"
     return (
         f"{verdict.scenario}: {FIGURES[verdict.figure].text}",
-        with_unit(verdict.figure, verdict.value),
-        with_unit(verdict.figure, verdict.bound),
+        _with_unit(verdict.figure, verdict.value),
+        _with_unit(verdict.figure, verdict.bound),
         which,
         _VERDICTS[verdict.is_met],
     )
+
+
+def _with_unit(figure: str, value: float | None) -> str:
+    unit = FIGURES[figure].unit
+    return f"{_number(value)} {unit}" if unit and value is not None else _number(value)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
 def reference_mib(sandboxes: float) -> float:

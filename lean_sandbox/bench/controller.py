@@ -43,11 +43,9 @@ Requests = Counter[tuple[str, str, str]]
 class Cost(msgspec.Struct, frozen=True):
     """What a controller has cost so far, or between two moments; None for what could not be read.
 
-    ``requests`` counts by (verb, kind, code), without watches and Leases. KiB are those from and to
-    the API server, ``cpu_ms`` and ``rss_mib`` are of the process, the latter as it is at the end;
-    ``caught`` counts the wake-ups that its safety net made good. ``passes`` count by controller,
-    ``events`` of watches by (kind, outcome), ``changes`` that let them pass by (kind, predicate);
-    they are empty where unknown.
+    ``requests`` counts by (verb, kind, code), without watches and Leases, ``caught`` the wake-ups
+    that the safety net made good, ``passes`` by controller, ``events`` of watches by (kind,
+    outcome), ``changes`` that let them pass by (kind, predicate). ``rss_mib`` is that of the end.
     """
 
     requests: Requests | None = None
@@ -177,10 +175,9 @@ def shown_kind(resource: str) -> str:
 
 
 class MeasuredController:
-    """A running controller: its counters, its process, and when it has come to rest.
+    """A running controller, of which the process, the metrics, or both are known.
 
-    Its process, its metrics, or both are known. ``api_server`` is the embedded one, whose audit log
-    checks the counts.
+    The audit log of ``api_server``, the embedded one, checks the counts.
     """
 
     def __init__(
@@ -192,10 +189,10 @@ class MeasuredController:
         self._api_server = api_server
 
     async def snapshot(self, *, process_first: bool = False) -> Cost:
-        """Read all counters; what cannot be read is None. Raises BenchError for one that fails.
+        """Read all counters; what cannot be read is None. Raises BenchError.
 
-        The process is read after its metrics or before them: what answering them costs is then not
-        between two snapshots of which the later reads the process first.
+        What the answer itself costs is not between two snapshots of which the later reads the
+        process first.
         """
         usage = process_usage(self._pid) if process_first else None
         found = await self._scrape()
@@ -231,10 +228,10 @@ class MeasuredController:
         return await self.snapshot()
 
     async def end(self, before: Cost) -> tuple[Cost, int | None]:
-        """End a stretch: its cost, and how far the audit log differs from the counters.
+        """End a stretch: its cost, and how many requests only the counters or the audit log saw.
 
-        The difference is the number of requests that only one of the two has seen; None without an
-        audit log. Where a request came between the two looks, both are looked at again.
+        The latter is None without an audit log. Where a request came between the two looks, both
+        are looked at again.
         """
         cost = (await self.snapshot(process_first=True)).since(before)
         if self._api_server is None or cost.requests is None:
@@ -251,10 +248,10 @@ class MeasuredController:
         return cost, differs
 
     async def until_idle(self, quiet_s: float, after: str) -> None:
-        """Wait until the controller has done nothing for ``quiet_s``.
+        """Wait until the controller has used next to no CPU for ``quiet_s``.
 
-        That is: used next to no CPU, which is looked up without disturbing it; where /proc does not
-        tell, or it never rests that much, made no request. Raises BenchError after three minutes.
+        Where /proc does not tell, or the CPU never rests: until it has made no request. Raises
+        BenchError after three minutes.
         """
         if process_usage(self._pid).cpu_ms is not None:
             limit_s = _REST_LIMIT_S if not self._url.netloc else _CPU_LIMIT_S

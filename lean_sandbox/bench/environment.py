@@ -49,8 +49,7 @@ _ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _CRD_HELP = "lean-sandbox crds | kubectl apply --server-side -f -"
 _START_S = 60.0
 _POLL_S = 0.05
-_POOL_POLL_S = 0.25
-_GONE_POLL_S = 0.5
+_LOOK_S = 0.25
 _ACCOUNT_S = 10.0
 _GOODBYE_S = 20.0
 _PROBE_S = 2.0
@@ -94,7 +93,7 @@ class Environment:
             found = await self.client.find(NAMESPACES, None, name, PartialObject)
             return "" if found is None else f"the namespace {name} to be gone"
 
-        await self.until(left, _GONE_POLL_S)
+        await self.until(left)
 
     async def delete(self, resource: Resource, name: str) -> None:
         """Delete what was made; where that fails there is nothing more to do than to say so."""
@@ -162,13 +161,13 @@ class Environment:
         async with load.following(self.client, self.clock, resource, where, made.see):
             yield made
 
-    async def until(self, missing: Callable[[], Awaitable[str]], every_s: float = _POLL_S) -> None:
+    async def until(self, missing: Callable[[], Awaitable[str]]) -> None:
         """Wait until nothing is missing any more. Raises BenchError, which says what was."""
         deadline = self.clock.monotonic() + self.options.wait
         while what := await missing():
             if self.clock.monotonic() > deadline:
                 raise BenchError(f"waited {self.options.wait:g} s for {what}")
-            await self.clock.sleep(every_s)
+            await self.clock.sleep(_LOOK_S)
 
     async def until_full(self, where: str, pool: int) -> None:
         """Wait until the pool says that so many members are Ready. Raises BenchError."""
@@ -179,7 +178,7 @@ class Environment:
                 return ""
             return f"a pool of {pool}, of which {ready} became Ready{self.options.advice}"
 
-        await self.until(missing, _POOL_POLL_S)
+        await self.until(missing)
 
     async def until_idle(self, after: str) -> None:
         """Wait until the controller rests. Raises BenchError."""
@@ -189,10 +188,9 @@ class Environment:
     async def stretch(
         self, name: str, items: int, made: Load | None = None, **figures: float | None
     ) -> AsyncIterator[ScenarioReport]:
-        """Measure what the block, and the rest that follows, cost the controller.
+        """Report what the block, and the rest that follows, cost for each of ``items``.
 
-        The cost is added to the figures of the report, in all and for each of ``items``; so is what
-        a client saw of what was ``made``.
+        Reported is also what a client saw of what was ``made``.
         """
         report = ScenarioReport(name=name, figures=figures)
         before = await self.measured.begin()
@@ -237,9 +235,8 @@ class Environment:
 
 def add_latencies(report: ScenarioReport, made: Load) -> None:
     """Add to the figures of a report what a client saw of the objects it made."""
-    latencies_ms = [round(seconds * 1000, 1) for seconds in made.latencies_s().values()]
-    answered_ms = [round(seconds * 1000, 1) for seconds in made.answered.values()]
-    report.latencies_ms = latencies_ms
+    latencies_ms = report.latencies_ms = [*made.latencies_ms().values()]
+    answered_ms = made.answered_ms.values()
     report.figures |= {
         "ready": len(latencies_ms),
         "p50_ms": percentile(latencies_ms, 50),

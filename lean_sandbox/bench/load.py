@@ -135,7 +135,7 @@ class Load:
     """Makes objects of one kind in a namespace, and is shown by one watch when each is Ready.
 
     Their names are their numbers. ``sent_at`` is when each was asked for, ``ready_at`` when the
-    watch first showed it Ready, ``answered`` how long its creation took, in seconds, ``bound`` the
+    watch first showed it Ready, ``answered_ms`` how long its creation took, ``bound`` the
     Sandbox that a claim was given. ``metadata`` is what they have beside their name.
     """
 
@@ -146,7 +146,7 @@ class Load:
     where: str
     metadata: Mapping[str, Any]
     sent_at: dict[str, float] = field(default_factory=dict)
-    answered: dict[str, float] = field(default_factory=dict)
+    answered_ms: dict[str, float] = field(default_factory=dict)
     ready: dict[str, anyio.Event] = field(default_factory=dict)
     ready_at: dict[str, float] = field(default_factory=dict)
     bound: dict[str, str] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class Load:
         self.ready[name] = anyio.Event()
         began = self.sent_at[name] = self.clock.monotonic()
         await self.client.create(self.resource, self.where, made, bytes)
-        self.answered[name] = self.clock.monotonic() - began
+        self.answered_ms[name] = round((self.clock.monotonic() - began) * 1000, 1)
         return name
 
     async def until_ready(self) -> None:
@@ -191,10 +191,13 @@ class Load:
         await self.until_ready()
         return round(self.clock.monotonic() - began, 2)
 
-    def latencies_s(self) -> dict[str, float]:
+    def latencies_ms(self) -> dict[str, float]:
         """Return how long each took from its creation to Ready, in the order of creation."""
-        ready = self.ready_at
-        return {name: ready[name] - at for name, at in self.sent_at.items() if name in ready}
+        return {
+            name: round((self.ready_at[name] - at) * 1000, 1)
+            for name, at in self.sent_at.items()
+            if name in self.ready_at
+        }
 
     def doubly_bound(self) -> int:
         """Return how many Sandboxes were given to more than one claim."""

@@ -63,10 +63,7 @@ def _listed(one: Callable[[str], float]) -> Callable[[str], tuple[float, ...]]:
 
 
 def _flag(default: Any, text: str, *, flag: str = "", topic: str = "", **more: Any) -> Any:
-    """Return a field that is also a flag; ``more`` is for argparse.
-
-    ``topic`` is the heading in the help of this one and those that follow.
-    """
+    """Return a field that is a flag, and the first under ``topic``; ``more`` is for argparse."""
     if default and not isinstance(default, bool):
         parts = default if isinstance(default, tuple) else (default,)
         shown = ",".join(str(part).removesuffix(".0") for part in parts)
@@ -102,9 +99,7 @@ class BenchOptions:
         topic="server and controller",
     )
     context: str = _flag("", "context of the kubeconfig", metavar="NAME")
-    kubelet: bool = _switch(
-        "run simulated Nodes and a scheduler for a server where nothing runs Pods"
-    )
+    kubelet: bool = _switch("simulate Nodes and a scheduler where nothing runs Pods")
     namespace: str = _flag("lean-sandbox-bench", "beginning of the namespaces' names", metavar="NS")
     against: Sequence[str] = _several(
         "measure a controller that runs already: its process, its metrics, or both by giving this"
@@ -118,9 +113,7 @@ class BenchOptions:
         metavar="FLAG",
     )
     count: int = _count(300, "claims of a burst", topic="load")
-    pool: int | None = _count(
-        None, "members of the pool (default: 600 for a burst, 80 under sustained load)"
-    )
+    pool: int | None = _count(None, "members of the pool (default: 600, sustained: 80)")
     sandboxes: int = _count(2000, "Sandboxes without a pool, and bare Pods")
     sizes: Sequence[int] = _flag(
         (0, 1000, 10_000),
@@ -143,9 +136,7 @@ class BenchOptions:
     rounds: int = _count(10, "claims of the scenario one, and of the floor one at a time")
     load_in_flight: int = _count(20, "requests of the load at once")
     floor_in_flight: int = _count(16, "binds of the floor under way at once")
-    output: str = _flag(
-        "table", "how the report is printed", choices=("table", "json"), topic="output"
-    )
+    output: str = _flag("table", "form of the report", choices=("table", "json"), topic="output")
     json: Path | None = _flag(  # noqa: RUF009 - a field
         None, "write the JSON here as well", type=Path, metavar="FILE"
     )

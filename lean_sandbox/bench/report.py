@@ -98,17 +98,6 @@ FIGURES: Final[Mapping[str, Figure]] = {
 """Every figure that a scenario may report."""
 
 
-def number_of(value: float | None) -> str:
-    """Return a figure as it is printed."""
-    return "-" if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")
-
-
-def with_unit(figure: str, value: float | None) -> str:
-    """Return a figure as it is printed, with its unit where it was measured."""
-    unit = FIGURES[figure].unit
-    return f"{number_of(value)} {unit}" if unit and value is not None else number_of(value)
-
-
 # -- bounds ----------------------------------------------------------------------------------------
 
 
@@ -180,22 +169,20 @@ BOUNDS: Final[Sequence[Bound]] = (
 
 
 def judge(figures: Mapping[str, Figures], bounds: Sequence[Bound] = BOUNDS) -> list[Verdict]:
-    """Hold the figures of the scenarios that ran against their bounds, in the order of the bounds.
-
-    What is compared is rounded to a hundredth, so that what is shown is what counts.
-    """
-    return [_judged(bound, figures) for bound in bounds if bound.scenario in figures]
-
-
-def _judged(bound: Bound, figures: Mapping[str, Figures]) -> Verdict:
-    value = figures[bound.scenario].get(bound.figure)
-    most: float | None = bound.most
-    if bound.over:
-        scenario, _, figure = bound.over.partition(".")
-        base = figures.get(scenario, {}).get(figure)
-        most = None if base is None else round(bound.most * base, 2)
-    is_met = None if value is None or most is None else round(value, 2) <= most
-    return Verdict(**msgspec.structs.asdict(bound), value=value, bound=most, is_met=is_met)
+    """Hold the figures of the scenarios that ran against their bounds, to a hundredth as shown."""
+    verdicts = []
+    for bound in bounds:
+        if bound.scenario not in figures:
+            continue
+        value = figures[bound.scenario].get(bound.figure)
+        most: float | None = bound.most
+        if bound.over:
+            base = figures.get(bound.base, {}).get(bound.over.partition(".")[2])
+            most = None if base is None else round(bound.most * base, 2)
+        is_met = None if value is None or most is None else round(value, 2) <= most
+        given = msgspec.structs.asdict(bound)
+        verdicts.append(Verdict(**given, value=value, bound=most, is_met=is_met))
+    return verdicts
 
 
 # -- the form --------------------------------------------------------------------------------------
@@ -204,9 +191,8 @@ def _judged(bound: Bound, figures: Mapping[str, Figures]) -> Verdict:
 class ScenarioReport(msgspec.Struct, kw_only=True):
     """One scenario: ``figures`` by the names of ``FIGURES``, None for what was not measured.
 
-    ``requests`` and ``failures`` are the controller's, by ``verb kind`` and ``code verb kind``.
-    ``audit_differs`` is how many requests its own count differs by from the embedded server's audit
-    log, None where there is no such log.
+    ``requests`` and ``failures`` are the controller's, by ``verb kind`` and ``code verb kind``;
+    ``audit_differs`` is how many differ from the embedded server's audit log, if there is one.
     """
 
     name: str
@@ -308,7 +294,7 @@ class Screen:
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What claims that arrived within one window waited; ``from_s`` is where it begins."""
+    """What claims waited that arrived within the window that begins at ``from_s``."""
 
     from_s: float
     claims: int
@@ -317,20 +303,12 @@ class Window(msgspec.Struct, frozen=True):
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
-    """Return the smallest value that ``share`` percent of the values do not exceed.
-
-    None of nothing. The rule is the nearest rank: what is returned was measured.
-    """
+    """Return the smallest value that ``share`` percent of the values do not exceed, if any."""
     ordered = sorted(values)
     if not ordered:
         return None
     rank = math.ceil(share / 100 * len(ordered))
     return ordered[min(len(ordered), max(1, rank)) - 1]
-
-
-def in_ms(seconds: float | None) -> float | None:
-    """Return seconds as milliseconds, to a tenth; None where they were not measured."""
-    return None if seconds is None else round(seconds * 1000, 1)
 
 
 def per_item(total: float | None, items: float) -> float | None:
@@ -339,28 +317,22 @@ def per_item(total: float | None, items: float) -> float | None:
 
 
 def windows(latencies: Iterable[tuple[float, float]]) -> list[Window]:
-    """Sort (arrival, latency) pairs into windows of arrival, in order; empty ones are left out."""
-    sorted_in: dict[float, list[float]] = defaultdict(list)
-    for arrived_s, latency_s in latencies:
-        sorted_in[arrived_s // WINDOW_S * WINDOW_S].append(latency_s)
+    """Sort (arrival in s, latency in ms) pairs into windows of arrival; empty ones are left out."""
+    found: dict[float, list[float]] = defaultdict(list)
+    for arrived_s, latency_ms in latencies:
+        found[arrived_s // WINDOW_S * WINDOW_S].append(latency_ms)
     return [
-        Window(
-            from_s,
-            len(found),
-            in_ms(percentile(found, 50)) or 0.0,
-            in_ms(percentile(found, 99)) or 0.0,
-        )
-        for from_s, found in sorted(sorted_in.items())
+        Window(from_s, len(ms), percentile(ms, 50) or 0.0, percentile(ms, 99) or 0.0)
+        for from_s, ms in sorted(found.items())
     ]
 
 
 def medians_of_ends(
     pairs: Sequence[tuple[float, float]], seconds: float
 ) -> tuple[float | None, float | None]:
-    """Return the medians of what was measured in the first and the last window of ``seconds``.
+    """Return the medians of (moment, value) ``pairs`` of the first and the last 10 s, if any.
 
-    ``pairs`` are (moment, value); None where there is none. Where the whole lasts less than two
-    windows, its first and last half are compared.
+    Of less than 20 seconds they are those of the first and the last half.
     """
     width_s = min(WINDOW_S, seconds / 2)
     return (
@@ -370,10 +342,7 @@ def medians_of_ends(
 
 
 def arrivals(rate: float, seconds: float, *, seed: int = 7) -> list[float]:
-    """Return the times of Poisson arrivals within ``seconds``: the same ones for the same seed.
-
-    At least one, so that a short trial measures something.
-    """
+    """Return times of Poisson arrivals within ``seconds``, at least one; a seed repeats them."""
     chance = random.Random(seed)  # noqa: S311 - load, not secrets
     found: list[float] = []
     at = chance.expovariate(rate)
@@ -407,8 +376,7 @@ def is_flat(figures: Figures) -> bool:
     """Return whether a load was carried to its end as at its beginning.
 
     Every claim became Ready, the median of the last 10 s is at most 1.3 times that of the first,
-    the pool has as many ready members in the last 10 s as in the first, but for a tenth (its size
-    is 10 s of arrivals, so that is one second of them in fifty), and nothing is left over.
+    the pool has as many ready members as at first but for a tenth, and nothing is left over.
     """
     first, last = figures["first_p50_ms"], figures["last_p50_ms"]
     members, members_last = figures["first_members"], figures["last_members"]

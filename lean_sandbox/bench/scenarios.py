@@ -18,7 +18,6 @@ from lean_sandbox.bench.options import BenchError
 from lean_sandbox.bench.report import (
     ScenarioReport,
     arrivals,
-    in_ms,
     is_flat,
     medians_of_ends,
     next_rate,
@@ -124,10 +123,7 @@ async def _sustained(env: Environment) -> None:
 
 
 async def _search(env: Environment) -> None:
-    """Try rates until the highest that stays flat is known to within 15 percent.
-
-    Each is tried for 60 s, with a pool of 10 s of arrivals, so that none is carried by its pool.
-    """
+    """Try rates until the highest that stays flat is known to within 15 percent."""
     tried: list[tuple[float, bool]] = []
     rate: float | None = env.options.rates[0]
     most = max(env.options.most_rate, *env.options.rates)
@@ -178,12 +174,12 @@ async def _sustain(
                 for number, at in enumerate(times):
                     group.start_soon(live, number, at)
             await env.until_full(where, pool)
-            pairs = [(claims.sent_at[one] - began, s) for one, s in claims.latencies_s().items()]
-            first, last = medians_of_ends(pairs, seconds)
+            pairs = [(claims.sent_at[one] - began, ms) for one, ms in claims.latencies_ms().items()]
+            first_p50_ms, last_p50_ms = medians_of_ends(pairs, seconds)
             first_members, last_members = medians_of_ends(members, seconds)
             report.figures |= {
-                "first_p50_ms": in_ms(first),
-                "last_p50_ms": in_ms(last),
+                "first_p50_ms": first_p50_ms,
+                "last_p50_ms": last_p50_ms,
                 "first_members": first_members,
                 "last_members": last_members,
                 "left_over": await _left_over(env, where, pool),
@@ -193,10 +189,7 @@ async def _sustain(
 
 
 async def _left_over(env: Environment, where: str, pool: int) -> int:
-    """Return how many Sandboxes and Pods above the pool stay once the claims are gone.
-
-    What is deleted takes its time: counted is what is still there after a minute.
-    """
+    """Return how many Sandboxes and Pods above the pool are still there after a minute."""
     deadline = env.clock.monotonic() + _LATE_S
     while True:
         left = await load.count(env.client, SANDBOXCLAIMS, where)
@@ -352,8 +345,7 @@ async def _pods(env: Environment) -> None:
 async def _floor(env: Environment) -> None:
     """Bind ``count`` claims at once by bare requests, after a few one at a time.
 
-    Each of those comes after a rest like that of the scenario ``one``: a server and a processor
-    that have rested answer later, and that is no fault of a controller. No controller may run.
+    Each of those comes after a rest as in the scenario ``one``: rested machines answer later.
     """
     count, alone = env.options.count, env.options.rounds
     members = count + alone
@@ -387,7 +379,7 @@ async def _floor(env: Environment) -> None:
                 await env.clock.sleep(_LOOK_S)
     add_latencies(report, claims)
     report.figures |= {
-        "one_p50_ms": in_ms(percentile(single.latencies_s().values(), 50)),
+        "one_p50_ms": percentile(single.latencies_ms().values(), 50),
         "requests_each": per_item(done, members),
         "cpu_ms_each": None if before is None or after is None else per_item(after - before, count),
     }
@@ -417,32 +409,18 @@ _ALL: Final = (
     Scenario("burst", "--count claims at once on a filled pool of --pool", _burst),
     Scenario("fill", "filling a pool of --pool", _fill_alone),
     Scenario(
-        "sustained",
-        "--rate claims a second for --seconds, each deleted --dwell after it was Ready",
-        _sustained,
+        "sustained", "--rate claims a second for --seconds, deleted --dwell after Ready", _sustained
     ),
     Scenario(
-        "search",
-        "the highest rate of arrivals that stays flat: for 60 s, on a pool of 10 s of arrivals",
-        _search,
-        is_in_all=False,
+        "search", "highest rate flat for 60 s on a pool of 10 s of it", _search, is_in_all=False
     ),
     Scenario("cold", "--sandboxes Sandboxes at once, without a pool", _cold, Beside.SANDBOXES),
     Scenario("idle", "CPU over --sandboxes Sandboxes at rest", _idle, Beside.SANDBOXES),
     Scenario("restart", "a start over --sandboxes Sandboxes", _restart, Beside.RESTARTS),
+    Scenario("memory", "memory over --sizes Sandboxes", _memory, Beside.OWN, is_in_all=False),
+    Scenario("pods", "--sandboxes bare Pods, without Sandboxes", _pods, Beside.ANYTHING),
     Scenario(
-        "memory",
-        "resident memory after starts over --sizes Sandboxes",
-        _memory,
-        Beside.OWN,
-        is_in_all=False,
-    ),
-    Scenario("pods", "--sandboxes bare Pods, without any controller", _pods, Beside.ANYTHING),
-    Scenario(
-        "floor",
-        "--count claims bound by the three requests a bind needs, without a controller",
-        _floor,
-        Beside.NO_CONTROLLER,
+        "floor", "--count claims bound by three bare requests each", _floor, Beside.NO_CONTROLLER
     ),
 )
 SCENARIOS: Final = {scenario.name: scenario for scenario in _ALL}

@@ -1,8 +1,7 @@
 """Processes of the bench: how they are started, asked, measured through /proc, and what they do.
 
-Those with a role are started as ``python -m lean_sandbox.bench.workers ROLE ARGUMENT...``, answer
-each line of their input with a line of JSON, numbers by name, once they serve, and end with it:
-``api-server``, ``kubelet`` and ``floor``.
+``python -m lean_sandbox.bench.workers ROLE ARGUMENT...`` answers each line of its input with a line
+of JSON, numbers by name, once it serves.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import os
 import random
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -161,10 +159,7 @@ async def worker(role: str, *arguments: str, folder: Path) -> AsyncIterator[Work
 async def open_client(
     connection: Connection, clock: Clock, *, agent: str, in_flight: int = 1
 ) -> AsyncIterator[Client]:
-    """Open a client with ``in_flight`` connections that calls itself ``agent``.
-
-    The audit log must not take it for the controller.
-    """
+    """Open a client of ``in_flight`` connections; the audit log knows it by ``agent``."""
     limits = Limits(max_in_flight=in_flight, reserved_for_client=0)
     transport = Transport(connection, clock=clock, limits=limits, user_agent=agent)
     try:
@@ -186,20 +181,15 @@ async def _answer(said: Callable[[], Mapping[str, int]]) -> None:
 async def serve_api(folder: str) -> None:
     """Serve the Kubernetes API from memory, with a kubeconfig in ``folder``.
 
-    Answers what controllers asked since the last question, by ``verb kind``, from the audit log:
-    without watches and what is about Leases.
+    Answers what controllers asked since the last question, without watches and Leases.
     """
     async with ControlPlane() as plane:
         plane.kubeconfig(Path(folder) / KUBECONFIG)
 
         def asked() -> Mapping[str, int]:
-            requests = Counter(
-                entry.what
-                for entry in plane.audit.select(user_agent=_AGENT)
-                if entry.verb != "watch" and entry.resource != "leases"
-            )
+            requests = plane.audit.counts(user_agent=_AGENT)
             plane.audit.reset()
-            return requests
+            return {what: number for what, number in requests.items() if "leases" not in what}
 
         await plane.settled()
         await _answer(asked)
@@ -221,11 +211,10 @@ async def run_kubelet(kubeconfig: str, context: str) -> None:
 async def run_floor(
     kubeconfig: str, context: str, namespace: str, pool_uid: str, in_flight: str
 ) -> None:
-    """Bind the namespace's claims by the three requests a bind needs, and do no more.
+    """Bind the namespace's claims by the three requests a bind needs, to one member after another.
 
-    New claims come from a metadata watch, and are bound to the members of the pool in the order of
-    their names. What is between the latencies of these claims and those of the controller's is what
-    the controller adds. Answers how many requests were made.
+    What their latencies lack to those of the controller's claims is what the controller adds.
+    Answers how many requests were made.
     """
     clock, at_once = SystemClock(), anyio.CapacityLimiter(int(in_flight))
     connection = load_connection(kubeconfig or None, context or None, clock=clock)
