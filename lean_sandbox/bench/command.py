@@ -14,14 +14,7 @@ import anyio
 from lean_sandbox.bench.controller import Cost
 from lean_sandbox.bench.environment import Environment, open_environment
 from lean_sandbox.bench.options import ALL, BenchError, BenchOptions, UsageError, read_flags
-from lean_sandbox.bench.report import (
-    BOUNDS,
-    FIGURES,
-    Report,
-    ScenarioReport,
-    Screen,
-    Verdict,
-)
+from lean_sandbox.bench.report import BOUNDS, FIGURES, Report, ScenarioReport, Screen, Verdict
 from lean_sandbox.bench.scenarios import SCENARIOS, Beside, launch
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.sources import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
@@ -46,10 +39,7 @@ def parse(words: Sequence[str]) -> BenchOptions:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command line of the bench; return the exit code.
-
-    On SIGINT and SIGTERM namespaces and processes are gone before it returns.
-    """
+    """Run the command line; return the exit code once its namespaces and processes are gone."""
     try:
         options = parse(words)
         screen = Screen(quiet=options.output == "json")
@@ -72,7 +62,6 @@ def exit_code(report: Report, *, is_check: bool) -> int:
 
 async def _measure(options: BenchOptions, screen: Screen) -> Report | None:
     """Measure; None when a signal ended it."""
-    report: Report | None = None
     async with anyio.create_task_group() as group:
 
         async def end_on_signal() -> None:
@@ -85,7 +74,8 @@ async def _measure(options: BenchOptions, screen: Screen) -> Report | None:
         group.start_soon(end_on_signal)
         report = await measure(options, SystemClock(), screen)
         group.cancel_scope.cancel()
-    return report
+        return report
+    return None
 
 
 def _write(report: Report, options: BenchOptions, screen: Screen) -> None:
@@ -149,17 +139,11 @@ async def measure(options: BenchOptions, clock: Clock, screen: Screen) -> Report
     """Run what the options ask for and return the report, bounds judged."""
     names = wanted(options)
     async with open_environment(options, clock, screen) as env:
-        env.report.controller = _described(options)
+        running = options.against or ("lean-sandbox", *options.controller_flags)
+        env.report.controller = " ".join(running)
         await _run(env, names)
     env.report.bounds = env.report.judged()
     return env.report
-
-
-def _described(options: BenchOptions) -> str:
-    if not options.against:
-        return " ".join(("lean-sandbox", *options.controller_flags))
-    pid = "" if options.against_pid is None else f"pid {options.against_pid}"
-    return " ".join(part for part in (pid, options.against_url) if part)
 
 
 async def _run(env: Environment, names: list[str]) -> None:

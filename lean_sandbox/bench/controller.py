@@ -1,8 +1,7 @@
 """The controller that is measured: what it has asked, what that cost, and when it is at rest.
 
-Understood are the counters of this controller (``lean_sandbox_requests_total``: verb, resource,
-code) and, for any other, those of client-go (``rest_client_requests_total``: method, code), which
-do not tell resources apart. CPU and memory are those of /proc.
+Understood are the counters of this controller and, for any other, those of client-go, which do not
+tell resources apart. CPU and memory are those of /proc.
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ _NOT_COUNTED: Final = frozenset({"leases", "leases.coordination.k8s.io"})
 _UNKNOWN: Final = "*"
 _SCRAPE_S: Final = 15.0
 _REST_LIMIT_S: Final = 180.0
-# A process that is never at rest for so long is judged by its requests.
-_CPU_LIMIT_S: Final = 60.0
 _LOOKS: Final = 4
 # A controller answers with the same page of metrics for a second.
 _FRESH_S: Final = 1.1
@@ -171,9 +168,6 @@ def shown_kind(resource: str) -> str:
     return qualified.partition(".")[0] + slash + subresource
 
 
-# -- the process -----------------------------------------------------------------------------------
-
-
 class MeasuredController:
     """A running controller, of which the process, the metrics, or both are known.
 
@@ -181,11 +175,12 @@ class MeasuredController:
     """
 
     def __init__(
-        self, clock: Clock, *, pid: int | None, metrics_url: str, api_server: Worker | None = None
+        self, clock: Clock, quiet_s: float, pid: int | None, url: str, api_server: Worker | None
     ) -> None:
         self._clock = clock
+        self._quiet_s = quiet_s
         self._pid = pid
-        self._url = urlsplit(metrics_url)
+        self._url = urlsplit(url)
         self._api_server = api_server
 
     async def snapshot(self, *, process_first: bool = False) -> Cost:
@@ -247,32 +242,29 @@ class MeasuredController:
                 break
         return cost, differs
 
-    async def until_idle(self, quiet_s: float, after: str) -> None:
-        """Wait until the controller has used next to no CPU for ``quiet_s``.
+    async def until_idle(self, after: str) -> None:
+        """Wait until the controller has used next to no CPU for a while.
 
         Where /proc does not tell, or the CPU never rests: until it has made no request. Raises
-        BenchError after three minutes.
+        BenchError after three minutes of each.
         """
-        if process_usage(self._pid).cpu_ms is not None:
-            limit_s = _REST_LIMIT_S if not self._url.netloc else _CPU_LIMIT_S
-            if await self._rests(self._cpu_ms, _IDLE_CPU_MS, quiet_s, limit_s):
-                return
-        if self._url.netloc and await self._rests(self._requests, 0, quiet_s, _REST_LIMIT_S):
+        has_cpu = process_usage(self._pid).cpu_ms is not None
+        if has_cpu and await self._rests(self._cpu_ms, _IDLE_CPU_MS):
+            return
+        if self._url.netloc and await self._rests(self._requests, 0.0):
             return
         raise BenchError(f"waited {_REST_LIMIT_S:g} s for the controller to rest after {after}")
 
-    async def _rests(
-        self, count: Callable[[], Awaitable[float]], forgiven: float, quiet_s: float, limit_s: float
-    ) -> bool:
-        """Wait until a counter has grown by no more than ``forgiven`` for ``quiet_s``."""
-        deadline = self._clock.monotonic() + limit_s
+    async def _rests(self, count: Callable[[], Awaitable[float]], forgiven: float) -> bool:
+        """Wait until a counter has grown by no more than ``forgiven`` for the time of rest."""
+        deadline = self._clock.monotonic() + _REST_LIMIT_S
         last, since = await count(), self._clock.monotonic()
         while self._clock.monotonic() < deadline:
-            await self._clock.sleep(quiet_s / 4)
+            await self._clock.sleep(self._quiet_s / 4)
             found = await count()
             if found - last > forgiven:
                 last, since = found, self._clock.monotonic()
-            elif self._clock.monotonic() - since >= quiet_s:
+            elif self._clock.monotonic() - since >= self._quiet_s:
                 return True
         return False
 

@@ -117,7 +117,7 @@ class Environment:
             process_usage(pid)
         except BenchError as error:
             raise UsageError(f"--against {pid}: {error}") from error
-        self.measured = MeasuredController(self.clock, pid=pid, metrics_url=url)
+        self.measured = MeasuredController(self.clock, self.options.quiet, pid, url, None)
         yield
 
     @asynccontextmanager
@@ -135,11 +135,9 @@ class Environment:
         log = self.folder / f"controller-{secrets.token_hex(3)}.log"
         async with process("lean_sandbox.cli", *command, log=log) as started:
             line = await self.until_logged(started, "listening", self.clock.monotonic())
+            url = f"http://127.0.0.1:{line['metrics']}/metrics"
             self.measured = MeasuredController(
-                self.clock,
-                pid=started.pid,
-                metrics_url=f"http://127.0.0.1:{line['metrics']}/metrics",
-                api_server=self.api_server,
+                self.clock, self.options.quiet, started.pid, url, self.api_server
             )
             yield started
 
@@ -180,10 +178,6 @@ class Environment:
 
         await self.until(missing)
 
-    async def until_idle(self, after: str) -> None:
-        """Wait until the controller rests. Raises BenchError."""
-        await self.measured.until_idle(self.options.quiet, after)
-
     @asynccontextmanager
     async def stretch(
         self, name: str, items: int, made: Load | None = None, **figures: float | None
@@ -197,7 +191,7 @@ class Environment:
         yield report
         if made is not None:
             add_latencies(report, made)
-        await self.until_idle(f"the scenario {name}")
+        await self.measured.until_idle(f"the scenario {name}")
         cost = await self.charge(report, before)
         report.figures |= {
             "requests_each": per_item(cost.total, items),

@@ -79,6 +79,10 @@ def _duration(default: float, text: str, **more: Any) -> Any:
     return _flag(default, text, type=_above(0, float), metavar="S", **more)
 
 
+def _path(text: str, metavar: str) -> Any:
+    return _flag(None, text, type=Path, metavar=metavar)
+
+
 def _switch(text: str, **more: Any) -> Any:
     return _flag(default=False, text=text, action="store_true", **more)
 
@@ -107,8 +111,7 @@ class BenchOptions:
         metavar="PID|URL",
     )
     controller_flags: Sequence[str] = _several(
-        "a flag for the controller that is started, such as --controller-flag="
-        "--disable-sandbox-events; can be given several times",
+        "a flag for the controller that is started; can be given several times",
         flag="--controller-flag",
         metavar="FLAG",
     )
@@ -137,14 +140,9 @@ class BenchOptions:
     load_in_flight: int = _count(20, "requests of the load at once")
     floor_in_flight: int = _count(16, "binds of the floor under way at once")
     output: str = _flag("table", "form of the report", choices=("table", "json"), topic="output")
-    json: Path | None = _flag(  # noqa: RUF009 - a field
-        None, "write the JSON here as well", type=Path, metavar="FILE"
-    )
-    plots: Path | None = _flag(  # noqa: RUF009 - a field
-        None,
-        "draw the burst and the memory there as SVG; needs the extra bench",
-        type=Path,
-        metavar="FOLDER",
+    json: Path | None = _path("write the JSON here as well", "FILE")  # noqa: RUF009 - a field
+    plots: Path | None = _path(  # noqa: RUF009 - a field
+        "draw the burst and the memory there as SVG; needs the extra bench", "FOLDER"
     )
     is_check: bool = _switch("exit with 1 when a bound is missed", flag="--check")
     # No flags: what makes a rate flat is not for the one who measures to say.

@@ -117,10 +117,7 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 class Verdict(Bound, frozen=True, kw_only=True):
-    """A bound beside what was measured; ``bound`` is the number that the value is held against.
-
-    ``is_met`` is None where something was not measured.
-    """
+    """A bound as a number, beside the value; ``is_met`` is None where one was not measured."""
 
     value: float | None
     bound: float | None
@@ -221,8 +218,8 @@ class Host(msgspec.Struct, frozen=True):
     @classmethod
     def here(cls) -> Host:
         """Describe this machine."""
-        has_affinity = hasattr(os, "sched_getaffinity")
-        cpus = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 0
+        knows_own = hasattr(os, "sched_getaffinity")
+        cpus = len(os.sched_getaffinity(0)) if knows_own else os.cpu_count() or 0
         return cls(cpus, platform.platform(terse=True), platform.python_version())
 
 
@@ -252,9 +249,6 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=False):
     def encoded(self) -> str:
         """Return the report as JSON for people and programs."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2).decode()
-
-
-# -- the screen ------------------------------------------------------------------------------------
 
 
 class Screen:
@@ -353,11 +347,10 @@ def arrivals(rate: float, seconds: float, *, seed: int = 7) -> list[float]:
 
 
 def next_rate(tried: Sequence[tuple[float, bool]], *, most: float) -> float | None:
-    """Return the rate to try next in the search for the highest that stays flat, None when done.
+    """Return the rate to try after those that were ``tried``, with whether flat; None when done.
 
-    ``tried`` holds (rate, was flat). Rates grow by half until one is not flat or ``most`` is
-    reached, shrink by half until one is, and then the gap between the highest flat rate below the
-    lowest that was not is halved until it is within 15 percent.
+    Rates grow by half until one is not flat or ``most`` is reached, shrink by half until one is;
+    then the gap between the two is halved until it is within 15 percent.
     """
     not_flat = min((rate for rate, is_flat in tried if not is_flat), default=None)
     flat = max(

@@ -14,7 +14,6 @@ import msgspec
 from lean_sandbox.bench import load
 from lean_sandbox.bench.controller import Cost
 from lean_sandbox.bench.environment import Environment, add_latencies
-from lean_sandbox.bench.options import BenchError
 from lean_sandbox.bench.report import (
     ScenarioReport,
     arrivals,
@@ -64,7 +63,7 @@ async def _fill_pool(env: Environment, where: str, pool: int) -> None:
     await load.make_template(env.client, where)
     await load.make_pool(env.client, where, pool)
     await env.until_full(where, pool)
-    await env.until_idle("filling a pool")
+    await env.measured.until_idle("filling a pool")
 
 
 async def _one(env: Environment) -> None:
@@ -79,7 +78,7 @@ async def _one(env: Environment) -> None:
                 await claims.send_one(number)
                 await claims.until_ready()
                 await env.until_full(where, _ONE_POOL)
-                await env.until_idle("one claim")
+                await env.measured.until_idle("one claim")
 
 
 async def _burst(env: Environment) -> None:
@@ -106,7 +105,7 @@ async def _fill(env: Environment, where: str) -> None:
     pool = env.options.burst_pool
     # What a template takes once is no cost of a member.
     await load.make_template(env.client, where)
-    await env.until_idle("its start")
+    await env.measured.until_idle("its start")
     async with env.stretch("fill", pool, pool=pool) as report:
         began = env.clock.monotonic()
         await load.make_pool(env.client, where, pool)
@@ -208,12 +207,12 @@ async def launch(env: Environment, where: str, end: int, *, begin: int = 0) -> N
     env.screen.progress(f"making {end - begin} Sandboxes")
     async with env.load(SANDBOXES, where) as sandboxes:
         await sandboxes.make(range(begin, end))
-    await env.until_idle("a launch of Sandboxes")
+    await env.measured.until_idle("a launch of Sandboxes")
 
 
 async def _cold(env: Environment) -> None:
     count = env.options.sandboxes
-    await env.until_idle("its start")
+    await env.measured.until_idle("its start")
     # They stay for idle and restart.
     async with (
         env.load(SANDBOXES, env.over) as sandboxes,
@@ -223,7 +222,7 @@ async def _cold(env: Environment) -> None:
 
 
 async def _idle(env: Environment) -> None:
-    await env.until_idle("what came before")
+    await env.measured.until_idle("what came before")
     report = ScenarioReport(name="idle", figures={"sandboxes": env.options.sandboxes})
     before = await env.measured.begin()
     began = env.clock.monotonic()
@@ -288,7 +287,7 @@ async def _start_over(
         logged = await env.until_logged(started, "caches_synced", began)
         quiet_s = synced_s = told_after_s(logged)
         asked = (await env.measured.snapshot()).requests if tells_rest else None
-        await env.until_idle("its start")
+        await env.measured.until_idle("its start")
         if tells_rest and (await env.measured.snapshot()).requests != asked:
             # The last request was over when the rest began.
             quiet_s = round(env.clock.monotonic() - began - env.options.quiet, 2)
@@ -356,11 +355,6 @@ async def _floor(env: Environment) -> None:
         owner = load.owner_of_members(uid)
         async with env.load(SANDBOXES, where, ownerReferences=[owner]) as free:
             await free.send(range(members))
-        if (found := await load.count(env.client, SANDBOXES, where)) != members:
-            raise BenchError(
-                f"{found} Sandboxes are free instead of {members}: does another controller serve"
-                " this server?"
-            )
         in_flight = str(env.options.floor_in_flight)
         arguments = (env.kubeconfig, env.options.context, where, uid, in_flight)
         async with worker("floor", *arguments, folder=env.folder) as binder:
@@ -384,9 +378,6 @@ async def _floor(env: Environment) -> None:
         "cpu_ms_each": None if before is None or after is None else per_item(after - before, count),
     }
     env.add(report)
-
-
-# -- all of them -----------------------------------------------------------------------------------
 
 
 class Scenario(NamedTuple):

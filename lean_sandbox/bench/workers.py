@@ -49,14 +49,8 @@ _PATIENCE_S: Final = 90.0
 TICK_MS: Final = 1000 / os.sysconf("SC_CLK_TCK")
 
 
-# -- /proc -----------------------------------------------------------------------------------------
-
-
 class Usage(msgspec.Struct, frozen=True):
-    """CPU time of a process so far and its resident memory, at present and at its highest.
-
-    None where /proc does not tell.
-    """
+    """CPU time so far, resident memory now and at its highest; None where /proc does not tell."""
 
     cpu_ms: float | None = None
     rss_mib: float | None = None
@@ -107,7 +101,6 @@ class Worker:
         except (
             anyio.BrokenResourceError,
             anyio.ClosedResourceError,
-            anyio.EndOfStream,
             anyio.IncompleteRead,
             msgspec.DecodeError,
             TimeoutError,
