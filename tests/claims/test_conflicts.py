@@ -179,7 +179,10 @@ async def test_a_successor_gets_nothing_of_what_was_meant_for_its_predecessor() 
 
 @pytest.mark.claim_case(88)
 async def test_a_stale_view_of_a_claim_writes_nothing_again() -> None:
-    """Claim case 88: another process told the same a moment ago: that stands, and no error."""
+    """Claim case 88: another process told the same a moment ago: that stands, and no error.
+
+    It is known from then on, although the answer to the annotations hides the event that tells it.
+    """
     async with open_claims("m1", "m2") as world:
         told: list[Json] = []
 
@@ -193,6 +196,10 @@ async def test_a_stale_view_of_a_claim_writes_nothing_again() -> None:
         assert get_claim(world)["status"] == told[0]
         assert (bound_name(world), pass_errors(world)) == ("m1", 0)
         assert owner_of(world, "m2") == "SandboxWarmPool/pool"
+        await world.advance(3.0)
+        world.forget_requests()
+        await world.advance(100.0)
+        assert not world.asked()
 
 
 @pytest.mark.claim_case(95)

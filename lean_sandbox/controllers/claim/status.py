@@ -42,14 +42,12 @@ async def write_status(
         except (Conflict, Invalid) as refused:
             if patches == MOST_PATCHES or (version and isinstance(refused, Invalid)):
                 raise
-        # What this shows newly is for the watch to deliver, to all controllers.
-        fresh: SandboxClaim | None = await parts.writer.peek(claims, entry.key)
+        # The response to another write of ours may hide the event of what others have written.
+        shown = await parts.writer.get(claims, entry.key)
+        fresh: SandboxClaim | None = shown.item if shown is not None else None
         if fresh is None or fresh.metadata.uid != entry.uid or fresh.metadata.deletion_timestamp:
             return False
         if await _is_bound_elsewhere(parts, entry, fresh.status.bound.name, new.bound.name):
-            # The response to a write of ours that is under way may hide the event of that.
-            claims.apply_response(fresh)
-            parts.queue.add(entry.key, reason="written by others")
             # No client has been told of the Sandbox that was taken in vain.
             in_vain = parts.caches.sandboxes.get(Key(entry.key.namespace, new.bound.name))
             if in_vain is not None and is_controlled(in_vain, entry):
