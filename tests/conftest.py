@@ -14,7 +14,7 @@ sys.dont_write_bytecode = False
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-pytest_plugins = ["tests.controlplane.plugin", "tests.workers"]
+pytest_plugins = ["tests.controlplane.plugin", "tests.totals", "tests.workers"]
 
 # A loaded machine is no reason to fail: the time limit of each test is the guard. The run that
 # decides over a change is repeatable; a run by hand looks for examples that nobody has tried.

@@ -121,7 +121,7 @@ class History:
         """By uid of Sandbox: the claims that it was ever bound to, uid and title."""
         self._owned_by: dict[str, set[str]] = defaultdict(set)
         """By uid of Sandbox: the uids of all controllers that it ever had."""
-        self._pods: dict[str, _Facts] = defaultdict(_Facts)
+        self._pods: dict[str, _Facts] = defaultdict(lambda: _Facts([(0, _pod_fact(None))]))
         """By uid of Sandbox: what was so of its Pod."""
         self._sandboxes: dict[str, _Facts] = defaultdict(_Facts)
         """By uid of claim: what was so of its Sandbox."""
@@ -174,7 +174,6 @@ class History:
         uid, owner = one["metadata"]["uid"], _owner(one)
         if change.before is None:
             self._named[_key(one)].append(uid)
-            self._pods[uid].add(0, _pod_fact(None))
         if owner is not None:
             self._owned_by[uid].add(owner["uid"])
         if owner is not None and owner["kind"] == "SandboxClaim":

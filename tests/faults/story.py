@@ -15,6 +15,7 @@ from tests.faults.oracle import CLAIMS, POOLS, TEMPLATES, violations
 from tests.faults.promises import History
 from tests.support.clock import FakeClock
 from tests.support.extensions import settings
+from tests.support.kubelets import Kubelets
 from tests.support.names import EXTENSIONS
 from tests.support.world import CONTROLLER, NS, World, open_world, running_status
 
@@ -51,6 +52,7 @@ class Story:
         self.clock = FakeClock()
         self.plane: ControlPlane
         self.history: History
+        self._kubelets: Kubelets
         self.world: World
         self.requests: list[HeldRequests] = []
         self.events: list[HeldEvents] = []
@@ -82,6 +84,7 @@ class Story:
         async with ControlPlane(clock=self.clock.elsewhere(), rng=chance) as plane:
             self.plane = plane
             self.history = History(plane)
+            self._kubelets = Kubelets(plane, *NAMESPACES)
             for name in NAMESPACES[1:]:
                 made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
                 plane.store.create(made)
@@ -287,30 +290,8 @@ class Story:
     async def _come_up(self) -> None:
         for _ in range(4):
             await self._time(1.5)
-            if not self._live_on():
+            if not self._kubelets.work():
                 break
-
-    def _live_on(self) -> bool:
-        """Do what every kubelet does in the end; return whether there was anything to do."""
-        did = False
-        for namespace in NAMESPACES:
-            for pod in self.plane.store.list("pods", namespace):
-                name, status = pod["metadata"]["name"], pod.get("status", {})
-                ready = any(
-                    one["type"] == "Ready" and one["status"] == "True"
-                    for one in status.get("conditions", ())
-                )
-                if "deletionTimestamp" in pod["metadata"]:
-                    self.plane.store.delete("pods", namespace, name, grace_s=0)
-                elif not ready and status.get("phase") not in _FINISHED:
-                    self._addresses += 1
-                    ips = (f"10.245.{self._addresses // 250}.{self._addresses % 250 + 1}",)
-                    body = {"status": running_status(ips=ips)}
-                    self.plane.store.patch("pods", namespace, name, body, subresource="status")
-                else:
-                    continue
-                did = True
-        return did
 
     # -- faults ----------------------------------------------------------------------------------
 
@@ -394,11 +375,11 @@ class Story:
         before = world.controller.activity().caught
         for _ in range(20):
             await self._time(4.0)
-            if not self._live_on():
+            if not self._kubelets.work():
                 break
         await self._time(_LONG_S)
         for _ in range(5):
-            if not self._live_on():
+            if not self._kubelets.work():
                 break
             await self._time(_LONG_S)
         await world.settle()

@@ -1,207 +1,226 @@
-"""Controllers that die, start again, or run twice: the end is the same, and nothing is doubled."""
+"""Controllers that die, start again, or run twice: the end is the same, and nothing is doubled.
+
+The controller dies at every request of every flow, at three moments of each. By default each
+request has one of them; with ``LEAN_SANDBOX_CRASHES=all`` (``.ci/tasks crashes``) all, and after
+each the next process starts at once, a minute later, or after the user has done something else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from datetime import timedelta
-from typing import Any
+import os
+from collections.abc import Callable
+from enum import Enum
 
 import anyio
 import pytest
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.telemetry import RequestRecord
+from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.model.times import format_rfc3339
-from tests.support.clock import EPOCH, FakeClock
-from tests.support.world import NS, World, condition, open_world, sandbox
+from lean_sandbox.local.faults import HeldRequests
+from lean_sandbox.local.target import Target
+from tests.faults.flows import FLOWS, Flow, Run, begun
+from tests.support.clock import FakeClock
+from tests.support.extensions import settings
+from tests.support.world import CONTROLLER, World, condition, open_world, sandbox
+from tests.totals import CRASH_POINTS
 
-Json = dict[str, Any]
-CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-WHOLE = {"service": True, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": CLAIM}]}
-SOON = format_rfc3339(EPOCH + timedelta(seconds=100))
-Story = Callable[[World], Awaitable[None]]
-
-
-async def serve(world: World) -> None:
-    """Let the Pod run, if it is there and does not yet."""
-    pod = world.find("pods")
-    if pod is not None and "deletionTimestamp" not in pod["metadata"]:
-        await world.run_pod()
+ALL = os.environ.get("LEAN_SANDBOX_CRASHES") == "all"
+# Every process begins with the same lists, and Events are told beside everything else: without
+# ``ALL``, these flows stand for the others.
+WITH_LISTS = ("cold", "claim-warm")
+WITH_EVENTS = ("claim-warm",)
 
 
-async def end(world: World) -> None:
-    """Let a Pod that is being deleted come to its end, as a kubelet does."""
-    pod = world.find("pods")
-    if pod is not None and "deletionTimestamp" in pod["metadata"]:
-        await world.delete("pods", "sb-1")
+class Moment(Enum):
+    """When the process dies, as seen from one of its requests."""
+
+    BEFORE = 0
+    """Before it is sent."""
+    CARRIED_OUT = 1
+    """After the server did it and before the answer comes."""
+    ANSWERED = 2
+    """After the answer came and before anything is made of it."""
 
 
-async def launch(world: World) -> None:
-    """Take a Sandbox to Ready, from wherever an earlier attempt has left it."""
-    if world.find("sandboxes") is None:
-        await world.create(sandbox(spec=WHOLE))
-    await world.advance(5.0)
-    await serve(world)
-    await world.advance(5.0)
+class Gap(Enum):
+    """What happens before the next process starts."""
+
+    NOTHING = 0
+    A_MINUTE = 1
+    AN_ACT = 2
 
 
-async def suspend(world: World) -> None:
-    """Take a Sandbox from Ready to suspended."""
-    if world.get()["spec"]["operatingMode"] != "Suspended":
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
-    await world.advance(5.0)
-    await end(world)
-    await world.advance(5.0)
+def counts(flow: str, verb: str, resource: str) -> bool:
+    """Say whether a request of a flow is one to die at."""
+    if verb == "list":
+        return ALL or flow in WITH_LISTS
+    if resource == "events":
+        return flow in WITH_EVENTS
+    return verb != "watch"
 
 
-async def resume(world: World) -> None:
-    """Take a Sandbox from Ready through suspension back to Ready."""
-    if "resumed" not in world.get()["metadata"].get("labels", {}):
-        await suspend(world)
-        await world.patch(
-            "sandboxes",
-            "sb-1",
-            {"metadata": {"labels": {"resumed": "x"}}, "spec": {"operatingMode": "Running"}},
-        )
-    await world.advance(5.0)
-    await serve(world)
-    await world.advance(5.0)
+def chosen(number: int, moment: Moment) -> list[Gap]:
+    """Return after which gaps another process starts, for the death at one moment of a request."""
+    if ALL:
+        return list(Gap)
+    return [Gap(number // 3 % 3)] if number % 3 == moment.value else []
 
 
-def expire(policy: str) -> Story:
-    """Return the story of a Sandbox's end by its time."""
-
-    async def story(world: World) -> None:
-        found = world.find("sandboxes")
-        if found is not None and "shutdownTime" not in found["spec"]:
-            spec = {"shutdownTime": SOON, "shutdownPolicy": policy}
-            await world.patch("sandboxes", "sb-1", {"spec": spec})
-        await world.advance(120.0)
-        await end(world)
-        await world.advance(5.0)
-
-    return story
-
-
-async def relabel(world: World) -> None:
-    """Change the template's labels and drop the Service."""
-    edit = {"podTemplate": {"metadata": {"labels": {"team": "red"}}}, "service": False}
-    await world.patch("sandboxes", "sb-1", {"spec": edit})
-    await world.advance(5.0)
-
-
-STORIES: dict[str, Story] = {
-    "launch": launch,
-    "suspend": suspend,
-    "resume": resume,
-    "expire-retain": expire("Retain"),
-    "expire-delete": expire("Delete"),
-    "relabel": relabel,
-}
-# More than any of the stories has requests, so that the last one is never cut short.
-MOST = 16
-
-
-def outcome(world: World) -> Json:
-    """Return everything a user can see, without what differs from run to run."""
-    shown: Json = {}
-    for resource in ("sandboxes", "pods", "services", "persistentvolumeclaims"):
-        qualified = "sandboxes.agents.x-k8s.io" if resource == "sandboxes" else resource
-        for obj in world.plane.store.list(qualified, NS):
-            metadata = obj["metadata"]
-            shown[f"{resource}/{metadata['name']}"] = {
-                "labels": metadata.get("labels"),
-                "annotations": metadata.get("annotations"),
-                "owners": [one["name"] for one in metadata.get("ownerReferences", [])],
-                "status": told(obj["status"]) if resource == "sandboxes" else None,
-            }
-    return shown
-
-
-def told(status: Json) -> Json:
-    """Return a Sandbox's status without its times."""
-    conditions = {
-        one["type"]: (one["status"], one["reason"], one["message"], one["observedGeneration"])
-        for one in status["conditions"]
-    }
-    return {**status, "conditions": conditions}
-
-
-@asynccontextmanager
-async def prepared(name: str) -> AsyncIterator[tuple[ControlPlane, FakeClock]]:
-    """Start a control plane, with a Sandbox that is Ready unless its launch is the story."""
-    clock = FakeClock()
-    async with ControlPlane(clock=FakeClock()) as plane:
-        if name != "launch":
-            async with open_world(plane=plane, clock=clock) as world:
-                await launch(world)
-                world.kill()
-        yield plane, clock
-
-
-async def undisturbed(name: str) -> Json:
-    """Return how a story ends when nothing goes wrong."""
-    async with prepared(name) as (plane, clock), open_world(plane=plane, clock=clock) as world:
-        await STORIES[name](world)
-        return outcome(world)
-
-
-@pytest.mark.parametrize("name", sorted(STORIES))
-async def test_a_controller_that_dies_after_any_request_leaves_work_that_another_ends(
-    name: str,
-) -> None:
-    """Killed after its k-th answer came and before anything was made of it, for every k.
-
-    The next controller, which knows only what the server tells, comes to the very same end: every
-    status told, no second Pod.
-    """
-    expected = await undisturbed(name)
-    for k in range(1, MOST):
-        is_dead = False
-        async with prepared(name) as (plane, clock):
-            left = [k]
-
-            def count(world: World, record: RequestRecord, left: list[int] = left) -> None:
-                if record.verb not in ("watch", "list") and "events" not in record.resource:
-                    left[0] -= 1
-                    if left[0] == 0:
-                        world.kill()
-
-            plane.audit.reset()
-            async with open_world(plane=plane, clock=clock, observer=count) as world:
-                await STORIES[name](world)
-            is_dead = left[0] <= 0
-            async with open_world(plane=plane, clock=clock) as world:
-                await STORIES[name](world)
-                assert outcome(world) == expected, f"killed after request {k}"
-                created = world.requests("create", "pods")
-                made = [entry for entry in created if entry.code == 201]
-                assert len(made) == (1 if name in ("launch", "resume") else 0)
-                world.kill()
-        if not is_dead:
-            return
-    pytest.fail("the story has more requests than were cut short")
-
-
-@pytest.mark.parametrize("name", sorted(STORIES))
-async def test_two_controllers_at_once_come_to_the_same_end(name: str) -> None:
-    """Two by mistake: they get in each other's way, and still make one Pod and the same status."""
-    expected = await undisturbed(name)
-    async with prepared(name) as (plane, clock):
+async def undisturbed(flow: Flow, gap: Gap) -> tuple[list[str], list[AuditEntry]]:
+    """Return how a flow ends when nothing goes wrong, and what was asked for on the way."""
+    acts = (flow.act, flow.then) if gap is Gap.AN_ACT else (flow.act,)
+    async with begun(flow) as (plane, clock):
         plane.audit.reset()
+        run = Run(plane, clock, acts, is_timed=flow.is_timed)
+        async with open_world(settings(), plane=plane, clock=clock) as world:
+            end = await run.end(world)
+            assert run.violations() == []
+        return end, plane.audit.select(user=CONTROLLER)
+
+
+class Death:
+    """Kills a controller at one moment of its n-th request."""
+
+    def __init__(self, flow: str, moment: Moment, number: int) -> None:
+        """Wait for the request."""
+        self.at = ""
+        """The request that it died at."""
+        self.world: World | None = None
+        self._flow = flow
+        self._moment = moment
+        self._left = number
+        self._holds: list[HeldRequests] = []
+
+    def await_on(self, plane: ControlPlane) -> None:
+        """Wait on the server: for the request, and then for what a dead process still has sent."""
+        is_done = self._moment is Moment.CARRIED_OUT
+        self._holds = [
+            plane.hold("*", "*", answers=is_done, match=self._takes),
+            plane.hold("*", "*", answers=False, match=lambda _: bool(self.at)),
+        ]
+
+    def observe(self, _world: World, record: RequestRecord) -> None:
+        """Look at an answer that has just come."""
+        if self._moment is Moment.ANSWERED:
+            self._strikes(record.verb, record.resource.partition(".")[0])
+
+    async def is_over(self, plane: ControlPlane) -> None:
+        """Let the server notice that nobody waits for its answers any more."""
+        for _ in range(1000):
+            if not plane.pending:
+                break
+            await anyio.lowlevel.checkpoint()
+        assert not plane.pending
+        for held in self._holds:
+            held.release()
+
+    def _takes(self, target: Target) -> bool:
+        if self._moment is Moment.ANSWERED:
+            return False
+        return self._strikes(target.verb, target.resource, target.name)
+
+    def _strikes(self, verb: str, resource: str, name: str = "") -> bool:
+        if self.at or not counts(self._flow, verb, resource):
+            return False
+        self._left -= 1
+        if self._left:
+            return False
+        self.at = f"{verb} {resource} {name}".strip()
+        assert self.world is not None
+        self.world.kill()
+        return True
+
+
+async def start(world: World) -> None:
+    """Let a controller list what there is and begin to work."""
+    await world.until(world.controller.synced.is_set)
+    await world.settle()
+
+
+async def dies(
+    name: str, moment: Moment, number: int, gap: Gap, plane: ControlPlane, clock: FakeClock
+) -> tuple[str, list[str], list[str]]:
+    """Run a flow with a death in it; return at which request, how it ended, what was broken."""
+    flow = FLOWS[name]
+    acts = (flow.act, flow.then) if gap is Gap.AN_ACT else (flow.act,)
+    run = Run(plane, clock, acts, is_timed=flow.is_timed)
+    death = Death(name, moment, number)
+    death.await_on(plane)
+    async with open_world(
+        settings(), plane=plane, clock=clock, observer=death.observe, is_served=False
+    ) as world:
+        death.world = world
+        await start(world)
+        await run.end(world)
+    await death.is_over(plane)
+    if gap is Gap.A_MINUTE:
+        run.pass_alone(60.0)
+    elif gap is Gap.AN_ACT:
+        run.act()
+    async with open_world(settings(), plane=plane, clock=clock) as world:
+        end = await run.end(world)
+    return death.at, end, run.violations()
+
+
+_UNDISTURBED: dict[tuple[str, bool], tuple[list[str], list[AuditEntry]]] = {}
+
+
+async def expected(name: str, gap: Gap) -> tuple[list[str], list[AuditEntry]]:
+    """Return how a flow has to end, told once for all its deaths."""
+    key = name, gap is Gap.AN_ACT
+    if key not in _UNDISTURBED:
+        _UNDISTURBED[key] = await undisturbed(FLOWS[name], gap)
+    return _UNDISTURBED[key]
+
+
+@pytest.mark.timeout(0 if ALL else 120)
+@pytest.mark.parametrize("moment", list(Moment), ids=lambda moment: moment.name.lower())
+@pytest.mark.parametrize("name", sorted(FLOWS))
+async def test_a_controller_that_dies_at_any_request_leaves_work_that_another_ends(
+    name: str, moment: Moment, record_property: Callable[[str, object], None]
+) -> None:
+    """All promises: the next process, which knows only what the server tells, ends the work.
+
+    Every version that was ever stored is as promised, the end is that of a run without a death, up
+    to generated names, and the safety net has caught nothing.
+    """
+    _, asked = await expected(name, Gap.NOTHING)
+    requests = [entry for entry in asked if counts(name, entry.verb, entry.resource)]
+    points = [
+        (number, gap) for number in range(1, len(requests) + 1) for gap in chosen(number, moment)
+    ]
+    for number, gap in points:
+        wanted, _ = await expected(name, gap)
+        async with begun(FLOWS[name]) as (plane, clock):
+            at, end, broken = await dies(name, moment, number, gap, plane, clock)
+        case = f"{name}: died at request {number} ({at}), {moment.name}, then {gap.name}"
+        assert at, f"{case}: there was no such request"
+        assert not broken, f"{case}: {broken}"
+        assert end == wanted, "\n".join(
+            [case, *set(end) - set(wanted), "not", *set(wanted) - set(end)]
+        )
+    record_property(CRASH_POINTS, len(points))
+
+
+@pytest.mark.parametrize("name", sorted(FLOWS))
+async def test_two_controllers_at_once_come_to_the_same_end(name: str) -> None:
+    """Two by mistake: they get in each other's way, and still make and bind everything once."""
+    wanted, _ = await expected(name, Gap.NOTHING)
+    flow = FLOWS[name]
+    async with begun(flow) as (plane, clock):
+        run = Run(plane, clock, (flow.act,), is_timed=flow.is_timed)
         async with (
-            open_world(plane=plane, clock=clock) as one,
-            open_world(plane=plane, clock=clock) as two,
+            open_world(settings(), plane=plane, clock=clock) as one,
+            open_world(settings(), plane=plane, clock=clock) as two,
         ):
-            await STORIES[name](one)
+            await run.end(one)
             await two.settle()
             await one.advance(120.0)
             await two.settle()
-            assert outcome(one) == expected
-            made = [entry for entry in one.requests("create", "pods") if entry.code == 201]
-            assert len(made) == (1 if name in ("launch", "resume") else 0)
+            assert await run.end(one) == wanted
+            assert run.violations() == []
             # They come to rest: neither answers the other's writes for ever.
             plane.audit.reset()
             await one.advance(600.0)

@@ -1,0 +1,44 @@
+"""What the kubelets of all nodes do in the end, done at once: Pods run, and deleted ones end."""
+
+from __future__ import annotations
+
+from lean_sandbox.local.controlplane import ControlPlane
+from tests.support.world import running_status
+
+__all__ = ["Kubelets"]
+
+_ENDED = ("Succeeded", "Failed")
+
+
+class Kubelets:
+    """The kubelets of a control plane; each Pod that begins to run gets another address."""
+
+    def __init__(self, plane: ControlPlane, *namespaces: str) -> None:
+        """Work for these namespaces."""
+        self._plane = plane
+        self._namespaces = namespaces
+
+    def work(self) -> bool:
+        """Bring every Pod to where it is to be; return whether there was anything to do."""
+        store, did = self._plane.store, False
+        for namespace in self._namespaces:
+            for pod in store.list("pods", namespace):
+                name, status = pod["metadata"]["name"], pod.get("status", {})
+                ready = any(
+                    one["type"] == "Ready" and one["status"] == "True"
+                    for one in status.get("conditions", ())
+                )
+                if "deletionTimestamp" in pod["metadata"]:
+                    store.delete("pods", namespace, name, grace_s=0)
+                elif not ready and status.get("phase") not in _ENDED:
+                    body = {"status": running_status(ips=(self._address(),))}
+                    store.patch("pods", namespace, name, body, subresource="status")
+                else:
+                    continue
+                did = True
+        return did
+
+    def _address(self) -> str:
+        # No two Pods have ever run since the same version.
+        version = self._plane.store.version
+        return f"10.{245 + version // 62_500}.{version // 250 % 250}.{version % 250 + 1}"

@@ -1,0 +1,25 @@
+"""What a run has gone through, told once at its end: how often a controller died, and the like."""
+
+from __future__ import annotations
+
+import pytest
+
+CRASH_POINTS = "crash_points"
+
+_TOLD = {CRASH_POINTS: "crash points: {} deaths of a controller"}
+"""What tests count with ``record_property``, and the line that tells the sum."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Sum what the tests of this run have counted, those of all workers."""
+    reports = [report for some in terminalreporter.stats.values() for report in some]
+    for name, line in _TOLD.items():
+        total = sum(
+            value
+            for report in reports
+            if getattr(report, "when", "") == "call"
+            for key, value in report.user_properties
+            if key == name
+        )
+        if total:
+            terminalreporter.write_line(line.format(total))
