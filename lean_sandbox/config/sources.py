@@ -26,7 +26,7 @@ from lean_sandbox.config.options import (
     doubts,
     flag_of,
 )
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.kube.errors import ConfigError, yaml_problem
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -335,7 +335,7 @@ def read_file(path: Path) -> Iterator[Given]:
         # Nodes know their lines; loaded values would not.
         root = yaml.compose(_text_of(path), yaml.SafeLoader)
     except yaml.YAMLError as error:
-        problem = f"it is no YAML: {getattr(error, 'problem', '') or error}"
+        problem = f"it is no YAML: {yaml_problem(error)}"
         source = at(getattr(error, "problem_mark", None))
         raise ConfigError(problem, source=source) from error
     except RecursionError as error:

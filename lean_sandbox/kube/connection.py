@@ -13,6 +13,8 @@ from lean_sandbox.kube.auth import Auth
 from lean_sandbox.kube.errors import ConfigError
 
 _LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}", re.ASCII)
+# What stands before an @, or behind a question or number sign, may be a password or a token.
+_NOT_SHOWN = re.compile(r"^(\w+://)?.*@|[?#].*", re.DOTALL)
 
 
 class ServerAddress(msgspec.Struct, frozen=True):
@@ -57,11 +59,11 @@ class Connection(msgspec.Struct, frozen=True):
 
 def parse_server(server: str, *, source: str = "") -> ServerAddress:
     """Take ``http[s]://host[:port][/base]`` apart. Raises ConfigError for any other URL."""
+    shown = _NOT_SHOWN.sub(r"\1...", server)
 
     def wrong(problem: str) -> ConfigError:
         return ConfigError(
-            # What stands before an @ may be a password.
-            f"server {re.sub('//.*@', '//...@', server)!r} {problem}",
+            f"server {shown!r} {problem}",
             source=source,
             field="cluster.server",
             way_out="give a URL such as https://host:6443",
@@ -71,7 +73,7 @@ def parse_server(server: str, *, source: str = "") -> ServerAddress:
         url = urlsplit(server)
         port = url.port
     except ValueError as problem:
-        raise wrong(f"is not a URL ({problem})") from problem
+        raise wrong("is not a URL: host or port cannot be understood") from problem
     is_plain = server.isascii() and server.isprintable() and " " not in server
     has_more = url.username is not None or url.query or url.fragment
     if url.scheme not in ("http", "https") or not url.hostname or has_more or not is_plain:

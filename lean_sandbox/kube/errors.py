@@ -8,6 +8,7 @@ for the next change of the object.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -228,6 +229,15 @@ class ConfigError(ControlPlaneError):
 def said(error: BaseException) -> str:
     """Return the server's own words where it gave any, else the words of the error."""
     return getattr(error, "message", "") or str(error)
+
+
+def yaml_problem(error: Exception) -> str:
+    """Return what is wrong with a YAML text, without the names of its aliases and tags.
+
+    A password that begins with * or ! and is not quoted is taken for one.
+    """
+    found: str = getattr(error, "problem", None) or getattr(error, "reason", "") or "unreadable"
+    return re.sub("'[^<].+'", "'...'", found)
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {

@@ -39,7 +39,7 @@ from lean_sandbox.kube.auth import (
     load_identity,
 )
 from lean_sandbox.kube.connection import Connection, careless, parse_server, trusting
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.kube.errors import ConfigError, yaml_problem
 
 T = TypeVar("T")
 
@@ -189,8 +189,7 @@ def _read(place: _Place) -> dict[str, Any]:
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
         line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        what = getattr(problem, "problem", None) or "unreadable"
-        raise place.error(f"is not YAML: {line}{what}", _CORRECT) from problem
+        raise place.error(f"is not YAML: {line}{yaml_problem(problem)}", _CORRECT) from problem
     except RecursionError as problem:
         raise place.error("is nested too deeply", _CORRECT) from problem
     if not isinstance(document, dict):
