@@ -221,7 +221,6 @@ def _add_trace(commands: _Commands) -> None:
     add("--ca-file", type=Path, metavar="FILE", help="authority of an https URL")
     meaning = "chrome is the Trace Event Format, for Perfetto and chrome://tracing"
     _choose(trace, ("table", "json", "chrome"), meaning)
-    add("--chrome", type=Path, metavar="FILE", help="write the Chrome trace as well")
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -393,11 +392,6 @@ def _run_trace(given: Namespace) -> int:
     if not life.entries:
         print(f"lean-sandbox: {trace.nothing_kept(life)}", file=sys.stderr)  # noqa: T201
         return EXIT_FAILED
-    if given.chrome is not None:
-        try:
-            given.chrome.write_bytes(msgspec.json.encode(trace.chrome(life)))
-        except OSError as error:
-            raise ConfigError(f"--chrome: {given.chrome} cannot be written: {error}") from error
     if given.output == "table":
         sys.stdout.write(trace.table(life))
     else:

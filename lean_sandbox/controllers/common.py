@@ -17,8 +17,8 @@ from lean_sandbox.kube.resources import ObjectReference, Resource
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.writer import ObjectWriter
-from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Entry
+from lean_sandbox.watch.reflector import ReflectorGroup
 from lean_sandbox.watch.resources import Caches
 
 # Dates of objects are whole seconds, and a response takes a while.

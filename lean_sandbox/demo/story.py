@@ -52,8 +52,8 @@ from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet
 from lean_sandbox.local.kubelet_settings import KubeletSettings
-from lean_sandbox.manager.exposition import Scraper
 from lean_sandbox.manager.manager import run_controller
+from lean_sandbox.manager.server import Scraper
 from lean_sandbox.metrics.registry import render
 from lean_sandbox.model import names
 

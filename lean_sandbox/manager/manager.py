@@ -29,8 +29,8 @@ from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.watch.cache import TOMBSTONE_S, Cache
-from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Representation
+from lean_sandbox.watch.reflector import ReflectorGroup
 from lean_sandbox.watch.resources import build_caches
 
 if TYPE_CHECKING:

@@ -212,7 +212,7 @@ MUTANTS = (
     ),
     Mutant(
         "a pool never has too many",
-        "controllers/warmpool/reconcile.py",
+        _POOL,
         "        await self._shrink(members)\n",
         "",
     ),

@@ -18,7 +18,7 @@ from lean_sandbox import log
 from lean_sandbox.bench.workers import process_usage
 from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_CONFIG
-from lean_sandbox.manager.exposition import process
+from lean_sandbox.manager.server import process
 from lean_sandbox.metrics.registry import Exposition
 from tests.metrics.scrape import scraping, serving
 from tests.support.world import open_world, sandbox

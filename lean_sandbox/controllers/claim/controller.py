@@ -198,20 +198,16 @@ class ClaimController(Controller[ClaimEntry]):
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
         """Wake the claims of the pools of a template that has come, or can be used by now.
 
-        Claims without a Sandbox may also wait for its NetworkPolicy, which none is to be expected
-        of a template that is gone or no longer asks for one.
+        Of one that has changed or gone, claims without a Sandbox: they wait for it, or for its
+        NetworkPolicy, which it may no longer ask for.
         """
         old, new = delta.old, delta.new
         if delta.initial:
             return
         if new is not None and (old is None or old.fault):
             self._wake_claims(self._parts.resolver.pools_of(delta.key), "template")
-        elif self._awaits_policy(old) and not self._awaits_policy(new):
+        else:
             self.on_policy_there(delta.key)
-
-    def _awaits_policy(self, template: TemplateEntry | None) -> bool:
-        view = template.view if template is not None else None
-        return view is not None and self._parts.resolver.unprotected(view) is not None
 
     def on_policy_there(self, template: Key) -> None:
         """Wake the claims that may have waited for the NetworkPolicy of a template."""

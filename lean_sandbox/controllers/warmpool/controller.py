@@ -1,52 +1,110 @@
-"""The SandboxWarmPool controller: its queue and what wakes it."""
+"""The SandboxWarmPool controller: what wakes a pool, and one reconcile of it (pools, section 5).
+
+A reconcile creates what is missing, deletes what is too much, stale or stuck, takes in orphans, and
+writes the counts: at most once a second, and while a pool is being filled only after a window.
+
+Responses are applied to the cache: a created member is there before the next reconcile counts, and
+a deleted one still takes its place in the pool. A delete is guarded by uid and version: a Sandbox
+that a claim took a moment ago has another version, so the claim keeps it.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import anyio
 import msgspec
 
 from lean_sandbox.controllers.common import Shared
 from lean_sandbox.controllers.warm import WarmQueue
-from lean_sandbox.controllers.warmpool.reconcile import (
-    Launch,
-    Parts,
-    PoolReconcile,
-    PoolState,
+from lean_sandbox.controllers.warmpool.members import (
+    PoolMembers,
+    find_orphans,
+    take_census,
+    victims,
 )
+from lean_sandbox.kube.client import ENDING_S
+from lean_sandbox.kube.errors import Conflict, ControlPlaneError
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
-from lean_sandbox.model.warmpool import ReplenishHold, TokenBucket
+from lean_sandbox.model.claim_status import ClaimFault
+from lean_sandbox.model.conditions import whole_status
+from lean_sandbox.model.meta import with_controller_reference
+from lean_sandbox.model.sandbox import Sandbox
+from lean_sandbox.model.times import format_duration
+from lean_sandbox.model.warmpool import (
+    PoolView,
+    ReplenishHold,
+    SandboxWarmPoolStatus,
+    TokenBucket,
+    Verdict,
+    build_member,
+    slow_start_groups,
+)
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import REFILL, Item, WorkQueue
-from lean_sandbox.runtime.workers import Result
-from lean_sandbox.watch.kind import Delta, Key
+from lean_sandbox.runtime.workers import ReconcileError, Result
+from lean_sandbox.runtime.writer import Response
+from lean_sandbox.watch.kind import Delta, Key, key_of
 from lean_sandbox.watch.resources.extensions import PoolEntry, TemplateEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
+# What could not be done within the batch or rate is tried again this soon.
+_NEXT_BATCH_S = 0.05
+# A refused write met a version that the watch has not shown yet. It will within this time.
+_LOOK_AGAIN_S = 1.0
+# How long the NetworkPolicy of a new template may take before its pools say that they wait.
+_POLICY_UNDER_WAY_S = 5.0
+# The counts are written at most this often.
+_STATUS_INTERVAL_S = 1.0
+# How much longer than the earliest grace the look at it may take: not all pools at once.
+_GRACE_JITTER = 0.5
+# For a missing template, watches aside.
+_MISSING_TEMPLATE_REQUEUE_S = 60.0
 # Changes of members within this time are one reason to reconcile their pool.
 _GATHERING_S = 0.05
 # How long pools let claims go first at most.
 _LONGEST_WAIT_S = 2.0
 
 
+class PoolState(msgspec.Struct):
+    """What is remembered of one pool, by uid: a pool of the same name begins anew."""
+
+    uid: str
+    hold: ReplenishHold
+    bucket: TokenBucket
+    status_at: float = -math.inf
+    differs_since: float | None = None
+    is_stuck: bool = False
+    # Since when the pool has waited for the NetworkPolicy of its template.
+    unprotected_since: float | None = None
+
+
 class PoolController(Controller[PoolEntry]):
-    """Keeps pools full; see :mod:`.reconcile`."""
+    """Keeps pools full; ``launch`` has the Sandbox controller reconcile what a pool has made."""
 
     def __init__(
-        self, shared: Shared, *, claims: WorkQueue[Key], warm: WarmQueue, launch: Launch
+        self,
+        shared: Shared,
+        *,
+        claims: WorkQueue[Key],
+        warm: WarmQueue,
+        launch: Callable[[Key, Sandbox | None], None],
     ) -> None:
         caches = shared.caches
         workers = shared.settings.sandbox_warm_pool_concurrent_workers
         super().__init__("sandboxwarmpool", caches.pools, shared.clock, workers=workers)
         self.queue.gate(lambda _pool: claims.is_busy, behind=claims, longest_s=_LONGEST_WAIT_S)
         self._states: dict[Key, PoolState] = {}
-        self._parts = Parts(
-            **msgspec.structs.asdict(shared),
-            writer=shared.writer_in(Lane.BACKGROUND),
-            events=shared.events_about(self.cache.kind.resource, "sandboxwarmpool-controller"),
-            claims=claims,
-            warm=warm,
-            launch=launch,
-        )
+        self.shared = shared
+        self.writer = shared.writer_in(Lane.BACKGROUND)
+        self.events = shared.events_about(self.cache.kind.resource, "sandboxwarmpool-controller")
+        self.claims = claims
+        self.warm = warm
+        self.launch = launch
         caches.sandboxes.subscribe(self.on_sandbox)
         caches.pools.subscribe(self.on_pool)
         caches.templates.subscribe(self.on_template)
@@ -59,13 +117,13 @@ class PoolController(Controller[PoolEntry]):
             return Result()
         state = self._states.get(item.key)
         if state is None or state.uid != entry.uid:
-            settings = self._parts.settings
+            settings = self.shared.settings
             state = self._states[item.key] = PoolState(
                 entry.uid,
                 ReplenishHold(settings.sandbox_warm_pool_replenish_delay),
                 TokenBucket(settings.sandbox_warm_pool_max_refill_rate),
             )
-        return await PoolReconcile(self._parts, entry, entry.view, state).run()
+        return await PoolReconcile(self, entry, entry.view, state).run()
 
     def is_final(self, key: Key) -> bool:
         """Tell whether a pool is full and says so."""
@@ -87,7 +145,7 @@ class PoolController(Controller[PoolEntry]):
     def on_pool(self, delta: Delta[PoolEntry]) -> None:
         """Wake a pool that changed."""
         if delta.is_new:
-            self._parts.client.ending.forget(delta.key.namespace)
+            self.shared.client.ending.forget(delta.key.namespace)
         self.queue.add(delta.key, priority=REFILL, reason="pool")
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
@@ -97,7 +155,7 @@ class PoolController(Controller[PoolEntry]):
 
     def on_policy_there(self, template: Key) -> None:
         """Wake the pools of a template that has changed or got its NetworkPolicy."""
-        for pool in self._parts.resolver.pools_of(template):
+        for pool in self.shared.resolver.pools_of(template):
             self.queue.add(pool, priority=REFILL, reason="template")
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
@@ -117,3 +175,314 @@ class PoolController(Controller[PoolEntry]):
                 view, place = pool.view, (entry.key.namespace, label)
                 if view is not None and (view.namespace, view.pool_hash) == place:
                     self.wake(pool.key)
+
+
+class PoolReconcile:
+    """The pool and its template as they are now, and what came of the reconcile so far."""
+
+    def __init__(
+        self, pools: PoolController, entry: PoolEntry, view: PoolView, state: PoolState
+    ) -> None:
+        shared = self._shared = pools.shared
+        self._pools = pools
+        self._sandboxes = shared.caches.sandboxes
+        self._writer = pools.writer
+        self._resolver = shared.resolver
+        self._settings = shared.settings
+        self._entry = entry
+        self._view = view
+        self._state = state
+        self._template = shared.resolver.known_template(Key(view.namespace, view.template))
+        self._errors: list[ControlPlaneError] = []
+        # Seconds until the pool has to be reconciled again; the least counts.
+        self._requeues: list[float] = []
+        # Whether a request was made since the members were counted: they may have changed.
+        self._has_acted = False
+
+    async def run(self) -> Result:
+        """Bring the pool to its spec; raises ReconcileError when that has to be repeated."""
+        members = await self._put_in_order()
+        await self._refill(members)
+        await self._shrink(members)
+        members = self._recounted(members)
+        self._signal(members)
+        if members.grace_s is not None:
+            spread = 1 + _GRACE_JITTER * self._shared.uniform()
+            self._requeues.append(members.grace_s * spread)
+        await self._report(members)
+        errors = self._errors
+        if not all(error.namespace_terminating for error in errors):
+            raise ReconcileError("; ".join(map(str, errors)), *errors)
+        if errors:
+            return Result(requeue_after_s=ENDING_S)
+        return Result(requeue_after_s=min((s for s in self._requeues if s > 0), default=None))
+
+    # -- who belongs to the pool -----------------------------------------------------------------
+
+    def _recounted(self, members: PoolMembers) -> PoolMembers:
+        return self._count() if self._has_acted else members
+
+    def _count(self) -> PoolMembers:
+        self._has_acted = False
+        return take_census(
+            self._sandboxes,
+            self._view,
+            now_s=self._shared.server_time.now_s(),
+            readiness_grace_s=self._grace_s,
+        )
+
+    @property
+    def _grace_s(self) -> float:
+        own_s = self._view.readiness_grace_s
+        return self._settings.sandbox_warm_pool_readiness_grace_period if own_s is None else own_s
+
+    async def _put_in_order(self) -> PoolMembers:
+        """Settle who belongs to the pool, delete what is stale or stuck, and count the rest."""
+        for orphan in find_orphans(self._sandboxes, self._view):
+            await self._attempt(self._take_in, orphan)
+        members = self._count()
+        if self._template is not None and self._view.is_recreate:
+            for member in members.active:
+                await self._attempt(partial(self._drop_if_stale, is_orphan=False), member)
+            members = self._recounted(members)
+        for member in members.unlabelled:
+            # One whose patch fails is a member all the same.
+            labels = {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM}
+            patch = {"resourceVersion": str(member.version), "labels": labels}
+            await self._attempt(self._patch, member, patch)
+        for member in members.stuck:
+            await self._delete(member)
+        return self._recounted(members)
+
+    async def _attempt(self, act: Callable[..., Awaitable[object]], *arguments: Any) -> None:
+        """Do something about one Sandbox; an error does not keep the others waiting."""
+        try:
+            await act(*arguments)
+        except ControlPlaneError as error:
+            self._errors.append(error)
+
+    async def _in_groups(self, total: int, act: Callable[[], Awaitable[None]]) -> tuple[int, int]:
+        """Do something so many times; return how many were tried, and how many went well.
+
+        The groups grow, and end with one that has an error, or when claims have come in between:
+        the rest waits for its turn then, like any other work for pools.
+        """
+        tried, failed = 0, len(self._errors)
+        for size in slow_start_groups(total):
+            async with anyio.create_task_group() as group:
+                for _ in range(size):
+                    group.start_soon(self._attempt, act)
+            tried += size
+            if len(self._errors) > failed or self._pools.claims.is_busy:
+                break
+        return tried, tried - (len(self._errors) - failed)
+
+    async def _take_in(self, orphan: SandboxEntry) -> None:
+        """Adopt an orphan that fits the template, delete it otherwise.
+
+        With the template missing all are adopted. One GET and one PATCH, or one DELETE (after a GET
+        where labels do not tell).
+        """
+        whole = await self._drop_if_stale(orphan, is_orphan=True)
+        if whole is None:
+            return
+        meta = whole.metadata
+        if meta.deletion_timestamp or meta.controller is not None:
+            # The watch is late; what it brings leads to another reconcile.
+            return
+        owners = with_controller_reference(meta.owners, self._view.reference)
+        patch = {
+            "resourceVersion": meta.resource_version,
+            "ownerReferences": owners,
+            "labels": {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM},
+        }
+        await self._patch(orphan, patch)
+        self._pools.launch(orphan.key, None)
+
+    async def _drop_if_stale(self, member: SandboxEntry, *, is_orphan: bool) -> Sandbox | None:
+        """Delete a Sandbox that does not fit the template; return one that does, if it was fetched.
+
+        At most one DELETE, and one GET where the labels do not tell.
+        """
+        staleness = self._resolver.staleness(self._template) if self._template else None
+        verdict = Verdict.UNDECIDED
+        if staleness is not None:
+            verdict = staleness.by_labels(member.labels, is_orphan=is_orphan)
+        whole: Sandbox | None = None
+        if verdict is Verdict.UNDECIDED:
+            self._has_acted = True
+            whole = await self._writer.peek(self._sandboxes, member.key)
+            if whole is None or whole.metadata.uid != member.uid:
+                return None
+            if staleness is not None:
+                # The stamp of an orphan is not trusted.
+                stamp = (member.labels or {}).get(names.TEMPLATE_HASH_LABEL, "")
+                verdict = staleness.by_spec("" if is_orphan else stamp, whole.spec)
+        if verdict is Verdict.STALE:
+            await self._delete(member)
+            return None
+        return whole
+
+    async def _patch(self, member: SandboxEntry, metadata: dict[str, Any]) -> None:
+        self._has_acted = True
+        await self._writer.patch(self._sandboxes, member, {"metadata": metadata})
+
+    async def _delete(self, member: SandboxEntry) -> None:
+        """Delete a Sandbox unless it changed meanwhile; until it goes, claims cannot take it."""
+        self._has_acted = True
+        self._pools.warm.forget(member)
+        try:
+            await self._writer.delete(self._sandboxes, member, version=member.version)
+        except Conflict:
+            self._requeues.append(_LOOK_AGAIN_S)
+        except ControlPlaneError as error:
+            self._errors.append(error)
+        else:
+            # No event of a later version can say otherwise.
+            member.is_deleting = True
+            return
+        held = self._sandboxes.get(member.key)
+        if held is not None and held.uid == member.uid:
+            self._pools.warm.offer(held)
+
+    async def _shrink(self, members: PoolMembers) -> None:
+        surplus = len(members.active) - self._view.replicas
+        if surplus <= 0:
+            return
+        batch = min(surplus, self._settings.sandbox_warm_pool_max_batch_size)
+        chosen = iter(victims(members.active, batch))
+        tried, _ = await self._in_groups(batch, lambda: self._delete(next(chosen)))
+        if surplus > tried:
+            self._requeues.append(_NEXT_BATCH_S)
+
+    # -- what is missing -------------------------------------------------------------------------
+
+    async def _refill(self, members: PoolMembers) -> None:
+        view, state, template = self._view, self._state, self._template
+        now = self._shared.clock.monotonic()
+        hold_s = state.hold.observe(len(members.active), view.replicas, now)
+        most = self._settings.sandbox_warm_pool_max_batch_size
+        wanted = min(view.replicas - members.total, most)
+        if template is None or self._resolver.unprotected(template) is not None:
+            return
+        if hold_s > 0:
+            self._requeues.append(hold_s)
+            return
+        if wanted <= 0:
+            return
+        if (refused_s := self._writer.client.ending.left_s(view.namespace)) > 0:
+            # Members that go with the namespace wake the pool, each once.
+            self._requeues.append(refused_s)
+            return
+        granted, wait_s = state.bucket.take(wanted, now)
+        if granted == 0:
+            self._requeues.append(wait_s)
+            return
+        eviction = self._settings.enable_warm_pool_eviction
+        body = msgspec.json.encode(build_member(view, template, eviction=eviction))
+        tried, created = await self._in_groups(granted, lambda: self._create(body))
+        state.bucket.give_back(granted - tried)
+        state.hold.created(created)
+        if view.replicas > members.total + created:
+            self._requeues.append(_NEXT_BATCH_S)
+
+    async def _create(self, body: bytes) -> None:
+        self._has_acted = True
+        written = await self._writer.create(self._sandboxes, self._view.namespace, body)
+        meta = written.item.metadata
+        if meta.creation_timestamp:
+            self._shared.server_time.made_now(meta.creation_timestamp)
+        self._pools.launch(key_of(meta.namespace, meta.name), written.item)
+
+    # -- what is reported ------------------------------------------------------------------------
+
+    def _signal(self, members: PoolMembers) -> None:
+        """Say when the pool stops and starts to make progress, and come back while it does not."""
+        view, state = self._view, self._state
+        note = ""
+        if self._template is None and view.replicas > 0:
+            fault = self._resolver.template_fault(Key(view.namespace, view.template))
+            note = fault or f'SandboxTemplate not found: "{view.template}"'
+            self._requeues.append(_MISSING_TEMPLATE_REQUEUE_S)
+        elif policy_note := self._policy_note(members):
+            note = policy_note
+        elif members.held:
+            note = (
+                f"{members.held}/{view.replicas} sandboxes are unschedulable past the "
+                f"{format_duration(self._grace_s)} readiness grace period; holding them instead of "
+                "replacing (replacements would be equally unschedulable)"
+            )
+            self._requeues.append(self._settings.sandbox_warm_pool_unschedulable_recheck_interval)
+        emit = self._pools.events.emit
+        if note and not state.is_stuck:
+            emit(self._entry, "Warning", "WarmPoolNotProgressing", "Reconciling", note)
+        elif not note and state.is_stuck:
+            text = "Warm pool is progressing again"
+            emit(self._entry, "Normal", "WarmPoolProgressing", "Reconciling", text)
+        state.is_stuck = bool(note)
+
+    def _policy_note(self, members: PoolMembers) -> str:
+        """Return why a NetworkPolicy keeps members from being made, "" while it is under way."""
+        state, template = self._state, self._template
+        is_short = members.total < self._view.replicas
+        lack = self._resolver.unprotected(template) if template is not None and is_short else None
+        if lack is None:
+            state.unprotected_since = None
+            return ""
+        now = self._shared.clock.monotonic()
+        if state.unprotected_since is None:
+            state.unprotected_since = now
+        left_s = state.unprotected_since + _POLICY_UNDER_WAY_S - now
+        if lack.fault is ClaimFault.POLICY_IMPOSSIBLE or left_s <= 0:
+            return lack.text
+        self._requeues.append(left_s)
+        return ""
+
+    async def _report(self, members: PoolMembers) -> None:
+        """Write the counts if they changed, or come back when it is too early for that.
+
+        A pool that is being refilled differs from its status for a moment only: when it is full
+        again within the window, nothing has to be written at all. A new pool is written at once:
+        its selector is read by those who scale it or wait for it.
+        """
+        if members.unknown:
+            return
+        entry, state, now = self._entry, self._state, self._shared.clock.monotonic()
+        # Unknown after a write whose answer was lost.
+        old = entry.status
+        new = SandboxWarmPoolStatus(
+            replicas=len(members.active),
+            readyReplicas=members.ready,
+            selector=self._view.selector,
+            observedGeneration=self._view.generation,
+        )
+        if new == old:
+            state.differs_since = None
+            return
+        is_full = new.replicas == new.readyReplicas == self._view.replicas
+        is_new = old is not None and not old.selector
+        is_settled = is_full or is_new or bool(self._errors)
+        window_s = 0.0 if is_settled else self._settings.sandbox_status_window
+        if state.differs_since is None:
+            state.differs_since = now
+        due = max(state.status_at + _STATUS_INTERVAL_S, state.differs_since + window_s)
+        if due > now:
+            self._requeues.append(due - now)
+            return
+        state.status_at, state.differs_since = now, None
+
+        def applied(response: Response[PoolEntry]) -> None:
+            if response.is_latest:
+                response.entry.status = new
+
+        try:
+            await self._writer.patch(
+                self._pools.cache,
+                entry,
+                {"status": whole_status(new)},
+                subresource="status",
+                generation=entry.generation,
+                applied=applied,
+            )
+        except ControlPlaneError as error:
+            self._errors.append(error)
