@@ -32,11 +32,17 @@ def reference_to(entry: Entry, resource: Resource) -> ObjectReference:
 
 
 class ObjectEvents:
-    """The Events about objects of one kind; silent without a recorder."""
+    """The Events that a controller records about the objects of its kind."""
 
-    def __init__(self, recorder: EventRecorder | None, resource: Resource) -> None:
-        self._recorder = recorder
+    def __init__(
+        self, shared: Shared, resource: Resource, controller: str, *, is_off: bool = False
+    ) -> None:
         self._resource = resource
+        self._recorder: EventRecorder | None = None
+        if not is_off:
+            instance = f"{controller}-{socket.gethostname()}"
+            made = EventRecorder(shared.client, shared.clock, controller, instance)
+            self._recorder = shared.recorders[controller] = made
 
     def emit(
         self,
@@ -103,14 +109,3 @@ class Shared(msgspec.Struct, kw_only=True):
     def writer_in(self, lane: Lane) -> ObjectWriter:
         """Return a writer whose requests take their turns in a lane."""
         return ObjectWriter(self.client, lane=lane, timeout_s=self.settings.request_timeout)
-
-    def events_about(
-        self, resource: Resource, controller: str, *, is_off: bool = False
-    ) -> ObjectEvents:
-        """Return the Events that a controller records about the objects of its kind."""
-        recorder = None
-        if not is_off:
-            instance = f"{controller}-{socket.gethostname()}"
-            recorder = EventRecorder(self.client, self.clock, controller, instance)
-            self.recorders[controller] = recorder
-        return ObjectEvents(recorder, resource)

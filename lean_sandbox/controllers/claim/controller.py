@@ -63,16 +63,15 @@ class ClaimController(Controller[ClaimEntry]):
         behind = shared.writer_in(Lane.BACKGROUND)
         self.metrics = ClaimMetrics(shared.clock)
         self.annotator = AnnotationWriter(shared, self.queue)
+        resource = self.cache.kind.resource
         self._parts = Parts(
             **msgspec.structs.asdict(shared),
             queue=self.queue,
             writer=shared.writer_in(Lane.CLIENT),
             behind=behind,
             warm=self.warm,
-            events=shared.events_about(
-                self.cache.kind.resource,
-                "sandboxclaim-controller",
-                is_off=settings.disable_claim_events,
+            events=ObjectEvents(
+                shared, resource, "sandboxclaim-controller", is_off=settings.disable_claim_events
             ),
             annotator=self.annotator,
             metrics=self.metrics,
@@ -198,16 +197,20 @@ class ClaimController(Controller[ClaimEntry]):
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
         """Wake the claims of the pools of a template that has come, or can be used by now.
 
-        Of one that has changed or gone, claims without a Sandbox: they wait for it, or for its
-        NetworkPolicy, which it may no longer ask for.
+        Claims without a Sandbox may also wait for its NetworkPolicy, which none is to be expected
+        of a template that is gone or no longer asks for one.
         """
         old, new = delta.old, delta.new
         if delta.initial:
             return
         if new is not None and (old is None or old.fault):
             self._wake_claims(self._parts.resolver.pools_of(delta.key), "template")
-        else:
+        elif self._awaits_policy(old) and not self._awaits_policy(new):
             self.on_policy_there(delta.key)
+
+    def _awaits_policy(self, template: TemplateEntry | None) -> bool:
+        view = template.view if template is not None else None
+        return view is not None and self._parts.resolver.unprotected(view) is not None
 
     def on_policy_there(self, template: Key) -> None:
         """Wake the claims that may have waited for the NetworkPolicy of a template."""

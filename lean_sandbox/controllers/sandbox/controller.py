@@ -62,13 +62,12 @@ class SandboxController(Controller[SandboxEntry]):
         )
         requests = SandboxRequests(shared, self.queue)
         self.hidden = requests.hidden
+        resource = self.cache.kind.resource
         self._parts = Parts(
             **msgspec.structs.asdict(shared),
             requests=requests,
-            events=shared.events_about(
-                self.cache.kind.resource,
-                "sandbox-controller",
-                is_off=settings.disable_sandbox_events,
+            events=ObjectEvents(
+                shared, resource, "sandbox-controller", is_off=settings.disable_sandbox_events
             ),
             metrics=SandboxMetrics(shared.clock),
             throttle=throttle,

@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from lean_sandbox.controllers.common import Shared
+from lean_sandbox.controllers.common import ObjectEvents, Shared
 from lean_sandbox.controllers.warm import WarmQueue
 from lean_sandbox.controllers.warmpool.members import (
     PoolMembers,
@@ -101,7 +101,7 @@ class PoolController(Controller[PoolEntry]):
         self._states: dict[Key, PoolState] = {}
         self.shared = shared
         self.writer = shared.writer_in(Lane.BACKGROUND)
-        self.events = shared.events_about(self.cache.kind.resource, "sandboxwarmpool-controller")
+        self.events = ObjectEvents(shared, caches.pools.kind.resource, "sandboxwarmpool-controller")
         self.claims = claims
         self.warm = warm
         self.launch = launch
