@@ -10,7 +10,7 @@ import msgspec
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.bind import Parts, Wakes
 from lean_sandbox.controllers.claim.reconcile import reconcile
-from lean_sandbox.controllers.common import Shared
+from lean_sandbox.controllers.common import ObjectEvents, Shared
 from lean_sandbox.controllers.metrics import ClaimMetrics
 from lean_sandbox.controllers.warm import WaitingClaims, WarmQueue
 from lean_sandbox.kube.limits import Lane

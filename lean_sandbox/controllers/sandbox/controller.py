@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from filters import Change
-from lean_sandbox.controllers.common import Shared
+from lean_sandbox.controllers.common import ObjectEvents, Shared
 from lean_sandbox.controllers.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.children import Parts
 from lean_sandbox.controllers.sandbox.reconcile import due_in_s, is_final, reconcile
