@@ -16,7 +16,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.local.faults import HeldRequests
 from tests.sandboxes.test_claims_for_volumes import ADOPTABLE, claim_body, claim_template
 from tests.support.builders import claim, pool, template
-from tests.support.extensions import bound_name, open_claims
+from tests.support.extensions import bound_name, open_claims, ready_of
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.world import (
     NS,
@@ -430,4 +430,31 @@ async def test_a_status_written_by_others_while_ours_is_written_is_repaired(
         await world.advance(SOON_S)
         assert is_ready()(world)
         assert world.get()["status"]["podIPs"] == ["10.244.0.5"]
+        assert not any(world.controller.activity().caught.values())
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+async def test_a_claims_status_written_by_others_while_ours_is_written_is_repaired(
+    is_listed: bool,  # noqa: FBT001
+) -> None:
+    """Whoever was last, and whether an event or a list tells of it: in the end it is what holds."""
+    async with open_claims("m-1") as world:
+        held = world.plane.hold("patch", "sandboxclaims/status", times=1)
+        world.plane.store.create(claim("c"))
+        await asked(world, held)
+        stolen = {"status": {"conditions": [], "sandbox": {"podIPs": ["10.9.9.9"]}}}
+        patch(CLAIMS, "c", stolen, "status")(world)
+        if is_listed:
+            world.plane.drop_watches()
+            world.plane.store.create(claim("later"))
+            world.plane.compact()
+            await world.pass_time(3.0)
+        await world.settle()
+        held.release()
+        if is_listed:
+            await world.recover()
+        await world.settle()
+        await world.advance(SOON_S)
+        assert bound_name(world) == "m-1"
+        assert ready_of(world)[0] == "True"
         assert not any(world.controller.activity().caught.values())

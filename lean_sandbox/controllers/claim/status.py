@@ -88,8 +88,11 @@ async def _patch(
     """Write the status; false when the claim is gone. Raises Conflict or Invalid by a guard."""
 
     def applied(response: Response[ClaimEntry]) -> None:
-        if response.entry.uid == entry.uid:
-            response.entry.status = status
+        shown = response.entry
+        # Metadata that overtook it, as the response to the annotations, say nothing of the status;
+        # a list that did shows one that may be another's by now.
+        if shown.uid == entry.uid and (response.is_latest or shown.status is entry.status):
+            shown.status = status
 
     try:
         await parts.writer.patch(
