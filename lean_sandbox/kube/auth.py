@@ -30,6 +30,8 @@ class Auth:
 
     #: Grows when the TLS client certificate was replaced: older connections have the old.
     identity = 0
+    #: Reads of a token that failed while an earlier one was still in use.
+    failed_reads = 0
 
     def __init__(self, header: str | None = None) -> None:
         self._header = header
@@ -41,11 +43,6 @@ class Auth:
     async def refresh(self, _refused: str | None, /) -> bool:
         """Look, after a 401, for a newer credential; return whether there is one."""
         return False
-
-
-def bearer(token: str) -> Auth:
-    """Return the credential of a fixed token."""
-    return Auth(f"Bearer {token}")
 
 
 def basic(username: str, password: str) -> Auth:
@@ -66,8 +63,6 @@ class TokenFileAuth(Auth):
         self._file = file
         self._clock = clock
         self._read_at = 0.0
-        #: Reads that failed while an earlier token was still in use.
-        self.failed_reads = 0
 
     async def authorization(self) -> str | None:
         """Return the header of the current token; CredentialFault when there never was one."""

@@ -34,7 +34,6 @@ from lean_sandbox.kube.auth import (
     ExecSettings,
     TokenFileAuth,
     basic,
-    bearer,
     is_token,
     load_identity,
 )
@@ -368,7 +367,7 @@ def _auth(
     if user.token:
         if not is_token(user.token):
             raise place.at("token").error("has characters no token has", "paste it again")
-        return bearer(user.token)
+        return Auth(f"Bearer {user.token}")
     if user.username or user.password:
         return basic(user.username or "", user.password or "")
     if user.exec is None:

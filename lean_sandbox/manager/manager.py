@@ -25,6 +25,7 @@ from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.telemetry import RequestCounters
 from lean_sandbox.kube.transport import Transport
+from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.tracing import Tracing
@@ -234,7 +235,9 @@ class Manager:
         for cache in self.all_caches:
             cache.collect(into)
             self.reflectors.collect(into, cache.kind.resource.plural)
-        self._client.transport.counted.collect(into)
+        transport = self._client.transport
+        transport.counted.collect(into)
+        into.one(families.TOKEN_READS_FAILED, transport.connection.auth.failed_reads)
         if self.elector is not None:
             self.elector.collect(into)
 

@@ -139,8 +139,7 @@ class Listeners:
 
     def __init__(self, settings: Settings, manager: Manager, clock: Clock) -> None:
         """Bind what the settings ask for. Raises ConfigError, naming the flag."""
-        self._sockets: dict[str, socket.socket] = {}
-        self._endpoints: list[Endpoint] = []
+        self._bound: list[tuple[Endpoint, socket.socket]] = []
         tls = None
         if settings.metrics_secure_serving:
             from lean_sandbox.http.tls import Certificates  # noqa: PLC0415 -- rarely used
@@ -151,34 +150,33 @@ class Listeners:
         try:
             address = _nearby(settings.metrics_bind_address, default=":8080")
             if address != _OFF:
-                self._sockets["metrics"] = bind("--metrics-bind-address", address)
                 metrics = Scraper(manager, clock, self.collect).handle
                 handler = _with_debug(metrics, settings, manager, clock)
-                self._endpoints.append(Endpoint("metrics", handler, clock, tls=tls))
+                endpoint = Endpoint("metrics", handler, clock, tls=tls)
+                self._bound.append((endpoint, bind("--metrics-bind-address", address)))
             bound = _bind_health(settings)
             if bound is not None:
-                self._sockets["health"] = bound
-                self._endpoints.append(_health(clock, lambda: manager.not_ready))
+                self._bound.append((_health(clock, lambda: manager.not_ready), bound))
         except BaseException:
-            for made in self._sockets.values():
+            for _, made in self._bound:
                 made.close()
             raise
 
     @property
     def ports(self) -> dict[str, int]:
         """The port of each listener, for who asked for a free one."""
-        return {name: int(made.getsockname()[1]) for name, made in self._sockets.items()}
+        return {one.name: int(made.getsockname()[1]) for one, made in self._bound}
 
     def collect(self, into: Exposition) -> None:
         """Add what the listeners have answered."""
-        for endpoint in self._endpoints:
+        for endpoint, _ in self._bound:
             endpoint.collect(into)
 
     async def run(self) -> None:
         """Answer until cancelled."""
         log.info("listening", **self.ports)
         async with anyio.create_task_group() as group:
-            for endpoint, made in zip(self._endpoints, self._sockets.values(), strict=True):
+            for endpoint, made in self._bound:
                 group.start_soon(endpoint.serve, made)
 
 

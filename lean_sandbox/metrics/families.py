@@ -258,6 +258,10 @@ REPEATED = _family(
     "lean_sandbox_client_repeated_total{cause}",
     "Requests sent again: stale_connection or credential.",
 )
+TOKEN_READS_FAILED = _family(
+    "lean_sandbox_client_token_reads_failed_total",
+    "Reads of the token file that failed; the token read before is used on.",
+)
 IN_FLIGHT = _family(
     "lean_sandbox_client_requests_in_flight{lane,state}",
     "Requests that hold a slot (running) or wait for one (waiting), by lane.",

@@ -15,7 +15,7 @@ import pytest
 
 from lean_sandbox.kube import sockets
 from lean_sandbox.kube import transport as transport_module
-from lean_sandbox.kube.auth import Auth, basic, bearer
+from lean_sandbox.kube.auth import Auth, basic
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import (
     Asked,
@@ -291,7 +291,7 @@ async def test_after_a_401_a_fresh_credential_is_tried_once() -> None:
 
 async def test_a_401_without_a_newer_credential_is_final() -> None:
     """Nothing newer: the refusal is the answer, after one request."""
-    async with running(in_turn(reply(401)), auth=bearer("old")) as (server, transport, _):
+    async with running(in_turn(reply(401)), auth=Auth("Bearer old")) as (server, transport, _):
         assert (await transport.request("GET", "/1")).status == 401
     assert len(server.requests) == 1
 

@@ -29,7 +29,7 @@ from lightkube.core.resource import NamespacedResourceG
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.types import PatchType
 
-from lean_sandbox.kube.auth import bearer
+from lean_sandbox.kube.auth import Auth
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection, trusting
 from lean_sandbox.kube.limits import Limits
@@ -169,7 +169,7 @@ async def measure(ports: list[int], authority: Path, rounds: int) -> list[str]:
         url = f"{'https' if scheme == 'TLS' else 'http'}://127.0.0.1:{port}"
         context = trusting(file=authority) if scheme == "TLS" else None
         # All 16 in flight, as the stock client has them: no slot is kept for the other lane.
-        credential = Connection(url, context, auth=bearer("t"))
+        credential = Connection(url, context, auth=Auth("Bearer t"))
         transport = Transport(credential, limits=Limits(reserved_for_client=0))
         ways = {
             "lightkube, stock": lightkube_calls(url, authority),

@@ -68,18 +68,14 @@ async def _drop_policy(parts: Parts, entry: ClaimEntry) -> None:
         log.warning("policy_not_deleted", policy=str(held.key), error=str(error))
 
 
-class ClaimReconcile:
-    """A claim and its status as they were, and what came of the reconcile so far."""
+class ClaimReconcile(Binding):
+    """One reconcile of one claim: what Sandbox it gets, and what its status says of it."""
 
     def __init__(
         self, parts: Parts, entry: ClaimEntry, view: ClaimView, status: SandboxClaimStatus
     ) -> None:
-        self._parts = parts
-        self._writer = parts.writer
-        self._entry = entry
-        self._view = view
+        super().__init__(parts, entry, view)
         self._old = status
-        self._binding = Binding(parts, entry, view)
         # Both when a Sandbox that is bound has a fault.
         self._sandbox: SandboxEntry | None = None
         self._error: ClaimError | None = None
@@ -94,7 +90,7 @@ class ClaimReconcile:
         except NotYetError as wait:
             return Result(requeue_after_s=wait.after_s)
         finally:
-            self._binding.announce()
+            self.announce()
 
     def _has_expired(self, status: SandboxClaimStatus) -> bool:
         return has_come(expire_at(self._view, status), self._parts.clock.now())
@@ -113,24 +109,24 @@ class ClaimReconcile:
             self._error.__cause__ = error
 
     async def _bind(self) -> None:
-        view, binding = self._view, self._binding
+        view = self._view
         if self._entry.fault:
             raise ClaimError(ClaimFault.OTHER, self._entry.fault)
         validate_additional_metadata(view.additional, self._parts.settings.allowed_label_domains)
-        self._sandbox = await binding.find()
+        self._sandbox = await self.find()
         if self._sandbox is None and self._old.bound.name:
-            await self._fetch()
+            await self._whole()
         if self._sandbox is None and not view.needs_cold_start:
-            self._sandbox = await binding.take()
+            self._sandbox = await self.take()
         if self._sandbox is not None:
             # A member just taken needs no request, unless its pool has another template by now.
-            self._sandbox = await binding.sync(self._sandbox)
+            self._sandbox = await self.sync(self._sandbox)
             return
         # Variables and volume claims are not in the cache.
-        whole = await self._fetch() if view.needs_cold_start else None
-        self._sandbox = await binding.make(whole.spec if whole is not None else None)
+        whole = await self._whole() if view.needs_cold_start else None
+        self._sandbox = await self.make(whole.spec if whole is not None else None)
 
-    async def _fetch(self) -> SandboxClaim:
+    async def _whole(self) -> SandboxClaim:
         """Return the whole claim; raise NotYetError if it is being deleted, or is gone. One GET.
 
         The end of a deleted claim's Sandbox may be seen first; another one given to the claim
