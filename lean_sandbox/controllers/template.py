@@ -73,14 +73,13 @@ class TemplateController(Controller[TemplateEntry]):
             if owner is not None:
                 self.queue.add(owner)
 
-    def is_final(self, key: Key) -> bool:
+    def is_final(self, entry: TemplateEntry) -> bool:
         """Tell whether a template has its label, and its policy if it is to have one."""
-        entry = self.cache.get(key)
-        if entry is None or entry.is_deleting or entry.view is None:
+        if entry.view is None:
             return True
-        policy = Key(key.namespace, policy_name(key.name))
+        policy = Key(entry.key.namespace, policy_name(entry.key.name))
         is_settled = policy in self._policies or not entry.view.is_managed
-        return is_settled and ref_hash_patch(key.name, entry.labels) is None
+        return is_settled and ref_hash_patch(entry.key.name, entry.labels) is None
 
     def _policy_there(self, template: Key) -> None:
         for tell in self.on_policy_there:

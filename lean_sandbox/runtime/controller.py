@@ -60,8 +60,8 @@ class Controller(Generic[E]):
         """Bring one object to what its spec asks for; an error has it repeated."""
         raise NotImplementedError
 
-    def is_final(self, key: Key) -> bool:  # noqa: ARG002 -- for those that override it
-        """Return whether nothing is to be expected of an object until something else changes."""
+    def is_final(self, entry: E) -> bool:  # noqa: ARG002 -- for those that override it
+        """Return whether nothing is to be expected of a living object until something changes."""
         return True
 
     def due_in_s(self, key: Key) -> float | None:  # noqa: ARG002 -- for those that override it
@@ -98,7 +98,9 @@ class Controller(Generic[E]):
             self.caught += 1
             log.error("safety_net_caught", controller=self.name, key=str(key), writes=writes)
         before_s = self._intervals_s.pop(key, None)
-        if self.is_final(key) or (before_s is None and report.outcome is Outcome.TERMINAL):
+        entry = self.cache.get(key)
+        is_final = entry is None or entry.is_deleting or self.is_final(entry)
+        if is_final or (before_s is None and report.outcome is Outcome.TERMINAL):
             return
         interval_s = _FIRST_S
         if before_s is not None and item.is_safety_net and not writes:

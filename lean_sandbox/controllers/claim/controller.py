@@ -126,22 +126,20 @@ class ClaimController(Controller[ClaimEntry]):
             return None
         return time_left_s(expire_at(entry.view, entry.status), self._parts.clock.now())
 
-    def is_final(self, key: Key) -> bool:
+    def is_final(self, entry: ClaimEntry) -> bool:
         """Tell whether nothing is to be expected of a claim until something else changes."""
-        entry = self.cache.get(key)
-        if entry is None or entry.is_deleting:
-            return True
         if entry.needs_look:
             return False
         assert entry.status is not None
+        sandboxes = self._parts.caches.sandboxes
         ready = find(entry.status.conditions, names.READY)
         if ready is None or ready.observedGeneration != entry.generation:
             return False
         if ready.reason == names.REASON_CLAIM_EXPIRED:
-            return not self._parts.caches.sandboxes.owned_by(key.namespace, entry.uid)
+            return not sandboxes.owned_by(entry.key.namespace, entry.uid)
         if ready.status != names.TRUE:
             return ready.reason in _SETTLED
-        bound = self._parts.caches.sandboxes.get(Key(key.namespace, entry.status.bound.name))
+        bound = sandboxes.get(Key(entry.key.namespace, entry.status.bound.name))
         return (
             bound is not None
             and bound.status is not None

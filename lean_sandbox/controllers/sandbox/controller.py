@@ -114,9 +114,9 @@ class SandboxController(Controller[SandboxEntry]):
         entry = self.cache.get(key)
         return entry is not None and entry.owner_key(names.SANDBOX_WARM_POOL_KIND) is not None
 
-    def is_final(self, key: Key) -> bool:
+    def is_final(self, entry: SandboxEntry) -> bool:
         """Tell whether a Sandbox is as its spec asks and says so."""
-        return is_final(self._parts, key)
+        return is_final(self._parts, entry)
 
     def due_in_s(self, key: Key) -> float | None:
         """Return after how long a Sandbox expires."""

@@ -81,17 +81,14 @@ async def reconcile(parts: Parts, key: Key, *, is_start: bool) -> Result:
         return await this.run()
 
 
-def is_final(parts: Parts, key: Key) -> bool:
+def is_final(parts: Parts, entry: SandboxEntry) -> bool:
     """Tell whether nothing is to be expected of a Sandbox until somebody changes something."""
-    entry = parts.caches.sandboxes.get(key)
-    if entry is None or entry.is_deleting:
-        return True
     if entry.needs_look:
         return False
     status, view = entry.status, entry.view
     assert status is not None
     assert view is not None
-    if parts.refused.get(key) == (entry.uid, entry.generation):
+    if parts.refused.get(entry.key) == (entry.uid, entry.generation):
         return True
     ready = find(status.conditions, names.READY)
     if ready is None or ready.observedGeneration != entry.generation:
@@ -111,7 +108,7 @@ def is_final(parts: Parts, key: Key) -> bool:
         return suspended is not None and suspended.reason in _SUSPENDED_FOR_GOOD
     if is_true(status.conditions, names.FINISHED):
         return True
-    pods = parts.caches.pods.owned_by(key.namespace, entry.uid)
+    pods = parts.caches.pods.owned_by(entry.key.namespace, entry.uid)
     return ready.status == names.TRUE and len(pods) == 1 and not pods[0].is_stale
 
 

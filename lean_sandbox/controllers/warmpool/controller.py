@@ -125,10 +125,9 @@ class PoolController(Controller[PoolEntry]):
             )
         return await PoolReconcile(self, entry, entry.view, state).run()
 
-    def is_final(self, key: Key) -> bool:
+    def is_final(self, entry: PoolEntry) -> bool:
         """Tell whether a pool is full and says so."""
-        entry = self.cache.get(key)
-        if entry is None or entry.is_deleting or entry.view is None:
+        if entry.view is None:
             return True
         status, wanted = entry.status, entry.view.replicas
         return (
