@@ -253,6 +253,8 @@ class Store:
         """Called after every change, in order; they must not block."""
         self.writer = ""
         """The user whose request is carried out; empty for the server's own work and for tests."""
+        self._untold: deque[tuple[Collection, Event]] = deque()
+        self._is_telling = False
 
     def collection(self, storage: str) -> Collection:
         """Return the collection of a kind, made on first use."""
@@ -287,8 +289,19 @@ class Store:
 
     def _publish(self, collection: Collection, event: Event) -> None:
         collection.record(event)
-        for listener in self.listeners:
-            listener(collection, event)
+        self._untold.append((collection, event))
+        if (
+            self._is_telling
+        ):  # a listener has made this change: all are told of the present one first
+            return
+        self._is_telling = True
+        try:
+            while self._untold:
+                change = self._untold.popleft()
+                for listener in self.listeners:
+                    listener(*change)
+        finally:
+            self._is_telling = False
 
     def compact(self, keep_last: int = 0) -> None:
         """Forget all but the newest events of every kind, so that older versions get 410.

@@ -145,6 +145,7 @@ _POOL = (create(placed(), pool(replicas=2)),)
 _ROLLING = (create(placed(), pool(replicas=2, strategy="Recreate")),)
 _CLAIMED = (*_POOL, create(claim("c")))
 _COLD = (create(placed(), pool(replicas=0)),)
+_OPEN: Json = {"envVarsInjectionPolicy": "Allowed", "volumeClaimTemplatesPolicy": "Allowed"}
 _ENDING = {"ttlSecondsAfterFinished": 60, "shutdownPolicy": "Delete"}
 
 FLOWS: dict[str, Flow] = {
@@ -173,9 +174,19 @@ FLOWS: dict[str, Flow] = {
     ),
     "pool-delete": Flow(delete(POOLS, "pool"), nothing, _POOL),
     "rollout": Flow(_image("alpine"), change(POOLS, "pool", {"replicas": 3}), _ROLLING),
+    "policy": Flow(
+        change(TEMPLATES, "tpl", {"networkPolicy": {"egress": [{}]}}),
+        change(TEMPLATES, "tpl", {"networkPolicyManagement": "Unmanaged"}),
+        _POOL,
+    ),
     "claim-warm": Flow(create(claim("c")), create(claim("d")), _POOL),
     "claim-conflict": Flow(together(conflict, create(claim("c"))), delete(CLAIMS, "c"), _POOL),
     "claim-cold": Flow(create(claim("c")), delete(CLAIMS, "c"), _COLD),
+    "claim-own": Flow(
+        create(claim("c", env=[{"name": "A", "value": "b"}], volumeClaimTemplates=[_VOLUME])),
+        delete(CLAIMS, "c"),
+        (create(placed(**_OPEN), pool(replicas=1)),),
+    ),
     "claim-deleted": Flow(delete(CLAIMS, "c"), create(claim("c")), _CLAIMED),
     "claim-expire-retain": Flow(
         _over(CLAIMS, "c", "Retain"), delete(CLAIMS, "c"), _CLAIMED, is_timed=True

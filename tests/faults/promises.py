@@ -262,7 +262,8 @@ class History:
 
     def _left_behind(self) -> Iterator[str]:
         for uid, one in self._objects.items():
-            if uid not in self._made:
+            # What is being deleted goes with its kubelet, its own children or its finalizers.
+            if uid not in self._made or "deletionTimestamp" in one["metadata"]:
                 continue
             owner = _owner(one)
             if owner is None:

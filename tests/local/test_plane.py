@@ -21,6 +21,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.local.direct import Change
 from lean_sandbox.local.protobuf import PROTOBUF
 from tests.conformance.api import (
     PARTIAL,
@@ -239,6 +240,31 @@ async def test_direct_access_reads_and_writes_as_the_api_would(
     (found,) = plane.store.list("pods", room.name)
     assert (await room.api.get(f"{room.pods}/p")).ok() == found
     assert found["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_changes_are_followed_in_order_with_whoever_made_them(
+    plane: ControlPlane, room: Room
+) -> None:
+    """Also a change that the server makes while it carries out another."""
+    seen: list[Change] = []
+    plane.store.follow(seen.append, ("persistentvolumeclaims",))
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": room.name},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    plane.store.create(claim)
+    claims = f"/api/v1/namespaces/{room.name}/persistentvolumeclaims"
+    (await room.api.delete(f"{claims}/data")).ok()
+    assert [change.by for change in seen] == ["", "admin", "admin"]
+    created, deleted, removed = seen
+    assert created.before is None
+    assert created.after == deleted.before
+    assert deleted.after is not None
+    assert "deletionTimestamp" in deleted.after["metadata"]
+    assert removed.after is None
+    assert created.version < deleted.version < removed.version
 
 
 async def test_representations_can_be_withheld() -> None:
