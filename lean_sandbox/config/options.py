@@ -239,19 +239,19 @@ class Settings:
         Form("NAMESPACE"),
     )
     leader_elect: bool | None = _own(
-        "work only while holding the Lease that replicas contend for; automatic: with"
-        " the credential of a Pod's service account yes, with a kubeconfig no",
+        "work only while holding the Lease that replicas contend for; automatic: yes, but a run"
+        " with a kubeconfig refuses where another holds it, and goes on without where it may not",
         BOOLEAN,
         None,
         topic="replicas",
     )
     leader_election_namespace: str = _own(
-        "namespace of the Lease; empty: that of the Pod, and outside a cluster it must be named",
+        "namespace of the Lease; empty: that of the Pod, outside a cluster agent-sandbox-system",
         Form("NAMESPACE"),
     )
     allow_second_controller: bool = _own_switch(
-        "run although a controller works in the cluster already; without this, and"
-        " without an election, a run from outside of the cluster looks for its Lease and its"
+        "run from outside of the cluster although a controller works in it already, and without"
+        " its Lease; else, unless --leader-elect is given, a run looks for its Leases and its"
         " Deployment first and refuses"
     )
     leader_election_lease: str = _own(

@@ -36,7 +36,6 @@ from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import (
-    ConfigError,
     Conflict,
     ControlPlaneError,
     NotFound,
@@ -48,7 +47,7 @@ from lean_sandbox.kube.kubeconfig import SERVICE_ACCOUNT, own_namespace
 from lean_sandbox.kube.limits import Lane, Limits
 from lean_sandbox.kube.resources import LEASES, METADATA_ACCEPT, ObjectReference, PartialObject
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.manager.preflight import LEASE_NAME, lease_of, scope_of
+from lean_sandbox.manager.preflight import HOME, LEASE_NAME, lease_of, scope_of
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Counters, Exposition
 from lean_sandbox.model.times import format_micro_time
@@ -384,13 +383,8 @@ class AwakeClock(SystemClock):
 def open_elector(
     settings: Settings, client: Client, *, service_account: Path = SERVICE_ACCOUNT
 ) -> Elector:
-    """Build an elector with connections of its own, without a request. Raises ConfigError."""
-    namespace = settings.leader_election_namespace or own_namespace(service_account)
-    if not namespace:
-        raise ConfigError(
-            "--leader-elect outside a cluster needs a namespace for the Lease",
-            way_out="name it with --leader-election-namespace, or give --no-leader-elect",
-        )
+    """Build an elector with connections of its own, without a request."""
+    namespace = settings.leader_election_namespace or own_namespace(service_account) or HOME
     clock = AwakeClock()
     transport = Transport(
         client.transport.connection,

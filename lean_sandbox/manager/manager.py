@@ -62,6 +62,7 @@ class Manager:
         elector: Elector | None = None,
     ) -> None:
         self._client = client
+        #: May be taken away before :meth:`run`.
         self.elector = elector
         self._clock = clock
         self.synced = anyio.Event()
@@ -118,10 +119,6 @@ class Manager:
 
             for cache in self.all_caches:
                 cache.admits_namespace = admits(settings.shard)
-        if elector is not None:
-            client.transport.fence = elector.fence
-            for controller in self.controllers:
-                controller.queue.is_paused = True
 
     def _add_extensions(self, shared: Shared) -> None:
         sandboxes = self.sandboxes
@@ -151,6 +148,10 @@ class Manager:
         missing, or may not be watched, holds up the extensions alone. Starts when all are in sync.
         """
         own = (self.caches.sandboxes, self.caches.pods, self.caches.services)
+        if self.elector is not None:
+            self._client.transport.fence = self.elector.fence
+            for controller in self.controllers:
+                controller.queue.is_paused = True
         async with anyio.create_task_group() as group:
             self.reflectors.group = group
             for cache in self.all_caches:

@@ -1,16 +1,18 @@
 """Before a run begins: what it serves and under which Lease, its ConfigMap, and who works already.
 
 A namespace is served by one shard, with all that is in it. Replicas of a shard share its Lease; two
-shards never do. Two controllers that serve the same each undo and pay for what the other does. In a
-cluster the Lease prevents that; a run from outside of it has only this check.
+shards never do. Two controllers that serve the same each undo and pay for what the other does. The
+Lease prevents that, also for a run from outside of the cluster, which refuses to begin where it
+would only wait.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -18,12 +20,19 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import CONFIG_MAP, ConfigMap
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import ConfigError, ControlPlaneError, Forbidden, NotFound
+from lean_sandbox.kube.errors import (
+    AlreadyExists,
+    ConfigError,
+    ControlPlaneError,
+    Forbidden,
+    NotFound,
+)
 from lean_sandbox.kube.limits import Lane
-from lean_sandbox.kube.resources import CONFIGMAPS, DEPLOYMENTS, LEASES, Resource
+from lean_sandbox.kube.resources import CONFIGMAPS, DEPLOYMENTS, LEASES, NAMESPACES, Resource
 from lean_sandbox.model.times import parse_rfc3339
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 # That of the reference controller, so that the two never work at the same time (spec, 7.8).
 LEASE_NAME: Final = "a3317529.agent-sandbox.x-k8s.io"
@@ -33,8 +42,8 @@ _LONGEST_SCOPE: Final = 120
 HOME: Final = "agent-sandbox-system"
 DEPLOYMENT: Final = "agent-sandbox-controller"
 # A holder that has not renewed for this long is taken for dead. Clocks of two machines differ, so
-# the Lease alone is not enough: the Deployment is asked for as well.
-_BELIEVED: Final = timedelta(seconds=60)
+# that is not enough: the Deployment is asked for as well, and the Lease is contended for.
+_BELIEVED: Final = timedelta(seconds=15)
 _UNKNOWN: Final = "second_controller_unknown"
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 15.0
@@ -98,20 +107,12 @@ async def read_config_map(client: Client, clock: Clock, namespace: str) -> Confi
 async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> ConfigError | None:
     """Return why not to begin beside the controller that works, None where there is none.
 
-    ``namespace`` is where the Lease and the Deployment are, by default that of the manifests. One
-    or two GETs, each repeated while the server does not answer; what may not be read is not there.
+    ``namespace`` is where the Leases, also those of shards, and the Deployment are, by default that
+    of the manifests. A LIST and perhaps a GET; what may not be read is not there.
     """
     home = namespace or HOME
-    lease = await _get(client, clock, LEASES, home, LEASE_NAME, _UNKNOWN) or {}
-    spec = lease.get("spec") or {}
-    holder = spec.get("holderIdentity")
-    try:
-        renewed = parse_rfc3339(spec.get("renewTime") or "")
-    except ValueError:
-        holder = ""
-    if holder and clock.now() - renewed < _BELIEVED:
-        found = f"{holder!r} holds its Lease {home}/{LEASE_NAME}"
-    else:
+    found = await _holder(client, clock, home)
+    if not found:
         deployment = await _get(client, clock, DEPLOYMENTS, home, DEPLOYMENT, _UNKNOWN) or {}
         count = (deployment.get("status") or {}).get("availableReplicas")
         if not count:
@@ -120,20 +121,66 @@ async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> Confi
     return ConfigError(
         f"a controller works in this cluster already: {found}",
         way_out=(
-            f"end it (kubectl -n {home} scale deployment {DEPLOYMENT} --replicas=0),"
-            f" contend for its Lease (--leader-elect --leader-election-namespace={home}),"
+            f"end it (a Deployment: kubectl -n {home} scale deployment {DEPLOYMENT} --replicas=0),"
+            f" wait for its Lease (--leader-elect --leader-election-namespace={home}),"
             " or run beside it all the same with --allow-second-controller"
         ),
     )
 
 
+async def may_contend(client: Client, clock: Clock, *, namespace: str, lease: str) -> bool:
+    """Make the Lease, and its namespace, where they are missing; say whether that was allowed.
+
+    Rights in other namespaces are enough for a run, which then goes on without a Lease.
+    """
+
+    async def is_there(resource: Resource, within: str | None, name: str) -> bool:
+        named = {"metadata": {"name": name}}
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **named}
+
+        async def make() -> bool:
+            with suppress(AlreadyExists):
+                await client.create(resource, within, body, bytes)
+            return True
+
+        return await _answer(make, clock, "running_without_lease") or False
+
+    return await is_there(LEASES, namespace, lease) or (
+        await is_there(NAMESPACES, None, namespace) and await is_there(LEASES, namespace, lease)
+    )
+
+
+async def _holder(client: Client, clock: Clock, home: str) -> str:
+    async def leases() -> Json:
+        return await client.list_page(LEASES, home, dict, lane=Lane.CLIENT)
+
+    for lease in (await _answer(leases, clock, _UNKNOWN) or {}).get("items") or ():
+        name, spec = lease["metadata"]["name"], lease.get("spec") or {}
+        try:
+            renewed = parse_rfc3339(spec.get("renewTime") or "")
+        except ValueError:
+            continue
+        holder = spec.get("holderIdentity")
+        if holder and name.startswith(LEASE_NAME) and clock.now() - renewed < _BELIEVED:
+            return f"{holder!r} holds its Lease {home}/{name}"
+    return ""
+
+
 async def _get(
     client: Client, clock: Clock, resource: Resource, namespace: str, name: str, unknown: str
 ) -> Json | None:
+    async def ask() -> Json:
+        return await client.get(resource, namespace, name, dict, lane=Lane.CLIENT)
+
+    return await _answer(ask, clock, unknown)
+
+
+async def _answer(ask: Callable[[], Awaitable[T]], clock: Clock, unknown: str) -> T | None:
+    """Ask until the server answers; None for what is not there or not allowed, which is logged."""
     pause_s = _FIRST_PAUSE_S
     while True:
         try:
-            return await client.get(resource, namespace, name, dict, lane=Lane.CLIENT)
+            return await ask()
         except NotFound:
             return None
         except Forbidden as error:

@@ -240,12 +240,9 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
             group.start_soon(_stop_on_signal, manager, elector, group, hurried)
             group.start_soon(_trim_when_idle, lambda: manager.is_idle, clock)
             # In a cluster its operator decides whether to begin beside another controller.
-            is_alone = elector is None and not connection.in_cluster
-            if is_alone and not settings.allow_second_controller:
-                from lean_sandbox.manager.preflight import refusal  # noqa: PLC0415
-
-                home = settings.leader_election_namespace
-                refused = await refusal(client, clock, namespace=home)
+            asks_nobody = settings.leader_elect or settings.allow_second_controller
+            if not connection.in_cluster and not asks_nobody:
+                refused = await _look_around(settings, client, clock, manager)
             if refused is None:
                 await manager.run()
             group.cancel_scope.cancel()
@@ -261,6 +258,21 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
     if elector is not None and elector.loss is not None:
         raise elector.loss
     return not hurried.is_set()
+
+
+async def _look_around(
+    settings: Settings, client: Client, clock: Clock, manager: Manager
+) -> ConfigError | None:
+    from lean_sandbox.manager.preflight import may_contend, refusal  # noqa: PLC0415 -- seldom used
+
+    elector = manager.elector
+    home = settings.leader_election_namespace if elector is None else elector.namespace
+    refused = await refusal(client, clock, namespace=home)
+    if elector is None or refused is not None:
+        return refused
+    if not await may_contend(client, clock, namespace=home, lease=elector.lease):
+        manager.elector = None
+    return None
 
 
 async def _tuned(
@@ -307,9 +319,10 @@ async def _end_on_signal(scope: anyio.CancelScope) -> None:
 def _open_elector(settings: Settings, client: Client) -> Elector | None:
     if settings.leader_elect is False:
         return None
-    if settings.leader_elect is None and not client.transport.connection.in_cluster:
+    is_beside = settings.allow_second_controller and not client.transport.connection.in_cluster
+    if settings.leader_elect is None and is_beside:
         return None
-    from lean_sandbox.manager.leaderelection import open_elector  # noqa: PLC0415 -- not on a laptop
+    from lean_sandbox.manager.leaderelection import open_elector  # noqa: PLC0415 -- not always used
 
     return open_elector(settings, client)
 

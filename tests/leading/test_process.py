@@ -19,11 +19,10 @@ from anyio.abc import Process
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.leaderelection import AwakeClock, open_elector
-from lean_sandbox.manager.preflight import LEASE_NAME
+from lean_sandbox.manager.preflight import HOME, LEASE_NAME
 from lean_sandbox.manager.server import _open_elector
 from tests.support.names import LEASES
 from tests.support.patience import patient
@@ -45,23 +44,29 @@ def client(*, in_cluster: bool = False) -> Client:
 
 
 @pytest.mark.parametrize(
-    ("flag", "in_cluster", "elects"),
+    ("flag", "beside", "in_cluster", "elects"),
     [
-        (None, True, True),
-        (None, False, False),
-        (True, True, True),
-        (True, False, True),
-        (False, True, False),
-        (False, False, False),
+        (None, False, True, True),
+        (None, False, False, True),
+        (None, True, True, True),
+        (None, True, False, False),
+        (True, False, True, True),
+        (True, False, False, True),
+        (True, True, False, True),
+        (False, False, True, False),
+        (False, False, False, False),
     ],
 )
-async def test_without_a_flag_only_a_pod_contends(
+async def test_all_contend_but_who_says_not_to_or_runs_beside_another(
     flag: bool | None,  # noqa: FBT001
+    beside: bool,  # noqa: FBT001
     in_cluster: bool,  # noqa: FBT001
     elects: bool,  # noqa: FBT001
 ) -> None:
-    """In a cluster as the reference does; on a laptop nothing stands in the way of a first run."""
-    settings = Settings(leader_elect=flag, leader_election_namespace="ns")
+    """In a cluster as the reference does; outside of it so that others see the run."""
+    settings = Settings(
+        leader_elect=flag, allow_second_controller=beside, leader_election_namespace="ns"
+    )
     elector = _open_elector(settings, client(in_cluster=in_cluster))
     assert (elector is not None) is elects
 
@@ -74,10 +79,9 @@ async def test_the_namespace_is_that_of_the_pod_unless_it_is_named(tmp_path: Pat
     assert open_elector(named, client(), service_account=tmp_path).namespace == "named"
 
 
-async def test_outside_a_cluster_a_namespace_has_to_be_named(tmp_path: Path) -> None:
-    """The start fails, and says how not to."""
-    with pytest.raises(ConfigError, match="--leader-election-namespace"):
-        open_elector(Settings(), client(), service_account=tmp_path)
+async def test_outside_a_cluster_the_namespace_is_that_of_the_manifests(tmp_path: Path) -> None:
+    """Where a controller in the cluster has its Lease, so that the two see each other."""
+    assert open_elector(Settings(), client(), service_account=tmp_path).namespace == HOME
 
 
 async def test_an_identity_is_the_hosts_name_and_a_uuid() -> None:
