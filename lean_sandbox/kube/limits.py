@@ -12,14 +12,19 @@ it (refill, pool status, events). The rules:
 5. With ``qps`` set, each grant also takes a token: a bucket of ``burst`` tokens, refilled at
    ``qps`` a second. Both lanes draw from it in the order above.
 
-First come, first served inside a lane. Streams (watches) are outside these limits.
+6. Inside a lane the groups (namespaces) take turns, and inside a group the first in is the first
+   out. The last eighth of the slots is for groups that hold none: the requests of one tenant, were
+   each of them to hang, leave a way for the others.
+
+Streams (watches) are outside these limits.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, OrderedDict
+from collections.abc import Container, Hashable
 from enum import IntEnum
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import anyio
 import msgspec
@@ -27,6 +32,49 @@ import msgspec
 from lean_sandbox.clock import Clock
 
 _CLIENT_STREAK: Final = 15
+
+K = TypeVar("K", bound=Hashable)
+
+
+def shared_part(most: int) -> int:
+    """Return how many of ``most`` at once any group may have; the others are for newcomers."""
+    return most - most // 8
+
+
+class Turns(Generic[K]):
+    """A line in which groups take turns; inside a group the first in is the first out."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[Hashable, OrderedDict[K, None]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def join(self, group: Hashable, key: K) -> None:
+        """Add a key at the end of its group, a group that was empty after all others."""
+        self._groups.setdefault(group, OrderedDict())[key] = None
+
+    def leave(self, group: Hashable, key: K) -> None:
+        """Take a key out, whosever turn it is."""
+        line = self._groups[group]
+        del line[key]
+        if not line:
+            del self._groups[group]
+
+    def first(self, skipped: Container[Hashable] = ()) -> tuple[Hashable, K] | None:
+        """Return whose turn it is among the groups that are not ``skipped``, and its first key."""
+        for group, line in self._groups.items():
+            if group not in skipped:
+                return group, next(iter(line))
+        return None
+
+    def take(self, group: Hashable, key: K) -> None:
+        """Take out a key whose turn it is; all other groups have theirs before the next of its."""
+        self._groups.move_to_end(group)
+        self.leave(group, key)
 
 
 class Lane(IntEnum):
@@ -58,18 +106,22 @@ class Limiter:
         self._slack_s = (limits.burst - 1) * self._interval_s + 1e-9
         self._full_at = clock.monotonic()
         self._caps = (limits.max_in_flight, limits.max_in_flight - limits.reserved_for_client)
+        self._shared = shared_part(limits.max_in_flight)
         #: Slots that are held, by lane.
         self.running = [0, 0]
-        self._waiting: tuple[deque[anyio.Event], deque[anyio.Event]] = (deque(), deque())
+        # And by group.
+        self._holders: Counter[Hashable] = Counter()
+        self._waiting: tuple[Turns[anyio.Event], Turns[anyio.Event]] = (Turns(), Turns())
         self._streak = 0
 
-    async def acquire(self, lane: Lane) -> None:
+    async def acquire(self, lane: Lane, group: Hashable = None) -> None:
         """Wait for a slot. Cancelling the wait leaves the limiter as it was."""
-        if not self._waiting[0] and not self._waiting[1] and self._free(lane) and not self._pause():
-            self._take(lane)
+        is_first = not self._waiting[0] and not self._waiting[1]
+        if is_first and self._is_free(lane) and group not in self._skipped() and not self._pause():
+            self._take(lane, group)
             return
         granted = anyio.Event()
-        self._waiting[lane].append(granted)
+        self._waiting[lane].join(group, granted)
         try:
             self._grant()
             while not granted.is_set():
@@ -79,24 +131,29 @@ class Limiter:
                 self._grant()
         except BaseException:
             if granted.is_set():
-                self.release(lane)
+                self.release(lane, group)
             else:
-                self._waiting[lane].remove(granted)
+                self._waiting[lane].leave(group, granted)
                 self._grant()
             raise
 
-    def release(self, lane: Lane) -> None:
+    def release(self, lane: Lane, group: Hashable = None) -> None:
         """Give a slot back and pass it on."""
         self.running[lane] -= 1
+        self._holders[group] -= 1
+        if not self._holders[group]:
+            del self._holders[group]
         self._grant()
 
     def waiting(self, lane: Lane) -> int:
         """Return how many requests wait for a slot."""
         return len(self._waiting[lane])
 
-    def _free(self, lane: Lane) -> bool:
-        total = self.running[0] + self.running[1]
-        return total < self._caps[0] and self.running[lane] < self._caps[lane]
+    def _is_free(self, lane: Lane) -> bool:
+        return sum(self.running) < self._caps[0] and self.running[lane] < self._caps[lane]
+
+    def _skipped(self) -> Container[Hashable]:
+        return self._holders if sum(self.running) >= self._shared else ()
 
     def _pause(self) -> float:
         """Return the seconds until a token is there; 0.0 when there is one now."""
@@ -104,19 +161,27 @@ class Limiter:
             return 0.0
         return max(0.0, self._full_at - self._slack_s - self._clock.monotonic())
 
-    def _take(self, lane: Lane) -> None:
+    def _take(self, lane: Lane, group: Hashable) -> None:
         self.running[lane] += 1
+        self._holders[group] += 1
         if self._interval_s:
             self._full_at = max(self._full_at, self._clock.monotonic()) + self._interval_s
 
     def _grant(self) -> None:
         while (self._waiting[0] or self._waiting[1]) and not self._pause():
-            client = bool(self._waiting[0]) and self._free(Lane.CLIENT)
-            background = bool(self._waiting[1]) and self._free(Lane.BACKGROUND)
-            if not client and not background:
+            client, background = self._first(Lane.CLIENT), self._first(Lane.BACKGROUND)
+            is_overdue = background is not None and self._streak >= _CLIENT_STREAK
+            if client is not None and not is_overdue:
+                lane, (group, granted) = Lane.CLIENT, client
+            elif background is not None:
+                lane, (group, granted) = Lane.BACKGROUND, background
+            else:
                 return
-            overdue = background and self._streak >= _CLIENT_STREAK
-            lane = Lane.CLIENT if client and not overdue else Lane.BACKGROUND
-            self._streak = self._streak + 1 if lane is Lane.CLIENT and background else 0
-            self._take(lane)
-            self._waiting[lane].popleft().set()
+            is_passed_over = lane is Lane.CLIENT and background is not None
+            self._streak = self._streak + 1 if is_passed_over else 0
+            self._take(lane, group)
+            self._waiting[lane].take(group, granted)
+            granted.set()
+
+    def _first(self, lane: Lane) -> tuple[Hashable, anyio.Event] | None:
+        return self._waiting[lane].first(self._skipped()) if self._is_free(lane) else None

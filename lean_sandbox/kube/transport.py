@@ -117,11 +117,11 @@ class Transport:
         exchange = _Exchange(method, target, headers or {}, body, asked, timeout_s)
         exchange.limit_bytes = max_body_bytes or _BODY_LIMIT_BYTES
         await self._authorize(exchange)
-        await self._limiter.acquire(lane)
+        await self._limiter.acquire(lane, asked.namespace)
         try:
             return await self._run(exchange)
         finally:
-            self._limiter.release(lane)
+            self._limiter.release(lane, asked.namespace)
 
     @asynccontextmanager
     async def stream(

@@ -8,6 +8,8 @@ The rules, as in the queues of Kubernetes' own controllers:
   kept and leads to another reconcile, which starts after that add.
 * The highest priority goes first. Inside a priority the groups (namespaces) take turns, and inside
   a group the first in is the first out; a raised key goes to the end of its new line.
+* At most ``most_running`` keys are worked on at once, the last eighth of them only of groups of
+  which no other is: nobody waits for the end of what another tenant has under way.
 * Low priority is not starved: a key that has waited for 10 s goes ahead of higher priorities, but
   such keys take at most one turn in four, or every object at start would turn the order round.
 * A failed key waits 5 ms * 2^(n-1), at most 1000 s, until it is forgotten.
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import OrderedDict
+import sys
 from collections.abc import Callable, Hashable
 from typing import Any, Final, Generic, TypeVar
 
@@ -28,6 +30,7 @@ import msgspec
 import structlog
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube.limits import Turns, shared_part
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histogram
 
@@ -61,7 +64,6 @@ _LEFTOVERS_TOLERATED: Final = 64
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 
 class Item(msgspec.Struct, Generic[K], frozen=True, gc=False):
@@ -111,8 +113,10 @@ class WorkQueue(Generic[K]):
         self._slots: dict[K, _Slot[K]] = {}
         self._running: dict[K, Item[K]] = {}
         self._failures: dict[K, int] = {}
-        # What may run: by priority, by group in the order of their turns, by key as they came in.
-        self._lines: dict[int, OrderedDict[Hashable, OrderedDict[K, _Slot[K]]]] = {}
+        #: How many keys are worked on at once, at most.
+        self.most_running = sys.maxsize
+        # What may run, by priority.
+        self._lines: dict[int, Turns[K]] = {}
         # What may not run yet, in the order of the times at which to look: (time, ticket, slot).
         self._delays: list[tuple[float, int, _Slot[K]]] = []
         self._tickets = itertools.count(1)
@@ -144,7 +148,7 @@ class WorkQueue(Generic[K]):
     @property
     def depths(self) -> dict[int, int]:
         """How many keys may run now, by priority; a priority once used stays, with zero."""
-        return {at: sum(map(len, groups.values())) for at, groups in self._lines.items()}
+        return {at: len(turns) for at, turns in self._lines.items()}
 
     def counts(self) -> dict[str, int]:
         """Return how many keys are in each state.
@@ -255,6 +259,7 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """Unlock ``key`` after its reconcile; what was added meanwhile comes up now."""
         item = self._running.pop(key)
+        self._wake_getter()
         now = self._clock.monotonic()
         self.work_duration.observe(now - item.started_at)
         slot = self._slots.get(key)
@@ -346,10 +351,7 @@ class WorkQueue(Generic[K]):
         if slot.ticket:
             slot.ticket = 0
             return
-        groups, group = self._lines[slot.priority], self._group_of(slot.key)
-        del groups[group][slot.key]
-        if not groups[group]:
-            del groups[group]
+        self._lines[slot.priority].leave(self._group_of(slot.key), slot.key)
 
     def _wake_getter(self) -> None:
         if self._wake is not None:
@@ -396,12 +398,18 @@ class WorkQueue(Generic[K]):
     # -- keys that may run -----------------------------------------------------------------------
 
     def _line_up(self, slot: _Slot[K]) -> None:
-        groups = self._lines.setdefault(slot.priority, OrderedDict())
-        groups.setdefault(self._group_of(slot.key), OrderedDict())[slot.key] = slot
+        turns = self._lines.setdefault(slot.priority, Turns())
+        turns.join(self._group_of(slot.key), slot.key)
         self._wake_getter()
 
     def _next(self, now: float) -> _Slot[K] | None:
-        heads = [_head(_head(groups)) for groups in self._lines.values() if groups]
+        running, most = len(self._running), self.most_running
+        if running >= most:
+            return None
+        is_shared = running < shared_part(most)
+        skipped = () if is_shared else frozenset(map(self._group_of, self._running))
+        firsts = [turns.first(skipped) for turns in self._lines.values()]
+        heads = [self._slots[first[1]] for first in firsts if first is not None]
         if not heads:
             return None
         chosen = max(heads, key=lambda slot: slot.priority)
@@ -411,11 +419,5 @@ class WorkQueue(Generic[K]):
         if is_starving and self._regular_turns > _REGULAR_TURNS:
             self._regular_turns = 0
             chosen = oldest
-        # The group takes its turn, and has the next one after all others.
-        self._lines[chosen.priority].move_to_end(self._group_of(chosen.key))
-        self._leave(chosen)
+        self._lines[chosen.priority].take(self._group_of(chosen.key), chosen.key)
         return chosen
-
-
-def _head(line: OrderedDict[Any, V]) -> V:
-    return next(iter(line.values()))

@@ -117,6 +117,8 @@ class Workers(Generic[K]):
         if count < 1:
             raise ValueError("at least one pass must be allowed to run")
         self._queue = queue
+        # The queue keeps a key as long as there is no room: it may get another priority.
+        queue.most_running = count
         self._reconcile = reconcile
         self._count = count
         self._clock = clock
@@ -129,7 +131,6 @@ class Workers(Generic[K]):
         self._log = _log.bind(controller=name)
         # Deadline and scope of each, in the order in which they were started.
         self._running: dict[K, tuple[float, anyio.CancelScope]] = {}
-        self._room = anyio.Event()
         self._begun = anyio.Event()
         self.outcomes = dict.fromkeys(Outcome, 0)
         #: Calls of on_end or retry_no_later_than_s that raised.
@@ -172,14 +173,7 @@ class Workers(Generic[K]):
         into.one(families.CALLBACK_ERRORS, errors, controller)
 
     async def _dispatch(self, reconciles: TaskGroup) -> None:
-        while True:
-            # Room first: a key taken too early would be locked while more urgent ones come in.
-            while len(self._running) >= self._count:
-                self._room = anyio.Event()
-                await self._room.wait()
-            item = await self._queue.get()
-            if item is None:
-                return
+        while (item := await self._queue.get()) is not None:
             scope = anyio.CancelScope()
             self._running[item.key] = (item.started_at + self._deadline_s, scope)
             self._begun.set()
@@ -276,7 +270,6 @@ class Workers(Generic[K]):
         # Counted and unlocked first, so that the callbacks see the state after the reconcile.
         del self._running[key]
         self._queue.done(key)
-        self._room.set()
         for tell in self.on_end:
             try:
                 tell(report)

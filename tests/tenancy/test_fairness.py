@@ -1,0 +1,137 @@
+"""One tenant's burst delays another tenant's single claim by a few requests, however long it is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from lean_sandbox.local.controlplane import ControlPlane
+from tests.support.builders import claim, member, placed, pool
+from tests.support.extensions import open_pools
+from tests.support.names import CLAIMS, POOLS
+from tests.support.world import NS, World, condition, running_status, sandbox
+
+Json = dict[str, Any]
+BURST = "burst"
+MANY = 3000
+MEMBERS = 50
+# How long the server takes for each request, however many it has, and for how long the burst is on
+# its way when the single claim comes: all that may be worked on at once is by then.
+_ANSWER_S = 0.01
+_UNDER_WAY_S = 0.5
+# Two requests make a claim Ready. Beside a burst each of them waits for one that is answered first.
+_MOST_TIMES = 2.001
+
+
+def here(body: Json) -> Json:
+    """Return an object in the namespace of the tenant with single claims."""
+    return body
+
+
+def there(body: Json) -> Json:
+    """Return an object in the namespace of the tenant with the burst."""
+    body["metadata"]["namespace"] = BURST
+    return body
+
+
+def furnish(plane: ControlPlane) -> None:
+    """Give both tenants a template and a pool with members."""
+    store = plane.store
+    store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BURST}})
+    for at in (here, there):
+        store.create(at(placed()))
+        owner = store.create(at(pool(replicas=MEMBERS)))
+        for number in range(MEMBERS):
+            store.create(at(member(owner, placed(), f"m-{number}")))
+
+
+def run_pods(world: World, namespace: str) -> None:
+    """Let all Pods of a namespace run."""
+    status = {"status": running_status(ready=True)}
+    for pod in world.plane.store.list("pods", namespace):
+        name = pod["metadata"]["name"]
+        world.plane.store.patch("pods", namespace, name, status, subresource="status")
+
+
+@asynccontextmanager
+async def open_tenants() -> AsyncIterator[World]:
+    """Open a world of both tenants, each with a full pool, on a server that takes its time."""
+    async with open_pools(prepare=furnish) as world:
+        for name in (NS, BURST):
+            run_pods(world, name)
+        await world.advance(3.0)
+        ready = [one["status"]["readyReplicas"] for one in world.plane.store.list(POOLS)]
+        assert ready == [MEMBERS, MEMBERS]
+        world.plane.delay("*", "*", _ANSWER_S)
+        yield world
+        world.plane.delay("*", "*", 0.0)
+
+
+async def step(world: World) -> None:
+    """Let the controller do all that it can at this moment, then let one answer's time pass."""
+    before, quiet = None, 0
+    while quiet < 20:
+        await world.moments(1)
+        now = (world.plane.audit.total, world.controller.activity())
+        quiet = quiet + 1 if now == before else 0
+        before = now
+    await world.clock.advance(_ANSWER_S)
+
+
+async def time_of_claim(world: World, name: str) -> float:
+    """Make a single claim; return after how long it was Ready."""
+    world.plane.store.create(claim(name))
+    began_s = world.clock.monotonic()
+    while not is_ready(world, name):
+        await step(world)
+    return world.clock.monotonic() - began_s
+
+
+def is_ready(world: World, name: str) -> bool:
+    """Tell whether a single claim is Ready."""
+    stored = world.plane.store.get(CLAIMS, NS, name)
+    return "status" in stored and condition(stored, "Ready")["status"] == "True"
+
+
+bursts = pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(claim, id="claims of a pool with members"),
+        pytest.param(partial(claim, pool="nope"), id="claims of no pool"),
+        pytest.param(sandbox, id="Sandboxes"),
+    ],
+)
+
+
+async def times_as_long(world: World, make: Callable[[str], Json]) -> float:
+    """Make a burst, and a single claim while it is under way; compare that with one before."""
+    quiet_s = await time_of_claim(world, "quiet")
+    for number in range(MANY):
+        world.plane.store.create(there(make(f"burst-{number}")))
+    until_s = world.clock.monotonic() + _UNDER_WAY_S
+    while world.clock.monotonic() < until_s:
+        await step(world)
+    return await time_of_claim(world, "single") / quiet_s
+
+
+@bursts
+async def test_a_burst_delays_another_tenants_claim_by_a_few_requests(
+    make: Callable[[str], Json],
+) -> None:
+    """A single claim takes at most twice as long beside 3,000 objects of another tenant."""
+    async with open_tenants() as world:
+        assert await times_as_long(world, make) <= _MOST_TIMES
+
+
+@bursts
+async def test_requests_of_a_burst_that_hang_delay_nobody_else(make: Callable[[str], Json]) -> None:
+    """An admission webhook for one tenant's objects that never answers holds up that tenant."""
+    async with open_tenants() as world:
+        held = world.plane.hold("*", "*", match=lambda target: target.namespace == BURST)
+        assert await times_as_long(world, make) <= _MOST_TIMES
+        assert held.waiting
+        held.release()
