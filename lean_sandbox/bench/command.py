@@ -239,7 +239,13 @@ def _print_runs(found: Sequence[ScenarioReport], screen: Screen) -> None:
 def _print_requests(run: ScenarioReport, screen: Screen) -> None:
     figures = run.figures
     if run.requests:
-        items = figures.get("claims") or figures.get("sandboxes") or figures.get("pool") or 1
+        items = (
+            figures.get("claims")
+            or figures.get("sandboxes")
+            or figures.get("pool")
+            or figures.get("lives")
+            or 1
+        )
         screen.table(
             f"{run.name}: requests of the controller",
             ("request", "all", "each"),

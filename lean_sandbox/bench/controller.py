@@ -26,6 +26,13 @@ _METHODS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE"
 # Watches are not polls, and the Lease is renewed whatever happens.
 _NOT_COUNTED: Final = frozenset({"leases", "leases.coordination.k8s.io"})
 _UNKNOWN: Final = "*"
+_AT_THE_END: Final = ("rss_mib", "held")
+# Open files, keys that may be reconciled now, and everything that is remembered of objects.
+_HELD: Final = {
+    "fds": ("process_open_fds",),
+    "queued": ("workqueue_depth",),
+    "cached": ("lean_sandbox_cache_objects", "lean_sandbox_absence_entries"),
+}
 _SCRAPE_S: Final = 15.0
 _REST_LIMIT_S: Final = 180.0
 _LOOKS: Final = 4
@@ -42,7 +49,8 @@ class Cost(msgspec.Struct, frozen=True):
 
     ``requests`` counts by (verb, kind, code), without watches and Leases, ``caught`` the wake-ups
     that the safety net made good, ``passes`` by controller, ``events`` of watches by (kind,
-    outcome), ``changes`` that let them pass by (kind, predicate). ``rss_mib`` is that of the end.
+    outcome), ``changes`` that let them pass by (kind, predicate). ``rss_mib``, and what else is
+    ``held``, are those of the end.
     """
 
     requests: Requests | None = None
@@ -54,6 +62,7 @@ class Cost(msgspec.Struct, frozen=True):
     passes: Counter[tuple[str]] = msgspec.field(default_factory=Counter)
     events: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     changes: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    held: dict[str, float] = msgspec.field(default_factory=dict)
 
     def since(self, before: Cost) -> Cost:
         """Return what was counted after ``before``."""
@@ -62,8 +71,8 @@ class Cost(msgspec.Struct, frozen=True):
             after, then = getattr(self, name), getattr(before, name)
             return None if after is None or then is None else after - then
 
-        grown = {name: less(name) for name in self.__struct_fields__ if name != "rss_mib"}
-        return Cost(rss_mib=self.rss_mib, **grown)
+        grown = {name: less(name) for name in self.__struct_fields__ if name not in _AT_THE_END}
+        return Cost(rss_mib=self.rss_mib, held=self.held, **grown)
 
     def by_kind(self) -> dict[str, int]:
         """Return the requests by ``verb kind``, the most frequent first."""
@@ -148,6 +157,8 @@ def read_metrics(text: str) -> Cost:
         requests = Counter()
         for (method, code), number in count("rest_client_requests_total", "method", "code").items():
             requests[_METHODS.get(method, method.lower()), _UNKNOWN, code] += number
+    held = {what: sum(add_up(name, 1) or 0.0 for name in of) for what, of in _HELD.items()}
+    held["series"] = float(sum(map(len, samples.values())))
     rss_mib = add_up("process_resident_memory_bytes", 1 / 1024**2)
     return Cost(
         requests=requests,
@@ -159,6 +170,7 @@ def read_metrics(text: str) -> Cost:
         passes=count("controller_runtime_reconcile_total", "controller"),
         events=count("lean_sandbox_watch_events_total", "resource", "outcome"),
         changes=count("lean_sandbox_watch_changes_total", "resource", "predicate"),
+        held=held,
     )
 
 

@@ -73,9 +73,9 @@ class Environment:
     """The namespace of the Sandboxes that some scenarios share."""
 
     @asynccontextmanager
-    async def namespace(self, scenario: str) -> AsyncIterator[str]:
+    async def namespace(self, scenario: str, token: str = "") -> AsyncIterator[str]:
         """Make a namespace and delete it at the end; a run that is given up does not await that."""
-        name = f"{self.options.namespace}-{scenario}-{secrets.token_hex(3)}"
+        name = f"{self.options.namespace}-{scenario}-{token or secrets.token_hex(3)}"
         made = load.manifest(NAMESPACES, name, labels={load.MARK: "bench"})
         await self.client.create(NAMESPACES, None, made, bytes)
         try:

@@ -30,8 +30,8 @@ Manifest = dict[str, Any]
 MARK: Final = "bench.lean-sandbox/run"
 """Label of the namespaces that a run makes."""
 _LIST_S: Final = 60.0
-_TEMPLATE: Final = "t"
-_POOL: Final = "p"
+TEMPLATE: Final = "t"
+POOL: Final = "p"
 _POD_SPEC: Final = {
     "containers": [{"name": "main", "image": "busybox", "command": ["sleep", "inf"]}],
     "terminationGracePeriodSeconds": 1,
@@ -41,7 +41,7 @@ _SPECS: Final[Mapping[Resource, Manifest]] = {
     kinds.PODS: _POD_SPEC,
     kinds.SANDBOXES: {"podTemplate": {"spec": _POD_SPEC}},
     kinds.SANDBOXTEMPLATES: {"podTemplate": {"spec": _POD_SPEC}},
-    kinds.SANDBOXCLAIMS: {"warmPoolRef": {"name": _POOL}},
+    kinds.SANDBOXCLAIMS: {"warmPoolRef": {"name": POOL}},
 }
 
 
@@ -60,21 +60,26 @@ def manifest(kind: Resource, name: str, spec: Manifest | None = None, **metadata
 
 def owner_of_members(uid: str) -> OwnerReference:
     """Return the owner reference of a Sandbox that is a member of the pool with this uid."""
-    return controller_reference(kinds.SANDBOXWARMPOOLS.kind, _POOL, uid)
+    return controller_reference(kinds.SANDBOXWARMPOOLS.kind, POOL, uid)
 
 
 async def make_template(client: Client, where: str) -> None:
     """Create the template of the pool."""
-    template = manifest(kinds.SANDBOXTEMPLATES, _TEMPLATE)
+    template = manifest(kinds.SANDBOXTEMPLATES, TEMPLATE)
     await client.create(kinds.SANDBOXTEMPLATES, where, template, bytes)
 
 
 async def make_pool(client: Client, where: str, replicas: int) -> str:
     """Create the pool of a template that is there; return its uid."""
-    spec = {"sandboxTemplateRef": {"name": _TEMPLATE}, "replicas": replicas}
-    pool = manifest(kinds.SANDBOXWARMPOOLS, _POOL, spec)
+    spec = {"sandboxTemplateRef": {"name": TEMPLATE}, "replicas": replicas}
+    pool = manifest(kinds.SANDBOXWARMPOOLS, POOL, spec)
     made = await client.create(kinds.SANDBOXWARMPOOLS, where, pool, PartialObject)
     return made.metadata.uid
+
+
+async def change(client: Client, kind: Resource, where: str, name: str, **spec: Any) -> None:
+    """Merge fields into the spec of an object."""
+    await client.patch(kind, where, name, {"spec": spec}, bytes)
 
 
 # -- making and watching ---------------------------------------------------------------------------
@@ -217,7 +222,7 @@ class Load:
 
 async def ready_members(client: Client, where: str) -> int:
     """Return how many members the pool says are Ready."""
-    pool = await client.get(kinds.SANDBOXWARMPOOLS, where, _POOL, Seen)
+    pool = await client.get(kinds.SANDBOXWARMPOOLS, where, POOL, Seen)
     return pool.status.readyReplicas if pool.status is not None else 0
 
 

@@ -17,7 +17,8 @@ its bound. Nothing is needed for it: an embedded API server with a simulated kub
 and the load are started as processes of their own. With --kubeconfig or --context the same runs on
 that server, in namespaces of its own, which are deleted at the end.
 
-scenarios (default: all, which is all but search and memory and takes some five minutes):
+scenarios (default: all, which is all but search, soak and memory and takes some five
+minutes):
 {scenarios}
 
 Figures in multiples (x floor, x pods) are against requests without any controller, made in the same
@@ -131,7 +132,9 @@ class BenchOptions:
         type=_listed(_above(0, float)),
         metavar="R[,R...]",
     )
-    seconds: float = _duration(40.0, "how long claims arrive under sustained load")
+    seconds: float = _duration(
+        40.0, "how long claims arrive under sustained load, and how long a soak takes"
+    )
     dwell: float = _duration(3.0, "seconds from Ready to the claim's deletion, under that load")
     idle_seconds: float = _duration(30.0, "seconds of idleness", flag="--idle")
     quiet: float = _duration(3.0, "seconds without a request that count as rest")

@@ -16,6 +16,7 @@ import random
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Final
 
 import msgspec
@@ -94,6 +95,20 @@ FIGURES: Final[Mapping[str, Figure]] = {
     "empty_mib": Figure("resident memory with nothing", "MiB"),
     "each_kib": Figure("memory for a Sandbox with its Pod", "KiB"),
     "most_mib": Figure("resident memory over 10,000 Sandboxes", "MiB"),
+    "lives": Figure("namespaces that came and went"),
+    "growing": Figure("measures that were still growing in the last third"),
+    **{
+        f"{name}_{third}": Figure(f"{text}, mean of the {third} third")
+        for name, text in {
+            "rss_mib": "resident memory in MiB",
+            "fds": "open files",
+            "queued": "keys that may be reconciled",
+            "cached": "objects remembered",
+            "series": "series of metrics",
+        }.items()
+        for third in ("middle", "last")
+    },
+    "left_cached": Figure("objects remembered though all are gone"),
 }
 """Every figure that a scenario may report."""
 
@@ -132,6 +147,7 @@ _COLD: Final = "lean-sandbox bench cold --sandboxes 2000"
 _IDLE: Final = "lean-sandbox bench idle --sandboxes 2000"
 _RESTART: Final = "lean-sandbox bench restart --sandboxes 2000"
 _MEMORY: Final = "lean-sandbox bench memory"
+_SOAK: Final = "lean-sandbox bench soak --seconds 900"
 
 BOUNDS: Final[Sequence[Bound]] = (
     Bound("one", "p50_ms", 1.3, _ONE, over="floor.one_p50_ms"),
@@ -161,6 +177,9 @@ BOUNDS: Final[Sequence[Bound]] = (
     Bound("memory", "empty_mib", 40, _MEMORY),
     Bound("memory", "each_kib", 3, _MEMORY),
     Bound("memory", "most_mib", 75, _MEMORY),
+    Bound("soak", "growing", 0, _SOAK),
+    Bound("soak", "left_cached", 0, _SOAK),
+    Bound("soak", "caught_by_net", 0, _SOAK),
 )
 """Every bound, with the command that measures it as it is meant."""
 
@@ -333,6 +352,32 @@ def medians_of_ends(
         percentile((value for at, value in pairs if at < width_s), 50),
         percentile((value for at, value in pairs if at >= seconds - width_s), 50),
     )
+
+
+STEADY: Final[Mapping[str, tuple[float, float]]] = {
+    # An allocator keeps pages that are nearly free, and interned texts come in blocks.
+    "rss_mib": (1.02, 1.0),
+    # Connections of a crowd stay open for a while.
+    "fds": (1.0, 4.0),
+    "queued": (1.5, 5.0),
+    # How many objects are alive at a look is a matter of chance.
+    "cached": (1.25, 20.0),
+    # A code or a reason that has not been seen before makes a series, or those of a histogram.
+    "series": (1.01, 20.0),
+}
+"""By how much, as a factor and beyond it, a measure may be larger without having grown."""
+
+
+def growth(samples: Sequence[tuple[float, Mapping[str, float]]], seconds: float) -> Figures:
+    """Compare the means of the last and the middle third of (moment, what is held) ``samples``."""
+    figures: dict[str, float] = {}
+    grown = 0
+    for name, (factor, beyond) in STEADY.items():
+        thirds = [[held[name] for at, held in samples if at * 3 // seconds == n] for n in (1, 2)]
+        middle, last = (round(fmean(values), 1) for values in thirds)
+        grown += last > middle * factor + beyond
+        figures |= {f"{name}_middle": middle, f"{name}_last": last}
+    return {"growing": grown, **figures}
 
 
 def arrivals(rate: float, seconds: float, *, seed: int = 7) -> list[float]:

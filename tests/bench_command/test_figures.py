@@ -13,8 +13,10 @@ from lean_sandbox.bench.command import parse, wanted
 from lean_sandbox.bench.report import (
     BOUNDS,
     FIGURES,
+    STEADY,
     Bound,
     arrivals,
+    growth,
     is_flat,
     judge,
     medians_of_ends,
@@ -169,6 +171,29 @@ def test_a_load_is_carried_when_it_ends_as_it_began(
 
 _BOUND = Bound("burst", "p50_ms", 1.5, "command", over="floor.p50_ms")
 _POSITIVE = st.floats(min_value=0.01, max_value=1e6)
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "growing"),
+    [
+        ("rss_mib", 43.0, 1),
+        ("rss_mib", 41.5, 0),
+        ("fds", 45.0, 1),
+        ("queued", 65.0, 0),
+        ("cached", 71.0, 1),
+        ("series", 60.0, 0),
+        ("series", 10.0, 0),
+    ],
+)
+def test_a_measure_that_is_higher_in_the_last_third_than_in_the_middle_has_grown(
+    name: str, last: float, growing: int
+) -> None:
+    """By more than what it is allowed; what it was in the first third is warming up."""
+    level = dict.fromkeys(STEADY, 40.0)
+    held = [{**level, name: 1.0}, {**level, name: 1.0}, level, level, *[{**level, name: last}] * 2]
+    found = growth([*zip(range(0, 60, 10), held, strict=True)], 60.0)
+    assert found["growing"] == growing
+    assert (found[f"{name}_middle"], found[f"{name}_last"]) == (40.0, last)
 
 
 def test_every_bound_names_a_figure_and_a_command_that_can_be_run() -> None:

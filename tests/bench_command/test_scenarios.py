@@ -141,6 +141,17 @@ async def test_memory_is_that_of_starts_over_sandboxes_that_were_launched() -> N
 
 
 @pytest.mark.scenarios
+async def test_a_soak_leaves_nothing_behind_and_tells_of_each_measure() -> None:
+    """Namespaces come and go with all that happens in one; every measure has both thirds."""
+    (soak,) = by_name(await run("soak", seconds=6.0, quiet=_BRIEF)).values()
+    assert (soak.figures["lives"] or 0) >= 3
+    assert (soak.figures["left_cached"], soak.figures["caught_by_net"]) == (0, 0)
+    assert soak.requests["create networkpolicies"] == soak.figures["lives"]
+    assert all((soak.figures[f"{name}_last"] or -1.0) >= 0 for name in ("queued", "cached"))
+    assert all((soak.figures[f"{name}_middle"] or 0) > 0 for name in ("rss_mib", "fds", "series"))
+
+
+@pytest.mark.scenarios
 async def test_a_server_of_a_kubeconfig_is_left_as_it_was(tmp_path: Path) -> None:
     """The bench brings its own Nodes, and takes them and its namespaces with it."""
     async with ControlPlane(LocalSettings()) as plane:

@@ -148,7 +148,7 @@ def test_what_bounds_are_multiples_of_is_measured_in_the_same_run(
 def test_every_scenario_can_be_asked_for_by_its_name() -> None:
     """And all of them together."""
     assert all(name in wanted(parse([name])) for name in SCENARIOS)
-    assert set(wanted(parse(["all", "search", "memory"]))) == set(SCENARIOS)
+    assert set(wanted(parse(["all", "search", "soak", "memory"]))) == set(SCENARIOS)
 
 
 def test_pictures_without_matplotlib_are_refused_before_anything_runs() -> None:
