@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -14,7 +15,8 @@ from lean_sandbox.model.times import format_duration, parse_duration
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 _OCTAL = re.compile(r"([+-]?)0([0-7_]*[0-7])", re.ASCII)
-_SHARD = re.compile(r"(0|[1-9][0-9]{0,5})/([1-9][0-9]{0,3})", re.ASCII)
+_BOUND = "0x[0-9a-f]{16}"
+_SHARD = re.compile(rf"(0|[1-9][0-9]{{0,5}})/([1-9][0-9]{{0,3}}|({_BOUND}(,{_BOUND})*))", re.ASCII)
 _BLANK = re.compile(r"\s")
 _INT64_LIMIT = 2**63
 
@@ -107,8 +109,15 @@ def _label_selector(text: str) -> str:
 
 
 def _shard(text: str) -> str:
-    if text and not _SHARD.fullmatch(text):
-        raise ValueError("it is no INDEX/COUNT such as 0/2")
+    found = _SHARD.fullmatch(text)
+    if text and not found:
+        raise ValueError(
+            "it is no INDEX/COUNT such as 0/2, nor INDEX/BOUND,... of 0x and 16 digits"
+        )
+    if found and found[3]:
+        edges = ("0x" + 16 * "0", *found[3].split(","))
+        if any(low >= high for low, high in pairwise(edges)):
+            raise ValueError("each bound must be above the one before, the first above 0")
     return text
 
 

@@ -149,7 +149,8 @@ class Settings:
     shard: str = _own(
         "serve only those namespaces whose names, hashed, fall to this one of COUNT controllers, as"
         " in 0/2; an INDEX counts modulo COUNT. The server still sends what is in the others, which"
-        " is dropped; empty: all namespaces",
+        " is dropped, unless bounds of ranges of hashes stand in the place of COUNT and it knows"
+        " shardSelector (docs/scale.md); empty: all namespaces",
         SHARD,
     )
     page_size: int = _count(

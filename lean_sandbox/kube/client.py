@@ -153,6 +153,7 @@ class Client:
         continue_: str | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
+        shard_selector: str | None = None,
         resource_version: str | None = None,
         **options: Unpack[Options],
     ) -> T:
@@ -163,6 +164,7 @@ class Client:
                 "continue": continue_,
                 "labelSelector": label_selector,
                 "fieldSelector": field_selector,
+                "shardSelector": shard_selector,
                 "resourceVersion": resource_version,
             }
         )

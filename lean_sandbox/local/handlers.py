@@ -131,7 +131,7 @@ class Handlers:
             self._namespace(ask),
             ask.target.query,
             self._verbs.store.version,
-            self._settings.page_cap,
+            self._settings,
         )
         return Answer(200, self._renderer.listing(ask.kind, page.entries, form, page.metadata))
 
@@ -152,7 +152,7 @@ class Handlers:
         asked = version_of(text, is_list=False)
         collection = self._verbs.collection(kind)
         current = self._verbs.store.version
-        matches = matcher(kind, query)
+        matches = matcher(kind, query, is_sharding=self._settings.sharded_lists)
         namespace = self._namespace(ask)
         wants_initial = query.get("sendInitialEvents") in ("true", "1")
         plan = WatchPlan(

@@ -18,12 +18,18 @@ from lean_sandbox.local.errors import (
     too_large_version,
 )
 from lean_sandbox.local.registry import Kind
+from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Collection, Entry
+from lean_sandbox.model.names import shard_hash
 
 _ALWAYS = ("metadata.name", "metadata.namespace")
 _FIELD_TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)
 _FIELD_SEPARATOR = re.compile(r"(?<!\\),")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_HEX = r"\s*'(0x(?:[0-9a-f]{16}|10{16}))'\s*"
+_SHARD_RANGE = re.compile(
+    rf"\s*shardRange\(\s*object\.metadata\.(uid|namespace)\s*,{_HEX},{_HEX}\)\s*"
+)
 
 
 class Page(NamedTuple):
@@ -137,16 +143,32 @@ def _field_test(kind: Kind, term: FieldTerm) -> Callable[[Entry], bool]:
     return lambda entry: (entry.fields.get(field, "") == value) is equal
 
 
-def matcher(kind: Kind, query: Mapping[str, str], name: str = "") -> Callable[[Entry], bool] | None:
+def _shard_test(text: str) -> Callable[[Entry], bool]:
+    ranges = []
+    for part in text.split("||"):
+        found = _SHARD_RANGE.fullmatch(part)
+        if found is None or int(found[2], 16) >= int(found[3], 16):
+            raise StatusError(500, "", f"invalid shard selector: {part}")
+        ranges.append((found[1], range(int(found[2], 16), int(found[3], 16))))
+    return lambda entry: any(
+        shard_hash(entry.namespace if field == "namespace" else entry.uid) in numbers
+        for field, numbers in ranges
+    )
+
+
+def matcher(
+    kind: Kind, query: Mapping[str, str], *, is_sharding: bool = False
+) -> Callable[[Entry], bool] | None:
     """Return the test of the selectors in a query, None when everything matches.
 
     Raises:
-        StatusError: 400 for a selector that cannot be read or a field that is not selectable.
+        StatusError: 400 for a selector that cannot be read or a field that is not selectable, 500
+            for such a selector of shards.
 
     """
     tests: list[Callable[[Entry], bool]] = []
-    if name:
-        tests.append(lambda entry: entry.name == name)
+    if is_sharding and (shards := query.get("shardSelector")):
+        tests.append(_shard_test(shards))
     try:
         labels = parse_labels(query.get("labelSelector", ""))
         fields = parse_fields(query.get("fieldSelector", ""))
@@ -188,7 +210,7 @@ def list_page(
     namespace: str,
     query: Mapping[str, str],
     current: int,
-    page_cap: int | None,
+    settings: LocalSettings,
 ) -> Page:
     """Return one page of a list, at the version its options ask for.
 
@@ -198,7 +220,7 @@ def list_page(
 
     """
     check_options(query, is_watch=False, streaming=True)
-    matches = matcher(kind, query)
+    matches = matcher(kind, query, is_sharding=settings.sharded_lists)
     text, exact = query.get("resourceVersion", ""), query.get("resourceVersionMatch") == "Exact"
     asked = version_of(text)
     if asked > current:
@@ -220,8 +242,8 @@ def list_page(
         entries = collection.scan(namespace)
         if text == "0":
             limit = 0  # answered from a watch cache, which does not page
-    if page_cap is not None:
-        limit = min(limit or page_cap, page_cap)
+    if settings.page_cap is not None:
+        limit = min(limit or settings.page_cap, settings.page_cap)
     if start:
         entries = [entry for entry in entries if entry.key >= start]
     return _cut(entries, matches, limit, version)

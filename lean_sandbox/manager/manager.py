@@ -115,10 +115,12 @@ class Manager:
             self.trace = TraceBuffer(settings.trace_entries, clock)
             self.trace.follow(self.all_caches, self.controllers, client.transport)
         if settings.shard:
-            from lean_sandbox.manager.preflight import admits  # noqa: PLC0415 -- rarely used
+            from lean_sandbox.manager import preflight  # noqa: PLC0415 -- rarely used
 
+            self.reflectors.shard_selector = preflight.shard_selector(settings.shard)
+            admits = preflight.admits(settings.shard)
             for cache in self.all_caches:
-                cache.admits_namespace = admits(settings.shard)
+                cache.admits_namespace = admits
 
     def _add_extensions(self, shared: Shared) -> None:
         sandboxes = self.sandboxes

@@ -9,9 +9,11 @@ would only wait.
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -29,6 +31,7 @@ from lean_sandbox.kube.errors import (
 )
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import CONFIGMAPS, DEPLOYMENTS, LEASES, NAMESPACES, Resource
+from lean_sandbox.model.names import shard_hash
 from lean_sandbox.model.times import parse_rfc3339
 
 Json = dict[str, Any]
@@ -52,13 +55,29 @@ log = structlog.get_logger("controller")
 
 
 def admits(shard: str) -> Callable[[str], bool]:
-    """Return the test whether a namespace, by the CRC-32 of its name, belongs to a shard."""
-    own, count = _parts(shard)
+    """Return the test whether a namespace belongs to a shard, by the hash of its name.
+
+    Without bounds that is CRC-32, which parts also names that differ in their last character alone.
+    """
+    own, count, bounds = _parts(shard)
+
+    @lru_cache(maxsize=4096)
+    def is_in_range(namespace: str) -> bool:
+        return bisect_right(bounds, shard_hash(namespace)) == own
 
     def is_own(namespace: str) -> bool:
         return zlib.crc32(namespace.encode()) % count == own
 
-    return is_own
+    return is_in_range if bounds else is_own
+
+
+def shard_selector(shard: str) -> str:
+    """Return what to ask of servers that shard lists and watches, "" for a shard without bounds."""
+    own, _, bounds = _parts(shard)
+    if not bounds:
+        return ""
+    edges = [f"{edge:#018x}" for edge in (0, *bounds, 2**64)]
+    return f"shardRange(object.metadata.namespace, '{edges[own]}', '{edges[own + 1]}')"
 
 
 def lease_of(settings: Settings) -> str:
@@ -66,7 +85,7 @@ def lease_of(settings: Settings) -> str:
     if settings.leader_election_lease:
         return settings.leader_election_lease
     if settings.shard:
-        return "{}-{}-of-{}".format(LEASE_NAME, *_parts(settings.shard))
+        return "{}-{}-of-{}".format(LEASE_NAME, *_parts(settings.shard)[:2])
     return LEASE_NAME
 
 
@@ -74,7 +93,8 @@ def scope_of(settings: Settings) -> str:
     """Say in one line what is served, "" for everything; a text that is cut ends in its digest."""
     parts = []
     if settings.shard:
-        parts.append("shard={}/{}".format(*_parts(settings.shard)))
+        index, count, bounds = _parts(settings.shard)
+        parts.append(f"shard={index}/{','.join(map(hex, bounds)) or count}")
     if settings.namespaces:
         parts.append(f"namespaces={','.join(sorted(settings.namespaces))}")
     elif settings.exclude_namespaces:
@@ -90,10 +110,15 @@ def scope_of(settings: Settings) -> str:
     return f"{scope[: _LONGEST_SCOPE - len(digest) - 3]}...{digest}"
 
 
-def _parts(shard: str) -> tuple[int, int]:
-    """Return which of how many shards ``INDEX/COUNT`` is; an index counts modulo the count."""
-    index, count = map(int, shard.split("/"))
-    return index % count, count
+def _parts(shard: str) -> tuple[int, int, tuple[int, ...]]:
+    """Return which of how many shards a value of --shard is, and the bounds between them, if any.
+
+    An index counts modulo the count.
+    """
+    index, rest = shard.split("/")
+    bounds = tuple(int(bound, 16) for bound in rest.split(",")) if rest.startswith("0x") else ()
+    count = len(bounds) + 1 if bounds else int(rest)
+    return int(index) % count, count, bounds
 
 
 async def read_config_map(client: Client, clock: Clock, namespace: str) -> ConfigMap | None:

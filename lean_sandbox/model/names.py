@@ -133,16 +133,22 @@ MAX_NAME_CHARACTERS: Final = 253
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 
-_FNV_OFFSET: Final = 0x811C9DC5
-_FNV_PRIME: Final = 0x01000193
-
 
 def name_hash(name: str) -> str:
     """Return the 8 hex digits (FNV-1a) that label the children of the object ``name``."""
-    value = _FNV_OFFSET
-    for byte in name.encode():
-        value = (value ^ byte) * _FNV_PRIME & 0xFFFFFFFF
-    return f"{value:08x}"
+    return f"{_fnv1a(name, 0x811C9DC5, 0x01000193, 32):08x}"
+
+
+def shard_hash(namespace: str) -> int:
+    """Return the number (FNV-1a of 64 bits) by which API servers shard lists and watches."""
+    return _fnv1a(namespace, 0xCBF29CE484222325, 0x100000001B3, 64)
+
+
+def _fnv1a(text: str, value: int, prime: int, bits: int) -> int:
+    mask = 2**bits - 1
+    for byte in text.encode():
+        value = (value ^ byte) * prime & mask
+    return value
 
 
 def normalise_created_by(value: str | None) -> str:

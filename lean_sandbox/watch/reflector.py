@@ -81,9 +81,13 @@ class Reflector(Generic[E]):
         uniform: Callable[[], float],
         namespace: str | None = None,
         field_selector: str = "",
+        shard_selector: str = "",
         page_size: int = 250,
     ) -> None:
-        """List pages of ``page_size`` objects at most, of large objects fewer."""
+        """List pages of ``page_size`` objects at most, of large objects fewer.
+
+        Servers that do not shard ignore ``shard_selector``: the cache has to drop what is foreign.
+        """
         self._client = client
         kind = self._kind = cache.kind
         self._cache = cache
@@ -92,6 +96,7 @@ class Reflector(Generic[E]):
         self._page_size = page_size
         self._namespace = namespace
         self._field_selector = field_selector
+        self._shard_selector = shard_selector
         self._failures = 0
         forms = list(Representation)
         self._representations = forms[forms.index(kind.watch_as) :]
@@ -241,6 +246,8 @@ class Reflector(Generic[E]):
         if not version:
             raise errors.ProtocolFault(f"the list of {self._kind.resource.plural} has no version")
         self._cache.end_list(self._namespace, version)
+        if self._shard_selector and self._cache.dropped_elsewhere:
+            self._log.info("shard_selector_ignored", dropped=self._cache.dropped_elsewhere)
         self._decoder.version = version
         spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
         self._resync_at = self._clock.monotonic() + spread * _RESYNC_S
@@ -258,6 +265,7 @@ class Reflector(Generic[E]):
             resource_version=version,
             label_selector=self._kind.label_selector,
             field_selector=self._field_selector or None,
+            shard_selector=self._shard_selector or None,
             accept=LIST_ACCEPT[self._kind.list_as],
             timeout_s=_REQUEST_TIMEOUT_S,
             lane=Lane.BACKGROUND,
@@ -347,6 +355,7 @@ class Reflector(Generic[E]):
             "resourceVersion": self._decoder.version,
             "labelSelector": self._kind.label_selector,
             "fieldSelector": self._field_selector,
+            "shardSelector": self._shard_selector,
         }
         query = urlencode({name: value for name, value in parameters.items() if value})
         return f"{path(self._kind.resource, self._namespace)}?{query}"
@@ -399,6 +408,8 @@ class ReflectorGroup:
         self._reflectors: dict[str, list[Reflector[Any]]] = {}
         #: In which the reflectors run; to be set before the first starts.
         self.group: TaskGroup | None = None
+        #: The part of all objects that servers that can are to send; to be set as early.
+        self.shard_selector = ""
 
     def start(self, cache: Cache[Any]) -> None:
         """Start watching a kind, unless it is watched already."""
@@ -407,7 +418,8 @@ class ReflectorGroup:
             return
         assert self.group is not None
         reflectors = self._reflectors[plural] = [
-            self._reflector(cache, namespace=namespace) for namespace in self._namespaces
+            self._reflector(cache, namespace=namespace, shard_selector=self.shard_selector)
+            for namespace in self._namespaces
         ]
         for reflector in reflectors:
             self.group.start_soon(reflector.run)

@@ -51,7 +51,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
         yield Real(real)
         return
     served = [*definitions().values(), WIDGET_DEFINITION]
-    settings = LocalSettings(tls=getattr(request.module, "TLS", False))
+    settings = LocalSettings(tls=getattr(request.module, "TLS", False), sharded_lists=True)
     async with ControlPlane(settings, crds=served) as plane:
         yield Embedded(plane)
 

@@ -291,6 +291,7 @@ def _start_server(server: RealServer, programs: Programs, port: int) -> None:
         service_account_signing_key_file=str(folder / "server.key"),
         service_cluster_ip_range="10.0.0.0/16",
         authorization_mode="RBAC",
+        feature_gates="ShardedListAndWatch=true",
         audit_policy_file=str(policy),
         audit_log_path=str(server.audit_log),
     )

@@ -42,6 +42,7 @@ _PATIENCE_S = 30.0
 # A standby takes over five times sooner than by default.
 _TIMES = {"DURATION_S": 3, "RENEW_DEADLINE_S": 2.0, "RETRY_S": 0.4, "ATTEMPT_S": 1.0}
 _MEMBERS, _CLAIMS = 3, 6
+_RANGES = ("0/0x8000000000000000", "1/0x8000000000000000")
 
 
 @pytest.fixture(autouse=True)
@@ -142,14 +143,16 @@ async def _processes(
 
 
 @asynccontextmanager
-async def _rooms(stage: Scene, prefix: str) -> AsyncIterator[list[list[Scene]]]:
+async def _rooms(stage: Scene, split: str) -> AsyncIterator[list[list[Scene]]]:
     """Make two namespaces for each of two shards."""
     rooms: list[list[Scene]] = [[], []]
     number = 0
+    is_first = admits(_RANGES[0] if split == "ranges" else "0/2")
     while min(map(len, rooms)) < 2:
-        name = f"shards-{prefix}-{number}"
+        # Names alike in all but their end are neighbours in the server's hash.
+        name = f"{number}-shards-{split}"
         number += 1
-        own = rooms[0 if admits("0/2")(name) else 1]
+        own = rooms[0 if is_first(name) else 1]
         if len(own) == 2:
             continue
         api = stage.room.api
@@ -178,8 +181,11 @@ def _asked(server: RealServer, begun: int, user: str) -> Iterator[tuple[str, str
 
 def _settings(split: str, first: list[Scene]) -> tuple[Settings, Settings]:
     """Return the settings of the two shards."""
-    if split == "hash":
-        return Settings(extensions=True, shard="0/2"), Settings(extensions=True, shard="1/2")
+    if split != "names":
+        shards = _RANGES if split == "ranges" else ("0/2", "1/2")
+        return Settings(extensions=True, shard=shards[0]), Settings(
+            extensions=True, shard=shards[1]
+        )
     names = tuple(scene.room.name for scene in first)
     leases = [lease_of(Settings(shard=f"{index}/2")) for index in (0, 1)]
     return (
@@ -188,7 +194,7 @@ def _settings(split: str, first: list[Scene]) -> tuple[Settings, Settings]:
     )
 
 
-@pytest.mark.parametrize("split", ["hash", "names"])
+@pytest.mark.parametrize("split", ["hash", "ranges", "names"])
 async def test_two_shards_share_the_load_and_a_dead_one_is_succeeded(
     real_server: RealServer, tmp_path: Path, split: str
 ) -> None:
@@ -230,6 +236,9 @@ async def test_two_shards_share_the_load_and_a_dead_one_is_succeeded(
         for number, process in enumerate(processes):
             own, others = names if number < 2 else names[::-1]
             asked = list(_asked(real_server, begun, process.user))
+            if split == "ranges":
+                caches = process.controller.all_caches
+                assert sum(cache.dropped_elsewhere for cache in caches) == 0
             assert [(process.user, *one) for one in asked if one[0] in others] == []
             handled = {namespace for namespace, what, _ in asked if not what.startswith("watch")}
             assert bool(handled & own) == (process is not idle), process.user

@@ -145,10 +145,12 @@ class Replicas:
 
 
 @asynccontextmanager
-async def open_replicas(*names: str, settings: Settings | None = None) -> AsyncIterator[Replicas]:
+async def open_replicas(
+    *names: str, settings: Settings | None = None, local: LocalSettings | None = None
+) -> AsyncIterator[Replicas]:
     """Start replicas one after the other; the first leads."""
     server_clock = FakeClock(EPOCH)
-    async with ControlPlane(LocalSettings(), clock=server_clock) as plane:
+    async with ControlPlane(local or LocalSettings(), clock=server_clock) as plane:
         for name in (NS, ELECTION_NS):
             metadata = {"name": name}
             plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,9 +18,18 @@ import structlog.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.config.forms import SHARD
 from lean_sandbox.config.options import Settings
+from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.target import Target
-from lean_sandbox.manager.preflight import LEASE_NAME, admits, lease_of, scope_of
+from lean_sandbox.manager.preflight import (
+    LEASE_NAME,
+    admits,
+    lease_of,
+    scope_of,
+    shard_selector,
+)
+from lean_sandbox.model.names import shard_hash
 from tests.leading.replicas import ELECTION_NS, LEASES, Replica, Replicas, open_replicas
 from tests.metrics.scrape import serving
 from tests.support.builders import claim, pool, template
@@ -24,8 +37,9 @@ from tests.support.names import CLAIMS, SANDBOXES
 from tests.support.world import running_status, sandbox
 
 Json = dict[str, Any]
-# By CRC-32 two of them are even, two odd.
-TEAMS = ("team-a", "team-b", "team-d", "team-f")
+# By CRC-32 two of them are even, two odd; by the server's hash, below and above the middle.
+TEAMS = ("lab", "mail", "team-a", "team-b")
+MIDDLE = "0x8000000000000000"
 EVEN = tuple(team for team in TEAMS if admits("0/2")(team))
 ODD = tuple(team for team in TEAMS if admits("1/2")(team))
 QUICK: Json = {"sandbox_status_window": 1.0, "sandbox_status_step_window": 0.0}
@@ -35,6 +49,12 @@ MEMBERS = 1
 def by_hash() -> tuple[Settings, Settings]:
     """Nobody enumerates namespaces; the Leases are made of the shards."""
     one, two = (Settings(extensions=True, shard=f"{index}/2", **QUICK) for index in (0, 1))
+    return one, two
+
+
+def by_range() -> tuple[Settings, Settings]:
+    """The server sends each its own, where it can."""
+    one, two = (Settings(extensions=True, shard=f"{at}/{MIDDLE}", **QUICK) for at in (0, 1))
     return one, two
 
 
@@ -48,7 +68,8 @@ def by_name() -> tuple[Settings, Settings]:
     )
 
 
-SPLITS = {"hash": by_hash, "names": by_name}
+SPLITS = {"hash": by_hash, "ranges": by_range, "names": by_name}
+SHARDING, STOCK = LocalSettings(sharded_lists=True), LocalSettings()
 
 
 def at(namespace: str, body: Json) -> Json:
@@ -130,9 +151,11 @@ class Shards:
 
 
 @asynccontextmanager
-async def open_shards(settings: tuple[Settings, Settings]) -> AsyncIterator[Shards]:
+async def open_shards(
+    settings: tuple[Settings, Settings], local: LocalSettings = SHARDING
+) -> AsyncIterator[Shards]:
     """Start two shards with a standby each over a control plane with four namespaces."""
-    async with open_replicas() as replicas, anyio.create_task_group() as group:
+    async with open_replicas(local=local) as replicas, anyio.create_task_group() as group:
         for team in TEAMS:
             metadata = {"name": team}
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
@@ -319,6 +342,62 @@ async def test_what_is_in_namespaces_of_others_is_counted_and_not_kept() -> None
         assert {key.namespace for key in even.world.whole.caches.sandboxes.keys()} == set(EVEN)  # noqa: SIM118
 
 
+@pytest.mark.parametrize("local", [SHARDING, STOCK], ids=["sharding", "stock"])
+async def test_a_server_that_shards_sends_each_only_its_own(local: LocalSettings) -> None:
+    """By ranges it filters lists and watches; one that ignores them costs bytes, and is told of."""
+    with structlog.testing.capture_logs() as logs:
+        async with open_shards(by_range(), local) as shards:
+            await filled(shards)
+            await shards.create([at(team, claim()) for team in TEAMS])
+            late = await shards.replicas.build("late", by_range()[0])
+            async with anyio.create_task_group() as group:
+                group.start_soon(late.run)
+                await late.world.until(late.controller.synced.is_set)
+                group.cancel_scope.cancel()
+            for leader, own in zip(shards.leaders, (EVEN, ODD), strict=True):
+                caches = leader.world.whole.all_caches
+                sandboxes = leader.world.whole.caches.sandboxes
+                assert {one.key.namespace for one in sandboxes} == set(own)
+                foreign = sum(cache.dropped_elsewhere for cache in caches)
+                served = sum(cache.passed + cache.dropped_unchanged for cache in caches)
+                assert foreign == 0 if local.sharded_lists else foreign > served
+    told = {line["kind"] for line in logs if line["event"] == "shard_selector_ignored"}
+    assert ("sandboxes" in told) == (not local.sharded_lists)
+
+
+async def test_two_shards_by_ranges_receive_half_each() -> None:
+    """Budget: what lists and watches bring to either of two, against what they bring to one.
+
+    The description of a Table's columns comes to each.
+    """
+
+    async def received(*settings: Settings) -> list[int]:
+        async with open_replicas(local=SHARDING) as replicas, anyio.create_task_group() as group:
+            for team in TEAMS:
+                metadata = {"name": team}
+                body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+                replicas.plane.store.create(body)
+            shards = Shards(replicas)
+            for number, given in enumerate(settings):
+                one = await replicas.build(f"r-{number}", given)
+                group.start_soon(one.run)
+                await one.world.until(one.controller.synced.is_set)
+            for number in range(10):
+                await shards.create([at(team, sandbox(f"sb-{number}")) for team in TEAMS])
+            await shards.run_pods()
+            group.cancel_scope.cancel()
+            entries = (*replicas.plane.audit, *replicas.plane.pending)
+            unique = {id(one): one for one in entries if one.verb in ("list", "watch")}.values()
+        return [
+            sum(entry.response_bytes for entry in unique if entry.user == one.user)
+            for one in replicas.all
+        ]
+
+    (whole,) = await received(Settings(extensions=True, **QUICK))
+    for part in await received(*by_range()):
+        assert 0.45 * whole < part < 0.57 * whole
+
+
 # -- which shard serves what -----------------------------------------------------------------------
 
 
@@ -338,11 +417,68 @@ def test_a_namespace_never_changes_its_shard() -> None:
     ]
 
 
-@given(st.integers(0, 99), st.integers(1, 20))
-def test_an_index_counts_modulo_the_count(index: int, count: int) -> None:
+@given(
+    st.text(alphabet="abcz09-", min_size=1, max_size=63),
+    st.sets(st.integers(1, 2**64 - 1), min_size=1, max_size=20),
+)
+def test_ranges_ask_the_server_for_what_they_serve(namespace: str, bounds: set[int]) -> None:
+    """Every namespace is in exactly one range, the same here and there."""
+    text = ",".join(f"{bound:#018x}" for bound in sorted(bounds))
+    serving_it, edges = [], []
+    for index in range(len(bounds) + 1):
+        shard = f"{index}/{text}"
+        found = re.fullmatch(
+            r"shardRange\(object\.metadata\.namespace, '(0x\w{16})', '(0x\w{16,17})'\)",
+            shard_selector(shard),
+        )
+        assert found is not None
+        low, high = int(found[1], 16), int(found[2], 16)
+        edges += [low, high]
+        assert admits(shard)(namespace) == (low <= shard_hash(namespace) < high)
+        serving_it += [index] if admits(shard)(namespace) else []
+    assert len(serving_it) == 1
+    assert (edges[0], edges[-1]) == (0, 2**64)
+
+
+def test_without_bounds_nothing_is_asked_of_the_server() -> None:
+    """CRC-32 is no hash of its."""
+    assert shard_selector("0/2") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "hashed"),
+    [("", 0xCBF29CE484222325), ("a", 0xAF63DC4C8601EC8C), ("foobar", 0x85944171F73967E8)],
+)
+def test_the_servers_hash_is_fnv(name: str, hashed: int) -> None:
+    """FNV-1a of 64 bits, by its published vectors."""
+    assert shard_hash(name) == hashed
+
+
+def test_the_bounds_of_the_page_divide_what_there_is() -> None:
+    """The command of docs/scale.md prints bounds that --shard takes, and that divide evenly."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "scale.md").read_text()
+    found = re.search(r"python -c '\n(.*?)' (\d)", page, re.DOTALL)
+    assert found is not None
+    names = [f"team-{number % 40}" for number in range(400)]
+    done = subprocess.run(  # noqa: S603 -- the page's own words
+        [sys.executable, "-c", found[1], "4"],
+        input="\n".join(names),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    bounds = SHARD.parse(f"0/{done.stdout.strip()}").removeprefix("0/")
+    parts = [sum(map(admits(f"{index}/{bounds}"), names)) for index in range(4)]
+    assert parts == [100, 100, 100, 100]
+
+
+@given(st.integers(0, 99), st.integers(1, 20), st.sampled_from(["count", "bounds"]))
+def test_an_index_counts_modulo_the_count(index: int, count: int, form: str) -> None:
     """So the ordinals of a StatefulSet with twice as many Pods as shards give each a standby."""
-    again = Settings(shard=f"{index + count}/{count}")
-    first = Settings(shard=f"{index}/{count}")
+    bounds = ",".join(f"{number << 58:#018x}" for number in range(1, count))
+    rest = bounds if form == "bounds" and bounds else count
+    again = Settings(shard=f"{index + count}/{rest}")
+    first = Settings(shard=f"{index}/{rest}")
     assert lease_of(again) == lease_of(first)
     assert scope_of(again) == scope_of(first)
     for name in TEAMS:
@@ -374,4 +510,5 @@ def test_without_a_shard_the_lease_is_the_references() -> None:
     assert lease_of(Settings()) == LEASE_NAME == lease_of(Settings(namespaces=("a",)))
     assert scope_of(Settings()) == ""
     assert lease_of(Settings(shard="3/4")) == f"{LEASE_NAME}-3-of-4"
+    assert lease_of(Settings(shard=f"1/{MIDDLE}")) == f"{LEASE_NAME}-1-of-2"
     assert lease_of(Settings(shard="3/4", leader_election_lease="mine")) == "mine"

@@ -36,7 +36,7 @@ def any_value(option: Option) -> st.SearchStrategy[Any]:
     if form.words:
         return st.sampled_from(form.words)
     if form is forms.SHARD:
-        return st.sampled_from(["", "0/2", "7/3"])
+        return st.sampled_from(["", "0/2", "7/3", "1/0x8000000000000000"])
     if option.name == "leader_election_lease":
         return st.sampled_from(["", "a", "shard-0.of.2"])
     if form is forms.LABEL_SELECTOR:

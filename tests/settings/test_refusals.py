@@ -86,6 +86,10 @@ def test_pools_are_checked_although_nobody_serves_them(capsys: pytest.CaptureFix
         ("--shard", "0/0"),
         ("--shard", "-1/2"),
         ("--shard", "01/2"),
+        ("--shard", "0/0x8000"),
+        ("--shard", "0/0x0000000000000000"),
+        ("--shard", "0/0x8000000000000000,0x8000000000000000"),
+        ("--shard", "0/0x8000000000000000,2"),
     ],
 )
 def test_values_that_cannot_be_read_are_wrong_usage(
