@@ -9,6 +9,7 @@ codings than chunks, other protocols, and whatever has no end.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -85,11 +86,14 @@ class HttpConnection:
         self._has_begun = self._has_head = self._is_complete = False
         self._is_interim = self._ends_with_connection = False
 
-    async def send(self, data: bytes) -> None:
-        """Send a request, wait for the head of its final response. Raises :class:`Disconnected`."""
+    async def send(self, data: bytes, fence: Callable[[], None] | None = None) -> None:
+        """Send a request, wait for the head of its final response.
+
+        Raises :class:`Disconnected`, and what ``fence`` does, see :meth:`.SocketStream.send`.
+        """
         self._begin()
         try:
-            await self.stream.send(data)
+            await self.stream.send(data, fence)
         except OSError as problem:
             raise Disconnected(at_write=True) from problem
         self._counted.sent_bytes += len(data)

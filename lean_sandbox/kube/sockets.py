@@ -12,6 +12,7 @@ import os
 import select
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -47,9 +48,11 @@ class SocketStream:
         self._is_watched = False
         self._watch()
 
-    async def send(self, data: bytes) -> None:
-        """Send all of ``data``. Raises OSError."""
+    async def send(self, data: bytes, fence: Callable[[], None] | None = None) -> None:
+        """Send all of ``data``; ``fence`` is called before each piece and may raise. OSError."""
         while True:
+            if fence is not None:
+                fence()
             try:
                 sent = self._socket.send(data)
             except (BlockingIOError, ssl.SSLWantWriteError):

@@ -48,6 +48,7 @@ class _Exchange(msgspec.Struct):
     #: Whether a body that is no refusal is left to be read as it comes.
     is_stream: bool = False
     limit_bytes: int = _BODY_LIMIT_BYTES
+    fence: Callable[[], None] | None = None
     authorization: str | None = None
     data: bytes = b""
     started: float = 0.0
@@ -59,9 +60,9 @@ class Transport:
 
     The pool holds as many connections as ``limits.max_in_flight``; streams are beside it.
     ``observer`` is called with each finished request, streams included; it must not block or raise.
-    ``fence``, where it is set, is called before a write is begun and again right before its bytes
-    are sent: what it raises keeps them from leaving, and is raised to the caller. Other transports
-    to the server may share ``counted``.
+    ``fence``, where it is set, is called before a write is begun and again right before each piece
+    of it is sent: what it raises keeps that from leaving, so that the server never has the whole of
+    it, and is raised to the caller. Other transports to the server may share ``counted``.
     """
 
     def __init__(
@@ -112,9 +113,11 @@ class Transport:
         Raises TransportError (AnswerTooLarge above ``max_body_bytes``, or 256 MiB),
         CredentialFault and what the fence does.
         """
-        self._check_fence(method)
         asked = asked or Asked(method.lower(), "nonresource")
         exchange = _Exchange(method, target, headers or {}, body, asked, timeout_s)
+        if self.fence is not None and method != "GET":
+            exchange.fence = self.fence
+            self.fence()
         exchange.limit_bytes = max_body_bytes or _BODY_LIMIT_BYTES
         await self._authorize(exchange)
         await self._limiter.acquire(lane, asked.namespace)
@@ -162,10 +165,6 @@ class Transport:
         self._closed = True
         while self._idle:
             self._idle.pop().close()
-
-    def _check_fence(self, method: str) -> None:
-        if self.fence is not None and method != "GET":
-            self.fence()
 
     async def _authorize(self, exchange: _Exchange) -> None:
         headers = (*self._constant, *exchange.headers.items())
@@ -217,8 +216,7 @@ class Transport:
         if (reused := self._reusable()) is not None:
             exchange.connection = reused
             try:
-                self._check_fence(exchange.method)
-                await reused.send(exchange.data)
+                await reused.send(exchange.data, exchange.fence)
             except Disconnected as problem:
                 may_repeat = problem.at_write or exchange.method in _IDEMPOTENT
                 if exchange.is_stream or not may_repeat:
@@ -232,8 +230,7 @@ class Transport:
         stream = await open_stream(self.connection)
         self.counted.connections_opened += 1
         fresh = exchange.connection = HttpConnection(stream, self.counted, identity=identity)
-        self._check_fence(exchange.method)
-        await fresh.send(exchange.data)
+        await fresh.send(exchange.data, exchange.fence)
         return fresh
 
     def _reusable(self) -> HttpConnection | None:

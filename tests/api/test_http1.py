@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import anyio
@@ -37,7 +38,7 @@ class Pieces(SocketStream):
             raise ConnectionResetError
         return self.pieces.pop(0) if self.pieces else b""
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, data: bytes, fence: Callable[[], None] | None = None) -> None:
         pass
 
     def is_quiet(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -149,7 +149,7 @@ class Breakable(SocketStream):
         self.broken = False
         self.sent = 0
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, data: bytes, fence: Callable[[], None] | None = None) -> None:
         await anyio.lowlevel.checkpoint()
         if self.broken:
             raise BrokenPipeError

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import anyio
 import pytest
+from anyio.abc import ByteStream, SocketAttribute
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube import transport as transport_module
 from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.errors import NotLeaderError
 from lean_sandbox.kube.sockets import SocketStream, open_stream
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.manager.preflight import LEASE_NAME
 from lean_sandbox.runtime.workers import Outcome
 from tests.leading.replicas import ELECTION_NS, LEASES, open_replicas
 from tests.metrics.scrape import serving
 from tests.support.builders import claim, pool, template
+from tests.support.clock import FakeClock
 from tests.support.names import CLAIMS, SANDBOXES
 from tests.support.world import NS, sandbox
+
+# What the sockets of both sides take before anybody reads.
+_MORE_THAN_BUFFERS = 64 * 1024 * 1024
+_PATIENCE_S = 20.0
 
 
 @pytest.mark.case(143)
@@ -207,6 +217,43 @@ async def test_a_write_that_was_waiting_for_a_connection_is_refused(
         with pytest.raises(Exception, match="the request was not sent"):
             await transport.request("POST", "/api/v1/namespaces/ns/configmaps", body=b"{}")
         assert one.writes() == []
+
+
+async def test_of_a_write_that_was_half_sent_the_rest_is_not_sent_after_the_loss() -> None:
+    """A server that reads slowly leaves half of a large request with a process that is stopped."""
+    clock, received = FakeClock(), bytearray()
+    loses_at_s = 10.0
+
+    def fence() -> None:
+        if clock.monotonic() >= loses_at_s:
+            raise NotLeaderError("lost")
+
+    async def serve(stream: ByteStream) -> None:
+        async with stream:
+            received.extend(await stream.receive())
+            clock.leap(loses_at_s)
+            with suppress(anyio.EndOfStream):
+                while len(received) < _MORE_THAN_BUFFERS:
+                    received.extend(await stream.receive())
+            is_read.set()
+
+    is_read = anyio.Event()
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(listener.serve, serve)
+        port = listener.extra(SocketAttribute.local_port)  # noqa: S610 -- not of Django
+        transport = Transport(Connection(f"http://127.0.0.1:{port}"), clock=clock)
+        transport.fence = fence
+        with anyio.move_on_after(_PATIENCE_S), pytest.raises(NotLeaderError):
+            await transport.request("POST", "/pods", body=bytes(_MORE_THAN_BUFFERS))
+        with anyio.fail_after(_PATIENCE_S):
+            await is_read.wait()
+        assert b"content-length: %d" % _MORE_THAN_BUFFERS in received.lower()
+        assert len(received) < _MORE_THAN_BUFFERS
+        await transport.aclose()
+        group.cancel_scope.cancel()
 
 
 async def test_a_standby_cannot_write() -> None:
