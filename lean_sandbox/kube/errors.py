@@ -32,6 +32,8 @@ class Details(msgspec.Struct, frozen=True):
 
     causes: tuple[Cause, ...] | None = None
     retryAfterSeconds: int = 0
+    #: The plural of what was refused, which is not always what was asked for.
+    kind: str = ""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -74,7 +76,7 @@ class ControlPlaneError(Exception):
     """Root of the tree; ``retryable`` says whether repeating the same work can help."""
 
     retryable: bool = True
-    #: Whether a create was refused because its namespace is being deleted.
+    #: Whether a create was refused because its namespace is being deleted, or is gone.
     namespace_terminating: bool = False
 
 
@@ -100,7 +102,9 @@ class ApiError(ControlPlaneError):
         self.message = said.message
         self.causes = (said.details or _NO_DETAILS).causes or ()
         self.retry_after_s = retry_after_s
-        self.namespace_terminating = status == 403 and self.has_cause("NamespaceTerminating")
+        is_gone = asked.verb == "create" and (said.details or _NO_DETAILS).kind == "namespaces"
+        is_ending = status == 403 and self.has_cause("NamespaceTerminating")
+        self.namespace_terminating = is_ending or (status == 404 and is_gone)
         may_pass = status in _RETRYABLE or status >= 500
         self.retryable = may_pass and not self.namespace_terminating
         super().__init__(self._sentence())

@@ -22,12 +22,21 @@ REFUSAL: Json = {
     "message": "unable to create new content in namespace ns because it is being terminated",
     "details": {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]},
 }
+GONE: Json = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "status": "Failure",
+    "reason": "NotFound",
+    "code": 404,
+    "message": 'namespaces "ns" not found',
+    "details": {"name": "ns", "kind": "namespaces"},
+}
 MANY = 12
 
 
-def end(world: World) -> None:
-    """Refuse every create, as in a namespace that ends."""
-    world.plane.fail_next("create", "*", 403, times=100_000, body=REFUSAL)
+def end(world: World, refusal: Json = REFUSAL) -> None:
+    """Refuse every create, as in a namespace that ends, or has ended."""
+    world.plane.fail_next("create", "*", refusal["code"], times=100_000, body=refusal)
 
 
 def creates(world: World) -> int:
@@ -36,12 +45,13 @@ def creates(world: World) -> int:
     return sum(count for what, count in asked.items() if what.startswith("create "))
 
 
-async def test_pods_that_go_one_by_one_cost_one_create_in_half_a_minute() -> None:
+@pytest.mark.parametrize("refusal", [REFUSAL, GONE])
+async def test_pods_that_go_one_by_one_cost_one_create_in_half_a_minute(refusal: Json) -> None:
     """Each end of a Pod wakes its Sandbox; only the first is asked for again, none is looked at."""
     async with open_world() as world:
         for number in range(MANY):
             await world.ready_sandbox(sandbox(f"sb-{number}"))
-        end(world)
+        end(world, refusal)
         world.forget_requests()
         for number in range(MANY):
             await world.delete("pods", f"sb-{number}")
@@ -124,3 +134,16 @@ async def test_another_namespace_is_not_concerned() -> None:
         await world.create(sandbox("sb-2", namespace="other"))
         assert world.plane.store.find("pods", "other", "sb-2") is not None
         assert world.find("pods", "sb-1") is None
+
+
+async def test_events_about_what_was_in_a_namespace_that_is_gone_are_tried_once() -> None:
+    """Those that wait for their turn are not asked for one after the other."""
+    async with open_world() as world:
+        held = world.plane.hold("create", "events")
+        for number in range(MANY):
+            await world.ready_sandbox(sandbox(f"sb-{number}"))
+        end(world, GONE)
+        world.forget_requests()
+        held.release()
+        await world.advance(29.0)
+        assert world.asked(events=True)["create events"] <= 2
