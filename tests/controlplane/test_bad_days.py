@@ -118,6 +118,14 @@ async def apply(server: RealServer, *names: str) -> None:
     await anyio.to_thread.run_sync(server.define, [BY_NAME[name] for name in names])
 
 
+async def defined(server: RealServer) -> None:
+    """Serve our definitions; a busy server may take a minute to end one that has objects."""
+    found = await ask(server, "GET", _CRDS)
+    there = {one["metadata"]["name"] for one in found["items"]}
+    missing = [one for name, one in BY_NAME.items() if name not in there]
+    await anyio.to_thread.run_sync(server.define, missing)
+
+
 @asynccontextmanager
 async def namespace(server: RealServer, name: str) -> AsyncIterator[str]:
     """Give a namespace, which is deleted afterwards."""
@@ -251,7 +259,7 @@ async def test_a_right_that_is_missing_is_named_and_its_return_noticed(
     server: RealServer, tmp_path: Path
 ) -> None:
     """A right to watch at the start, a right to create under way: named by verb and resource."""
-    await apply(server, *BY_NAME)
+    await defined(server)
     token = account(server, "narrow")
     path = f"{_RBAC}/clusterroles/narrow"
     kinds = ("sandboxes", "sandboxes/status", "pods", "services", "events")
@@ -296,7 +304,7 @@ async def test_a_refused_token_is_named_and_the_renewed_file_is_read(
     server: RealServer, tmp_path: Path
 ) -> None:
     """The account is made anew, so its tokens are worth nothing: 401, until the file is renewed."""
-    await apply(server, *BY_NAME)
+    await defined(server)
     token = tmp_path / "token"
     token.write_text(await anyio.to_thread.run_sync(account, server, "renewed"))
     role(server, "renewed", EVERYTHING)
@@ -324,7 +332,7 @@ async def test_a_refused_token_is_named_and_the_renewed_file_is_read(
 
 async def test_a_restarted_server_is_come_back_to(server: RealServer, tmp_path: Path) -> None:
     """Killed, away for some seconds, back: what happened meanwhile is seen, no Pod comes twice."""
-    await apply(server, *BY_NAME)
+    await defined(server)
     kubeconfig = server.kubeconfig(tmp_path / "config", server.token)
     settings = Settings(sandbox_status_window=0.0)
     async with namespace(server, "restarts") as place, controller(kubeconfig, settings) as made:
@@ -368,7 +376,7 @@ async def test_a_run_with_a_context_refuses_beside_a_live_controller(
     server: RealServer, tmp_path: Path
 ) -> None:
     """The message names the holder, or the Deployment, and the flag; without them it serves."""
-    await apply(server, *BY_NAME)
+    await defined(server)
     kubeconfig = server.kubeconfig(tmp_path / "config", server.token)
     log = tmp_path / "log"
     with lease_of(server, "pod-7_abc"):
@@ -403,7 +411,7 @@ async def test_a_newer_process_takes_over_and_no_sandbox_is_served_by_both(
     server: RealServer, tmp_path: Path, end: signal.Signals
 ) -> None:
     """By the audit log: what the first wrote comes before all that the second wrote."""
-    await apply(server, *BY_NAME)
+    await defined(server)
     place_name = f"rolling-{end.name.lower()}"
     flags = ("--leader-elect", f"--leader-election-namespace={place_name}")
     configs = {}
