@@ -11,8 +11,8 @@
 * Leadership ends by the clock: :meth:`Elector.fence` looks at it before each write, so a process
   that was stopped for a minute writes nothing when it goes on. What is lost is not contended for
   again: the process ends and begins anew.
-* On a graceful end the Lease is given up, once nothing is written any more. One that was lost is
-  left to expire: that time is for requests which were on their way.
+* On a graceful end the Lease is given up, once nothing is written any more. One that was lost, or
+  whose holder left requests without an answer, expires: that time is for what was on its way.
 
 PUT and not a patch, because access rules and flow schemas for Leases know get, create and update
 (spec, 5.1); what else the Lease holds goes back as it came.

@@ -29,6 +29,7 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.tracing import Tracing
+from lean_sandbox.runtime.workers import Outcome
 from lean_sandbox.watch.cache import TOMBSTONE_S, Cache
 from lean_sandbox.watch.kind import Representation
 from lean_sandbox.watch.reflector import ReflectorGroup
@@ -182,7 +183,9 @@ class Manager:
             for controller in self.controllers:
                 controller.enqueue_all("elected")
             await self._work()
-            await elector.release()
+            # A request of a reconcile that was cut off may still be carried out: the Lease expires.
+            if not any(one.workers.outcomes[Outcome.CANCELLED] for one in self.controllers):
+                await elector.release()
             group.cancel_scope.cancel()
 
     async def _contend(self, elector: Elector, work: anyio.CancelScope) -> None:

@@ -14,8 +14,9 @@ from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import NotLeaderError
 from lean_sandbox.kube.sockets import SocketStream, open_stream
 from lean_sandbox.kube.transport import Transport
+from lean_sandbox.manager.leaderelection import DURATION_S
 from lean_sandbox.manager.preflight import LEASE_NAME
-from lean_sandbox.runtime.workers import Outcome
+from lean_sandbox.runtime.workers import GRACE_S, Outcome
 from tests.leading.replicas import ELECTION_NS, LEASES, open_replicas
 from tests.metrics.scrape import serving
 from tests.support.builders import claim, pool, template
@@ -158,6 +159,27 @@ async def test_the_lease_is_released_after_the_last_write() -> None:
         assert (last.what, last.code) == ("update leases", 200)
         assert replicas.lease["holderIdentity"] == ""
         assert "create pods" in {entry.what for entry in one.writes()}
+
+
+async def test_a_lease_is_not_given_up_while_a_write_may_still_be_carried_out() -> None:
+    """A pass that was cut off after its grace has left a request behind: the Lease expires."""
+    async with open_replicas("one", "two") as replicas:
+        one, two = replicas.all
+        replicas.plane.delay("create", "pods", 1000.0)
+        replicas.plane.store.create(sandbox())
+        await one.world.until(lambda: replicas.asks("create pods"))
+        one.controller.stop()
+        for _ in range(int(GRACE_S)):
+            await replicas.clock.advance(1.0)
+        await two.world.until(lambda: one.has_ended)
+        assert one.world.whole.sandboxes.workers.outcomes[Outcome.CANCELLED] == 1
+        assert replicas.lease["holderIdentity"] == one.elector.identity
+        replicas.plane.delay("create", "pods", 0.0)
+        await replicas.advance(DURATION_S - 2.5)
+        assert not two.elector.is_leader
+        await replicas.advance(4.0)
+        assert replicas.leader is two
+        assert two.world.find("pods", "sb-1") is not None
 
 
 # -- the fence -------------------------------------------------------------------------------------

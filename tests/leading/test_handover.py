@@ -1,0 +1,117 @@
+"""A hand-over in the middle of a burst: each claim is bound once, and no Sandbox too many is made.
+
+Half of the requests of one kind are on their way when the leader ends, carried out by then or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from itertools import count
+
+import pytest
+
+from lean_sandbox.local.faults import HeldRequests
+from lean_sandbox.local.target import Target
+from lean_sandbox.manager.preflight import LEASE_NAME
+from tests.faults.oracle import violations
+from tests.faults.promises import History
+from tests.leading.replicas import ELECTION_NS, Replica, Replicas, open_replicas
+from tests.support.builders import claim, placed, pool
+from tests.support.extensions import settings
+from tests.support.kubelets import Kubelets
+from tests.support.names import CLAIMS, LEASES, SANDBOXES
+from tests.support.world import NS
+
+MEMBERS = 6
+BURST = 10
+_PASS = 3
+"""So many requests pass before the others are held."""
+_REST_S = 60.0
+
+End = Callable[[Replicas, Replica, HeldRequests], Awaitable[None]]
+
+
+async def is_told_to_stop(_replicas: Replicas, one: Replica, held: HeldRequests) -> None:
+    """SIGTERM: what has begun is finished, then the Lease is given up."""
+    one.controller.stop()
+    held.release()
+
+
+async def is_killed(_replicas: Replicas, one: Replica, _held: HeldRequests) -> None:
+    """Nothing is finished, and the Lease expires."""
+    one.scope.cancel()
+
+
+async def is_dispossessed(replicas: Replicas, _one: Replica, _held: HeldRequests) -> None:
+    """Another holds the Lease, which the next renewal shows."""
+    held_by = {"holderIdentity": "other", "renewTime": "2026-01-02T03:04:05.000001Z"}
+    replicas.plane.store.patch(LEASES, ELECTION_NS, LEASE_NAME, {"spec": held_by})
+    await replicas.clock.advance(2.0)
+
+
+async def cannot_renew(replicas: Replicas, one: Replica, _held: HeldRequests) -> None:
+    """The server takes its work, but not its renewals."""
+
+    def is_its(_target: Target) -> bool:
+        return not one.has_ended
+
+    replicas.plane.fail_next("update", "leases", 503, times=1000, match=is_its)
+    await replicas.clock.advance(12.0)
+
+
+@pytest.mark.parametrize("end", [is_told_to_stop, is_killed, is_dispossessed, cannot_renew])
+@pytest.mark.parametrize("carried_out", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "what", ["patch sandboxes", "patch sandboxclaims/status", "create sandboxes"]
+)
+async def test_a_burst_is_bound_once_whoever_ends_it(
+    what: str,
+    carried_out: bool,  # noqa: FBT001
+    end: End,
+) -> None:
+    """Promises: BOUND_ONCE, OWNED, NEVER_UNDONE; no write of one comes after one of the other."""
+    async with open_replicas("one", "two", settings=settings()) as replicas:
+        one, two = replicas.all
+        plane, kubelets = replicas.plane, Kubelets(replicas.plane, NS)
+
+        async def rest(seconds: float) -> None:
+            await replicas.advance(seconds)
+            while kubelets.work():
+                await replicas.advance(seconds)
+
+        for body in (placed(), pool(replicas=MEMBERS)):
+            await one.world.create(body)
+        await rest(3.0)
+        histories = [
+            History(plane, user=each.user, now=replicas.clock.monotonic) for each in (one, two)
+        ]
+        verb, resource = what.split()
+        numbers = count(1)
+        held = plane.hold(
+            verb, resource, answers=carried_out, match=lambda _: next(numbers) > _PASS
+        )
+        for number in range(BURST):
+            plane.store.create(claim(f"c-{number}"))
+        while not held.waiting:
+            await one.world.moments(500)
+            await replicas.clock.advance(0.5)
+        await end(replicas, one, held)
+        await two.world.until(lambda: one.has_ended)
+        await one.world.until(lambda: not any(entry.user == one.user for entry in plane.pending))
+        held.release()
+        await rest(20.0)
+        await rest(_REST_S)
+        assert replicas.leader is two
+        assert [*violations(plane, (NS,)), *(v for h in histories for v in h.violations())] == []
+        bound = [each["status"]["sandbox"]["name"] for each in plane.store.list(CLAIMS, NS)]
+        assert len(set(bound)) == BURST
+        assert len(plane.store.list(SANDBOXES, NS)) == BURST + MEMBERS
+        assert not any(two.controller.activity().caught.values())
+        writers = [
+            entry.user
+            for entry in plane.audit
+            if entry.user in (one.user, two.user)
+            and entry.verb not in ("get", "list", "watch")
+            and entry.resource not in ("leases", "events")
+        ]
+        assert one.user not in writers[writers.index(two.user) :]
