@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+ATTACKS = "attacks"
 CRASH_POINTS = "crash_points"
 
-_TOLD = {CRASH_POINTS: "crash points: {} deaths of a controller"}
+_TOLD = {
+    ATTACKS: "attacks: {} that tests show to be held",
+    CRASH_POINTS: "crash points: {} deaths of a controller",
+}
 """What tests count with ``record_property``, and the line that tells the sum."""
 
 

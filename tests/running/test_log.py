@@ -64,6 +64,18 @@ def test_a_logger_that_has_written_follows_a_later_setup() -> None:
     assert [line["event"] for line in seen] == ["captured"]
 
 
+def test_no_value_makes_a_line_of_its_own() -> None:
+    """As JSON, each event is one line of ASCII controls escaped, whatever a tenant has written."""
+    odd = '\n{"level":"error","msg":"forged"}\r\x1b[2J\0\x85\u2028'
+    stream = io.StringIO()
+    log.configure("info", "json", stream)
+    structlog.get_logger().info("seen", name=odd, nested={odd: [odd]})
+    line, end = stream.getvalue().split("\n")
+    assert end == ""
+    assert not set(line) & set("\r\x1b\0")
+    assert json.loads(line)["name"] == odd
+
+
 def test_a_terminal_is_told_nothing_by_what_is_logged() -> None:
     """Escape sequences, line breaks and their like in values and exceptions are shown escaped."""
     odd = "\x1b]0;title\x07\x1b[2J\r\n\x9b1m\u202etxt"
