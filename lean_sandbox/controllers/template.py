@@ -33,6 +33,8 @@ from lean_sandbox.watch.kind import Delta, Key, key_of
 from lean_sandbox.watch.resources.children import PolicyEntry
 from lean_sandbox.watch.resources.extensions import TemplateEntry
 
+_POLICY_GONE = "policy is gone"
+
 
 class TemplateController(Controller[TemplateEntry]):
     """Keeps the label and the NetworkPolicy of templates."""
@@ -65,7 +67,7 @@ class TemplateController(Controller[TemplateEntry]):
         template = None if name is None else Key(delta.key.namespace, name)
         if template is not None and template in self.cache:
             if delta.new is None:
-                self.queue.add(template, reason="name is free")
+                self.queue.add(template, reason=_POLICY_GONE)
             elif delta.old is None:
                 self._policy_there(template)
         for entry in (delta.old, delta.new):
@@ -87,6 +89,9 @@ class TemplateController(Controller[TemplateEntry]):
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Label one template and bring its NetworkPolicy to the rules it asks for."""
+        if _POLICY_GONE in item.reasons and item.key in self.cache:
+            # Perhaps with its template, of whose end the watch has not told yet.
+            await self._writer.get(self.cache, item.key)
         entry = self.cache.get(item.key)
         if entry is None or entry.is_deleting or entry.view is None:
             return Result()

@@ -68,6 +68,7 @@ _MISSING_TEMPLATE_REQUEUE_S = 60.0
 _GATHERING_S = 0.05
 # How long pools let claims go first at most.
 _LONGEST_WAIT_S = 2.0
+_MEMBER, _MEMBER_GONE = "member", "member is gone"
 
 
 class PoolState(msgspec.Struct):
@@ -111,6 +112,9 @@ class PoolController(Controller[PoolEntry]):
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one pool to what its spec asks for."""
+        if _MEMBER_GONE in item.reasons and item.key in self.cache:
+            # Perhaps with its pool, of whose end the watch has not told yet.
+            await self.writer.get(self.cache, item.key)
         entry = self.cache.get(item.key)
         if entry is None or entry.is_deleting or entry.view is None:
             self._states.pop(item.key, None)
@@ -136,10 +140,10 @@ class PoolController(Controller[PoolEntry]):
             and status.replicas == wanted == status.readyReplicas
         )
 
-    def wake(self, pool: Key) -> None:
+    def wake(self, pool: Key, reason: str = _MEMBER) -> None:
         """Reconcile a pool soon; many reasons within a moment are one reconcile."""
         if pool in self.cache:
-            self.queue.add(pool, priority=REFILL, after_s=_GATHERING_S, reason="member")
+            self.queue.add(pool, priority=REFILL, after_s=_GATHERING_S, reason=reason)
 
     def on_pool(self, delta: Delta[PoolEntry]) -> None:
         """Wake a pool that changed."""
@@ -159,15 +163,20 @@ class PoolController(Controller[PoolEntry]):
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Wake the pool that a Sandbox belonged to or belongs to, or that it could belong to."""
-        if not delta.initial:
-            for entry in (delta.old, delta.new):
-                if entry is not None:
-                    self.wake_pool_of(entry)
+        if delta.initial:
+            return
+        old, new = delta.old, delta.new
+        # One that the pool has deleted itself is known to be deleted.
+        was_there = old is not None and not old.is_deleting
+        reason = _MEMBER_GONE if was_there and (new is None or new.is_deleting) else _MEMBER
+        for entry in (old, new):
+            if entry is not None:
+                self.wake_pool_of(entry, reason)
 
-    def wake_pool_of(self, entry: SandboxEntry) -> None:
+    def wake_pool_of(self, entry: SandboxEntry, reason: str = _MEMBER) -> None:
         """Reconcile soon the pool of a Sandbox, or the one that may take in what has no owner."""
         if (owner := entry.owner_key(names.SANDBOX_WARM_POOL_KIND)) is not None:
-            self.wake(owner)
+            self.wake(owner, reason)
         label = (entry.labels or {}).get(names.WARM_POOL_LABEL)
         if entry.owner is None and label:
             for pool in self.cache:

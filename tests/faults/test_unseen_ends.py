@@ -1,0 +1,80 @@
+"""An owner is deleted and its watch tells late: what is made for it goes, and is not made for ever.
+
+The garbage collector deletes each child of an owner that is gone. A controller that makes it anew
+whenever it goes, because nothing has told it of the owner's end, would do so as fast as it can.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.builders import claim, placed, pool
+from tests.support.extensions import open_pools
+from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.world import NS, World, sandbox
+
+Json = dict[str, Any]
+VOLUME: Json = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+
+
+async def end_unseen(world: World, resource: str, name: str) -> dict[str, int]:
+    """Delete an owner while the events of its kind are held, and let a minute pass.
+
+    Returns what was created meanwhile.
+    """
+    held = world.plane.hold_events(resource.partition(".")[0])
+    world.forget_requests()
+    world.plane.store.delete(resource, NS, name)
+    await world.advance(60.0)
+    created = {what: n for what, n in world.asked().items() if what.startswith("create ")}
+    held.release()
+    for pod in world.plane.store.list("pods", NS):
+        world.plane.store.delete("pods", NS, pod["metadata"]["name"], grace_s=0)
+    await world.settle()
+    return created
+
+
+async def test_the_policy_of_a_template_whose_end_is_told_late() -> None:
+    """It is not made over and over, and does not stay."""
+    async with open_pools() as world:
+        await world.create(placed())
+        assert not await end_unseen(world, TEMPLATES, "tpl")
+        assert not world.plane.store.list("networkpolicies.networking.k8s.io", NS)
+
+
+async def test_the_children_of_a_sandbox_whose_end_is_told_late() -> None:
+    """Pod, Service and volume claim are not made over and over, and do not stay."""
+    async with open_pools() as world:
+        spec = {"service": True, "volumeClaimTemplates": [VOLUME]}
+        await world.ready_sandbox(sandbox(spec=spec))
+        created = await end_unseen(world, SANDBOXES, "sb-1")
+        assert max(created.values(), default=0) <= 1
+        for resource in ("pods", "services", "persistentvolumeclaims"):
+            assert not world.plane.store.list(resource, NS), resource
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_the_members_of_a_pool_whose_end_is_told_late(replicas: int) -> None:
+    """They are not made over and over, and do not stay."""
+    async with open_pools() as world:
+        await world.create(placed())
+        await world.create(pool(replicas=replicas))
+        assert not await end_unseen(world, POOLS, "pool")
+        assert not world.plane.store.list(SANDBOXES, NS)
+
+
+async def test_the_sandbox_of_a_claim_whose_end_is_told_late() -> None:
+    """It is not made over and over, and does not stay."""
+    async with open_pools() as world:
+        await world.create(placed())
+        await world.create(pool(replicas=0))
+        await world.create(claim())
+        await world.advance(5.0)
+        assert world.plane.store.list(SANDBOXES, NS)
+        assert not await end_unseen(world, CLAIMS, "c")
+        assert not world.plane.store.list(SANDBOXES, NS)
