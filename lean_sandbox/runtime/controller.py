@@ -94,7 +94,8 @@ class Controller(Generic[E]):
             return
         item, key = report.item, report.item.key
         writes = WRITES.get() if item.is_safety_net else None
-        if writes:
+        # A wake-up that came during the reconcile, which may have acted on it, was not lost.
+        if writes and not self.queue.has_event(key):
             self.caught += 1
             log.error("safety_net_caught", controller=self.name, key=str(key), writes=writes)
         before_s = self._intervals_s.pop(key, None)

@@ -170,6 +170,11 @@ class WorkQueue(Generic[K]):
         """Whether a key runs or may run now; one that is due only later does not count."""
         return bool(self._running) or any(self._lines.values())
 
+    def has_event(self, key: K) -> bool:
+        """Return whether a key waits because something has happened to it."""
+        slot = self._slots.get(key)
+        return slot is not None and not _WITHOUT_EVENT.issuperset(slot.reasons)
+
     def is_busy_beside(self, key: K) -> bool:
         """Return whether a key other than this one runs, or any may run now."""
         return len(self._running) > (key in self._running) or any(self._lines.values())

@@ -83,6 +83,22 @@ async def test_looks_become_rare() -> None:
         assert caught(world) == {"sandbox": 0}
 
 
+async def test_a_change_whose_event_comes_during_a_look_is_not_counted() -> None:
+    """The look acts on what it is shown first, but the wake-up for it was not lost."""
+    async with open_world(AT_ONCE) as world:
+        await world.create(sandbox())
+        await world.bind()
+        await world.advance(600.0)
+        held = world.plane.hold("get", "pods", answers=False, times=1)
+        while not held.waiting:
+            await world.advance(10.0)
+        await world.pod_status(**running_status())
+        held.release()
+        await world.settle()
+        assert condition(world.get(), "Ready")["status"] == "True"
+        assert caught(world) == {"sandbox": 0}
+
+
 async def test_a_claim_that_missed_its_sandbox_is_found() -> None:
     """Readiness of the bound Sandbox reaches the claim without its wake-up."""
     async with open_claims("m1", ready=False) as world:
