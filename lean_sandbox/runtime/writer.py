@@ -19,6 +19,7 @@ from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import METADATA_ACCEPT, PartialObject
 from lean_sandbox.model.meta import as_version
 from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.decode import WentBackError
 from lean_sandbox.watch.kind import Entry, Key
 
 E = TypeVar("E", bound=Entry)
@@ -60,8 +61,13 @@ class ObjectWriter:
     async def get(
         self, cache: Cache[E], key: Key, *, as_metadata: bool = False
     ) -> Response[E] | None:
-        """Fetch an object, whole or its metadata; one that is gone is forgotten, and ``None``."""
+        """Fetch an object, whole or its metadata; one that is gone is forgotten, and ``None``.
+
+        Raises WentBackError for a version from before the one that was known already. The watch
+        will notice as well; until then the key has its backoff.
+        """
         held = cache.get(key)
+        known = 0 if held is None else held.version
         type_, options = self._form(cache, as_metadata=as_metadata)
         item = await self.client.find(
             cache.kind.resource, key.namespace, key.name, type_, **options
@@ -70,6 +76,8 @@ class ObjectWriter:
             if held is not None:
                 cache.forget(key, held.uid)
             return None
+        if 0 < as_version(item.metadata.resource_version) < known:
+            raise WentBackError(f"{cache.kind.resource.plural} {key} is older than it was known")
         return _response(item, cache.apply_fetched(item.metadata if as_metadata else item))
 
     async def create(

@@ -12,9 +12,12 @@ from filters import Change
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.watch.resources.children import policy_kind
 from lean_sandbox.watch.resources.extensions import claim_kind, pool_kind, template_kind
+from tests.support.builders import claim, placed, pool
 from tests.support.clock import FakeClock, settle
+from tests.support.extensions import open_pools
+from tests.support.names import CLAIMS, SANDBOXES
 from tests.support.odd import KINDS
-from tests.support.world import condition, open_world, sandbox
+from tests.support.world import NS, condition, open_world, sandbox
 from tests.watching.objects import (
     SANDBOX_COLUMNS,
     page,
@@ -162,3 +165,16 @@ async def test_the_controller_follows_a_restored_store(tmp_path: Path) -> None:
         await world.ready_sandbox(sandbox("later"))
         assert condition(world.get("later"), "Ready")["status"] == "True"
         assert condition(world.get("kept"), "Ready")["status"] == "True"
+
+
+async def test_a_response_older_than_what_was_known_before_is_asked_for_with_a_backoff() -> None:
+    """The store was restored and the watch does not know it yet: nobody asks in a loop."""
+    async with open_pools() as world:
+        for body in (placed(), pool(), claim()):
+            await world.create(body)
+        before = world.plane.store.get(CLAIMS, NS, "c")
+        before["metadata"] |= {"resourceVersion": "2", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        world.plane.fail_next("get", "sandboxclaims", 200, 100_000, body=before)
+        world.plane.store.delete(SANDBOXES, NS, "c")
+        await world.pass_time(5.0)
+        assert 1 <= world.asked()["get sandboxclaims"] <= 12
