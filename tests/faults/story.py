@@ -13,7 +13,9 @@ from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.faults import HeldEvents, HeldRequests, Loss
 from tests.faults.oracle import CLAIMS, POOLS, TEMPLATES, violations
 from tests.faults.promises import History
-from tests.support.clock import FakeClock
+from tests.faults.proxy import Proxy, open_proxy
+from tests.support.backup import Backup
+from tests.support.clock import ClockLoop, EndlessError, FakeClock, settle
 from tests.support.extensions import settings
 from tests.support.kubelets import Kubelets
 from tests.support.names import EXTENSIONS
@@ -28,7 +30,14 @@ _OF_USERS = ("a", "b")
 _FINISHED = ("Succeeded", "Failed")
 # Every window, pause and backoff that a story leads to is over by then.
 _LONG_S = 130.0
+# Watches come back within the first; one that is mute is given up within the second: a server ends
+# each watch after at most 319 s, and half a minute later its deadline is over, which is looked at
+# every half minute.
+_UP_S = 40.0
+_MUTE_S = 380.0
 _REST_S = 65.0
+# A moment of the clock has a few hundred turns of the loop, the end of a story some thousands.
+_MOST_TURNS = 20_000
 
 
 def _pod_template(image: str) -> Json:
@@ -52,12 +61,15 @@ class Story:
         self.clock = FakeClock()
         self.plane: ControlPlane
         self.history: History
+        self.proxy: Proxy
         self._kubelets: Kubelets
         self.world: World
+        self.backup: Backup | None = None
+        self.was_restored = False
         self.requests: list[HeldRequests] = []
         self.events: list[HeldEvents] = []
         self._addresses = 0
-        self._runner = asyncio.Runner()
+        self._runner = asyncio.Runner(loop_factory=lambda: ClockLoop(self.clock))
         self._is_over = False
         self._up = asyncio.Event()
         self._down = asyncio.Event()
@@ -66,7 +78,17 @@ class Story:
     # -- the loop --------------------------------------------------------------------------------
 
     def _run(self, steps: Coroutine[Any, Any, Any]) -> Any:
-        return self._runner.run(steps)
+        self._loop.turns_left = _MOST_TURNS
+        try:
+            return self._runner.run(steps)
+        except EndlessError as error:
+            raise AssertionError(f"{error}: {self.world.explain()}\n{self.text()}") from None
+
+    @property
+    def _loop(self) -> ClockLoop:
+        loop = self._runner.get_loop()
+        assert isinstance(loop, ClockLoop)
+        return loop
 
     async def _begin(self) -> None:
         self._host = asyncio.ensure_future(self._serve())
@@ -81,16 +103,24 @@ class Story:
 
     async def _serve(self) -> None:
         chance = random.Random(1)  # noqa: S311 - the same names in every run
-        async with ControlPlane(clock=self.clock.elsewhere(), rng=chance) as plane:
-            self.plane = plane
+        async with (
+            ControlPlane(clock=self.clock.elsewhere(), rng=chance) as plane,
+            open_proxy(plane.url) as proxy,
+        ):
+            self.plane, self.proxy = plane, proxy
             self.history = History(plane)
             self._kubelets = Kubelets(plane, *NAMESPACES)
             for name in NAMESPACES[1:]:
                 made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
                 plane.store.create(made)
             while not self._is_over:
+                # Small pages: what a server does in the midst of a list happens here too.
                 async with open_world(
-                    settings(), plane=plane, clock=self.clock, is_served=False
+                    settings(page_size=2),
+                    plane=plane,
+                    clock=self.clock,
+                    url=proxy.url,
+                    is_served=False,
                 ) as world:
                     self.world = world
                     self._up.set()
@@ -105,6 +135,7 @@ class Story:
 
     async def _close(self) -> None:
         self.plane.faults.clear()
+        self.proxy.clear()
         self._down.set()
         await self._host
 
@@ -114,7 +145,7 @@ class Story:
         """Let everything run a little."""
         if count:
             self.tell(f"{count} moments pass")
-            self._run(self.world.moments(count))
+            self._run(settle(count))
 
     def time(self, seconds: float) -> None:
         """Let time pass, timer by timer, whatever is held."""
@@ -122,21 +153,17 @@ class Story:
         self._run(self._time(seconds))
 
     async def _time(self, seconds: float) -> None:
+        loop = self._loop
         until_s = self.clock.monotonic() + seconds
         while (left_s := until_s - self.clock.monotonic()) > 0.0:
-            await self._answered()
-            next_s = self.clock.next_s
-            await self.clock.advance(left_s if next_s is None else min(left_s, max(next_s, 0.05)))
-        await self._answered()
+            await self._quiet()
+            timers = [one for one in (self.clock.next_s, loop.next_s) if one is not None]
+            await self.clock.advance(min(left_s, max(min(timers, default=left_s), 0.05)))
+        await self._quiet()
 
-    async def _answered(self) -> None:
-        """Let every request be answered that is not held, for requests take no time."""
-        world = self.world
-        await world.moments(20)
-        for _ in range(200):
-            if world.controller.activity().in_flight <= len(self.plane.faults.waiting):
-                return
-            await world.moments(5)
+    async def _quiet(self) -> None:
+        """Let everything come to rest at this moment of the clock, for requests take no time."""
+        await self.world.until(lambda: self._loop.is_quiet)
 
     def leap(self, seconds: float) -> None:
         """Set the controller's wall clock."""
@@ -295,11 +322,21 @@ class Story:
 
     # -- faults ----------------------------------------------------------------------------------
 
-    def fail(self, verb: str, resource: str, how: int | Loss, *, after: bool) -> None:
-        """Let the next such request fail."""
-        self.tell(f"the next {verb} {resource} fails: {how}{', carried out' if after else ''}")
-        retry = 1 if how == 429 else None
-        self.plane.fail_next(verb, resource, how, after=after, retry_after=retry)
+    def fail(
+        self, verb: str, resource: str, how: int | Loss, *, after: bool, times: int = 1
+    ) -> None:
+        """Let the next such requests fail."""
+        done = ", carried out" if after else ""
+        self.tell(f"the next {times} {verb} {resource} fail: {how}{done}")
+        retry = 1 if how in (429, 503) else None
+        self.plane.fail_next(verb, resource, how, times, after=after, retry_after=retry)
+
+    def expire_pages(self, plural: str, times: int) -> None:
+        """Let the next pages of lists, but for the first ones, be too old."""
+        self.tell(f"the next {times} continue tokens of {plural} are too old")
+        self.plane.fail_next(
+            "list", plural, 410, times, match=lambda target: "continue" in target.query
+        )
 
     def hold(self, verb: str, resource: str, *, answers: bool) -> None:
         """Hold the next such request, or its answer."""
@@ -311,8 +348,8 @@ class Story:
         """Let a held request or answer go."""
         if self.requests:
             held = self.requests.pop(which % len(self.requests))
-            self.tell(f"{held.verb} {held.resource} may go on ({len(held.waiting)} waiting)")
-            self._run(self._release(held.release))
+            line = f"{held.verb} {held.resource} may go on ({len(held.waiting)} waiting)"
+            self.disturb(line, held.release)
 
     def hold_events(self, plural: str) -> None:
         """Hold the events of a kind."""
@@ -326,23 +363,32 @@ class Story:
         """Let events of a kind go, some or all."""
         if self.events:
             held = self.events[which % len(self.events)]
-            self.tell(f"{count or 'all'} events of {held.plural} go on")
-            self._run(self._release(lambda: held.release(count)))
+            line = f"{count or 'all'} events of {held.plural} go on"
+            self.disturb(line, lambda: held.release(count))
             if count is None:
                 self.events.remove(held)
 
-    async def _release(self, release: Callable[[], None]) -> None:
-        release()
+    def disturb(self, line: str, do: Callable[[], object]) -> None:
+        """Do something to the server or to the way there."""
+        self.tell(line)
 
-    def cut(self) -> None:
-        """Cut all watches."""
-        self.tell("watches are cut")
-        self._run(self._release(lambda: (self.plane.drop_watches(), None)[1]))
+        async def doing() -> None:
+            do()
 
-    def compact(self) -> None:
-        """Forget the history: who asks for an older version is answered with 410."""
-        self.tell("history is compacted")
-        self.plane.compact()
+        self._run(doing())
+
+    def save(self) -> None:
+        """Take a backup of the store."""
+        self.disturb("a backup is taken", lambda: setattr(self, "backup", Backup(self.plane)))
+
+    def restore(self) -> None:
+        """Restore the last backup, once: of what has happened since nothing is known any more."""
+        backup, self.backup = self.backup, None
+        if backup is not None:
+            self.world.net_may_catch = True
+            self.disturb(
+                "the store is restored from the backup", lambda: backup.restore(self.plane)
+            )
 
     def restart(self) -> None:
         """Kill the controller and start another."""
@@ -365,13 +411,16 @@ class Story:
     async def _end(self) -> list[str]:
         world = self.world
         self.plane.faults.clear()
-        # Watches come back after a pause of up to half a minute, and bring what was missed. From
-        # then on nothing may be left to the safety net.
-        for _ in range(80):
-            await self._time(0.5)
-            if self._is_up():
-                break
-        await self._time(1.0)
+        self.proxy.clear()
+        # Watches come back after a pause of up to half a minute, those that are mute once they are
+        # given up, and bring what was missed. From then on nothing may be left to the safety net.
+        until_s = self.clock.monotonic() + _UP_S + (_MUTE_S if self.proxy.mute_watches else 0.0)
+        while not self._is_up():
+            if self.clock.monotonic() >= until_s:
+                return [f"the watches do not come back: {world.explain()}"]
+            await self._time(5.0 if self.proxy.mute_watches else 0.5)
+        # A watch that works again asks after five seconds whether the store was restored.
+        await self._time(6.0)
         before = world.controller.activity().caught
         for _ in range(20):
             await self._time(4.0)
@@ -383,7 +432,10 @@ class Story:
                 break
             await self._time(_LONG_S)
         await world.settle()
-        found = violations(self.plane, NAMESPACES) + self.history.violations()
+        found = violations(self.plane, NAMESPACES)
+        if not self.was_restored:
+            # What was promised of a past that is no more cannot be held against the present.
+            found += self.history.violations()
         for name, number in world.controller.activity().caught.items():
             if number > before[name]:
                 found.append(f"the safety net caught {number - before[name]} of {name}")
@@ -399,6 +451,7 @@ class Story:
         controller = self.world.controller
         watches = sum(len(seen) for seen in controller.seen_versions().values())
         is_complete = controller.activity().streams == watches == self.plane.open_watches
+        is_complete = is_complete and not self.proxy.mute_watches
         return is_complete and controller.synced.is_set()
 
     def _reasons(self) -> list[str]:

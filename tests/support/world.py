@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
+import msgspec
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
@@ -360,6 +361,7 @@ async def open_world(
     clock: FakeClock | None = None,
     observer: Callable[[World, RequestRecord], None] | None = None,
     kubeconfig: Callable[[ControlPlane, Path], Path] | None = None,
+    url: str | None = None,
     is_served: bool = True,
 ) -> AsyncIterator[World]:
     """Start a world; ``before`` are objects that exist before the controller starts.
@@ -371,6 +373,7 @@ async def open_world(
     the controller's, by default one that stands at the epoch of all tests. ``observer`` is told of
     each request of the controller right after its answer came, before anything is made of it.
     ``kubeconfig`` writes the controller's; the folder it is given is gone once the world runs.
+    ``url`` is where the controller finds the server, if something stands before it.
     Without ``is_served``, some kinds cannot be watched yet: nothing is waited for, and
     :meth:`World.pass_time` moves the clock.
     """
@@ -398,6 +401,8 @@ async def open_world(
                 if kubeconfig
                 else connection_to(plane, CONTROLLER)
             )
+        if url is not None:
+            connection = msgspec.structs.replace(connection, server=url)
         client = await stack.enter_async_context(
             connected(connection, clock=clock, observer=observe)
         )

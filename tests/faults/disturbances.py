@@ -1,0 +1,241 @@
+"""What may go wrong between a controller and its API server, and with either: rules for stories."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from lean_sandbox.local.faults import Loss
+from tests.faults.proxy import Break, Grain
+from tests.faults.story import Story
+
+__all__ = ["PAUSE", "WHICH", "Disturbances"]
+
+WHICH = st.integers(0, 9)
+PAUSE = st.sampled_from((0, 0, 3, 12, 60))
+PLURALS = ("pods", "sandboxes", "sandboxclaims", "sandboxwarmpools", "sandboxtemplates", "services")
+WRITES = (
+    ("create", "pods"),
+    ("delete", "pods"),
+    ("patch", "pods"),
+    ("create", "sandboxes"),
+    ("patch", "sandboxes"),
+    ("delete", "sandboxes"),
+    ("patch", "sandboxes/status"),
+    ("patch", "sandboxclaims"),
+    ("patch", "sandboxclaims/status"),
+    ("patch", "sandboxwarmpools/status"),
+    ("create", "services"),
+    ("delete", "services"),
+    ("create", "persistentvolumeclaims"),
+    ("patch", "persistentvolumeclaims"),
+    ("delete", "sandboxclaims"),
+)
+READS = (
+    ("get", "pods"),
+    ("get", "sandboxes"),
+    ("get", "sandboxclaims"),
+    ("get", "sandboxwarmpools"),
+    ("get", "sandboxtemplates"),
+    ("get", "persistentvolumeclaims"),
+    ("list", "pods"),
+    ("list", "sandboxes"),
+    ("list", "sandboxclaims"),
+)
+REQUEST = st.sampled_from((*WRITES, *READS, READS[0], READS[1]))
+ANY = st.sampled_from((("*", "*"), ("*", "*"), *WRITES, *READS))
+PATCHES = st.sampled_from([one for one in WRITES if one[0] == "patch"])
+PLURAL = st.sampled_from(PLURALS)
+SHARE = st.sampled_from((0.0, 0.3, 0.9))
+
+
+class Disturbances(RuleBasedStateMachine):
+    """A world, and everything that keeps a controller from seeing and doing what it should."""
+
+    def __init__(self) -> None:
+        """Start a world."""
+        super().__init__()
+        self.story = Story()
+
+    # -- time ------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from((-3600.0, -2.0, 2.0, 3600.0)))
+    def leap(self, seconds: float) -> None:
+        """Set the wall clock."""
+        self.story.leap(seconds)
+
+    @rule(seconds=st.sampled_from((3.0, 45.0, 400.0)))
+    def freeze(self, seconds: float) -> None:
+        """Stop the controller's process, as a debugger or a laptop's lid does.
+
+        Whatever was due meanwhile is due at once then, the looks of the safety net among it.
+        """
+        self.story.world.net_may_catch = True
+        self.story.disturb(f"nothing runs for {seconds} s", lambda: self.story.clock.leap(seconds))
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    @rule(request=REQUEST, how=st.sampled_from((429, 500, 503, Loss.RESET, Loss.SILENCE)))
+    def fail(self, request: tuple[str, str], how: int | Loss) -> None:
+        """Let a request fail, nothing done."""
+        self.story.fail(*request, how, after=False)
+
+    @rule(request=PATCHES)
+    def conflict(self, request: tuple[str, str]) -> None:
+        """Let a patch meet a conflict."""
+        self.story.fail(*request, 409, after=False)
+
+    @rule(
+        request=st.sampled_from(WRITES), how=st.sampled_from((500, 504, Loss.RESET, Loss.SILENCE))
+    )
+    def lose(self, request: tuple[str, str], how: int | Loss) -> None:
+        """Let a write be carried out and its answer be lost."""
+        self.story.fail(*request, how, after=True)
+
+    @rule(request=REQUEST, answers=st.sampled_from((True, True, False)))
+    def hold(self, request: tuple[str, str], answers: bool) -> None:  # noqa: FBT001
+        """Hold a request or its answer."""
+        self.story.hold(*request, answers=answers)
+
+    @rule(which=WHICH, pause=PAUSE)
+    def let_go(self, which: int, pause: int) -> None:
+        """Let a held request go."""
+        self.story.let_go(which)
+        self.story.moments(pause)
+
+    @rule(plural=PLURAL)
+    def hold_events(self, plural: str) -> None:
+        """Hold the events of a kind."""
+        self.story.hold_events(plural)
+
+    @rule(which=WHICH, count=st.sampled_from((None, None, 1, 2)), pause=PAUSE)
+    def let_events_go(self, which: int, count: int | None, pause: int) -> None:
+        """Let held events go."""
+        self.story.let_events_go(which, count)
+        self.story.moments(pause)
+
+    @rule(lost=st.booleans(), pause=PAUSE)
+    def cut(self, lost: bool, pause: int) -> None:  # noqa: FBT001
+        """Cut the watches, and perhaps forget the history."""
+        self.story.disturb("watches are cut", self.story.plane.drop_watches)
+        if lost:
+            self.story.disturb("history is compacted", self.story.plane.compact)
+        self.story.moments(pause)
+
+    @rule()
+    def restart(self) -> None:
+        """Kill the controller and start another."""
+        self.story.restart()
+
+    # -- the server ------------------------------------------------------------------------------
+
+    @rule(request=REQUEST, how=st.sampled_from((409, 429, 500, 503, 504)), times=st.integers(2, 12))
+    def storm(self, request: tuple[str, str], how: int, times: int) -> None:
+        """Let many such requests in a row be refused."""
+        if how != 409 or request[0] in ("patch", "create"):
+            self.story.fail(*request, how, after=False, times=times)
+
+    @rule(plural=PLURAL, how=st.sampled_from((410, 429, 500, 503, 504)), times=st.integers(1, 3))
+    def refuse_watches(self, plural: str, how: int, times: int) -> None:
+        """Let the next watches be refused, and end those there are."""
+        self.story.fail("watch", plural, how, after=False, times=times)
+        self.break_watches(plural, Break.ENDED, None)
+
+    @rule(plural=PLURAL, times=st.integers(1, 2))
+    def expire_pages(self, plural: str, times: int) -> None:
+        """Let the next pages of lists be too old, and have the kind listed anew."""
+        self.story.expire_pages(plural, times)
+        self.break_watches(plural, Break.GONE, None)
+
+    @rule(forgets=st.booleans())
+    def bookmark(self, forgets: bool) -> None:  # noqa: FBT001
+        """Send nothing but bookmarks, and perhaps forget all that was before them."""
+        self.story.disturb("bookmarks are sent", self.story.plane.bookmark_now)
+        if forgets:
+            self.story.moments(30)
+            self.story.disturb("history is compacted", self.story.plane.compact)
+
+    @rule()
+    def save(self) -> None:
+        """Take a backup of the store."""
+        self.story.save()
+
+    @rule(pause=PAUSE)
+    def restore(self, pause: int) -> None:
+        """Restore it: versions go back."""
+        self.story.restore()
+        self.story.moments(pause)
+
+    # -- the way there ---------------------------------------------------------------------------
+
+    @rule(
+        request=REQUEST, how=st.sampled_from((Break.RESET, Break.CLOSED, Break.MUTE)), share=SHARE
+    )
+    def break_answer(self, request: tuple[str, str], how: Break, share: float) -> None:
+        """Break a connection in the midst of an answer."""
+        self.story.disturb(
+            f"the answer to the next {' '.join(request)} is {how.value} after {share:.0%}",
+            lambda: self.story.proxy.break_answer(*request, how, share),
+        )
+
+    @rule(request=ANY, seconds=st.sampled_from((0.3, 3.0, 9.0, 12.0)), times=st.integers(1, 5))
+    def delay(self, request: tuple[str, str], seconds: float, times: int) -> None:
+        """Let answers come late, perhaps after their deadline."""
+        self.story.disturb(
+            f"the answers to the next {times} {' '.join(request)} take {seconds} s",
+            lambda: self.story.proxy.delay(*request, seconds, times),
+        )
+
+    @rule(plural=PLURAL, how=st.sampled_from(Break), share=st.none() | SHARE)
+    def break_watches(self, plural: str, how: Break, share: float | None) -> None:
+        """Break the watches of a kind, at once or in the midst of the next line."""
+        when = "now" if share is None else f"after {share:.0%} of what comes next"
+        if how is Break.MUTE:
+            self.story.world.net_may_catch = True
+        self.story.disturb(
+            f"the watch of {plural} is {how.value} {when}",
+            lambda: self.story.proxy.break_watches(plural, how, share),
+        )
+
+    @rule(plural=PLURAL)
+    def stall(self, plural: str) -> None:
+        """Read no more of the watches of a kind."""
+        self.story.disturb(
+            f"the watch of {plural} is not read", lambda: self.story.proxy.stall(plural)
+        )
+
+    @rule(pause=PAUSE)
+    def flow(self, pause: int) -> None:
+        """Read on."""
+        self.story.disturb("all watches are read on", self.story.proxy.flow)
+        self.story.moments(pause)
+
+    @rule(grain=st.sampled_from(Grain))
+    def grain(self, grain: Grain) -> None:
+        """Let watches arrive in other pieces from now on."""
+        self.story.disturb(
+            f"watches arrive {grain.value}", lambda: setattr(self.story.proxy, "grain", grain)
+        )
+
+    @rule(how=st.sampled_from((Break.RESET, Break.CLOSED, Break.MUTE)))
+    def drop_idle(self, how: Break) -> None:
+        """End the connections that are kept for the next request."""
+        self.story.disturb(
+            f"idle connections are {how.value}", lambda: self.story.proxy.drop_idle(how)
+        )
+
+    @rule(seconds=st.sampled_from((0.0, 0.7, 5.0)))
+    def go_away(self, seconds: float) -> None:
+        """Reset all connections, and new ones for a while."""
+        story = self.story
+        story.disturb("the server is away", story.proxy.go_away)
+        if seconds:
+            story.time(seconds)
+        story.disturb("it is back", lambda: setattr(story.proxy, "is_away", False))
+
+    @rule(pause=PAUSE)
+    def replay(self, pause: int) -> None:
+        """Start anew while a server that lags behind answers the lists of any version."""
+        self.story.disturb("lists are stale", lambda: setattr(self.story.proxy, "replays", True))
+        self.story.restart()
+        self.story.moments(pause)
