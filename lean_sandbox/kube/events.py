@@ -1,7 +1,7 @@
 """Events (``events.k8s.io/v1``) about what the controllers did, off the path of the work.
 
-* Events wait in a bounded queue and are sent one at a time in the BACKGROUND lane; a full queue
-  drops the one that waited longest.
+* Events wait in a bounded queue and are sent one at a time in the BACKGROUND lane. Namespaces take
+  turns; a full queue drops the oldest of the namespace that has the most.
 * Repeats (same regarding and related object, type, reason, action) within 6 minutes of the last one
   become a series of the first event, told by one merge patch. Patches of one series are at least
   :data:`SERIES_INTERVAL_S` apart, the first one excepted.
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections import deque
 from typing import Any, Literal
 
 import anyio
@@ -24,6 +23,7 @@ import msgspec
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ControlPlaneError, NotFound
+from lean_sandbox.kube.limits import Turns
 from lean_sandbox.kube.resources import EVENTS, METADATA_ACCEPT, ObjectReference
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
@@ -66,11 +66,13 @@ class Pace:
 _Key = tuple[ObjectReference, ObjectReference | None, str, str, str]
 
 
-class _Series(msgspec.Struct, gc=False):
+class _Series(msgspec.Struct, gc=False, eq=False):
     key: _Key
     name: str
     namespace: str
     last_at: float
+    # The encoded Event until it is posted.
+    body: bytes = b""
     count: int = 1
     next_patch_at: float = 0.0
     observed: str = ""
@@ -86,8 +88,7 @@ class EventRecorder:
         self._clock = clock
         self._controller = reporting_controller
         self._instance = instance[:_FIELD_LIMIT_CHARACTERS]
-        # With the encoded Event.
-        self._queue: deque[tuple[_Series, bytes]] = deque()
+        self._queue: Turns[_Series] = Turns()
         self._pace = Pace()
         self._series: dict[_Key, _Series] = {}
         self._due: dict[_Key, _Series] = {}
@@ -121,7 +122,9 @@ class EventRecorder:
             self._wake.set()
             return
         if len(self._queue) >= _MOST_WAITING:
-            self._forget(self._queue.popleft()[0].key)
+            namespace, oldest = self._queue.first_of_most()
+            self._queue.leave(namespace, oldest)
+            self._forget(oldest.key)
             self.counts["dropped"] += 1
         self._forget(key)
         name = f"{regarding.name[:_NAME_LIMIT_CHARACTERS]}.{os.urandom(8).hex()}"
@@ -143,15 +146,17 @@ class EventRecorder:
         }
         if related is not None:
             body["related"] = related
-        self._queue.append((series, msgspec.json.encode(body)))
+        series.body = msgspec.json.encode(body)
+        self._queue.join(series.namespace, series)
         self._wake.set()
 
     async def run(self) -> None:
         """Post what is queued until :meth:`close` and then what is left of it."""
         while True:
-            if self._queue:
+            if (first := self._queue.first()) is not None:
+                self._queue.take(*first)
                 began = self._clock.monotonic()
-                await self._post(*self._queue.popleft())
+                await self._post(first[1])
                 rest_s = self._pace.rest_s(self._clock.monotonic() - began)
                 if rest_s > 0.0:
                     await self._clock.wait(self._closing, rest_s)
@@ -184,8 +189,9 @@ class EventRecorder:
         self._series.pop(key, None)
         self._due.pop(key, None)
 
-    async def _post(self, series: _Series, body: bytes) -> None:
-        outcome = "posted"
+    async def _post(self, series: _Series) -> None:
+        outcome, body = "posted", series.body
+        series.body = b""
         try:
             await self._client.create(EVENTS, series.namespace, body, bytes, accept=METADATA_ACCEPT)
         except ControlPlaneError as problem:

@@ -71,6 +71,11 @@ class Turns(Generic[K]):
                 return group, next(iter(line))
         return None
 
+    def first_of_most(self) -> tuple[Hashable, K]:
+        """Return the group with the most keys, and its first."""
+        group = max(self._groups, key=lambda one: len(self._groups[one]))
+        return group, next(iter(self._groups[group]))
+
     def take(self, group: Hashable, key: K) -> None:
         """Take out a key whose turn it is; all other groups have theirs before the next of its."""
         self._groups.move_to_end(group)
@@ -116,10 +121,6 @@ class Limiter:
 
     async def acquire(self, lane: Lane, group: Hashable = None) -> None:
         """Wait for a slot. Cancelling the wait leaves the limiter as it was."""
-        is_first = not self._waiting[0] and not self._waiting[1]
-        if is_first and self._is_free(lane) and group not in self._skipped() and not self._pause():
-            self._take(lane, group)
-            return
         granted = anyio.Event()
         self._waiting[lane].join(group, granted)
         try:
@@ -148,12 +149,6 @@ class Limiter:
     def waiting(self, lane: Lane) -> int:
         """Return how many requests wait for a slot."""
         return len(self._waiting[lane])
-
-    def _is_free(self, lane: Lane) -> bool:
-        return sum(self.running) < self._caps[0] and self.running[lane] < self._caps[lane]
-
-    def _skipped(self) -> Container[Hashable]:
-        return self._holders if sum(self.running) >= self._shared else ()
 
     def _pause(self) -> float:
         """Return the seconds until a token is there; 0.0 when there is one now."""
@@ -184,4 +179,7 @@ class Limiter:
             granted.set()
 
     def _first(self, lane: Lane) -> tuple[Hashable, anyio.Event] | None:
-        return self._waiting[lane].first(self._skipped()) if self._is_free(lane) else None
+        running = sum(self.running)
+        if running >= self._caps[0] or self.running[lane] >= self._caps[lane]:
+            return None
+        return self._waiting[lane].first(self._holders if running >= self._shared else ())

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -156,6 +157,21 @@ async def test_what_differs_in_type_reason_action_or_object_is_not_folded() -> N
         recorder.emit(other, "Normal", "A", "X", "")
         recorder.emit(POD, "Normal", "A", "X", "", other)
     assert (recorder.counts["posted"], recorder.counts["folded"]) == (6, 0)
+
+
+async def test_namespaces_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One tenant's thousands neither delay nor push out what there is to tell another one."""
+    monkeypatch.setattr(events, "_MOST_WAITING", 4)
+    other = msgspec.structs.replace(POD, namespace="single")
+    async with recording() as (server, recorder, _):
+        for number in range(3):
+            recorder.emit(POD, "Normal", f"R{number}", "X", "")
+        recorder.emit(other, "Normal", "Single", "X", "")
+        for number in range(3, 6):
+            recorder.emit(POD, "Normal", f"R{number}", "X", "")
+    reasons = [request.json["reason"] for request in server.requests]
+    assert reasons == ["R3", "Single", "R4", "R5"]
+    assert recorder.counts["dropped"] == 3
 
 
 async def test_a_full_queue_drops_the_oldest_and_counts_it(
