@@ -93,16 +93,29 @@ def is_small(value: object) -> bool:
     return True
 
 
+class _TooLargeError(Exception):
+    """A value that is not to be remembered."""
+
+
 def small_values(entries: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Remember the results of a function for so many small arguments; they weigh about the same."""
+    """Remember the results of a function for so many small arguments; they weigh about the same.
+
+    Arguments are weighed when they are new: what raises is not remembered.
+    """
 
     def decorate(make: Callable[P, T]) -> Callable[P, T]:
-        remembered = cast("Callable[P, T]", lru_cache(maxsize=entries)(make))
+        @lru_cache(maxsize=entries)
+        def remembered(*args: P.args, **kwargs: P.kwargs) -> T:
+            if not is_small(args):
+                raise _TooLargeError
+            return make(*args, **kwargs)
 
         @wraps(make)
         def one(*args: P.args, **kwargs: P.kwargs) -> T:
-            found = remembered if is_small(args) else make
-            return found(*args, **kwargs)
+            try:
+                return cast("Callable[P, T]", remembered)(*args, **kwargs)
+            except _TooLargeError:
+                return make(*args, **kwargs)
 
         return one
 
