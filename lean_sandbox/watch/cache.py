@@ -38,11 +38,15 @@ _CONTRADICTS = Decision(Change.COLUMNS, "contradicts what is remembered", passed
 
 
 class _Listing(msgspec.Struct):
-    """A list under way: what was known before and is not listed yet, up to which version."""
+    """A list under way: what was known before and is not listed yet, up to which version.
+
+    ``version`` is its own, 0 before the first page.
+    """
 
     missing: set[Key]
     newest: int
     is_resync: bool
+    version: int = 0
 
 
 class Cache(Generic[E]):
@@ -196,19 +200,24 @@ class Cache(Generic[E]):
         newest = max((self._entries[key].version for key in known), default=0)
         self._lists[namespace] = _Listing(known, newest, resync)
 
-    def went_back(self, namespace: str | None, version: str) -> bool:
-        """Tell whether a list comes from a restored store; then forget all cached versions.
+    def begin_page(self, namespace: str | None, version: str) -> None:
+        """Note the version of a list, and whether it tells of a restored store.
 
         Everything cached when the list was requested had been written by then.
         """
         listing = self._lists[namespace]
-        if not 0 < as_version(version) < listing.newest:
-            return False
-        listing.newest = 0
+        listing.version = as_version(version)
+        if 0 < listing.version < listing.newest:
+            self._forget_versions(namespace)
+
+    def _forget_versions(self, namespace: str | None) -> None:
+        """Let whatever a list shows from now on be news: the store was restored from a backup."""
+        plural = self.kind.resource.plural
+        log.warning("store_restored", kind=plural, namespace=namespace or "*")
+        self._lists[namespace].newest = 0
         for key in self.keys(namespace):
             entry = self._entries[key]
             entry.version, entry.seen = 0, ()
-        return True
 
     def present(self, namespace: str, name: str) -> None:
         """Note that a list has an object, even if the object itself cannot be applied."""
@@ -296,6 +305,12 @@ class Cache(Generic[E]):
         key = key_of(row.namespace, row.name)
         old = self._entries.get(key)
         version = as_version(row.resource_version)
+        if item is not None and old is not None and 0 < version < old.version:
+            for scope in (None, key.namespace):
+                listing = self._lists.get(scope)
+                if listing is not None and old.version <= listing.version:
+                    # The list is newer than what is cached, and shows what was before it.
+                    self._forget_versions(scope)
         if old is not None and 0 < version <= old.version:
             if version < old.version or key not in self._half_known:
                 # Known from a response, or the state of a predecessor of what one has shown.

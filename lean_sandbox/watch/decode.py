@@ -108,8 +108,7 @@ class EventDecoder(Generic[E]):
     def page(self, body: bytes, *, initial: bool) -> ListMeta:
         """Apply one page of a list and return its metadata. Raises ProtocolFault."""
         page = self._split(body)
-        if self._cache.went_back(self._namespace, page.metadata.resourceVersion):
-            self.log.warning("store_restored", version=page.metadata.resourceVersion)
+        self._cache.begin_page(self._namespace, page.metadata.resourceVersion)
         for raw in page.items:
             self._whole(EventType.ADDED, bytes(raw), initial=initial)
         return page.metadata

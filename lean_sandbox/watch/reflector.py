@@ -53,6 +53,9 @@ _HASTY_END_S = 5.0
 _HEALTHY_S = 120.0
 # For a page of a list, and for the beginning of a watch.
 _REQUEST_TIMEOUT_S = 30.0
+# A watch that was away for longer begins with a list that is compared: the server may have been
+# started over a restored store, whose versions soon catch up. That takes about as long.
+_AWAY_S = 5.0
 # How long after a list everything is listed again and compared with the cache, plus up to a tenth.
 _RESYNC_S = 36_000.0
 # Objects of the first page of a list: enough for most kinds, and little where each is large.
@@ -101,6 +104,8 @@ class Reflector(Generic[E]):
         forms = list(Representation)
         self._representations = forms[forms.index(kind.watch_as) :]
         self._resync_at = math.inf
+        # When the last stream ended, until another begins or everything has been listed.
+        self._lost_at = math.inf
         self._scope: anyio.CancelScope | None = None
         self._group: TaskGroup | None = None
         self._heard_at = 0.0
@@ -181,7 +186,8 @@ class Reflector(Generic[E]):
 
     @property
     def _is_resync_due(self) -> bool:
-        return self._clock.monotonic() >= self._resync_at
+        now = self._clock.monotonic()
+        return now >= self._resync_at or now >= self._lost_at + _AWAY_S
 
     def _failed(self, problem: str) -> None:
         self.steps["failure"] += 1
@@ -251,6 +257,7 @@ class Reflector(Generic[E]):
         self._decoder.version = version
         spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
         self._resync_at = self._clock.monotonic() + spread * _RESYNC_S
+        self._lost_at = math.inf
         self.synced.set()
 
     async def _page(
@@ -311,14 +318,18 @@ class Reflector(Generic[E]):
             connect_timeout_s=_REQUEST_TIMEOUT_S,
             asked=errors.Asked("watch", self._kind.resource.qualified, self._namespace or ""),
         ) as response:
+            self._lost_at = math.inf
             if self.problem is not None and self._group is not None:
                 self._group.start_soon(self._confirm, scope)
-            while True:
-                chunk = await response.receive()
-                self._heard_at = self._clock.monotonic()
-                self.received_bytes += len(chunk)
-                for line in splitter.feed(chunk):
-                    apply(line)
+            try:
+                while True:
+                    chunk = await response.receive()
+                    self._heard_at = self._clock.monotonic()
+                    self.received_bytes += len(chunk)
+                    for line in splitter.feed(chunk):
+                        apply(line)
+            finally:
+                self._lost_at = self._clock.monotonic()
 
     async def _check_version(self) -> None:
         """Raise WentBackError if the server has not reached the version that was watched from.

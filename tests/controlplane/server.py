@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import shutil
 import signal
 import socket
 import ssl
@@ -12,7 +13,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,6 +91,7 @@ class RealServer:
     audit_log: Path
     folder: Path
     _store: str
+    _starts: dict[str, Callable[[], None]] = field(default_factory=dict)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _guards: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -162,6 +164,38 @@ class RealServer:
         return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
     # ------------------------------------------------------------------ life
+
+    def kill(self, *programs: str) -> None:
+        """End programs of the control plane at once: etcd, kube-apiserver and so on."""
+        for name in programs:
+            process = self._processes.pop(name)
+            process.kill()
+            process.wait()
+
+    def start(self, *programs: str) -> None:
+        """Start programs with what their folder holds, and wait until requests are answered."""
+        for name in programs:
+            self._starts[name]()
+            if name == "kube-apiserver":
+                self._until(name, lambda: self.ask("GET", "/readyz"))
+
+    def back_up(self, into: Path) -> None:
+        """Copy what is stored; the server is away for some seconds."""
+        self.kill("kube-apiserver", "etcd")
+        shutil.copytree(self._data, into)
+        self.start("etcd", "kube-apiserver")
+
+    def restore(self, copy: Path) -> None:
+        """Go back to a copy, versions included, and start everything anew, as etcd asks for."""
+        programs = tuple(self._starts)
+        self.kill(*reversed(programs))
+        shutil.rmtree(self._data)
+        shutil.copytree(copy, self._data)
+        self.start(*programs)
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "etcd"
 
     def _until(self, what: str, check: Any) -> None:
         limit = time.monotonic() + _START_LIMIT_S
@@ -237,13 +271,16 @@ def started(
     url, store = f"https://127.0.0.1:{port}", f"http://127.0.0.1:{client_port}"
     server = RealServer(url, keys.authority, folder / "audit.log", folder, store)
     try:
-        _start_store(server, programs, peer_port)
-        _start_server(server, programs, port)
-        server._until("kube-apiserver", lambda: server.ask("GET", "/readyz"))
+        server._starts = {
+            "etcd": lambda: _start_store(server, programs, peer_port),
+            "kube-apiserver": lambda: _start_server(server, programs, port),
+            "kube-controller-manager": lambda: _start_manager(server, programs, manager_port),
+        }
+        server.start("etcd", "kube-apiserver")
         server.ask("POST", "/apis/storage.k8s.io/v1/storageclasses", _STORAGE)
         # Before the manager starts: its garbage collector looks for new kinds every 30 s only.
         server.define(definitions)
-        _start_manager(server, programs, manager_port)
+        server.start("kube-controller-manager")
         account = "/api/v1/namespaces/default/serviceaccounts/default"
         server._until("kube-controller-manager", lambda: server.ask("GET", account))
         yield server
@@ -256,7 +293,7 @@ def _start_store(server: RealServer, programs: Programs, peer_port: int) -> None
     server._spawn(
         programs.etcd,
         "etcd",
-        data_dir=str(server.folder / "etcd"),
+        data_dir=str(server._data),
         listen_client_urls=url,
         advertise_client_urls=url,
         listen_peer_urls=peer,

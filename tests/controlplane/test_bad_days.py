@@ -33,7 +33,7 @@ from lean_sandbox.manager.preflight import LEASE_NAME
 from lean_sandbox.model.times import format_micro_time
 from tests.controlplane.binaries import provide
 from tests.controlplane.plugin import REAL
-from tests.controlplane.server import RealServer, _start_server, started
+from tests.controlplane.server import RealServer, started
 from tests.support.clients import connected
 from tests.support.names import SANDBOXES
 from tests.support.observable import ObservedManager
@@ -347,13 +347,9 @@ async def test_a_restarted_server_is_come_back_to(server: RealServer, tmp_path: 
 
 
 def _restart(server: RealServer) -> None:
-    old = server._processes["kube-apiserver"]
-    old.kill()
-    old.wait()
+    server.kill("kube-apiserver")
     time.sleep(3.0)
-    port = int(server.url.rpartition(":")[2])
-    _start_server(server, provide(os.environ, print), port)
-    server._until("kube-apiserver", lambda: server.ask("GET", "/readyz"))
+    server.start("kube-apiserver")
 
 
 # -- beside another controller ---------------------------------------------------------------------

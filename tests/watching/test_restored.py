@@ -12,12 +12,20 @@ from filters import Change
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.watch.resources.children import policy_kind
 from lean_sandbox.watch.resources.extensions import claim_kind, pool_kind, template_kind
-from tests.support.builders import claim, placed, pool
+from tests.support.builders import claim, placed, pool, template
+from tests.support.clients import cluster_admin
 from tests.support.clock import FakeClock, settle
-from tests.support.extensions import open_pools
+from tests.support.extensions import (
+    bound_name,
+    member_names,
+    open_claims,
+    open_pools,
+    ready_of,
+    run_all,
+)
 from tests.support.names import CLAIMS, SANDBOXES
 from tests.support.odd import KINDS
-from tests.support.world import NS, condition, open_world, sandbox
+from tests.support.world import CONTROLLER, NS, condition, open_world, sandbox
 from tests.watching.objects import (
     SANDBOX_COLUMNS,
     page,
@@ -140,8 +148,16 @@ async def test_the_same_generation_of_a_restored_store_is_read_afresh(name: str)
         assert rig.get("odd").version == 100
 
 
-async def test_the_controller_follows_a_restored_store(tmp_path: Path) -> None:
-    """Over the wire: Sandboxes made since the backup are forgotten, later ones are served."""
+@pytest.mark.parametrize("caught_up", [False, True])
+async def test_the_controller_follows_a_restored_store(
+    tmp_path: Path,
+    caught_up: bool,  # noqa: FBT001
+) -> None:
+    """Over the wire: Sandboxes made since the backup are forgotten, later ones are served.
+
+    Also where others have written so much by the time the controller is back that no version tells
+    of it: what was deleted since is there again, what was changed since is as it was.
+    """
     saved, backup = tmp_path / "saved.json", tmp_path / "backup.json"
     clock = FakeClock()
     async with AsyncExitStack() as stack:
@@ -149,22 +165,87 @@ async def test_the_controller_follows_a_restored_store(tmp_path: Path) -> None:
         await first.__aenter__()
         world = await stack.enter_async_context(open_world(plane=first, clock=clock))
         await world.ready_sandbox(sandbox("kept"))
+        await world.ready_sandbox(sandbox("changed"))
         await world.advance(10.0)
         backup.write_bytes(saved.read_bytes())
         await world.ready_sandbox(sandbox("since"))
         await world.delete("sandboxes", "kept")
+        await world.patch("sandboxes", "changed", {"spec": {"operatingMode": "Suspended"}})
+        await world.delete("pods", "changed")
         await world.advance(60.0)
-        assert len(world.whole.caches.sandboxes) == 1
+        assert len(world.whole.caches.sandboxes) == 2
         port = int(first.url.rpartition(":")[2])
         await first.__aexit__(None, None, None)
+        await world.pass_time(5.0)
         settings = LocalSettings(state_file=backup, port=port)
         world.plane = await stack.enter_async_context(ControlPlane(settings, clock=clock))
+        if caught_up:
+            write_much(world.plane)
         await world.recover()
         await world.advance(900.0)
-        assert [str(entry.key) for entry in world.whole.caches.sandboxes] == ["ns/kept"]
+        known = sorted(str(entry.key) for entry in world.whole.caches.sandboxes)
+        assert known == ["ns/changed", "ns/kept"]
         await world.ready_sandbox(sandbox("later"))
-        assert condition(world.get("later"), "Ready")["status"] == "True"
-        assert condition(world.get("kept"), "Ready")["status"] == "True"
+        if "deletionTimestamp" in world.pod("changed")["metadata"]:
+            # The Pods may be listed before the Sandboxes, one of which is suspended until then.
+            await world.delete("pods", "changed")
+            await world.run_pod("changed")
+        for name in ("later", "kept", "changed"):
+            assert condition(world.get(name), "Ready")["status"] == "True"
+            assert world.find("pods", name) is not None
+        await world.patch("sandboxes", "changed", {"spec": {"operatingMode": "Suspended"}})
+        assert "deletionTimestamp" in world.pod("changed")["metadata"]
+
+
+@pytest.mark.parametrize("caught_up", [False, True])
+async def test_a_claim_of_a_restored_store_is_bound(
+    tmp_path: Path,
+    caught_up: bool,  # noqa: FBT001
+) -> None:
+    """The pool has its members back, those that were taken since the backup as well."""
+    saved, backup = tmp_path / "saved.json", tmp_path / "backup.json"
+    clock = FakeClock()
+    async with AsyncExitStack() as stack:
+        first = ControlPlane(LocalSettings(state_file=saved, save_interval_s=5.0), clock=clock)
+        await first.__aenter__()
+        first.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
+        first.store.create(cluster_admin(CONTROLLER))
+        first.store.create(template())
+        first.store.create(pool(replicas=2))
+        world = await stack.enter_async_context(open_claims(plane=first, clock=clock))
+        await run_all(world)
+        await world.advance(10.0)
+        backup.write_bytes(saved.read_bytes())
+        was = member_names(world)
+        await world.create(claim("lost"))
+        assert ready_of(world, "lost")[0] == "True"
+        await world.advance(5.0)
+        await run_all(world)
+        await world.advance(60.0)
+        port = int(first.url.rpartition(":")[2])
+        await first.__aexit__(None, None, None)
+        await world.pass_time(5.0)
+        settings = LocalSettings(state_file=backup, port=port)
+        world.plane = await stack.enter_async_context(ControlPlane(settings, clock=clock))
+        if caught_up:
+            write_much(world.plane)
+        world.plane.store.create(claim("c"))
+        await world.recover()
+        await world.advance(30.0)
+        assert bound_name(world) in was
+        assert ready_of(world)[0] == "True"
+        await run_all(world)
+        await world.advance(30.0)
+        assert len(member_names(world)) == 2
+        assert world.find("sandboxclaims.extensions.agents.x-k8s.io", "lost") is None
+
+
+def write_much(plane: ControlPlane) -> None:
+    """Let others write until the versions have caught up with those of before."""
+    metadata = {"name": "other", "namespace": "ns"}
+    plane.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    for number in range(200):
+        plane.store.patch("configmaps", "ns", "other", {"data": {"number": str(number)}})
 
 
 async def test_a_response_older_than_what_was_known_before_is_asked_for_with_a_backoff() -> None:
