@@ -163,6 +163,9 @@ class Transport:
     async def aclose(self) -> None:
         """Close the idle connections; requests in flight finish and close theirs."""
         self._closed = True
+        self._close_idle()
+
+    def _close_idle(self) -> None:
         while self._idle:
             self._idle.pop().close()
 
@@ -201,6 +204,8 @@ class Transport:
                 raise
             self._end(exchange, keep=connection.keeps_alive and not self._closed)
             return Response(connection.status, body, connection.headers)
+        # Whatever keeps this answer away may have cut off all connections, and does not say so.
+        self._close_idle()
         asked = exchange.asked
         raise RequestTimeout(
             f"{asked.verb} {asked.resource}: no answer within {exchange.timeout_s:g} s"

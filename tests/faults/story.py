@@ -30,10 +30,10 @@ _OF_USERS = ("a", "b")
 _FINISHED = ("Succeeded", "Failed")
 # Every window, pause and backoff that a story leads to is over by then.
 _LONG_S = 130.0
-# Watches come back within the first; one that is mute is given up within the second: a server ends
-# each watch after at most 319 s, and half a minute later its deadline is over, which is looked at
-# every half minute.
-_UP_S = 40.0
+# Watches come back within the first, which has the deadline of a list, the pause after it, and what
+# follows; one that is mute is given up within the second: a server ends each watch after at most
+# 319 s, and half a minute later its deadline is over, which is looked at every half minute.
+_UP_S = 100.0
 _MUTE_S = 380.0
 _REST_S = 65.0
 # A moment of the clock has a few hundred turns of the loop, the end of a story some thousands.

@@ -111,6 +111,26 @@ def test_a_kept_connection_that_is_dead_costs_a_request_at_most(how: Break) -> N
     told(steps)
 
 
+def test_of_many_kept_connections_that_are_mute_one_costs_a_deadline() -> None:
+    """What has cut one off has cut off the others: they are not tried in turn."""
+
+    async def steps(clock: FakeClock) -> None:
+        async with opened(clock) as (client, proxy):
+            await asyncio.gather(*(ask(client) for _ in range(5)))
+            proxy.drop_idle(Break.MUTE)
+            assert proxy.done["mute"] == 5
+            asking = asyncio.ensure_future(ask(client))
+            await clock.advance(10.1)
+            with pytest.raises(RequestTimeout):
+                await asking
+            asking = asyncio.ensure_future(ask(client))
+            await clock.advance(0.1)
+            assert asking.done()
+            assert b"PodList" in await asking
+
+    told(steps)
+
+
 @pytest.mark.parametrize("grain", Grain)
 def test_events_in_any_pieces_are_the_same_events(grain: Grain) -> None:
     """One in many writes, or many in one: Pods are made for all Sandboxes."""
