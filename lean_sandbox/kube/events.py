@@ -41,7 +41,8 @@ _LONGEST_REST_S = 1.0
 # What was quick becomes doubtful: by a half in 200 answers.
 _DOUBT = 1.002
 _OUTCOMES = ("posted", "folded", "patched", "dropped", "failed", "patch_failed", "terminating")
-_MOST_WAITING = 4000
+# 1.2 MiB, and 4 MiB of the longest; what comes later than those is late by minutes.
+_MOST_WAITING = 1000
 _MOST_SERIES = 1000
 _NOTE_LIMIT_BYTES = 1024
 _FIELD_LIMIT_CHARACTERS = 128

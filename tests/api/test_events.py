@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -185,6 +186,22 @@ async def test_a_full_queue_drops_the_oldest_and_counts_it(
         assert len(recorder._queue) == 2
     assert [request.json["reason"] for request in server.requests] == ["R3", "R4"]
     assert (recorder.counts["posted"], recorder.counts["dropped"]) == (2, 3)
+
+
+def test_what_waits_is_bounded_in_bytes() -> None:
+    """Nine thousand Events of the longest texts and names, to a server that does not answer."""
+    client = Client(Transport(Connection("http://127.0.0.1:1")))
+    recorder = EventRecorder(client, FakeClock(), "controllers.x/lean", "lean-0")
+    tracemalloc.start()
+    try:
+        for number in range(9000):
+            name = f"{number:04}{'n' * 249}"
+            reference = ObjectReference("v1", "Pod", name, "a" * 63, f"{number:036}")
+            recorder.emit(reference, "Normal", "R" * 128, "A" * 128, "x" * 1024)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 5 * 2**20
 
 
 @given(st.lists(st.floats(0.0001, 100.0), min_size=1, max_size=50))
