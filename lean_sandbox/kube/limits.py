@@ -121,6 +121,11 @@ class Limiter:
 
     async def acquire(self, lane: Lane, group: Hashable = None) -> None:
         """Wait for a slot. Cancelling the wait leaves the limiter as it was."""
+        nobody_waits = not self._waiting[0] and not self._waiting[1]
+        may_take = self._is_free(lane) and group not in self._skipped()
+        if nobody_waits and may_take and not self._pause():
+            self._take(lane, group)
+            return
         granted = anyio.Event()
         self._waiting[lane].join(group, granted)
         try:
@@ -179,7 +184,10 @@ class Limiter:
             granted.set()
 
     def _first(self, lane: Lane) -> tuple[Hashable, anyio.Event] | None:
-        running = sum(self.running)
-        if running >= self._caps[0] or self.running[lane] >= self._caps[lane]:
-            return None
-        return self._waiting[lane].first(self._holders if running >= self._shared else ())
+        return self._waiting[lane].first(self._skipped()) if self._is_free(lane) else None
+
+    def _is_free(self, lane: Lane) -> bool:
+        return sum(self.running) < self._caps[0] and self.running[lane] < self._caps[lane]
+
+    def _skipped(self) -> Container[Hashable]:
+        return self._holders if sum(self.running) >= self._shared else ()

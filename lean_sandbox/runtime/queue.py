@@ -21,7 +21,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, Final, Generic, TypeVar
 
 import anyio
@@ -264,7 +264,8 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """Unlock ``key`` after its reconcile; what was added meanwhile comes up now."""
         item = self._running.pop(key)
-        self._wake_getter()
+        if any(self._lines.values()):
+            self._wake_getter()
         now = self._clock.monotonic()
         self.work_duration.observe(now - item.started_at)
         slot = self._slots.get(key)
@@ -403,16 +404,21 @@ class WorkQueue(Generic[K]):
     # -- keys that may run -----------------------------------------------------------------------
 
     def _line_up(self, slot: _Slot[K]) -> None:
-        turns = self._lines.setdefault(slot.priority, Turns())
-        turns.join(self._group_of(slot.key), slot.key)
-        self._wake_getter()
+        group = self._group_of(slot.key)
+        self._lines.setdefault(slot.priority, Turns()).join(group, slot.key)
+        if len(self._running) < self.most_running and group not in self._skipped():
+            self._wake_getter()
+
+    def _skipped(self) -> Collection[Hashable]:
+        """Return the groups of which no more keys may run now, if any may."""
+        if len(self._running) < shared_part(self.most_running):
+            return ()
+        return set(map(self._group_of, self._running))
 
     def _next(self, now: float) -> _Slot[K] | None:
-        running, most = len(self._running), self.most_running
-        if running >= most:
+        if len(self._running) >= self.most_running:
             return None
-        is_shared = running < shared_part(most)
-        skipped = () if is_shared else frozenset(map(self._group_of, self._running))
+        skipped = self._skipped()
         firsts = [turns.first(skipped) for turns in self._lines.values()]
         heads = [self._slots[first[1]] for first in firsts if first is not None]
         if not heads:
