@@ -9,7 +9,8 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from tests.support.builders import claim, placed, pool
-from tests.support.extensions import open_pools
+from tests.support.extensions import open_pools, start
+from tests.support.names import CLAIMS, POLICIES, POOLS, SANDBOXES, TEMPLATES
 from tests.support.world import NS, World, condition, open_world, sandbox
 
 Json = dict[str, Any]
@@ -98,6 +99,44 @@ async def test_whoever_is_refused_first_asks_for_all(first: str) -> None:
         assert 600 / 30 - 2 <= creates(world) <= 600 / 30 + 1
         refused = Counter(dict(world.plane.audit.codes(at_least=403)))
         assert refused.total() == creates(world)
+
+
+@pytest.mark.parametrize("first", ["pods", "sandboxes"])
+async def test_refusals_do_not_grow_with_what_is_in_the_namespace(first: str) -> None:
+    """All at once, in either order: what was in flight is refused, and nothing is asked again."""
+    refused = [await _refused_at_the_end_of(many, first) for many in (10, 40)]
+    assert refused[0] == refused[1]
+    assert 0 < refused[0].total() <= 16
+
+
+async def _refused_at_the_end_of(many: int, first: str) -> Counter[str]:
+    """Let a namespace end with so many Sandboxes, members of a pool and claims; return refusals."""
+    async with open_pools(placed()) as world:
+        for number in range(many):
+            world.plane.store.create(sandbox(f"sb-{number}", pod_spec={"nodeName": "node-1"}))
+        await world.create(pool(replicas=many))
+        for number in range(many):
+            world.plane.store.create(claim(f"c{number}"))
+        for _ in range(5):
+            for pod in world.plane.store.list("pods", NS):
+                if pod.get("status", {}).get("phase") != "Running":
+                    start(world, pod["metadata"]["name"])
+            await world.advance(2.0)
+        assert len(world.plane.store.list("pods", NS)) == 3 * many
+        end(world)
+        world.forget_requests()
+        order = ["pods", SANDBOXES] if first == "pods" else [SANDBOXES, "pods"]
+        for kind in (*order, CLAIMS, POOLS, TEMPLATES, POLICIES):
+            for one in world.plane.store.list(kind, NS):
+                name = one["metadata"]["name"]
+                # What the controller deletes meanwhile is gone.
+                if world.plane.store.find(kind, NS, name) is not None:
+                    world.plane.store.delete(kind, NS, name, grace_s=0)
+            await world.advance(1.0)
+        await world.advance(300.0)
+        # A claim whose Sandbox went before it is looked at once, and told of it.
+        assert sum(world.asked().values()) <= 20 + 2 * many
+        return Counter(dict(world.plane.audit.codes(at_least=400)))
 
 
 async def test_a_namespace_made_anew_is_served_at_once() -> None:
