@@ -43,9 +43,21 @@ READS = (
     ("list", "sandboxclaims"),
 )
 REQUEST = st.sampled_from((*WRITES, *READS, READS[0], READS[1]))
-ANY = st.sampled_from((("*", "*"), ("*", "*"), *WRITES, *READS))
+# What most stories ask for: a fault of it is met.
+COMMON = (
+    ("create", "pods"),
+    ("create", "sandboxes"),
+    ("patch", "sandboxes"),
+    ("patch", "sandboxes/status"),
+    ("patch", "sandboxclaims/status"),
+    ("patch", "sandboxwarmpools/status"),
+    ("delete", "sandboxes"),
+    ("get", "pods"),
+    ("get", "sandboxes"),
+)
+ANY = st.sampled_from((*COMMON, *[("*", "*")] * len(COMMON)))
 PATCHES = st.sampled_from([one for one in WRITES if one[0] == "patch"])
-PLURAL = st.sampled_from(PLURALS)
+PLURAL = st.sampled_from((*PLURALS, "pods", "sandboxes", "pods", "sandboxes"))
 SHARE = st.sampled_from((0.0, 0.3, 0.9))
 
 
@@ -129,7 +141,11 @@ class Disturbances(RuleBasedStateMachine):
 
     # -- the server ------------------------------------------------------------------------------
 
-    @rule(request=REQUEST, how=st.sampled_from((409, 429, 500, 503, 504)), times=st.integers(2, 12))
+    @rule(
+        request=st.sampled_from(COMMON),
+        how=st.sampled_from((409, 429, 500, 503, 504)),
+        times=st.integers(2, 12),
+    )
     def storm(self, request: tuple[str, str], how: int, times: int) -> None:
         """Let many such requests in a row be refused."""
         if how != 409 or request[0] in ("patch", "create"):
@@ -162,7 +178,7 @@ class Disturbances(RuleBasedStateMachine):
 
     @rule(pause=PAUSE)
     def restore(self, pause: int) -> None:
-        """Restore it: versions go back."""
+        """Restore the last one: versions go back."""
         self.story.restore()
         self.story.moments(pause)
 

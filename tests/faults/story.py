@@ -385,7 +385,7 @@ class Story:
         """Restore the last backup, once: of what has happened since nothing is known any more."""
         backup, self.backup = self.backup, None
         if backup is not None:
-            self.world.net_may_catch = True
+            self.world.net_may_catch = self.was_restored = True
             self.disturb(
                 "the store is restored from the backup", lambda: backup.restore(self.plane)
             )

@@ -50,6 +50,7 @@ class Interleavings(Disturbances):
             story.claim(NAMESPACES[0], "c")
         if begun == 2:
             story.live_on()
+        story.save()
 
     # -- time ------------------------------------------------------------------------------------
 
