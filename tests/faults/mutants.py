@@ -25,6 +25,8 @@ _LAWS = tuple(
     f"tests/{name}.py"
     for name in (
         "watching/test_lists",
+        "watching/test_restored",
+        "faults/test_unseen_ends",
         "faults/test_refusals",
         "claims/test_wakes",
         "sandboxes/test_adoption",
@@ -215,6 +217,24 @@ MUTANTS = (
         _POOL,
         "        await self._shrink(members)\n",
         "",
+    ),
+    Mutant(
+        "a policy that went is made anew for a template that went",
+        "controllers/template.py",
+        "if _POLICY_GONE in item.reasons and item.key in self.cache:",
+        "if False:",
+    ),
+    Mutant(
+        "members that went are made anew for a pool that went",
+        _POOL,
+        "if _MEMBER_GONE in item.reasons and item.key in self.cache:",
+        "if False:",
+    ),
+    Mutant(
+        "a response from before what is known wakes its key",
+        "runtime/writer.py",
+        "if 0 < as_version(item.metadata.resource_version) < known:",
+        "if False:",
     ),
 )
 
