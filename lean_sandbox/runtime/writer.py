@@ -19,7 +19,6 @@ from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import METADATA_ACCEPT, PartialObject
 from lean_sandbox.model.meta import as_version
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.decode import WentBackError
 from lean_sandbox.watch.kind import Entry, Key
 
 E = TypeVar("E", bound=Entry)
@@ -63,8 +62,7 @@ class ObjectWriter:
     ) -> Response[E] | None:
         """Fetch an object, whole or its metadata; one that is gone is forgotten, and ``None``.
 
-        Raises WentBackError for a version from before the one that was known already. The watch
-        will notice as well; until then the key has its backoff.
+        One of a version from before what was known already is of a restored store, and believed.
         """
         held = cache.get(key)
         known = 0 if held is None else held.version
@@ -77,7 +75,7 @@ class ObjectWriter:
                 cache.forget(key, held.uid)
             return None
         if 0 < as_version(item.metadata.resource_version) < known:
-            raise WentBackError(f"{cache.kind.resource.plural} {key} is older than it was known")
+            cache.forget_version(key)
         return _response(item, cache.apply_fetched(item.metadata if as_metadata else item))
 
     async def create(

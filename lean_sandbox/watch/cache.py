@@ -216,7 +216,12 @@ class Cache(Generic[E]):
         log.warning("store_restored", kind=plural, namespace=namespace or "*")
         self._lists[namespace].newest = 0
         for key in self.keys(namespace):
-            entry = self._entries[key]
+            self.forget_version(key)
+
+    def forget_version(self, key: Key) -> None:
+        """Let whatever is shown of an object next be news."""
+        entry = self._entries.get(key)
+        if entry is not None:
             entry.version, entry.seen = 0, ()
 
     def present(self, namespace: str, name: str) -> None:

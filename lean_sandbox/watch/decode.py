@@ -46,7 +46,7 @@ _ODD_OBJECT = (msgspec.ValidationError, UnicodeDecodeError)
 
 
 class WentBackError(ProtocolFault):
-    """Versions went backwards: the server's store was replaced by an older one."""
+    """The versions of a watch went backwards: the server's store was replaced by an older one."""
 
 
 #: What a reflector counts, and the labels of its metric.

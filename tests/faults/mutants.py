@@ -231,7 +231,7 @@ MUTANTS = (
         "if False:",
     ),
     Mutant(
-        "a response from before what is known wakes its key",
+        "a response from a restored store wakes its key",
         "runtime/writer.py",
         "if 0 < as_version(item.metadata.resource_version) < known:",
         "if False:",

@@ -65,7 +65,7 @@ class Story:
         self._kubelets: Kubelets
         self.world: World
         self.backup: Backup | None = None
-        self.was_restored = False
+        self.restores = 0
         self.requests: list[HeldRequests] = []
         self.events: list[HeldEvents] = []
         self._addresses = 0
@@ -379,13 +379,20 @@ class Story:
 
     def save(self) -> None:
         """Take a backup of the store."""
-        self.disturb("a backup is taken", lambda: setattr(self, "backup", Backup(self.plane)))
+        # Less each time: what was known before the last restore is not reached either.
+        since = 10 ** max(3, 12 - self.restores)
+
+        def save() -> None:
+            self.backup = Backup(self.plane, since=since)
+
+        self.disturb("a backup is taken", save)
 
     def restore(self) -> None:
         """Restore the last backup, once: of what has happened since nothing is known any more."""
         backup, self.backup = self.backup, None
         if backup is not None:
-            self.world.net_may_catch = self.was_restored = True
+            self.world.net_may_catch = True
+            self.restores += 1
             self.disturb(
                 "the store is restored from the backup", lambda: backup.restore(self.plane)
             )
@@ -433,7 +440,7 @@ class Story:
             await self._time(_LONG_S)
         await world.settle()
         found = violations(self.plane, NAMESPACES)
-        if not self.was_restored:
+        if not self.restores:
             # What was promised of a past that is no more cannot be held against the present.
             found += self.history.violations()
         for name, number in world.controller.activity().caught.items():

@@ -6,19 +6,19 @@ from lean_sandbox.local.controlplane import ControlPlane
 
 __all__ = ["Backup"]
 
-# So much else is written after a backup: versions that were known by then are not reached again.
-_SINCE = 100_000
-
 
 class Backup:
     """The objects of a control plane, and its version, as of now."""
 
-    def __init__(self, plane: ControlPlane) -> None:
-        """Remember everything that is stored."""
+    def __init__(self, plane: ControlPlane, *, since: int = 1_000_000) -> None:
+        """Remember everything that is stored; so much else is written afterwards.
+
+        So versions that were known by then are not reached again soon after it is restored.
+        """
         store = plane._store
         self._entries = {one.storage: list(one.entries.values()) for one in store}
         self._version = store.version
-        store.version += _SINCE
+        store.version += since
 
     def restore(self, plane: ControlPlane) -> None:
         """Put everything back, break all watches, and forget what happened since."""
