@@ -19,7 +19,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
 from tests.faults.oracle import violations
-from tests.faults.promises import History
+from tests.faults.promises import history_of
 from tests.support.builders import claim, placed, pool
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.extensions import settings
@@ -216,7 +216,7 @@ class Run:
         self._is_timed = is_timed
         self.plane = plane
         self.clock = clock
-        self.history = History(plane)
+        self.history = history_of(plane)
         self._left = list(acts)
         self._kubelets = Kubelets(plane, NS)
 
@@ -294,13 +294,20 @@ def outcome(plane: ControlPlane) -> list[str]:
             "is deleted": "deletionTimestamp" in metadata,
             "owners": sorted(ref["name"] for ref in metadata.get("ownerReferences", ())),
             "spec": one.get("spec"),
-            "status": one.get("status"),
+            "status": _sorted(one.get("status")),
         }
         text = json.dumps(shown, sort_keys=True)
         for name, role in roles.items():
             text = text.replace(name, role)
         found.append(_TOKENS.sub("TOKEN", _TIMES.sub("TIME", text)))
     return sorted(found)
+
+
+def _sorted(status: Json | None) -> Json | None:
+    """Return a status with its conditions in an order: the API has none."""
+    if not status or "conditions" not in status:
+        return status
+    return {**status, "conditions": sorted(status["conditions"], key=lambda one: str(one["type"]))}
 
 
 def _roles(objects: list[Json]) -> dict[str, str]:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.direct import Change
-from tests.support.names import CLAIMS, POLICIES, POOLS, SANDBOXES, TEMPLATES
-from tests.support.world import CONTROLLER
+from tests.support.names import CLAIMS, CONTROLLER, POLICIES, POOLS, SANDBOXES, TEMPLATES
 
-__all__ = ["History", "Promise"]
+__all__ = ["History", "Promise", "history_of"]
 
 Json = dict[str, Any]
 _OBJECTS = (
@@ -107,9 +108,9 @@ class History:
         now: Callable[[], float] | None = None,
     ) -> None:
         """Follow a plane; ``user`` is the controller, ``now`` the clock that it goes by."""
-        self._plane = plane
         self._user = user
         self._now = now or plane.clock.monotonic
+        self._ahead_s = 0.0
         self._found: list[str] = []
         self._objects: dict[str, Json] = {}
         """What is stored, by uid."""
@@ -129,22 +130,36 @@ class History:
         self._others: list[float] = []
         """When somebody else changed something."""
         for resource in _OBJECTS:
-            for one in plane.store.list(resource):
-                version = int(one["metadata"]["resourceVersion"])
-                self._take(Change(resource, version, "", None, one))
+            with suppress(KeyError):  # a kind that is not defined yet has no objects
+                for one in plane.store.list(resource):
+                    version = int(one["metadata"]["resourceVersion"])
+                    self._take(Change(resource, version, "", None, one))
         plane.store.follow(self._take, _OBJECTS)
         plane.audit.listeners.append(self._note)
 
+    def go_by(self, now: Callable[[], float]) -> None:
+        """Go by the clock of a controller: what was asked before another one was asked long ago."""
+        if now != self._now:
+            self._ahead_s = self._time() + 2.0 * _WINDOW_S - now()
+            self._now = now
+
+    def broken(self) -> list[str]:
+        """Return in words every promise that was broken at some moment."""
+        return [*self._found, *self._loops()]
+
     def violations(self) -> list[str]:
-        """Return in words every promise that was broken, or is by what is stored now."""
-        return [*self._found, *self._left_behind(), *self._loops()]
+        """Return in words every promise that was broken, or is by what is stored at rest."""
+        return [*self.broken(), *self._left_behind()]
+
+    def _time(self) -> float:
+        return self._ahead_s + self._now()
 
     # -- every version ---------------------------------------------------------------------------
 
     def _take(self, change: Change) -> None:
         is_ours = change.by == self._user
         if not is_ours:
-            self._others.append(self._now())
+            self._others.append(self._time())
         one = change.after if change.after is not None else change.before
         assert one is not None
         uid = one["metadata"]["uid"]
@@ -276,7 +291,7 @@ class History:
 
     def _note(self, entry: AuditEntry) -> None:
         if entry.user == self._user:
-            self._requests[entry.what, entry.path].append((self._now(), entry))
+            self._requests[entry.what, entry.path].append((self._time(), entry))
 
     def _loops(self) -> Iterator[str]:
         for (what, path), noted in self._requests.items():
@@ -286,6 +301,16 @@ class History:
             if number > _IDENTICAL + excused:
                 text = f"{number} times {what} {path} within {_WINDOW_S:g} s"
                 yield f"{Promise.BACKOFF.name}: {text}, and {excused} changes by others"
+
+
+_HISTORIES: WeakKeyDictionary[ControlPlane, History] = WeakKeyDictionary()
+
+
+def history_of(plane: ControlPlane) -> History:
+    """Return the history of a plane; it begins when it is asked for first."""
+    if plane not in _HISTORIES:
+        _HISTORIES[plane] = History(plane)
+    return _HISTORIES[plane]
 
 
 def _most_within(times: list[float], others: Iterable[float]) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.faults import HeldEvents, HeldRequests, Loss
 from tests.faults.oracle import CLAIMS, POOLS, TEMPLATES, violations
-from tests.faults.promises import History
+from tests.faults.promises import History, history_of
 from tests.faults.proxy import Proxy, open_proxy
 from tests.support.backup import Backup
 from tests.support.clock import ClockLoop, EndlessError, FakeClock, settle
@@ -108,7 +108,7 @@ class Story:
             open_proxy(plane.url) as proxy,
         ):
             self.plane, self.proxy = plane, proxy
-            self.history = History(plane)
+            self.history = history_of(plane)
             self._kubelets = Kubelets(plane, *NAMESPACES)
             for name in NAMESPACES[1:]:
                 made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

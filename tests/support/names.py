@@ -12,6 +12,9 @@ LEASES = "leases.coordination.k8s.io"
 
 EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
 
+# The controller, as the server knows it.
+CONTROLLER = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"
+
 # Labels and annotations.
 ANNOTATION = "agents.x-k8s.io/sandbox-name"
 CLAIM_UID = "agents.x-k8s.io/claim-uid"

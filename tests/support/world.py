@@ -32,8 +32,10 @@ from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import ReconcileResult
 from lean_sandbox.watch.kind import Key
+from tests.faults.promises import history_of
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import FakeClock
+from tests.support.names import CONTROLLER
 from tests.support.observable import ObservedManager
 from tests.support.rest import Rest
 
@@ -55,7 +57,6 @@ __all__ = [
 
 Json = dict[str, Any]
 NS = "ns"
-CONTROLLER = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"
 # Read by the controller, reported nowhere: a change of it is worth a pass and no write.
 _POKE = "agents.x-k8s.io/sandbox-template-ref"
 HASH_LABEL = "agents.x-k8s.io/sandbox-name-hash"
@@ -376,6 +377,8 @@ async def open_world(
     ``url`` is where the controller finds the server, if something stands before it.
     Without ``is_served``, some kinds cannot be watched yet: nothing is waited for, and
     :meth:`World.pass_time` moves the clock.
+
+    At the end no wake-up may have been lost, and no promise (``tests/faults/promises.py``) broken.
     """
     clock = clock or FakeClock()
     worlds: list[World] = []
@@ -388,6 +391,8 @@ async def open_world(
         if plane is None:
             fresh = ControlPlane(local or LocalSettings(), clock=FakeClock())
             plane = await stack.enter_async_context(fresh)
+        history = history_of(plane)
+        history.go_by(clock.monotonic)
         if plane.store.find("namespaces", "", NS) is None:
             plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
             plane.store.create(cluster_admin(CONTROLLER))
@@ -428,6 +433,8 @@ async def open_world(
                 group.start_soon(controller.run)
             yield world
             group.cancel_scope.cancel()
+        broken = history.broken()
+        assert not broken, "promises were broken:\n" + "\n".join(broken)
         if not world.net_may_catch:
             caught = controller.activity().caught
             assert not any(caught.values()), f"wake-ups were lost, the net caught {caught}"
