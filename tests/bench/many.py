@@ -193,23 +193,25 @@ async def read_plainly(kubeconfig: Path) -> tuple[float, float]:
     return elapsed, received / 2**20
 
 
-def start(kubeconfig: Path) -> tuple[subprocess.Popen[str], float, int]:
+def start(kubeconfig: Path, *flags: str) -> tuple[subprocess.Popen[bytes], float, int]:
     """Start the controller; return it, after how many seconds it was in sync, and over how many."""
-    began = time.monotonic()
-    process = subprocess.Popen(  # noqa: S603 -- this project's own program
-        [
-            *(sys.executable, "-m", "lean_sandbox"),
-            *("run", f"--kubeconfig={kubeconfig}", "--extensions", "--leader-elect=false"),
-            *("--metrics-bind-address=0", "--health-probe-bind-address=0", "--log-format=json"),
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if '"caches_synced"' in line:
-            return process, time.monotonic() - began, json.loads(line)["sandboxes"]
-    raise SystemExit("the controller has ended before it was in sync")
+    began, log = time.monotonic(), kubeconfig.with_suffix(".log")
+    with log.open("wb") as errors:
+        process = subprocess.Popen(  # noqa: S603 -- this project's own program
+            [
+                *(sys.executable, "-m", "lean_sandbox"),
+                *("run", f"--kubeconfig={kubeconfig}", "--extensions", "--leader-elect=false"),
+                *("--metrics-bind-address=0", "--health-probe-bind-address=0", "--log-format=json"),
+                *flags,
+            ],
+            stderr=errors,
+        )
+    while process.poll() is None:
+        for line in log.read_text().splitlines():
+            if '"caches_synced"' in line:
+                return process, time.monotonic() - began, json.loads(line)["sandboxes"]
+        time.sleep(0.02)
+    raise SystemExit(f"the controller has ended before it was in sync:\n{log.read_text()[-2000:]}")
 
 
 def used(pid: int) -> dict[str, float]:
