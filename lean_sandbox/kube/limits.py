@@ -36,11 +36,6 @@ _CLIENT_STREAK: Final = 15
 K = TypeVar("K", bound=Hashable)
 
 
-def shared_part(most: int) -> int:
-    """Return how many of ``most`` at once any group may have; the others are for newcomers."""
-    return most - most // 8
-
-
 class Turns(Generic[K]):
     """A line in which groups take turns; inside a group the first in is the first out."""
 
@@ -111,7 +106,7 @@ class Limiter:
         self._slack_s = (limits.burst - 1) * self._interval_s + 1e-9
         self._full_at = clock.monotonic()
         self._caps = (limits.max_in_flight, limits.max_in_flight - limits.reserved_for_client)
-        self._shared = shared_part(limits.max_in_flight)
+        self._shared = limits.max_in_flight - limits.max_in_flight // 8
         #: Slots that are held, by lane.
         self.running = [0, 0]
         # And by group.

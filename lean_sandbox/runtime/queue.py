@@ -8,8 +8,8 @@ The rules, as in the queues of Kubernetes' own controllers:
   kept and leads to another reconcile, which starts after that add.
 * The highest priority goes first. Inside a priority the groups (namespaces) take turns, and inside
   a group the first in is the first out; a raised key goes to the end of its new line.
-* At most ``most_running`` keys are worked on at once, the last eighth of them only of groups of
-  which no other is: nobody waits for the end of what another tenant has under way.
+* At most ``most_running`` keys are worked on at once, and an eighth more, at least one, of groups
+  of which no other is: nobody waits for the end of what another tenant has under way.
 * Low priority is not starved: a key that has waited for 10 s goes ahead of higher priorities, but
   such keys take at most one turn in four, or every object at start would turn the order round.
 * A failed key waits 5 ms * 2^(n-1), at most 1000 s, until it is forgotten.
@@ -30,7 +30,7 @@ import msgspec
 import structlog
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.kube.limits import Turns, shared_part
+from lean_sandbox.kube.limits import Turns
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histogram
 
@@ -113,7 +113,7 @@ class WorkQueue(Generic[K]):
         self._slots: dict[K, _Slot[K]] = {}
         self._running: dict[K, Item[K]] = {}
         self._failures: dict[K, int] = {}
-        #: How many keys are worked on at once, at most.
+        #: How many keys of one group are worked on at once, at most.
         self.most_running = sys.maxsize
         # What may run, by priority.
         self._lines: dict[int, Turns[K]] = {}
@@ -406,17 +406,20 @@ class WorkQueue(Generic[K]):
     def _line_up(self, slot: _Slot[K]) -> None:
         group = self._group_of(slot.key)
         self._lines.setdefault(slot.priority, Turns()).join(group, slot.key)
-        if len(self._running) < self.most_running and group not in self._skipped():
+        if not self._is_full() and group not in self._skipped():
             self._wake_getter()
+
+    def _is_full(self) -> bool:
+        return len(self._running) >= self.most_running + max(1, self.most_running // 8)
 
     def _skipped(self) -> Collection[Hashable]:
         """Return the groups of which no more keys may run now, if any may."""
-        if len(self._running) < shared_part(self.most_running):
+        if len(self._running) < self.most_running:
             return ()
         return set(map(self._group_of, self._running))
 
     def _next(self, now: float) -> _Slot[K] | None:
-        if len(self._running) >= self.most_running:
+        if self._is_full():
             return None
         skipped = self._skipped()
         firsts = [turns.first(skipped) for turns in self._lines.values()]

@@ -11,7 +11,7 @@ import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.builders import claim, member, placed, pool
-from tests.support.extensions import open_pools
+from tests.support.extensions import member_names, open_pools
 from tests.support.names import CLAIMS, POOLS
 from tests.support.world import NS, World, condition, running_status, sandbox
 
@@ -134,4 +134,19 @@ async def test_requests_of_a_burst_that_hang_delay_nobody_else(make: Callable[[s
         held = world.plane.hold("*", "*", match=lambda target: target.namespace == BURST)
         assert await times_as_long(world, make) <= _MOST_TIMES
         assert held.waiting
+        held.release()
+
+
+async def test_a_pool_whose_creates_hang_keeps_no_other_pool_from_its_size() -> None:
+    """Pools are looked at one by one, but for one of a tenant of whom none is."""
+    async with open_tenants() as world:
+        held = world.plane.hold("create", "*", match=lambda target: target.namespace == BURST)
+        world.plane.store.create(there(pool("more", replicas=10)))
+        while not held.waiting:
+            await step(world)
+        await time_of_claim(world, "single")
+        began_s = world.clock.monotonic()
+        while len(member_names(world)) < MEMBERS and world.clock.monotonic() - began_s < 5.0:
+            await step(world)
+        assert len(member_names(world)) == MEMBERS
         held.release()
