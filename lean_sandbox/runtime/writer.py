@@ -104,7 +104,7 @@ class ObjectWriter:
                 **options,
             )
             if not as_metadata:
-                return _response(item, *cache.apply_response(item))
+                return _response(item, *cache.apply_response(item, is_create=True))
             row = item.metadata
             known = cache.get(Key(namespace, row.name))
             if known is None or known.uid != row.uid:

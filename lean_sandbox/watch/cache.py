@@ -83,6 +83,8 @@ class Cache(Generic[E]):
         self._selector = parse_labels(kind.label_selector or "")
         # The lists under way by namespace, under None that of all namespaces.
         self._lists: dict[str | None, _Listing] = {}
+        # The versions of the lists before, in the same way.
+        self._listed_at: dict[str | None, int] = {}
         self._monotonic = monotonic
         self._tombstone_s = tombstone_s
         # By uid, in the order of their age: version of the end, and when it was seen.
@@ -238,7 +240,7 @@ class Cache(Generic[E]):
         Entries of a version above that of the list stay: they come from responses to our own
         requests, which the list cannot contain.
         """
-        listed_at = as_version(version)
+        listed_at = self._listed_at[namespace] = as_version(version)
         for key in sorted(self._lists.pop(namespace).missing):
             entry = self._entries.get(key)
             if entry is None or 0 < listed_at < entry.version:
@@ -422,10 +424,10 @@ class Cache(Generic[E]):
             self._bury(uid, 0)
             self._notify(Delta(key, Change.GONE, entry, None, saw_deletion=True))
 
-    def apply_response(self, shown: Any) -> tuple[E, Change]:
+    def apply_response(self, shown: Any, *, is_create: bool = False) -> tuple[E, Change]:
         """Remember an object, or its metadata, as the response to a write shows it.
 
-        No handler is called, unless a cached object has left the selector. Returns the entry and
+        No handler is called, unless the object has left the selector. Returns the entry and
         what the predicates see changed. A response that was overtaken changes nothing: the entry
         returned is then the newer one, perhaps of a successor with another uid, or (with GONE) one
         that is not remembered because its end has been seen.
@@ -442,6 +444,14 @@ class Cache(Generic[E]):
             # The object ended while the response was on its way: nothing would ever remove it. One
             # of a later version than its end had only stopped matching the selector.
             return new, Change.GONE
+        if is_create and old is None:
+            listed_at = [self._listed_at.get(scope, 0) for scope in (None, row.namespace)]
+            if 0 < new.version <= max(listed_at):
+                # A list since then does not have it: it has ended, or left the selector.
+                self._gone(new.key, new.version, row)
+                return new, Change.GONE
+            for listing in self._lists_of(row.namespace):
+                listing.missing.add(new.key)
         if not self._selector.matches(row.labels):
             # It has left the selector. The watch tells that by a delete, but a list after a gap
             # misses only what is remembered.
@@ -461,7 +471,7 @@ class Cache(Generic[E]):
         The event of this very version is taken as well: it may show what the response does not, as
         a Pod that is held back by scheduling gates from its first moment.
         """
-        new, _ = self.apply_response(row)
+        new, _ = self.apply_response(row, is_create=True)
         held = self._entries.get(new.key)
         if held is new:
             self._half_known.add(new.key)

@@ -76,6 +76,26 @@ async def test_a_label_lost_in_a_gap_comes_back_when_a_look_has_seen_the_loss() 
         assert world.pod()["metadata"]["labels"]
 
 
+@pytest.mark.parametrize("is_listing", [False, True])
+async def test_a_label_lost_before_a_list_comes_back_when_the_create_is_answered_after_it(
+    is_listing: bool,  # noqa: FBT001
+) -> None:
+    """Or during the list: it did not show the Pod, and no event of it will ever come."""
+    async with open_world() as world:
+        held = world.plane.hold("create", "pods", answers=True, times=1)
+        await world.create(sandbox())
+        world.plane.store.patch("pods", NS, "sb-1", {"metadata": {"labels": None}})
+        listed = world.plane.hold("list", "pods", times=1) if is_listing else held
+        world.plane.drop_watches()
+        world.plane.compact()
+        await world.pass_time(3.0)
+        held.release()
+        await world.pass_time(1.0)
+        listed.release()
+        await world.pass_time(3.0)
+        assert world.pod()["metadata"]["labels"]
+
+
 @pytest.mark.parametrize("page_size", [1, 500])
 async def test_versions_compacted_away_lead_to_a_list_that_shows_what_is_gone(
     page_size: int,
