@@ -1,16 +1,20 @@
-"""Two processes during a rolling upgrade: one works after the other, never both at once."""
+"""Two processes, one of which is replaced or stopped: one works after the other, never both."""
 
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from anyio.abc import Process
 
-from lean_sandbox.config.sources import EXIT_OK
+from lean_sandbox.config.sources import EXIT_FAILED, EXIT_OK
+from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.support.clients import cluster_admin
@@ -22,6 +26,8 @@ Json = dict[str, Any]
 NS = "default"
 OLD, NEW = f"system:serviceaccount:{NS}:old", f"system:serviceaccount:{NS}:new"
 _PATIENCE_S = 25.0
+# A Lease takes 15 s to expire.
+_LONG_S = 90.0
 _READS = ("get", "list", "watch")
 
 
@@ -99,6 +105,73 @@ async def test_the_new_process_takes_over_in_the_middle_of_the_work_and_nothing_
         for name in ("old.log", "new.log"):
             said = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
             assert not [line for line in said if line["level"] == "error"]
+
+
+@pytest.mark.timeout(2 * _LONG_S)
+async def test_a_leader_that_was_stopped_and_goes_on_writes_nothing_more(tmp_path: Path) -> None:
+    """It has events to answer and a request half-way; another has led since, and goes on.
+
+    The request that was on its way when it was stopped is carried out last of all: it finds the
+    Pod that the other has made, and changes nothing.
+    """
+    async with ControlPlane() as plane:
+        plane.store.create(cluster_admin(OLD, NEW))
+        configs = [plane.kubeconfig(tmp_path / f"config-{user[-3:]}", user) for user in (OLD, NEW)]
+        logs = [tmp_path / "old.log", tmp_path / "new.log"]
+
+        async def until(holds: Callable[[], object]) -> None:
+            while not holds():  # noqa: ASYNC110 -- what another process does sets no event
+                await anyio.sleep(0.01)
+
+        def create(numbers: range) -> None:
+            for number in numbers:
+                plane.store.create(sandbox(f"sb-{number}", namespace=NS))
+
+        def pods() -> int:
+            return len(plane.store.list("pods", NS))
+
+        with anyio.fail_after(_LONG_S):
+            async with running(configs[0], logs[0]) as old:
+                await until(lambda: holder(plane))
+                first = holder(plane)
+                async with running(configs[1], logs[1]) as new:
+                    await until(lambda: plane.audit.select(user=NEW, resource="leases"))
+                    held = plane.hold("create", "pods", answers=False, times=1)
+                    create(range(20))
+                    await until(lambda: held.waiting and pods() == 19)
+                    old.send_signal(signal.SIGSTOP)
+                    create(range(20, 40))
+                    await until(lambda: holder(plane) not in ("", first) and pods() == 40)
+                    held.release()
+                    await until(lambda: not _writes_under_way(plane, OLD))
+                    later: list[AuditEntry] = []
+                    plane.audit.listeners.append(later.append)
+                    old.send_signal(signal.SIGCONT)
+                    create(range(40, 60))
+                    assert await old.wait() == EXIT_FAILED
+                    await until(lambda: pods() == 60)
+                    assert [one.what for one in later if one.user == OLD and is_write(one)] == []
+                    new.terminate()
+                    assert await new.wait() == EXIT_OK
+        told = [json.loads(line) for line in logs[0].read_text().splitlines()]
+        assert [line["msg"] for line in told if line["msg"] == "leadership_lost"]
+        codes = [one.code for one in plane.audit if one.what == "create pods" and one.user == OLD]
+        assert sorted(codes) == [201] * 19 + [409]
+
+
+def holder(plane: ControlPlane) -> str:
+    """Return who holds the Lease, "" for nobody."""
+    lease = plane.store.find(LEASES, NS, LEASE_NAME)
+    return str(lease["spec"]["holderIdentity"]) if lease is not None else ""
+
+
+def is_write(entry: AuditEntry) -> bool:
+    """Say whether a request may change something."""
+    return entry.verb not in _READS
+
+
+def _writes_under_way(plane: ControlPlane, user: str) -> bool:
+    return any(entry.user == user and is_write(entry) for entry in plane.pending)
 
 
 def _leader_of(plane: ControlPlane) -> str:
