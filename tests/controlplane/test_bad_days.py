@@ -26,7 +26,7 @@ from anyio.abc import Process
 
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_OK
+from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_FAILED, EXIT_OK
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.local.crds.definitions import definitions
 from lean_sandbox.manager.preflight import LEASE_NAME
@@ -34,10 +34,12 @@ from lean_sandbox.model.times import format_micro_time
 from tests.controlplane.binaries import provide
 from tests.controlplane.plugin import REAL
 from tests.controlplane.server import RealServer, started
+from tests.support.builders import claim, pool, template
 from tests.support.clients import connected
 from tests.support.names import SANDBOXES
 from tests.support.observable import ObservedManager
 from tests.support.process import controller_process
+from tests.support.world import running_status
 
 pytestmark = REAL
 
@@ -48,6 +50,7 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases"
 _PATIENCE_S = 50.0
+_MEMBERS = 5
 
 
 @pytest.fixture(scope="module")
@@ -402,14 +405,18 @@ async def test_a_run_with_a_context_refuses_beside_a_live_controller(
             assert await alone.wait() == EXIT_OK
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-async def test_a_newer_process_takes_over_and_no_sandbox_is_served_by_both(
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP])
+async def test_a_newer_process_takes_over_in_a_burst_and_nothing_is_served_by_both(
     server: RealServer, tmp_path: Path, end: signal.Signals
 ) -> None:
-    """By the audit log: what the first wrote comes before all that the second wrote."""
+    """By the audit log: what the first wrote comes before all that the second wrote.
+
+    Claims are each bound once, and there is no Sandbox too many. A process that was stopped for
+    longer than the Lease goes on at the end, and writes nothing.
+    """
     await defined(server)
     place_name = f"rolling-{end.name.lower()}"
-    flags = ("--leader-elect", f"--leader-election-namespace={place_name}")
+    flags = ("--leader-elect", f"--leader-election-namespace={place_name}", "--extensions")
     configs = {}
     for name in (f"{place_name}-old", f"{place_name}-new"):
         token = await anyio.to_thread.run_sync(account, server, name)
@@ -417,26 +424,73 @@ async def test_a_newer_process_takes_over_and_no_sandbox_is_served_by_both(
         configs[name] = server.kubeconfig(tmp_path / name, token)
     old, new = configs
     async with namespace(server, place_name) as place:
+
+        async def all_of(kind: str, group: str = "extensions.agents.x-k8s.io") -> list[Json]:
+            path = f"/apis/{group}/v1beta1/namespaces/{place}/{kind}"
+            found: list[Json] = (await ask(server, "GET", path))["items"]
+            return found
+
+        async def are_bound() -> bool:
+            claims = await all_of("sandboxclaims")
+            return all(one.get("status", {}).get("sandbox", {}).get("name") for one in claims)
+
+        async def work(numbers: range) -> None:
+            for number in numbers:
+                await create(server, place, f"sb-{number}")
+                await extend(server, place, claim(f"c-{number}"))
+
         async with process(configs[old], tmp_path / "old.log", *flags) as first:
-            await create(server, place, "sb-0")
-            await has_pod(server, place, "sb-0")
+            await extend(server, place, template(), pool(replicas=_MEMBERS))
+            await run_pods(server, place, _MEMBERS)
             async with process(configs[new], tmp_path / "new.log", *flags) as second:
-                for number in range(1, 10):
-                    await create(server, place, f"sb-{number}")
+                await work(range(10))
                 first.send_signal(end)
-                await first.wait()
-                for number in range(10, 20):
-                    await create(server, place, f"sb-{number}")
+                if end is not signal.SIGSTOP:
+                    await first.wait()
+                await work(range(10, 20))
                 for number in range(20):
                     await has_pod(server, place, f"sb-{number}")
-                second.terminate()
+                await until(are_bound)
+                await run_pods(server, place, 40 + _MEMBERS)
+                if end is signal.SIGSTOP:
+                    first.send_signal(signal.SIGCONT)
+                await create(server, place, "late")
+                await has_pod(server, place, "late")
                 with anyio.fail_after(_PATIENCE_S):
+                    if end is signal.SIGSTOP:
+                        assert await first.wait() == EXIT_FAILED
+                    second.terminate()
                     assert await second.wait() == EXIT_OK
+        bound = [one["status"]["sandbox"]["name"] for one in await all_of("sandboxclaims")]
+        assert len(set(bound)) == len(bound) == 20
+        sandboxes = await all_of("sandboxes", "agents.x-k8s.io")
+        assert len(sandboxes) == 41 + _MEMBERS
+        assert await pods(server, place) == {one["metadata"]["name"] for one in sandboxes}
         writers, created = _writes(server, place)
         changed = writers.index(new)
         assert set(writers[:changed]) == {old}
         assert set(writers[changed:]) == {new}
-        assert sorted(created) == sorted(f"sb-{number}" for number in range(20))
+        assert len(created) == len(set(created))
+
+
+async def extend(server: RealServer, place: str, *bodies: Json) -> None:
+    """Create templates, pools or claims."""
+    for body in bodies:
+        path = f"/apis/{body['apiVersion']}/namespaces/{place}/{body['kind'].lower()}s"
+        await ask(server, "POST", path, {**body, "metadata": {"name": body["metadata"]["name"]}})
+
+
+async def run_pods(server: RealServer, place: str, number: int) -> None:
+    """Wait until there are so many Pods, and let them run as a kubelet does."""
+
+    async def are_there() -> bool:
+        return len(await pods(server, place)) >= number
+
+    await until(are_there)
+    path = f"/api/v1/namespaces/{place}/pods"
+    for pod in (await ask(server, "GET", path))["items"]:
+        pod["status"] |= running_status()
+        await ask(server, "PUT", f"{path}/{pod['metadata']['name']}/status", pod)
 
 
 def _writes(server: RealServer, place: str) -> tuple[list[str], list[str]]:
