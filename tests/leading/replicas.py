@@ -73,8 +73,10 @@ class Replicas:
         self.all: list[Replica] = []
         self._stack = stack
 
-    async def build(self, name: str, settings: Settings | None = None) -> Replica:
-        """Build a replica; nothing is asked before it runs."""
+    async def build(
+        self, name: str, settings: Settings | None = None, *, elects: bool = True
+    ) -> Replica:
+        """Build a replica, by mistake without an election; nothing is asked before it runs."""
         user = f"system:serviceaccount:{ELECTION_NS}:{name}"
         client, own = await self._client(user), await self._client(user)
         own.transport.counted = client.transport.counted
@@ -94,10 +96,11 @@ class Replicas:
             given,
             clock=self.clock,
             uniform=lambda: 0.5,
-            elector=elector,
+            elector=elector if elects else None,
         )
         admin = await self._client("admin")
-        replica = Replica(World(self.plane, controller, self.clock, admin), elector, user)
+        world = World(self.plane, controller, self.clock, admin, user)
+        replica = Replica(world, elector, user)
         self.all.append(replica)
         return replica
 
@@ -146,9 +149,12 @@ class Replicas:
 
 @asynccontextmanager
 async def open_replicas(
-    *names: str, settings: Settings | None = None, local: LocalSettings | None = None
+    *names: str,
+    settings: Settings | None = None,
+    local: LocalSettings | None = None,
+    unelected: tuple[str, ...] = (),
 ) -> AsyncIterator[Replicas]:
-    """Start replicas one after the other; the first leads."""
+    """Start replicas one after the other; the first leads, beside those that elect nobody."""
     server_clock = FakeClock(EPOCH)
     async with ControlPlane(local or LocalSettings(), clock=server_clock) as plane:
         for name in (NS, ELECTION_NS):
@@ -158,8 +164,8 @@ async def open_replicas(
         async with AsyncExitStack() as stack:
             replicas = Replicas(plane, server_clock, stack)
             async with anyio.create_task_group() as group:
-                for name in names:
-                    one = await replicas.build(name, settings)
+                for name in (*names, *unelected):
+                    one = await replicas.build(name, settings, elects=name in names)
                     group.start_soon(one.run)
                     await one.world.until(one.controller.synced.is_set)
                     await replicas.settle()
