@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.local.target import Target
 from tests.support.builders import claim, pool, template
 from tests.support.extensions import (
     bound_name,
@@ -261,12 +262,16 @@ async def test_a_collision_says_nothing_where_a_sandbox_is_named_already() -> No
         told = get_claim(world)["status"]
         assert ready_of(world)[0] == "True"
         world.plane.fail_next("create", "sandboxes", 409, times=2, body=ALREADY_EXISTS)
-        world.plane.fail_next("get", "sandboxes", 500, times=2)
+
+        def has_collided(_: Target) -> bool:
+            return len(world.requests("create", "sandboxes")) > 1
+
+        world.plane.fail_next("get", "sandboxes", 500, times=2, match=has_collided)
         await world.delete("sandboxes", "c")
         await world.advance(0.1)
         assert len(world.requests("create", "sandboxes")) == 2
         assert get_claim(world)["status"] == told
-        await world.advance(1.0)
+        await world.advance(2.0)
         assert ready_of(world)[0] == "False"
         assert owner_of(world, "c") == "SandboxClaim/c"
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.local.faults import HeldEvents
 from lean_sandbox.local.target import Target
+from tests.faults.promises import History
 from tests.support.builders import claim, pool, template
 from tests.support.clock import FakeClock
 from tests.support.extensions import (
@@ -138,6 +140,34 @@ async def test_a_claim_that_somebody_else_has_bound_keeps_that_binding() -> None
         assert world.find("sandboxes", "m1") is None
         assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m2"
         assert bound_name(world) == "m2"
+        assert len(member_names(world)) == 3
+
+
+@pytest.mark.claim_case(76)
+async def test_a_binding_of_somebody_else_is_kept_while_its_sandbox_has_not_been_seen() -> None:
+    """Claim case 76: the claim's event says it first; one look at the Sandbox that it names."""
+    async with open_claims("m1", "m2", "m3") as world:
+        history = History(world.plane)
+
+        def first() -> None:
+            held.append(world.plane.hold_events("sandboxes"))
+            bind_elsewhere(world, "m2")
+
+        held: list[HeldEvents] = []
+        # Its answer would tell that the member taken in vain is gone.
+        others = world.plane.hold("patch", "sandboxes/status")
+        world.meanwhile("patch", "sandboxclaims/status", first)
+        await world.create(claim())
+        annotations = {"annotations": {ANNOTATION: "m2"}}
+        await world.patch(CLAIMS, "c", {"metadata": annotations})
+        await world.advance(3.0)
+        assert bound_name(world) == "m2"
+        held[0].release()
+        others.release()
+        await world.advance(3.0)
+        assert history.violations() == []
+        assert bound_name(world) == "m2"
+        assert world.find("sandboxes", "m1") is None
         assert len(member_names(world)) == 3
 
 

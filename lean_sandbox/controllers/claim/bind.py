@@ -123,10 +123,21 @@ class Binding:
     async def find(self) -> SandboxEntry | None:
         """Return the Sandbox that the claim has already. No request in the ordinary case.
 
+        One that the status names is looked at where it is not known as the claim's: another process
+        may have bound it, and its event is yet to come.
         Raises ClaimError when the claim's own name is held by somebody else's Sandbox.
         """
         entry, doubtful = self._entry, self._parts.doubtful
         found = own_sandbox(self._sandboxes, entry)
+        named = entry.status.bound.name if entry.status is not None else ""
+        if named and (found is None or found.key.name != named):
+            try:
+                await self._fetch(Key(entry.key.namespace, named))
+            except ControlPlaneError as error:
+                # What the status says stays until it can be looked at.
+                text = f'sandbox "{named}" cannot be read'
+                raise ClaimError(ClaimFault.CREATE_PENDING, text) from error
+            found = own_sandbox(self._sandboxes, entry)
         if found is None and entry.uid in doubtful:
             await self._fetch(doubtful[entry.uid])
             doubtful.pop(entry.uid, None)
