@@ -111,6 +111,7 @@ class History:
         self._user = user
         self._now = now or plane.clock.monotonic
         self._ahead_s = 0.0
+        self._is_over = False
         self._found: list[str] = []
         self._objects: dict[str, Json] = {}
         """What is stored, by uid."""
@@ -143,13 +144,17 @@ class History:
             self._ahead_s = self._time() + 2.0 * _WINDOW_S - now()
             self._now = now
 
+    def end(self) -> None:
+        """Judge nothing that comes: of a past that is no more nothing can be held to anybody."""
+        self._is_over = True
+
     def broken(self) -> list[str]:
         """Return in words every promise that was broken at some moment."""
         return [*self._found, *self._loops()]
 
     def violations(self) -> list[str]:
         """Return in words every promise that was broken, or is by what is stored at rest."""
-        return [*self.broken(), *self._left_behind()]
+        return [*self.broken(), *(() if self._is_over else self._left_behind())]
 
     def _time(self) -> float:
         return self._ahead_s + self._now()
@@ -157,6 +162,8 @@ class History:
     # -- every version ---------------------------------------------------------------------------
 
     def _take(self, change: Change) -> None:
+        if self._is_over:
+            return
         is_ours = change.by == self._user
         if not is_ours:
             self._others.append(self._time())
@@ -290,7 +297,7 @@ class History:
     # -- every request ---------------------------------------------------------------------------
 
     def _note(self, entry: AuditEntry) -> None:
-        if entry.user == self._user:
+        if entry.user == self._user and not self._is_over:
             self._requests[entry.what, entry.path].append((self._time(), entry))
 
     def _loops(self) -> Iterator[str]:

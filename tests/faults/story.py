@@ -66,6 +66,7 @@ class Story:
         self.world: World
         self.backup: Backup | None = None
         self.restores = 0
+        self._is_late = False
         self.requests: list[HeldRequests] = []
         self.events: list[HeldEvents] = []
         self._addresses = 0
@@ -393,6 +394,7 @@ class Story:
         if backup is not None:
             self.world.net_may_catch = True
             self.restores += 1
+            self._is_late |= not self._is_up()
             self.disturb(
                 "the store is restored from the backup", lambda: backup.restore(self.plane)
             )
@@ -426,8 +428,9 @@ class Story:
             if self.clock.monotonic() >= until_s:
                 return [f"the watches do not come back: {world.explain()}"]
             await self._time(5.0 if self.proxy.mute_watches else 0.5)
-        # A watch that works again asks after five seconds whether the store was restored.
-        await self._time(6.0)
+        # A watch that works again asks after five seconds whether the store was restored. One that
+        # first begins after that, on a list from before, is silent until the server ends it.
+        await self._time(_MUTE_S if self._is_late else 6.0)
         before = world.controller.activity().caught
         for _ in range(20):
             await self._time(4.0)
@@ -440,9 +443,7 @@ class Story:
             await self._time(_LONG_S)
         await world.settle()
         found = violations(self.plane, NAMESPACES)
-        if not self.restores:
-            # What was promised of a past that is no more cannot be held against the present.
-            found += self.history.violations()
+        found += self.history.violations()
         for name, number in world.controller.activity().caught.items():
             if number > before[name]:
                 found.append(f"the safety net caught {number - before[name]} of {name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lean_sandbox.local.controlplane import ControlPlane
+from tests.faults.promises import history_of
 
 __all__ = ["Backup"]
 
@@ -23,6 +24,7 @@ class Backup:
     def restore(self, plane: ControlPlane) -> None:
         """Put everything back, break all watches, and forget what happened since."""
         store = plane._store
+        history_of(plane).end()
         plane.drop_watches()
         store.version = store.floor = self._version
         store.uids.clear()
