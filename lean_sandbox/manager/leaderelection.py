@@ -335,6 +335,8 @@ class Elector:
         body = _with_spec(lease, spec)
         more: Any = {"lane": Lane.CLIENT, "timeout_s": ATTEMPT_S, "accept": METADATA_ACCEPT}
         if _is_new(lease):
+            # Asked every two seconds, also where the namespace is missing.
+            self.client.ending.forget(self.namespace)
             return await self.client.create(LEASES, self.namespace, body, PartialObject, **more)
         return await self.client.replace(
             LEASES, self.namespace, self.lease, body, PartialObject, **more

@@ -170,9 +170,12 @@ async def may_contend(client: Client, clock: Clock, *, namespace: str, lease: st
 
         return await _answer(make, clock, "running_without_lease") or False
 
-    return await is_there(LEASES, namespace, lease) or (
-        await is_there(NAMESPACES, None, namespace) and await is_there(LEASES, namespace, lease)
-    )
+    if await is_there(LEASES, namespace, lease):
+        return True
+    if not await is_there(NAMESPACES, None, namespace):
+        return False
+    client.ending.forget(namespace)
+    return await is_there(LEASES, namespace, lease)
 
 
 async def _holder(client: Client, clock: Clock, home: str) -> str:
