@@ -23,6 +23,8 @@ PROCESSES = (
     "tests/running/test_start.py",
 )
 """Files, and folders of files, whose tests take turns."""
+DIVIDED = "tests/faults/test_machine.py"
+"""The one whose tests are long and share nothing."""
 
 
 class _WholeFiles(LoadScopeScheduling):  # type: ignore[misc]
@@ -30,6 +32,8 @@ class _WholeFiles(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
+        if file == DIVIDED:
+            return nodeid
         return "processes" if file.startswith(PROCESSES) else file
 
 
