@@ -395,9 +395,14 @@ class Story:
             self.world.net_may_catch = True
             self.restores += 1
             self._is_late |= not self._is_up()
-            self.disturb(
-                "the store is restored from the backup", lambda: backup.restore(self.plane)
-            )
+
+            def restoring() -> None:
+                # Servers are stopped for it: no answer of before is still under way.
+                self.proxy.go_away()
+                self.proxy.is_away = False
+                backup.restore(self.plane)
+
+            self.disturb("the store is restored from the backup", restoring)
 
     def restart(self) -> None:
         """Kill the controller and start another."""
