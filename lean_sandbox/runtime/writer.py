@@ -60,10 +60,7 @@ class ObjectWriter:
     async def get(
         self, cache: Cache[E], key: Key, *, as_metadata: bool = False
     ) -> Response[E] | None:
-        """Fetch an object, whole or its metadata; one that is gone is forgotten, and ``None``.
-
-        One of a version from before what was known already is of a restored store, and believed.
-        """
+        """Fetch an object, whole or its metadata; one that is gone is forgotten, and ``None``."""
         held = cache.get(key)
         known = 0 if held is None else held.version
         type_, options = self._form(cache, as_metadata=as_metadata)
@@ -74,9 +71,8 @@ class ObjectWriter:
             if held is not None:
                 cache.forget(key, held.uid)
             return None
-        if 0 < as_version(item.metadata.resource_version) < known:
-            cache.forget_version(key)
-        return _response(item, cache.apply_fetched(item.metadata if as_metadata else item))
+        entry = cache.apply_fetched(item.metadata if as_metadata else item, known=known)
+        return _response(item, entry)
 
     async def create(
         self,

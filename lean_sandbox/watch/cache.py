@@ -397,15 +397,19 @@ class Cache(Generic[E]):
 
     # -- responses to our own requests -----------------------------------------------------------
 
-    def apply_fetched(self, shown: Any) -> E:
+    def apply_fetched(self, shown: Any, *, known: int = 0) -> E:
         """Apply the object that a GET has returned, or its metadata; return what is known then.
 
         What no event has shown yet is notified as an event would be. A response that is older than
         the newest event is not applied but notified: the event may have been dropped because of
-        what the response was expected to show.
+        what the response was expected to show. ``known`` is the version that was cached when it was
+        asked for: a response older than that is of a restored store, and believed.
         """
         meta: ObjectMeta = shown if isinstance(shown, ObjectMeta) else shown.metadata
-        before = self._entries.get(Key(meta.namespace, meta.name))
+        key = Key(meta.namespace, meta.name)
+        if 0 < as_version(meta.resource_version) < known:
+            self.forget_version(key)
+        before = self._entries.get(key)
         entry, change = self.apply_response(shown)
         if entry is before:
             self._notify(Delta(entry.key, Change.COLUMNS, before, entry))

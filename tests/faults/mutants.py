@@ -232,8 +232,8 @@ MUTANTS = (
     ),
     Mutant(
         "a response from a restored store wakes its key",
-        "runtime/writer.py",
-        "if 0 < as_version(item.metadata.resource_version) < known:",
+        _CACHE,
+        "if 0 < as_version(meta.resource_version) < known:",
         "if False:",
     ),
 )

@@ -260,3 +260,17 @@ async def test_a_response_older_than_what_was_known_before_is_believed() -> None
         await world.pass_time(5.0)
         assert 1 <= world.asked()["get sandboxclaims"] <= 3
         assert world.asked()["create sandboxes"] == 1
+
+
+async def test_a_service_older_than_what_was_known_before_is_believed() -> None:
+    """Its spec is fetched whole, by another way, and not in a loop either."""
+    async with open_world() as world:
+        await world.ready_sandbox(sandbox(spec={"service": True}))
+        before = world.plane.store.get("services", NS, "sb-1")
+        before["metadata"]["resourceVersion"] = "2"
+        world.plane.fail_next("get", "services", 200, 100_000, body=before)
+        world.forget_requests()
+        changed = {"spec": {"selector": {"app": "other"}}}
+        world.plane.store.patch("services", NS, "sb-1", changed)
+        await world.pass_time(5.0)
+        assert 1 <= world.asked()["get services"] <= 3

@@ -250,6 +250,7 @@ class SandboxRequests(ObjectWriter):
         """Fetch a Service, also with every field, to be written back; ``None`` if there is none."""
         cache = self._caches.services
         held = cache.get(sandbox)
+        known = 0 if held is None else held.version
         whole: dict[str, Any] | None = await self.client.find(
             SERVICES, sandbox.namespace, sandbox.name, dict, **self.options
         )
@@ -257,7 +258,7 @@ class SandboxRequests(ObjectWriter):
             if held is not None:
                 cache.forget(sandbox, held.uid)
             return None
-        return cache.apply_fetched(msgspec.convert(whole, Service)), whole
+        return cache.apply_fetched(msgspec.convert(whole, Service), known=known), whole
 
     async def delete_service(self, service: ServiceEntry) -> None:
         """Delete this very Service; one that is gone is no error."""
