@@ -47,6 +47,17 @@ async def test_the_policy_of_a_template_whose_end_is_told_late() -> None:
         assert not world.plane.store.list("networkpolicies.networking.k8s.io", NS)
 
 
+async def test_the_service_of_a_sandbox_whose_end_and_whose_pods_are_told_late() -> None:
+    """It is not made over and over, and does not stay: nothing but its own end is told."""
+    async with open_pools() as world:
+        await world.ready_sandbox(sandbox(spec={"service": True}))
+        held = world.plane.hold_events("pods")
+        assert not await end_unseen(world, SANDBOXES, "sb-1")
+        held.release()
+        await world.settle()
+        assert not world.plane.store.list("services", NS)
+
+
 async def test_the_children_of_a_sandbox_whose_end_is_told_late() -> None:
     """Pod, Service and volume claim are not made over and over, and do not stay."""
     async with open_pools() as world:

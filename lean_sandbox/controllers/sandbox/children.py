@@ -440,6 +440,8 @@ class Children:
 
     async def _create_service(self) -> bool:
         """Create the Service; false when one of its name exists already."""
+        # One that goes with its Sandbox must not be made anew for as long as that is not told.
+        await self._whole()
         body = build_service(self.entry.metadata, self._view.ports)
         try:
             await self._requests.create(
