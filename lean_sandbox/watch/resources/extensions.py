@@ -93,11 +93,11 @@ def _build_pool(row: ObjectMeta, item: SandboxWarmPool | None, old: PoolEntry | 
 
 
 def pool_kind() -> Kind[PoolEntry]:
-    """Pools pass when their spec changes or they are deleted; only we write their status."""
+    """Pools pass on every write that is not our own, which may be a status that comes late."""
     return Kind(
         resource=SANDBOXWARMPOOLS,
         item_type=SandboxWarmPool,
-        predicate=any_of(generation(), deletion()),
+        predicate=resource_version(),
         build=_build_pool,
         watch_as=Representation.FULL,
     )
