@@ -428,9 +428,11 @@ class Story:
         self.proxy.clear()
         # Watches come back after a pause of up to half a minute, those that are mute once they are
         # given up, and bring what was missed. From then on nothing may be left to the safety net.
-        until_s = self.clock.monotonic() + _UP_S + (_MUTE_S if self.proxy.mute_watches else 0.0)
+        began_s, longest_s = self.clock.monotonic(), _UP_S
         while not self._is_up():
-            if self.clock.monotonic() >= until_s:
+            if self.proxy.mute_watches:
+                longest_s = _UP_S + _MUTE_S
+            if self.clock.monotonic() - began_s >= longest_s:
                 return [f"the watches do not come back: {world.explain()}"]
             await self._time(5.0 if self.proxy.mute_watches else 0.5)
         # A watch that works again asks after five seconds whether the store was restored. One that
