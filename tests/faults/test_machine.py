@@ -2,8 +2,8 @@
 
 ``LEAN_SANDBOX_STORIES`` says how many stories are told, in parts. A story that fails is printed,
 with the seed of its part: ``LEAN_SANDBOX_SEED`` tells the same ones again. With
-``LEAN_SANDBOX_SHRINK`` it is made as short as it can be; with ``LEAN_SANDBOX_RESTORES`` the store is
-restored from backups as well.
+``LEAN_SANDBOX_SHRINK`` it is made as short as it can be, with ``LEAN_SANDBOX_RESTORES`` the store
+is restored from backups as well.
 """
 
 from __future__ import annotations
