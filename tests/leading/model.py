@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.client import Client, TerminatingNamespaces
 from lean_sandbox.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -191,6 +191,7 @@ class _ModelClient:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self.ending = TerminatingNamespaces(host.clock)
 
     async def get(self, *_: Any, **__: Any) -> Json:
         return await self._host.ask("get", None)
