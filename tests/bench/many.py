@@ -41,7 +41,8 @@ PAGE_SIZE = 250
 NAME, SPACE = "sandbox-000000", NS
 UIDS = {"sandboxes": "11111111-1111-4000-8000-", "pods": "22222222-1111-4000-8000-"}
 VERSION = 1_000_000
-# What kube-apiserver 1.36.3 takes for a page of 250, measured on a core of its own.
+# What kube-apiserver 1.36.3 takes for a page of 250: 0.32 s for the eight pages of 2,000 with their
+# Pods, 20 to 30 ms where other work shares its cores.
 PAGE_S = 0.02
 QUIET_S = 5.0
 
