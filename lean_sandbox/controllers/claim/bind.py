@@ -82,6 +82,8 @@ class Parts(Shared, kw_only=True):
     wakes: Wakes
     # By uid of the claim: the member whose adoption ended without a clear answer.
     doubtful: dict[str, Key] = msgspec.field(default_factory=dict)
+    # By uid of the claim: the last Sandbox of it whose end was seen.
+    ended: dict[str, str] = msgspec.field(default_factory=dict)
     # By uid of the claim: how many creates in a row met a Sandbox that could not be read.
     collisions: dict[str, int] = msgspec.field(default_factory=dict)
     # By uid of a claim that becomes ready, until its status says so: when it was first seen.
@@ -90,6 +92,7 @@ class Parts(Shared, kw_only=True):
     def forget(self, uid: str) -> None:
         """Drop what is remembered between the reconciles of a claim."""
         self.doubtful.pop(uid, None)
+        self.ended.pop(uid, None)
         self.collisions.pop(uid, None)
         self.unmeasured.pop(uid, None)
         self.annotator.forget(uid)
@@ -123,14 +126,15 @@ class Binding:
     async def find(self) -> SandboxEntry | None:
         """Return the Sandbox that the claim has already. No request in the ordinary case.
 
-        One that the status names is looked at where it is not known as the claim's: another process
-        may have bound it, and its event is yet to come.
+        One that the status names is looked at where neither it nor its end is known as the claim's:
+        another process may have bound it, and its event is yet to come.
         Raises ClaimError when the claim's own name is held by somebody else's Sandbox.
         """
         entry, doubtful = self._entry, self._parts.doubtful
         found = own_sandbox(self._sandboxes, entry)
         named = entry.status.bound.name if entry.status is not None else ""
-        if named and (found is None or found.key.name != named):
+        known = (self._parts.ended.get(entry.uid), found.key.name if found is not None else "")
+        if named and named not in known:
             try:
                 await self._fetch(Key(entry.key.namespace, named))
             except ControlPlaneError as error:

@@ -172,6 +172,8 @@ class ClaimController(Controller[ClaimEntry]):
             if claim is not None:
                 # With the claim itself its Sandbox goes, and its own end is a moment away.
                 after_s = 0.1 if delta.new is None else 0.0
+                if delta.new is None:
+                    self._parts.ended[claim.uid] = delta.key.name
                 self.queue.add(claim.key, priority=CLIENT, after_s=after_s, reason="sandbox")
 
     def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
@@ -189,7 +191,8 @@ class ClaimController(Controller[ClaimEntry]):
         """Forget the members of a pool that is gone; wake the claims that wait for it."""
         if delta.new is None:
             self.warm.forget_pool(delta.key)
-        if not delta.initial:
+        # What only its status tells is nothing that a claim waits for.
+        if not delta.initial and (delta.old is None or _spec_of(delta.old) != _spec_of(delta.new)):
             self._wake_claims([delta.key], "pool", unbound_only=True)
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
@@ -234,6 +237,10 @@ def _can_take(entry: ClaimEntry) -> bool:
     # Until its spec changes a claim that is refused waits for nothing, nor one that has expired.
     is_over = ready is not None and ready.reason in _WANT_NO_MEMBER
     return not entry.status.bound.name and not is_over
+
+
+def _spec_of(pool: PoolEntry | None) -> tuple[int, bool] | None:
+    return (pool.generation, pool.is_deleting) if pool is not None else None
 
 
 def _reported(status: SandboxStatus) -> tuple[Any, ...]:
