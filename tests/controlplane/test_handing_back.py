@@ -170,8 +170,11 @@ async def test_claims_and_their_sandboxes(scene: Scene, launch: str) -> None:
     body["metadata"]["labels"] = {CREATED_BY: "python-client"}
     await scene.create("sandboxclaims", body)
     stamps = {f"{DOMAIN}/controller-first-observed-at", f"{DOMAIN}/claim-first-ready-at"}
-    # Annotations and what the Pod is told come behind what the client waits for.
-    (claim,) = await scene.until("sandboxclaims", lambda found: notes(found[0]).keys() >= stamps)
+    # The annotations go out beside the status that tells of Ready: either may arrive first.
+    (claim,) = await scene.until(
+        "sandboxclaims",
+        lambda found: all_ready(1)(found) and notes(found[0]).keys() >= stamps,
+    )
     bound = claim["status"]["sandbox"]["name"]
     assert (bound == "c") == (launch == "cold")
     noted = {f"{DOMAIN}/sandbox-name"} if launch == "warm" else set()
