@@ -53,8 +53,8 @@ _HASTY_END_S = 5.0
 _HEALTHY_S = 120.0
 # For a page of a list, and for the beginning of a watch.
 _REQUEST_TIMEOUT_S = 30.0
-# A watch that was away for longer begins with a list that is compared: the server may have been
-# started over a restored store, whose versions soon catch up. That takes about as long.
+# After so long without a stream a watch begins with a list that is compared with the cache. In this
+# time kube-apiserver can be started over a restored store, whose versions then soon catch up.
 _AWAY_S = 5.0
 # How long after a list everything is listed again and compared with the cache, plus up to a tenth.
 _RESYNC_S = 36_000.0

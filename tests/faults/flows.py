@@ -19,12 +19,12 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
 from tests.faults.oracle import violations
-from tests.faults.promises import history_of
+from tests.faults.promises import OBJECTS, history_of
 from tests.support.builders import claim, placed, pool
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.extensions import settings
 from tests.support.kubelets import Kubelets
-from tests.support.names import CLAIMS, POLICIES, POOLS, SANDBOXES, TEMPLATES
+from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.world import NS, World, open_world, running_status, sandbox
 
 __all__ = ["FLOWS", "Flow", "Run", "begun"]
@@ -36,16 +36,6 @@ _SOON = format_rfc3339(EPOCH + timedelta(seconds=300))
 # Every window, pause and backoff is over by then, and what is due at _SOON is done.
 _REST_S = 20.0
 _UNTIL_S = 320.0
-_KINDS = (
-    "pods",
-    "services",
-    "persistentvolumeclaims",
-    POLICIES,
-    SANDBOXES,
-    CLAIMS,
-    POOLS,
-    TEMPLATES,
-)
 # A claim whose controller dies before it has noted when the claim was Ready says unknown instead.
 _TIMES = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|(?<=claim-first-ready-at\": \")unknown"
@@ -280,7 +270,7 @@ def outcome(plane: ControlPlane) -> list[str]:
 
     What differs between runs and means nothing is gone: uids, versions, who wrote what, addresses.
     """
-    objects = [one for kind in _KINDS for one in plane.store.list(kind, NS)]
+    objects = [one for kind in OBJECTS for one in plane.store.list(kind, NS)]
     roles = _roles(objects)
     found = []
     for one in objects:

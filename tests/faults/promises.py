@@ -19,10 +19,10 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.direct import Change
 from tests.support.names import CLAIMS, CONTROLLER, POLICIES, POOLS, SANDBOXES, TEMPLATES
 
-__all__ = ["History", "Promise", "history_of"]
+__all__ = ["OBJECTS", "History", "Promise", "history_of"]
 
 Json = dict[str, Any]
-_OBJECTS = (
+OBJECTS = (
     "pods",
     "services",
     "persistentvolumeclaims",
@@ -130,12 +130,12 @@ class History:
         self._requests: dict[tuple[str, str], list[tuple[float, AuditEntry]]] = defaultdict(list)
         self._others: list[float] = []
         """When somebody else changed something."""
-        for resource in _OBJECTS:
+        for resource in OBJECTS:
             with suppress(KeyError):  # a kind that is not defined yet has no objects
                 for one in plane.store.list(resource):
                     version = int(one["metadata"]["resourceVersion"])
                     self._take(Change(resource, version, "", None, one))
-        plane.store.follow(self._take, _OBJECTS)
+        plane.store.follow(self._take, OBJECTS)
         plane.audit.listeners.append(self._note)
 
     def go_by(self, now: Callable[[], float]) -> None:

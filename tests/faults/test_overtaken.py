@@ -405,6 +405,21 @@ async def test_a_spec_that_changes_while_a_status_is_written_is_followed() -> No
         assert not any(world.controller.activity().caught.values())
 
 
+async def release_late(world: World, held: HeldRequests, later: Json, *, is_listed: bool) -> None:
+    """Let an answer go once an event, or a list, has told of what is newer; let time pass."""
+    if is_listed:
+        world.plane.drop_watches()
+        world.plane.store.create(later)
+        world.plane.compact()
+        await world.pass_time(3.0)
+    await world.settle()
+    held.release()
+    if is_listed:
+        await world.recover()
+    await world.settle()
+    await world.advance(SOON_S)
+
+
 @pytest.mark.parametrize("is_listed", [False, True])
 async def test_a_status_written_by_others_while_ours_is_written_is_repaired(
     is_listed: bool,  # noqa: FBT001
@@ -417,17 +432,7 @@ async def test_a_status_written_by_others_while_ours_is_written_is_repaired(
         await asked(world, held)
         stolen = {"status": {"podIPs": ["10.9.9.9"]}}
         patch(SANDBOXES, "sb-1", stolen, "status")(world)
-        if is_listed:
-            world.plane.drop_watches()
-            world.plane.store.create(sandbox("later"))
-            world.plane.compact()
-            await world.pass_time(3.0)
-        await world.settle()
-        held.release()
-        if is_listed:
-            await world.recover()
-        await world.settle()
-        await world.advance(SOON_S)
+        await release_late(world, held, sandbox("later"), is_listed=is_listed)
         assert is_ready()(world)
         assert world.get()["status"]["podIPs"] == ["10.244.0.5"]
         assert not any(world.controller.activity().caught.values())
@@ -444,17 +449,7 @@ async def test_a_claims_status_written_by_others_while_ours_is_written_is_repair
         await asked(world, held)
         stolen = {"status": {"conditions": [], "sandbox": {"podIPs": ["10.9.9.9"]}}}
         patch(CLAIMS, "c", stolen, "status")(world)
-        if is_listed:
-            world.plane.drop_watches()
-            world.plane.store.create(claim("later"))
-            world.plane.compact()
-            await world.pass_time(3.0)
-        await world.settle()
-        held.release()
-        if is_listed:
-            await world.recover()
-        await world.settle()
-        await world.advance(SOON_S)
+        await release_late(world, held, claim("later"), is_listed=is_listed)
         assert bound_name(world) == "m-1"
         assert ready_of(world)[0] == "True"
         assert not any(world.controller.activity().caught.values())

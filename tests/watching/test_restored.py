@@ -25,7 +25,7 @@ from tests.support.extensions import (
 )
 from tests.support.names import CLAIMS, SANDBOXES
 from tests.support.odd import KINDS
-from tests.support.world import CONTROLLER, NS, condition, open_world, sandbox
+from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox
 from tests.watching.objects import (
     SANDBOX_COLUMNS,
     page,
@@ -174,13 +174,7 @@ async def test_the_controller_follows_a_restored_store(
         await world.delete("pods", "changed")
         await world.advance(60.0)
         assert len(world.whole.caches.sandboxes) == 2
-        port = int(first.url.rpartition(":")[2])
-        await first.__aexit__(None, None, None)
-        await world.pass_time(5.0)
-        settings = LocalSettings(state_file=backup, port=port)
-        world.plane = await stack.enter_async_context(ControlPlane(settings, clock=clock))
-        if caught_up:
-            write_much(world.plane)
+        await restart(world, stack, backup, caught_up=caught_up)
         await world.recover()
         await world.advance(900.0)
         known = sorted(str(entry.key) for entry in world.whole.caches.sandboxes)
@@ -222,13 +216,7 @@ async def test_a_claim_of_a_restored_store_is_bound(
         await world.advance(5.0)
         await run_all(world)
         await world.advance(60.0)
-        port = int(first.url.rpartition(":")[2])
-        await first.__aexit__(None, None, None)
-        await world.pass_time(5.0)
-        settings = LocalSettings(state_file=backup, port=port)
-        world.plane = await stack.enter_async_context(ControlPlane(settings, clock=clock))
-        if caught_up:
-            write_much(world.plane)
+        await restart(world, stack, backup, caught_up=caught_up)
         world.plane.store.create(claim("c"))
         await world.recover()
         await world.advance(30.0)
@@ -240,12 +228,18 @@ async def test_a_claim_of_a_restored_store_is_bound(
         assert world.find("sandboxclaims.extensions.agents.x-k8s.io", "lost") is None
 
 
-def write_much(plane: ControlPlane) -> None:
-    """Let others write until the versions have caught up with those of before."""
-    metadata = {"name": "other", "namespace": "ns"}
-    plane.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-    for number in range(200):
-        plane.store.patch("configmaps", "ns", "other", {"data": {"number": str(number)}})
+async def restart(world: World, stack: AsyncExitStack, backup: Path, *, caught_up: bool) -> None:
+    """End the server and start one over the backup, where it was, perhaps with versions as high."""
+    port = int(world.plane.url.rpartition(":")[2])
+    await world.plane.__aexit__(None, None, None)
+    await world.pass_time(5.0)
+    settings = LocalSettings(state_file=backup, port=port)
+    plane = world.plane = await stack.enter_async_context(ControlPlane(settings, clock=world.clock))
+    if caught_up:
+        metadata = {"name": "other", "namespace": "ns"}
+        plane.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        for number in range(200):
+            plane.store.patch("configmaps", "ns", "other", {"data": {"number": str(number)}})
 
 
 async def test_a_response_older_than_what_was_known_before_is_believed() -> None:
