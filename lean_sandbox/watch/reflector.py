@@ -53,8 +53,9 @@ _HASTY_END_S = 5.0
 _HEALTHY_S = 120.0
 # For a page of a list, and for the beginning of a watch.
 _REQUEST_TIMEOUT_S = 30.0
-# After so long without a stream a watch begins with a list that is compared with the cache. In this
-# time kube-apiserver can be started over a restored store, whose versions then soon catch up.
+# After so long without a stream a watch begins with a list that is compared with the cache, as it
+# does at once after a connection that broke: the server may have been started over a restored
+# store, whose versions soon catch up.
 _AWAY_S = 5.0
 # How long after a list everything is listed again and compared with the cache, plus up to a tenth.
 _RESYNC_S = 36_000.0
@@ -172,6 +173,8 @@ class Reflector(Generic[E]):
         except errors.ControlPlaneError as error:
             if isinstance(error, errors.ApiError) and error.has_cause("ResourceVersionTooLarge"):
                 self._forget_version()
+            if isinstance(error, errors.TransportError) and self._decoder.version is not None:
+                self._resync_at = self._clock.monotonic()
             self._failed(str(error))
             at_least_s = getattr(error, "retry_after_s", None) or 0.0
         except Exception as error:  # noqa: BLE001 -- a bug here must not end the other watches
@@ -343,17 +346,6 @@ class Reflector(Generic[E]):
 
     async def _confirm(self, scope: anyio.CancelScope) -> None:
         await self._clock.sleep(_HASTY_END_S)
-        if self._scope is scope and self.received_bytes == self._received_before:
-            # Servers restart for a restore; so soon after, versions have not caught up yet.
-            try:
-                await self._check_version()
-            except WentBackError:
-                if self._scope is scope:
-                    self._forget_version()
-                    scope.cancel()
-                return
-            except errors.ControlPlaneError:
-                return
         if self._scope is scope:
             self._recovered()
 

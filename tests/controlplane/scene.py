@@ -142,7 +142,8 @@ class Scene:
                 if holds(found):
                     return found
                 await anyio.sleep(0.05)
-        raise AssertionError(f"{plural} did not get there: {found}")
+        told = [(one["metadata"]["name"], one.get("status")) for one in found]
+        raise AssertionError(f"{plural} did not get there, {len(found)} as they are: {told}")
 
     def _lines(self) -> Iterator[Json]:
         with self.server.audit_log.open("rb") as file:

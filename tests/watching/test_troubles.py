@@ -157,7 +157,7 @@ async def test_the_backoff_grows_with_each_failure_and_resets_after_a_healthy_wh
             await rig.clock.advance(pause_s - 0.05)
             assert rig.server.waiting == 0
             await rig.clock.advance(0.1)
-            watch = await rig.server.next(watch=True)
+            watch = await rig.listed(sandbox("a", 1))
         await watch.lines(table_bookmark(100, SANDBOX_COLUMNS))
         await until(lambda: rig.informer.steps["bookmark"] == 1)
         for minute in range(3):
@@ -167,10 +167,10 @@ async def test_the_backoff_grows_with_each_failure_and_resets_after_a_healthy_wh
         watch.cut()
         await rig.failing()
         await rig.clock.advance(0.65)
-        await rig.server.next(watch=True)
+        await rig.server.next(watch=False)
 
 
-async def test_a_silent_watch_is_cut_and_resumed() -> None:
+async def test_after_a_silent_watch_everything_is_listed() -> None:
     """Not even a bookmark for long: the connection is dead, whatever TCP believes."""
     async with open_sandboxes() as rig:
         watch = await rig.listed(sandbox("a", 1))
@@ -181,9 +181,9 @@ async def test_a_silent_watch_is_cut_and_resumed() -> None:
         await rig.clock.advance(1)
         assert rig.informer.problem == "the watch of sandboxes was silent for 90 s"
         await rig.clock.advance(1)
-        watch = await rig.server.next(watch=True)
-        assert watch.query["resourceVersion"] == "105"
-        assert rig.informer.steps["list"] == 1
+        watch = await rig.listed(sandbox("a", 1), version=120)
+        assert watch.query["resourceVersion"] == "120"
+        assert rig.informer.steps["list"] == 2
 
 
 async def test_a_server_that_is_not_there_is_asked_again_with_pauses() -> None:
@@ -240,7 +240,7 @@ async def test_a_problem_ends_with_a_clean_end_of_a_watch() -> None:
         watch.cut()
         await rig.failing()
         await rig.clock.advance(1)
-        watch = await rig.server.next(watch=True)
+        watch = await rig.listed()
         await watch.lines(table_bookmark(110, SANDBOX_COLUMNS))
         await rig.at(110)
         await rig.clock.advance(5)
@@ -251,15 +251,16 @@ async def test_a_problem_ends_with_a_clean_end_of_a_watch() -> None:
 
 
 async def test_bytes_that_are_no_json_end_the_watch_and_are_a_problem() -> None:
-    """What a mixed line hid is unknown: from the last version again."""
+    """What a mixed line hid is unknown: everything is listed."""
     async with open_sandboxes() as rig:
         watch = await rig.listed(sandbox("a", 1))
         await watch.lines(sandbox_row("MODIFIED", "a", 105, first=True))
         await watch.raw(b'{"type":"ADDED","obj<html>\n')
         assert "a line of the watch of sandboxes is not understood" in await rig.failing()
         await rig.clock.advance(1)
-        watch = await rig.server.next(watch=True)
-        assert watch.query["resourceVersion"] == "105"
+        watch = await rig.listed(sandbox("a", 110), version=120)
+        assert watch.query["resourceVersion"] == "120"
+        assert rig.get("a").version == 110
 
 
 async def test_a_line_without_an_end_is_refused_at_the_limit() -> None:
