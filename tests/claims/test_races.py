@@ -360,3 +360,36 @@ async def test_a_deleted_claim_takes_no_other_member_when_its_sandbox_ends_first
         await world.advance(3.0)
         assert owner_of(world, "m2") == "SandboxWarmPool/pool"
         assert adoptions(world, "m2") == 0
+
+
+async def test_a_member_that_was_taken_over_and_never_named_is_deleted() -> None:
+    """Law: a process that died between adoption and status leaves the claim one Sandbox."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        named = bound_name(world)
+        other = "m1" if named == "m2" else "m2"
+        give(world, other, get_claim(world))
+        await world.advance(5.0)
+        assert bound_name(world) == named
+        assert world.find("sandboxes", other) is None
+        assert ready_of(world)[0] == "True"
+
+
+async def test_the_member_that_the_status_names_by_now_is_the_one_that_stays() -> None:
+    """Law: whoever wrote the status last, what it names is kept, and nothing else is."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        named = bound_name(world)
+        other = "m1" if named == "m2" else "m2"
+        status = {"status": {"sandbox": {"name": other}}}
+        world.meanwhile(
+            "get",
+            "sandboxclaims",
+            lambda: world.plane.store.patch(CLAIMS, NS, "c", status, subresource="status"),
+        )
+        give(world, other, get_claim(world))
+        await world.advance(30.0)
+        assert bound_name(world) == other
+        assert owner_of(world, other) == "SandboxClaim/c"
+        assert world.find("sandboxes", named) is None
+        assert ready_of(world)[0] == "True"

@@ -452,16 +452,22 @@ def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEnt
     A Sandbox that is named stays the claim's until it is gone. One that was taken over, but not
     named before the process ended, is found by its labels, unless it is being deleted.
     """
-    owned = {
-        one.key.name: one
-        for one in sandboxes.owned_by(claim.key.namespace, claim.uid)
-        if is_controlled(one, claim)
-    }
+    owned = {one.key.name: one for one in _owned(sandboxes, claim)}
     bound = claim.status.bound.name if claim.status is not None else ""
     for name in (bound, assigned_name(claim), claim.key.name):
         if name in owned:
             return owned[name]
-    return next((owned[name] for name in sorted(owned) if _was_taken_over(owned[name])), None)
+    return min(taken_over(sandboxes, claim), key=lambda one: one.key.name, default=None)
+
+
+def taken_over(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> list[SandboxEntry]:
+    """Return a claim's Sandboxes that look like members of a pool after they were taken over."""
+    return [one for one in _owned(sandboxes, claim) if _was_taken_over(one)]
+
+
+def _owned(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> list[SandboxEntry]:
+    owned = sandboxes.owned_by(claim.key.namespace, claim.uid)
+    return [one for one in owned if is_controlled(one, claim)]
 
 
 def is_controlled(held: OwnedEntry, claim: ClaimEntry) -> bool:
@@ -477,7 +483,6 @@ def assigned_name(claim: ClaimEntry) -> str:
 
 
 def _was_taken_over(sandbox: SandboxEntry) -> bool:
-    """Tell whether a Sandbox looks like a member of a pool after the patch that takes it over."""
     labels = sandbox.labels or {}
     return (
         not sandbox.is_deleting

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 import structlog
 
-from lean_sandbox.controllers.claim.bind import Binding, Parts, is_controlled, own_sandbox
+from lean_sandbox.controllers.claim.bind import (
+    Binding,
+    Parts,
+    is_controlled,
+    own_sandbox,
+    taken_over,
+)
 from lean_sandbox.controllers.claim.status import write_status
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.client import ENDING_S
@@ -160,6 +166,7 @@ class ClaimReconcile(Binding):
         written = await write_status(self._parts, entry, self._old, new)
         if expires_now:
             return self._expired()
+        await self._drop_unnamed()
         unmeasured = self._parts.unmeasured
         if written and self._sandbox is not None and entry.uid in unmeasured:
             self._parts.metrics.first_ready(entry, self._sandbox, unmeasured.pop(entry.uid))
@@ -193,6 +200,21 @@ class ClaimReconcile(Binding):
             and sandbox.status is None
             and not sandbox.is_deleting
         )
+
+    async def _drop_unnamed(self) -> None:
+        """Delete what was taken over for the claim, but is not what its status names. One GET.
+
+        A process may end between the two, and the next one take another member because it does
+        not know yet of the first. No client has been told of that one.
+        """
+        sandbox, sandboxes = self._sandbox, self._parts.caches.sandboxes
+        if sandbox is None or self._error is not None:
+            return
+        unnamed = [one for one in taken_over(sandboxes, self._entry) if one.key != sandbox.key]
+        if not unnamed or (await self._whole()).status.bound.name != sandbox.key.name:
+            return
+        for one in unnamed:
+            await self._writer.delete(sandboxes, one)
 
     def _await_pod(self, new: SandboxClaimStatus) -> None:
         """Raise NotYetError if the claim would be ready before its Pod has the labels it asks for.
