@@ -7,10 +7,9 @@ about a millisecond of work, and gives up when it has taken too long (spec, 7.5;
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import anyio.lowlevel
 
@@ -42,9 +41,6 @@ _OWNERS: Final = frozenset({names.SANDBOX_CLAIM_KIND, names.SANDBOX_WARM_POOL_KI
 
 _STATUSES = ("ready", "pending", "succeeded", "failed")
 _BY_OUTCOME = {names.REASON_POD_SUCCEEDED: "succeeded", names.REASON_POD_FAILED: "failed"}
-# References, those of the walk included, up to which an object counts as its holder's alone: a key
-# is in the indices as well, what entries share has many more.
-_OWN_REFERENCES = 6
 
 
 def _owned_by(entry: SandboxEntry) -> str:
@@ -304,32 +300,3 @@ def _member_status(status: SandboxStatus | None) -> str:
     if finished is not None and finished.status == names.TRUE and finished.reason in _BY_OUTCOME:
         return _BY_OUTCOME[finished.reason]
     return "ready" if is_true(conditions, names.READY) else "pending"
-
-
-def cache_size(into: Exposition, store: Cache[Any]) -> None:
-    """Add how many objects of a kind are remembered, and about how much memory that takes."""
-    resource = store.kind.resource.plural
-    into.one(families.CACHE_OBJECTS, len(store), resource)
-    sample = [entry for entry, _ in zip(store, range(32), strict=False)]
-    each = sum(map(_own_bytes, sample)) / len(sample) if sample else 0.0
-    into.one(families.CACHE_BYTES, round(each * len(store)), resource)
-
-
-def _own_bytes(entry: Any) -> int:
-    """Return the size of an entry and of what only it refers to."""
-    total = 0
-    waiting = [entry]
-    while waiting:
-        held = waiting.pop()
-        total += sys.getsizeof(held)
-        if isinstance(held, dict):
-            parts = [*held, *held.values()]
-        elif isinstance(held, tuple):
-            parts = list(held)
-        else:
-            parts = [getattr(held, name) for name in getattr(held, "__struct_fields__", ())]
-        for index in range(len(parts)):
-            part = parts[index]
-            if part is not None and sys.getrefcount(part) <= _OWN_REFERENCES:
-                waiting.append(part)
-    return total

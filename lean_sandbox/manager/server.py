@@ -20,7 +20,7 @@ from lean_sandbox import log as logging
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import ConfigMap
-from lean_sandbox.controllers.metrics import cache_size, survey
+from lean_sandbox.controllers.metrics import survey
 from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, bind, health, not_found
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
@@ -73,7 +73,7 @@ class Scraper:
             self._incomplete += 1
             log.error("scrape_incomplete", missing=families.SANDBOXES.name)
         for cache in self._manager.all_caches:
-            cache_size(found, cache)
+            found.one(families.CACHE_OBJECTS, len(cache), cache.kind.resource.plural)
         await anyio.lowlevel.checkpoint()
         self._manager.collect(found)
         for collect in self._others:

@@ -232,16 +232,11 @@ WATCH_STEPS = _family(
 WATCH_PROBLEMS = _family(
     "lean_sandbox_watch_failing{resource}", "1 while a watch of this kind is failing, else 0."
 )
+WATCH_SILENCE = _family(
+    "lean_sandbox_watch_silence_seconds{resource}",
+    "Seconds since the server was last heard of this kind; bookmarks come about every minute.",
+)
 CACHE_OBJECTS = _family("lean_sandbox_cache_objects{resource}", "Objects remembered.")
-CACHE_BYTES = _family(
-    "lean_sandbox_cache_bytes{resource}",
-    "Memory of what is remembered, estimated from a sample; what entries share is not counted.",
-)
-ABSENCE = _family(
-    "lean_sandbox_absence_questions_total{answer}",
-    "Questions whether an object exists: saved (known to be absent, no request), asked (the server"
-    " had to be asked).",
-)
 ABSENCE_ENTRIES = _family("lean_sandbox_absence_entries", "Objects known not to exist.")
 REQUESTS = _family(
     "lean_sandbox_requests_total{verb,resource,code}",

@@ -109,7 +109,9 @@ class Reflector(Generic[E]):
         self._lost_at = math.inf
         self._scope: anyio.CancelScope | None = None
         self._group: TaskGroup | None = None
-        self._heard_at = 0.0
+        #: When the server last sent anything of this kind.
+        self.heard_at = clock.monotonic()
+        self._watch_began_at = 0.0
         self._bookmarks_before = self._received_before = 0
         self._listed_at = math.inf
         self.synced = anyio.Event()
@@ -245,6 +247,7 @@ class Reflector(Generic[E]):
                 continue
             any_version = False
             self.steps["page"] += 1
+            self.heard_at = self._clock.monotonic()
             self.received_bytes += len(body)
             metadata = self._decoder.page(body, initial=initial)
             continue_ = metadata.continue_
@@ -291,7 +294,7 @@ class Reflector(Generic[E]):
         """
         self._decoder.begin_watch()
         self.steps["watch"] += 1
-        self._heard_at = self._clock.monotonic()
+        self._watch_began_at = self._clock.monotonic()
         self._bookmarks_before = self.steps["bookmark"]
         self._received_before = self.received_bytes
         with anyio.CancelScope() as scope:
@@ -322,12 +325,13 @@ class Reflector(Generic[E]):
             asked=errors.Asked("watch", self._kind.resource.qualified, self._namespace or ""),
         ) as response:
             self._lost_at = math.inf
+            self.heard_at = self._clock.monotonic()
             if self.problem is not None and self._group is not None:
                 self._group.start_soon(self._confirm, scope)
             try:
                 while True:
                     chunk = await response.receive()
-                    self._heard_at = self._clock.monotonic()
+                    self.heard_at = self._clock.monotonic()
                     self.received_bytes += len(chunk)
                     for line in splitter.feed(chunk):
                         apply(line)
@@ -372,7 +376,8 @@ class Reflector(Generic[E]):
 
     @property
     def _is_silent(self) -> bool:
-        return self._clock.monotonic() - self._heard_at >= self._longest_silence_s
+        since = max(self.heard_at, self._watch_began_at)
+        return self._clock.monotonic() - since >= self._longest_silence_s
 
     @property
     def _longest_silence_s(self) -> float:
@@ -456,7 +461,7 @@ class ReflectorGroup:
         }
 
     def collect(self, into: Exposition, resource: str) -> None:
-        """Add what lists and watches of a kind did, and whether one of them fails."""
+        """Add what lists and watches of a kind did, whether one fails, and how long one is mute."""
         reflectors = self._reflectors.get(resource, [])
         received = sum(one.received_bytes for one in reflectors)
         steps = {step: sum(one.steps[step] for one in reflectors) for step in STEPS}
@@ -464,3 +469,6 @@ class ReflectorGroup:
         into.add(families.WATCH_STEPS, [((resource, step), n) for step, n in steps.items()])
         fails = any(one.problem is not None for one in reflectors)
         into.one(families.WATCH_PROBLEMS, int(fails), resource)
+        if reflectors:
+            heard_at = min(one.heard_at for one in reflectors)
+            into.one(families.WATCH_SILENCE, self._clock.monotonic() - heard_at, resource)

@@ -92,18 +92,16 @@ async def test_echoes_and_drops_are_counted_apart() -> None:
     assert after.value("lean_sandbox_watch_received_bytes_total", resource="pods") > 0
 
 
-async def test_what_absence_saves_is_counted() -> None:
-    """A Pod that is known to be gone is not asked for again."""
+async def test_how_long_a_watch_was_silent_is_shown() -> None:
+    """The time since the server was last heard of a kind grows, and an event ends it."""
+    name = "lean_sandbox_watch_silence_seconds"
     async with open_world() as world:
-        await world.create(sandbox(spec={"operatingMode": "Suspended"}))
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
-        found = await scraping(world)
-    asked = {
-        labels["answer"]: value
-        for labels, value in found.find("lean_sandbox_absence_questions_total")
-    }
-    assert set(asked) == {"saved", "asked"}
-    assert asked["saved"] > 0
+        await world.advance(20.0)
+        before = (await scraping(world)).value(name, resource="sandboxes")
+        await world.create(sandbox())
+        after = (await scraping(world)).value(name, resource="sandboxes")
+    assert before >= 20.0
+    assert after == 0.0
 
 
 async def test_scraping_makes_no_request() -> None:

@@ -165,7 +165,7 @@ async def test_nothing_is_missing_before_anything_has_happened() -> None:
     assert found.value("workqueue_depth", name="sandbox", controller="sandbox", priority="0") == 0
     for what in ("errors", "panics", "timeouts"):
         assert found.value(f"controller_runtime_reconcile_{what}_total", controller="sandbox") == 0
-    assert found.value("lean_sandbox_cache_bytes", resource="sandboxes") == 0
+    assert found.value("lean_sandbox_cache_objects", resource="sandboxes") == 0
 
 
 async def test_all_controllers_have_their_queue_and_workers() -> None:

@@ -215,12 +215,10 @@ class _Jumping(FakeClock):
         return 3.0 * self._looks
 
 
-async def test_what_the_caches_hold_is_weighed() -> None:
-    """Objects are counted exactly, and a Sandbox weighs between a fifth of a KiB and two."""
+async def test_what_the_caches_hold_is_counted() -> None:
+    """Objects are counted exactly."""
     async with open_world() as world:
         for number in range(5):
             await world.create(sandbox(f"sb-{number}"))
         found = await scraping(world)
     assert found.value("lean_sandbox_cache_objects", resource="sandboxes") == 5
-    each = found.value("lean_sandbox_cache_bytes", resource="sandboxes") / 5
-    assert 200 <= each <= 2048

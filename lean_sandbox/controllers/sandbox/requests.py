@@ -49,8 +49,6 @@ class HiddenPods:
     def __init__(self, clock: Clock) -> None:
         self._absent: TTLCache[Key, None] = TTLCache(_MOST_ABSENT, _ABSENT_S, clock.monotonic)
         self._doubtful: set[Key] = set()
-        self._asked = 0
-        self._saved = 0
 
     def is_doubtful(self, key: Key) -> bool:
         """Return whether only a GET shows if there is a Pod of this name."""
@@ -58,10 +56,7 @@ class HiddenPods:
 
     def is_absent(self, key: Key) -> bool:
         """Return whether there is known to be no Pod of this name."""
-        is_absent = key in self._absent
-        self._asked += 1
-        self._saved += is_absent
-        return is_absent
+        return key in self._absent
 
     def created(self, key: Key) -> None:
         """Take note of a Pod that we made; its watch may be late, which leaves a doubt."""
@@ -88,9 +83,7 @@ class HiddenPods:
         self._doubtful.discard(key)
 
     def collect(self, into: Exposition) -> None:
-        """Add what knowing that Pods do not exist has saved."""
-        into.one(families.ABSENCE, self._saved, "saved")
-        into.one(families.ABSENCE, self._asked - self._saved, "asked")
+        """Add how many Pods are known not to exist."""
         into.one(families.ABSENCE_ENTRIES, len(self._absent))
 
 
