@@ -1,0 +1,1 @@
+"""Laws about the pages: what they show runs, what they name exists."""

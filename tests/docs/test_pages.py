@@ -1,0 +1,156 @@
+"""The pages say what is so: flags, defaults, commands, metrics and paths are the program's."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lean_sandbox import cli
+from lean_sandbox.config.options import OPTIONS, flag_of
+from lean_sandbox.metrics.families import FAMILIES
+from tests.docs.pages import PAGES, ROOT, anchors, blocks, code, links, name
+
+README = (ROOT / "README.md").read_text()
+# Flags of kubectl, pytest and pip that the prose names by themselves.
+_FOREIGN = {"--cascade", "--force-conflicts", "--require-hashes", "--server-side"}
+_FOREIGN |= {"--show-managed-fields", "--upgrade"}
+# Of the reference, accepted and without effect; and the form of any flag.
+_FOREIGN |= {"--enable-webhook", "--manage-webhook-certs", "--webhook-*", "--x"}
+# Log lines, results and metrics all look like this; which of them it is, the prose says.
+_WORD = re.compile(r"[a-z]+(?:_[a-z]+)+")
+_METRIC = re.compile(
+    r"\b(?:lean_sandbox|agent_sandbox(?:es)?|controller_runtime|workqueue|rest_client)_[a-z_]+\b"
+)
+_SERIES = re.compile(r"_(?:bucket|sum|count)$")
+
+
+def test_every_flag_stands_in_its_page_with_its_default_and_meaning() -> None:
+    """The table of flags is made of the settings; a change of one without the other fails."""
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    listed = dict(re.findall(r"^\| `(--[a-z-]+)` \| (.*) \|$", page, flags=re.MULTILINE))
+    wanted = {
+        flag_of(option.name): f"{option.shown(option.default)} | {option.help}"
+        for option in OPTIONS.values()
+    }
+    assert listed == wanted
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_within_the_project_leads_somewhere(page: Path) -> None:
+    """To a file, and to a heading of it; the paths that are named are there as well."""
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+    for path in code(page):
+        if re.fullmatch(r"(?:lean_sandbox|tests|filters|manifests|docs)/[\w./-]+", path):
+            assert (ROOT / path).exists(), path
+
+
+def test_every_page_is_in_the_index() -> None:
+    """Whoever looks for an answer finds its page."""
+    index = ROOT / "docs" / "README.md"
+    listed = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
+    assert {page for page in PAGES if page != index} <= listed
+
+
+@functools.cache
+def help_of(*words: str) -> str:
+    """Return the help of a command, empty if there is no such command."""
+    said = io.StringIO()
+    code: str | int | None
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            code = cli.main([*words, "--help"])
+        except SystemExit as end:
+            code = end.code
+    return said.getvalue() if not code else ""
+
+
+def flags(text: str) -> set[str]:
+    """Return the long flags that a text names."""
+    return set(re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*", text))
+
+
+def calls(page: Path) -> list[str]:
+    """Return every call of the program on a page, in blocks and in the text."""
+    typed = [line for block in blocks(page, "sh") for line in block.text.splitlines()]
+    return [
+        re.split(r" \\?[|&#>;]|\)", call)[0]
+        for line in [*typed, *code(page)]
+        for call in re.findall(r"(?:^|[|&;(/] ?)lean-sandbox (.*)", line)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_command_of_the_program_exists_with_its_flags(page: Path) -> None:
+    """What the page calls has a help, and each flag stands in it."""
+    for call in calls(page):
+        verb = re.match(r"local [a-z]+|[a-z]*", call)
+        assert verb is not None
+        told = help_of(*verb[0].split())
+        assert told, call
+        assert flags(call) <= flags(told), call
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_flag_exists_that_is_named_by_itself(page: Path) -> None:
+    """It is one of `run`, or of another command."""
+    known = _FOREIGN | {flag_of(option) for option in OPTIONS}
+    known |= {flag for call in calls(page) for flag in flags(help_of(call.split()[0]))}
+    known |= flags(help_of("bench")) | flags(help_of("local", "up")) | flags(help_of("trace"))
+    named = {word.partition("=")[0] for word in code(page) if word.startswith("--")}
+    assert {one.split()[0] for one in named} <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_metric_exists(page: Path) -> None:
+    """A query that is copied from a page finds series."""
+    named = {_SERIES.sub("", one) for one in _METRIC.findall(page.read_text())}
+    assert named <= FAMILIES.keys()
+
+
+def test_every_log_line_of_the_troubleshooting_is_written() -> None:
+    """What the page tells to look for in the log stands in a call that logs it."""
+    page = ROOT / "docs" / "troubleshooting.md"
+    named = {one for one in code(page) if _WORD.fullmatch(one)} - FAMILIES.keys()
+    sources = "".join(one.read_text() for one in (ROOT / "lean_sandbox").rglob("*.py"))
+    assert {one for one in named if f'"{one}"' not in sources} == set()
+
+
+def test_the_front_page_fits_on_two_screens() -> None:
+    """Whoever opens the project reads what it is and how to begin; the rest has its pages."""
+    assert len(README.splitlines()) <= 125
+
+
+def test_the_test_command_stands_where_the_pipeline_reads_it() -> None:
+    """Exactly one command stands between the marks, and it runs pytest."""
+    between = README.split("<!-- test-command -->")[1].split("<!-- /test-command -->")[0]
+    commands = [line for line in between.splitlines() if line and not line.startswith("```")]
+    assert len(commands) == 1
+    assert commands[0].endswith("python -m pytest -n auto")
+
+
+def test_every_folder_of_tests_stands_in_the_map_of_the_tests() -> None:
+    """Who changes something finds where it is tested."""
+    tests = ROOT / "tests"
+    map_ = (tests / "README.md").read_text().split("## Which folder")[1].split("\n## ")[0]
+    folders = {path.name for path in tests.iterdir() if any(path.glob("*.py"))} - {"support"}
+    assert set(re.findall(r"`(\w+)/`", map_)) == folders
+
+
+async def test_the_example_for_tests_is_one() -> None:
+    """What the page on the tests shows runs and passes."""
+    page = (ROOT / "tests" / "README.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    made: dict[str, Any] = {}
+    exec(example, made)  # noqa: S102 -- our own page
+    (law,) = (value for name, value in made.items() if name.startswith("test_"))
+    await law()
