@@ -46,7 +46,7 @@ def main(words: Sequence[str]) -> int:
         report = anyio.run(_measure, options, screen)
         if report is None:
             return _said("interrupted; what was made is deleted", EXIT_INTERRUPTED)
-        print_report(report, screen)
+        print_bounds(report, screen)
         _write(report, options, screen)
     except (BaseExceptionGroup, *_EXPECTED) as error:
         first = _first(error)
@@ -156,7 +156,10 @@ async def _run(env: Environment, names: list[str]) -> None:
         for scenario in scenarios:
             if scenario.beside is kind:
                 env.screen.step(f"{scenario.name}: {scenario.text}")
+                before = len(env.report.scenarios)
                 await scenario.run(env)
+                # At once: a run that is interrupted has shown what it measured.
+                print_scenarios(env.report.scenarios[before:], env.screen)
 
     await run(Beside.ANYTHING)
     await run(Beside.NO_CONTROLLER)
@@ -193,11 +196,15 @@ def _gaps(options: BenchOptions, found: Cost) -> list[str]:
 # -- the tables ------------------------------------------------------------------------------------
 
 
-def print_report(report: Report, screen: Screen) -> None:
-    """Print the figures of each scenario, its requests by kind, and all bounds at the end."""
+def print_scenarios(found: Sequence[ScenarioReport], screen: Screen) -> None:
+    """Print the figures of each scenario, and its requests by kind."""
     screen.say()
-    for name in dict.fromkeys(one.name for one in report.scenarios):
-        _print_runs(report.named(name), screen)
+    for name in dict.fromkeys(one.name for one in found):
+        _print_runs([one for one in found if one.name == name], screen)
+
+
+def print_bounds(report: Report, screen: Screen) -> None:
+    """Print how the figures of a run compare with their bounds, and what is to be known of it."""
     if report.bounds:
         screen.table(
             "Against the bounds",

@@ -9,7 +9,12 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from lean_sandbox.bench.command import exit_code, print_report, write_plots
+from lean_sandbox.bench.command import (
+    exit_code,
+    print_bounds,
+    print_scenarios,
+    write_plots,
+)
 from lean_sandbox.bench.report import (
     FIGURES,
     Report,
@@ -119,7 +124,9 @@ def test_the_json_can_be_read_back() -> None:
 
 def test_tables_show_every_scenario_and_every_bound(capsys: pytest.CaptureFixture[str]) -> None:
     """Figures, requests each, failures, windows, verdicts, and the command a miss is meant for."""
-    print_report(made_up(), Screen())
+    report, screen = made_up(), Screen()
+    print_scenarios(report.scenarios, screen)
+    print_bounds(report, screen)
     out = capsys.readouterr().out
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert "Ready after, median 31 ms" in lines
@@ -144,7 +151,7 @@ def test_a_search_is_one_table_in_the_order_of_the_rates(
         ScenarioReport(name="search", figures=_SEVENS | {"rate": rate, "highest_flat_rate": 8.0})
         for rate in (8.0, 12.0, 10.0)
     ]
-    print_report(Report(scenarios=tried), Screen())
+    print_scenarios(tried, Screen())
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines.count("search") == 1
     assert "arrivals 8 10 12 claims/s" in lines
@@ -163,7 +170,7 @@ def test_a_missed_bound_fails_a_run_that_checks_them() -> None:
 
 def test_memory_is_one_table_beside_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
     """A column for each size, with what the reference takes over as many."""
-    print_report(made_up(), Screen())
+    print_scenarios(made_up().scenarios, Screen())
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines.count("memory") == 1
     assert "Sandboxes 0 1,000" in lines

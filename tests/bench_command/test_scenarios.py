@@ -211,15 +211,20 @@ async def test_a_wait_that_is_in_vain_says_what_it_waited_for(tmp_path: Path) ->
 
 
 async def test_ctrl_c_deletes_what_was_made_and_ends_every_process(tmp_path: Path) -> None:
-    """The run ends with 130; its namespace and the processes it started are gone."""
+    """The run ends with 130; its namespace and the processes it started are gone.
+
+    What it had measured by then is shown.
+    """
+    shown = tmp_path / "shown"
     async with ControlPlane(LocalSettings()) as plane:
         file = plane.kubeconfig(tmp_path / "admin.kubeconfig")
-        words = ("bench", "fill", "--kubeconfig", str(file), "--wait", "60")
-        bench = await anyio.open_process(
-            [sys.executable, "-m", "lean_sandbox.cli", *words],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
+        words = ("floor", "fill", "--count", "2", "--kubeconfig", str(file), "--wait", "60")
+        with shown.open("wb") as stdout:
+            bench = await anyio.open_process(
+                [sys.executable, "-m", "lean_sandbox.cli", "bench", *words],
+                stdout=stdout,
+                stderr=subprocess.PIPE,
+            )
         try:
             with anyio.fail_after(40):
                 while not any("-fill-" in o["metadata"]["name"] for o in _marked(plane)):  # noqa: ASYNC110
@@ -235,6 +240,7 @@ async def test_ctrl_c_deletes_what_was_made_and_ends_every_process(tmp_path: Pat
             await bench.aclose()
         assert not _marked(plane)
         assert not _alive(children)
+    assert "Ready after, median" in shown.read_text()
 
 
 def _alive(pids: list[int]) -> list[int]:
