@@ -87,6 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> ArgumentParser:
     import argparse  # noqa: PLC0415 -- not for the controller
 
+    from lean_sandbox.local import command as local_command  # noqa: PLC0415
+
     parser = argparse.ArgumentParser(
         prog="lean-sandbox",
         description="A lean controller for agent sandboxes on Kubernetes.",
@@ -99,7 +101,8 @@ def _parser() -> ArgumentParser:
     _add(commands, "run", "run the controller against a cluster")
     _add(commands, "config", "print the effective settings and where each came from")
     local = _add(commands, "local", "an embedded control plane to work against")
-    _add_up(local.add_subparsers(title="actions", metavar="ACTION", required=True))
+    actions = local.add_subparsers(title="actions", metavar="ACTION", required=True)
+    local_command.add_actions(actions, _check_controller_flags)
     summary = "print the CustomResourceDefinitions of the four kinds"
     crds = _add(commands, "crds", summary, _run_crds)
     meaning = "write one file for each kind there instead of printing them"
@@ -163,28 +166,6 @@ def _add_demo(commands: _Commands) -> None:
 def _choose(parser: ArgumentParser, forms: tuple[str, ...], meaning: str = "") -> None:
     shown = (meaning + _SHOWN).strip()
     parser.add_argument("--output", choices=forms, default=forms[0], help=shown)
-
-
-def _add_up(actions: _Commands) -> None:
-    up = _add(
-        actions,
-        "up",
-        "run an API server, simulated nodes and the controller until Ctrl-C",
-        _run_local_up,
-        "Writes a kubeconfig that kubectl and every other client can use.",
-    )
-    add = up.add_argument
-    add("--port", type=int, default=0, metavar="PORT", help="0 picks a free one")
-    add("--tls", action="store_true", help="serve HTTPS")
-    add("--state", type=Path, metavar="FILE", help="keep the state over a restart")
-    kubeconfig, meaning = Path("lean-sandbox.kubeconfig"), "where to write the kubeconfig" + _SHOWN
-    add("--kubeconfig", type=Path, default=kubeconfig, metavar="FILE", help=meaning)
-    add("--nodes", type=int, default=2, metavar="N", help="simulated nodes" + _SHOWN)
-    add("--no-controller", action="store_true", help="leave the controller to be run by hand")
-    meaning = "let the controller serve claims, templates and pools as well (the default)"
-    add("--extensions", action="store_true", default=True, help=meaning)
-    add("--no-extensions", dest="extensions", action="store_false", help="or let it not")
-    add("--log-level", default="info", metavar="LEVEL", help="of the controller's log")
 
 
 def _add_explain(commands: _Commands) -> None:
@@ -329,28 +310,15 @@ def _run_demo(given: Namespace) -> int:
     return EXIT_OK if is_done else EXIT_FAILED
 
 
-def _run_local_up(given: Namespace) -> int:
-    import anyio  # noqa: PLC0415
-
-    from lean_sandbox import log  # noqa: PLC0415
-    from lean_sandbox.local.kubelet_settings import KubeletSettings  # noqa: PLC0415
-    from lean_sandbox.local.serversettings import LocalSettings  # noqa: PLC0415
-    from lean_sandbox.local.up import UpSettings, up  # noqa: PLC0415
-    from lean_sandbox.manager.manager import run_controller  # noqa: PLC0415
-
-    log.configure(given.log_level, "auto")
-
-    async def start_controller(kubeconfig: Path) -> None:
-        await run_controller(Settings(kubeconfig=str(kubeconfig), extensions=given.extensions))
-
-    settings = UpSettings(
-        server=LocalSettings(port=given.port, tls=given.tls, state_file=given.state),
-        kubelet=KubeletSettings(nodes=given.nodes),
-        kubeconfig=given.kubeconfig,
-    )
-    starter = None if given.no_controller else start_controller
-    anyio.run(functools.partial(up, settings, start_controller=starter))
-    return EXIT_OK
+def _check_controller_flags(flags: Sequence[str]) -> None:
+    """Raise ConfigError for what `lean-sandbox run` would refuse."""
+    try:
+        scanned = scan(flags)
+    except HelpWanted:
+        raise UsageError("see `lean-sandbox run --help`") from None
+    if scanned.rest:
+        raise UsageError(f"{scanned.rest[0]} is no flag")
+    effective(scanned, os.environ)
 
 
 def _run_crds(given: Namespace) -> int:

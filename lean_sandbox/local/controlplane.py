@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -16,6 +17,7 @@ import msgspec
 from aiohttp import web
 
 from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.local.audit import AuditEntry, AuditLog
 from lean_sandbox.local.auth import ANONYMOUS, UNSECURED, Authenticator, User
 from lean_sandbox.local.certificates import serving_context
@@ -25,7 +27,7 @@ from lean_sandbox.local.documents import Documents
 from lean_sandbox.local.faults import Faults, HeldEvents, HeldRequests, Loss, Matcher
 from lean_sandbox.local.gc import GarbageCollector
 from lean_sandbox.local.handlers import Handlers
-from lean_sandbox.local.kubeconfig import kubeconfig, write_private
+from lean_sandbox.local.kubeconfig import kubeconfig, write_kubeconfig
 from lean_sandbox.local.lifecycle import DEFINITIONS, Lifecycle
 from lean_sandbox.local.persistence import load_state, save_state
 from lean_sandbox.local.rbac import BOOTSTRAP, Authorizer
@@ -140,7 +142,20 @@ class ControlPlane:
             ssl_context=tls,
             backlog=1024,
         )
-        await site.start()
+        try:
+            await site.start()
+            # Here, for at the end it is too late to learn that the state cannot be saved.
+            self._save()
+        except OSError as error:
+            await self._runner.cleanup()
+            place = f"{self.settings.host}:{self.settings.port}"
+            raise ConfigError(
+                f"cannot listen on {place}: {os.strerror(error.errno or 0)}",
+                way_out="--port 0 picks a free one; `lean-sandbox local status` lists what runs",
+            ) from error
+        except ConfigError:
+            await self._runner.cleanup()
+            raise
         address = self._runner.addresses[0]
         self.url = f"{'https' if tls else 'http'}://{self.settings.host}:{address[1]}"
         jobs: list[Callable[[], Awaitable[None]]] = [self._collector.run, self._lifecycle.run]
@@ -304,10 +319,13 @@ class ControlPlane:
         return token
 
     def kubeconfig(self, path: Path, user: str = _ADMIN, *, namespace: str = "default") -> Path:
-        """Write a kubeconfig for a user (see :meth:`create_token`) and return its path."""
+        """Write a kubeconfig for a user (see :meth:`create_token`) and return its path.
+
+        Raises ConfigError.
+        """
         token = self.create_token(user)
         body = kubeconfig(self.url, token=token, ca_pem=self.ca_pem, namespace=namespace)
-        write_private(path, body)
+        write_kubeconfig(path, body)
         return path
 
     def compact(self, keep_last: int = 0) -> None:

@@ -6,11 +6,17 @@ import base64
 import os
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+import yaml
 
-_NAME = "lean-sandbox-local"
+from lean_sandbox.kube.errors import ConfigError, yaml_problem
+
+NAME: Final = "lean-sandbox-local"
+"""Of the cluster, the user and the context."""
+_NO_KUBECONFIG: Final = "this is no kubeconfig"
+_WAY_OUT: Final = "name another file with --kubeconfig"
 
 
 def kubeconfig(
@@ -20,23 +26,57 @@ def kubeconfig(
     cluster: dict[str, Any] = {"server": server}
     if ca_pem is not None:
         cluster["certificate-authority-data"] = base64.b64encode(ca_pem).decode()
-    context = {"cluster": _NAME, "user": _NAME, "namespace": namespace}
+    context = {"cluster": NAME, "user": NAME, "namespace": namespace}
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "current-context": _NAME,
-        "clusters": [{"name": _NAME, "cluster": cluster}],
-        "users": [{"name": _NAME, "user": {"token": token}}],
-        "contexts": [{"name": _NAME, "context": context}],
+        "current-context": NAME,
+        "clusters": [{"name": NAME, "cluster": cluster}],
+        "users": [{"name": NAME, "user": {"token": token}}],
+        "contexts": [{"name": NAME, "context": context}],
     }
 
 
-def write_private(path: Path, content: dict[str, Any]) -> None:
-    """Write ``content`` as JSON, which is YAML too, readable by its owner alone, in one step.
+def write_kubeconfig(path: Path, content: dict[str, Any]) -> None:
+    """Write a kubeconfig, readable by its owner alone, in one step.
 
-    Raises OSError.
+    What a kubeconfig has at this path already stays, except for what has the names of ``content``.
+    Raises ConfigError.
     """
-    replace_private(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+    try:
+        found = _read(path)
+        if found:
+            for part in ("clusters", "users", "contexts"):
+                others = [one for one in found.get(part) or () if one["name"] != NAME]
+                found[part] = [*others, *content[part]]
+            found["current-context"] = found.get("current-context") or NAME
+            data = yaml.safe_dump(found, sort_keys=False).encode()
+        else:
+            data = msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
+        replace_private(path.resolve(), data)
+    except (KeyError, TypeError) as error:
+        raise ConfigError(_NO_KUBECONFIG, source=str(path), way_out=_WAY_OUT) from error
+    except OSError as error:
+        problem = f"the kubeconfig cannot be written: {error.strerror}"
+        raise ConfigError(problem, source=str(path), way_out=_WAY_OUT) from error
+
+
+def current_context(path: Path) -> str:
+    """Return the context that clients use without being told another."""
+    return str(_read(path).get("current-context", ""))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = yaml.safe_load(text) if text.strip() else {}
+    except FileNotFoundError:
+        return {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(yaml_problem(error), source=str(path), way_out=_WAY_OUT) from error
+    if not isinstance(found, dict) or (found and found.get("kind") != "Config"):
+        raise ConfigError(_NO_KUBECONFIG, source=str(path), way_out=_WAY_OUT)
+    return found
 
 
 def replace_private(path: Path, data: bytes) -> None:

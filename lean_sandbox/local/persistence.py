@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.local.kubeconfig import replace_private
 from lean_sandbox.local.registry import Registry, read_definition
 from lean_sandbox.local.store import Entry, Store, field_cells
@@ -19,27 +20,41 @@ class _State(msgspec.Struct):
 
 _decode = msgspec.json.Decoder(_State).decode
 _encode = msgspec.json.Encoder().encode
+_WAY_OUT = "name another file with --state"
 _DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
 def save_state(path: Path, store: Store, key: bytes) -> None:
-    """Write all objects, the version counter and the signing key; a crash leaves the old file."""
+    """Write all objects, the version counter and the signing key; a crash leaves the old file.
+
+    Raises ConfigError.
+    """
     collections = {
         collection.storage: [msgspec.Raw(b"{" + entry.tail) for entry in collection.scan()]
         for collection in store
     }
     data = _encode(_State(store.version, key, collections))
-    replace_private(path, data)
+    try:
+        replace_private(path, data)
+    except OSError as error:
+        problem = f"the state cannot be saved: {error.strerror}"
+        raise ConfigError(problem, source=str(path), way_out=_WAY_OUT) from error
 
 
 def load_state(path: Path, store: Store, registry: Registry) -> bytes | None:
     """Read what :func:`save_state` wrote; return the signing key, None without a file.
 
     History does not survive: versions from before the restart are answered with 410.
+    Raises ConfigError for another file.
     """
     if not path.exists():
         return None
-    state = _decode(path.read_bytes())
+    try:
+        state = _decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(
+            f"this is no saved state: {error}", source=str(path), way_out=_WAY_OUT
+        ) from error
     store.version = store.floor = state.version
     for raw in state.collections.pop(_DEFINITIONS, []):
         _restore(store, registry, _DEFINITIONS, [raw])

@@ -1,38 +1,46 @@
-"""``lean-sandbox local up``: a whole cluster in one process, until Ctrl-C.
+"""``lean-sandbox local up``: a whole cluster, until Ctrl-C.
 
-Starts the embedded control plane, simulated Nodes with their kubelet and, if one is handed in, the
-controller; writes a kubeconfig, says what to type next, waits for SIGINT or SIGTERM, saves state.
+Starts the embedded control plane, simulated Nodes with their kubelet and, if it is wanted, the
+controller: `lean-sandbox run`, in a process of its own. Writes a kubeconfig, says what to type
+next, waits for SIGINT or SIGTERM, saves the state.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import shlex
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
-from anyio.abc import TaskStatus
+from anyio.abc import Process, TaskStatus
 
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.local.kubeconfig import NAME, current_context
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
+from lean_sandbox.local.running import Cluster, listed
 from lean_sandbox.version import __version__
 
-StartController = Callable[[Path], Awaitable[None]]
-"""Runs the controller against the cluster of a kubeconfig until it is cancelled."""
 Say = Callable[[str], None]
-"""Tells the user one line."""
+"""Tells the user something."""
 
 _USER_AGENT = f"lean-sandbox-kubelet/{__version__}"
+_CONTROLLER_AGENT = "lean-sandbox/"
+# Flags of every controller here, before those of the user: 3 MiB for `lean-sandbox trace`.
+_FLAGS = ("--trace-entries=10000", "--health-probe-bind-address=0")
+_GRACE_S = 25.0
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,86 +50,132 @@ class UpSettings:
     server: LocalSettings = field(default_factory=LocalSettings)
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     kubeconfig: Path = Path("lean-sandbox.kubeconfig")
+    controller: Sequence[str] | None = None
+    """Flags of `lean-sandbox run`; None starts no controller."""
+    log: str = ""
+    """Where the output goes of a cluster in the background."""
     seed: int | None = None
 
 
 async def up(
     settings: UpSettings,
     *,
-    start_controller: StartController | None = None,
-    say: Say | None = None,
+    say: Say = print,
     clock: Clock | None = None,
     task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run the local cluster until SIGINT or SIGTERM; started, with its URL, once Pods can be made.
 
-    ``say`` gets each line for the user; by default they are printed, with colours on a terminal.
-    A controller that ends by itself leaves the cluster running; one that fails ends it, and its
-    error is raised (in a group) after the state was saved. Raises OSError when the port is taken or
-    a file cannot be written.
+    The first that ``say`` gets is what to do next. A controller that ends by itself leaves the
+    cluster running; one that fails ends it, after the state was saved, and raises ConfigError, as
+    do a port that is taken and a file that cannot be read or written.
     """
-    say = say or _speaker()
     clock = clock or SystemClock()
+    failure = 0
     async with ControlPlane(settings.server, clock=clock) as plane:
-        kubeconfig = plane.kubeconfig(settings.kubeconfig)
-        async with _client(kubeconfig, clock) as client, anyio.create_task_group() as group:
+        plane.kubeconfig(settings.kubeconfig)
+        async with _client(settings, clock) as client, anyio.create_task_group() as group:
             chance = random.Random(settings.seed)  # noqa: S311 - delays, not secrets
             kubelet = Kubelet(client, settings.kubelet, clock=clock, chance=chance)
+
+            async def control(process: Process) -> None:
+                nonlocal failure
+                failure = await process.wait()
+                if failure:
+                    group.cancel_scope.cancel()
+                else:
+                    say("The controller has ended; the cluster runs on without it.")
+
             with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                 await group.start(kubelet.run)
-                if start_controller is not None:
-                    group.start_soon(_control, start_controller, kubeconfig, say)
-                for line in _greeting(
-                    settings, plane.url, has_controller=start_controller is not None
-                ):
-                    say(line)
-                task_status.started(plane.url)
-                async for received in signals:
-                    say(f"{received.name}: stopping")
-                    break
-            group.cancel_scope.cancel()
+                async with _controller(settings) as process:
+                    if process is not None:
+                        group.start_soon(control, process)
+                        while not plane.audit.select(user_agent=_CONTROLLER_AGENT):
+                            await clock.sleep(_POLL_S)
+                    cluster = _described(settings, plane.url)
+                    with listed(cluster):
+                        say(_greeting(cluster, has_fixed_ports=settings.server.port != 0))
+                        task_status.started(plane.url)
+                        async for received in signals:
+                            say(f"{received.name}: stopping")
+                            break
+                        group.cancel_scope.cancel()
     if settings.server.state_file is not None:
         say(f"State saved to {settings.server.state_file}; the next start continues with it.")
-
-
-async def _control(start_controller: StartController, kubeconfig: Path, say: Say) -> None:
-    await start_controller(kubeconfig)
-    say("The controller has ended; the cluster runs on without it.")
+    if failure:
+        raise ConfigError(f"the controller ended with code {failure}; it says above why")
 
 
 @asynccontextmanager
-async def _client(kubeconfig: Path, clock: Clock) -> AsyncIterator[Client]:
-    transport = Transport(load(str(kubeconfig)), clock=clock, user_agent=_USER_AGENT)
+async def _controller(settings: UpSettings) -> AsyncIterator[Process | None]:
+    """Start the controller; at the end stop it while the server still answers."""
+    if settings.controller is None:
+        yield None
+        return
+    where = ("--kubeconfig", str(settings.kubeconfig), "--context", NAME)
+    process = await anyio.open_process(
+        [sys.executable, "-m", "lean_sandbox", "run", *where, *_FLAGS, *settings.controller],
+        stdin=subprocess.DEVNULL,
+        stdout=None,
+        stderr=None,
+        # Ctrl-C is for this process, which then stops the controller.
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with anyio.CancelScope(shield=True):
+            if process.returncode is None:
+                process.terminate()
+            with anyio.move_on_after(_GRACE_S):
+                await process.wait()
+            if process.returncode is None:
+                process.kill()
+            await process.aclose()
+
+
+@asynccontextmanager
+async def _client(settings: UpSettings, clock: Clock) -> AsyncIterator[Client]:
+    connection = load(str(settings.kubeconfig), NAME)
+    transport = Transport(connection, clock=clock, user_agent=_USER_AGENT)
     try:
         yield Client(transport, field_manager="kubelet")
     finally:
         await transport.aclose()
 
 
-def _greeting(settings: UpSettings, url: str, *, has_controller: bool) -> list[str]:
-    file = shlex.quote(os.fspath(settings.kubeconfig.absolute()))
+def _described(settings: UpSettings, url: str) -> Cluster:
+    return Cluster(
+        pid=os.getpid(),
+        port=int(url.rpartition(":")[2]),
+        url=url,
+        kubeconfig=os.fspath(settings.kubeconfig.absolute()),
+        nodes=settings.kubelet.nodes,
+        has_controller=settings.controller is not None,
+        log=settings.log,
+    )
+
+
+def _greeting(cluster: Cluster, *, has_fixed_ports: bool) -> str:
+    file = shlex.quote(cluster.kubeconfig)
     lines = [
-        f"Cluster is up at {url} with {settings.kubelet.nodes} simulated nodes"
-        + (" and the controller." if has_controller else "; no controller runs."),
+        f"Cluster is up at {cluster.url} with {cluster.nodes} simulated nodes"
+        + (" and the controller." if cluster.has_controller else "; no controller runs."),
+        "No image is pulled and no container runs; everything else is as on a real server.",
         "",
-        "Next, in another terminal:",
+        "Next:" if cluster.log else "Next, in another terminal:",
         f"  export KUBECONFIG={file}",
-        "  kubectl get nodes",
-        "  kubectl run web --image=nginx && kubectl wait --for=condition=Ready pod/web",
     ]
-    if has_controller:
-        lines.append("  kubectl get sandboxes,sandboxclaims,sandboxwarmpools")
-    else:
-        lines.append(f"  lean-sandbox run --kubeconfig {file}")
-    return [*lines, "", "Ctrl-C stops it."]
-
-
-def _speaker() -> Say:
-    """Return how to talk to the user: rich where it is there and someone looks, else plainly."""
-    with contextlib.suppress(ImportError):
-        from rich.console import Console  # noqa: PLC0415 - a luxury, and slow to import
-
-        console = Console(highlight=True, soft_wrap=True)
-        if console.is_terminal:
-            return lambda line: console.print(line, markup=False)
-    return lambda line: print(line, flush=True)  # noqa: T201 - this is the command's output
+    if current_context(Path(cluster.kubeconfig)) != NAME:
+        lines.append(f"  kubectl config use-context {NAME}")
+    if not cluster.has_controller:
+        lines.append(f"  lean-sandbox run --extensions --kubeconfig {file} --context {NAME}")
+    lines += [
+        "  lean-sandbox local example | kubectl apply -f -",
+        "  kubectl wait --for=condition=Ready sandbox/code-interpreter",
+    ]
+    if cluster.has_controller and has_fixed_ports:
+        lines.append("  lean-sandbox trace sandbox code-interpreter")
+    end = f"`lean-sandbox local down --port {cluster.port}` stops it. Its log: {cluster.log}"
+    return "\n".join([*lines, "", end if cluster.log else "Ctrl-C stops it."])

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
 import anyio.abc
 import pytest
+import yaml
 
+from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.resources import NODES, PODS
+from lean_sandbox.local.kubeconfig import NAME
+from lean_sandbox.local.running import clusters
 from lean_sandbox.local.serversettings import LocalSettings
-from lean_sandbox.local.up import StartController, UpSettings, up
+from lean_sandbox.local.up import UpSettings, up
 from tests.kubelet.test_over_the_wire import SWIFT, is_ready
 from tests.support.clients import connected
 
@@ -26,6 +31,12 @@ POD = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _own_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """List clusters apart from those of the user."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "list"))
+
+
 class Session:
     """One run of ``local up``, stopped by a signal as a user would."""
 
@@ -34,21 +45,20 @@ class Session:
         self.kubeconfig = folder / "config"
         self.state = folder / "state"
 
-    async def run(self, *, start_controller: StartController | None = None) -> None:
-        """Start, make sure of a Pod, stop with SIGTERM."""
-        settings = UpSettings(
+    def settings(self, controller: Sequence[str] | None = None) -> UpSettings:
+        """Return the options, with a controller that has these flags."""
+        return UpSettings(
             server=LocalSettings(state_file=self.state),
             kubelet=SWIFT,
             kubeconfig=self.kubeconfig,
+            controller=controller,
         )
 
+    async def run(self) -> None:
+        """Start, make sure of a Pod, stop with SIGTERM."""
+
         async def live(*, task_status: anyio.abc.TaskStatus[str]) -> None:
-            await up(
-                settings,
-                start_controller=start_controller,
-                say=self.said.append,
-                task_status=task_status,
-            )
+            await up(self.settings(), say=self.said.append, task_status=task_status)
 
         with anyio.fail_after(20):
             async with anyio.create_task_group() as group:
@@ -58,7 +68,7 @@ class Session:
 
     async def use(self) -> None:
         """Look around through the kubeconfig."""
-        async with connected(load(str(self.kubeconfig))) as client:
+        async with connected(load(str(self.kubeconfig), NAME)) as client:
             nodes = await client.list_page(NODES, None, dict)
             assert len(nodes["items"]) == 2
             found = await client.list_page(PODS, "default", dict)
@@ -88,35 +98,25 @@ async def test_the_kubeconfig_is_private(tmp_path: Path) -> None:
     assert stat.S_IMODE(session.kubeconfig.stat().st_mode) == 0o600
 
 
-async def test_the_controller_is_handed_the_kubeconfig(tmp_path: Path) -> None:
-    """And may end without ending the cluster."""
+async def test_a_kubeconfig_keeps_its_other_clusters(tmp_path: Path) -> None:
+    """The entries are added, or replace those of before, and another current context stays."""
     session = Session(tmp_path)
-    seen: list[Path] = []
+    names = ("clusters", "users", "contexts")
+    theirs: dict[str, object] = {"kind": "Config", "current-context": "theirs"}
+    theirs |= {name: [{"name": "theirs"}, {"name": NAME}] for name in names}
+    session.kubeconfig.write_text(yaml.safe_dump(theirs))
+    await session.run()
+    found = yaml.safe_load(session.kubeconfig.read_text())
+    for name in names:
+        assert [one["name"] for one in found[name]] == ["theirs", NAME]
+    assert found["current-context"] == "theirs"
+    assert f"kubectl config use-context {NAME}" in session.said[0]
 
-    async def controller(kubeconfig: Path) -> None:
-        seen.append(kubeconfig)
 
-    await session.run(start_controller=controller)
-    assert seen == [session.kubeconfig]
-    assert any("controller has ended" in line for line in session.said)
-
-
-async def test_a_controller_that_fails_ends_the_cluster_with_its_error(tmp_path: Path) -> None:
+async def test_a_controller_that_fails_ends_the_cluster(tmp_path: Path) -> None:
     """After the state was saved."""
     session = Session(tmp_path)
-
-    async def controller(_: Path) -> None:
-        raise LookupError("no such thing")
-
-    with pytest.raises(ExceptionGroup) as caught:
-        await up(
-            UpSettings(
-                server=LocalSettings(state_file=session.state),
-                kubelet=SWIFT,
-                kubeconfig=session.kubeconfig,
-            ),
-            start_controller=controller,
-            say=session.said.append,
-        )
-    assert caught.group_contains(LookupError)
+    with anyio.fail_after(60), pytest.raises(ConfigError, match="ended with code 2"):
+        await up(session.settings(["--bogus"]), say=session.said.append)
     assert session.state.exists()
+    assert clusters() == []

@@ -1,0 +1,214 @@
+"""``lean-sandbox local``: its actions on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from lean_sandbox.kube.errors import ConfigError
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+    from lean_sandbox.local.running import Cluster
+    from lean_sandbox.local.up import Say, UpSettings
+
+    Actions: TypeAlias = _SubParsersAction[argparse.ArgumentParser]
+
+PORT: Final = 7443
+"""Where ``local up`` listens unless told otherwise."""
+_PATIENCE_S: Final = 30.0
+_SHOWN: Final = " (default: %(default)s)"
+_UP: Final = """\
+Runs an API server with simulated nodes, and the controller beside it, until Ctrl-C. Writes a
+kubeconfig that kubectl and every other client can use. No image is pulled and no container runs:
+docs/local.md says what works.
+
+examples:
+  lean-sandbox local up
+  lean-sandbox local up -d --state cluster.json
+  lean-sandbox local up -- --log-level debug --sandbox-concurrent-workers 4
+"""
+
+
+def add_actions(actions: Actions, check: Callable[[Sequence[str]], None]) -> None:
+    """Add the actions; ``check`` raises ConfigError for flags that `lean-sandbox run` refuses."""
+    up = _add(actions, "up", "run a cluster", _UP)
+    up.set_defaults(run=lambda given: _up(given, up, check))
+    add = up.add_argument
+    add("-d", "--detach", action="store_true", help="go on in the background once it is up")
+    meaning = "0 picks a free one" + _SHOWN
+    add("--port", type=_port, default=PORT, metavar="PORT", help=meaning)
+    add("--tls", action="store_true", help="serve HTTPS")
+    add("--state", type=Path, metavar="FILE", help="keep the state over a restart")
+    meaning = "where to write the kubeconfig; other clusters in the file stay" + _SHOWN
+    kubeconfig = Path("lean-sandbox.kubeconfig")
+    add("--kubeconfig", type=Path, default=kubeconfig, metavar="FILE", help=meaning)
+    add("--nodes", type=_at_least_one, default=2, metavar="N", help="simulated nodes" + _SHOWN)
+    add("--no-controller", action="store_true", help="leave the controller to be run by hand")
+    meaning = "let the controller serve claims, templates and pools as well (the default)"
+    add("--extensions", action="store_true", default=True, help=meaning)
+    add("--no-extensions", dest="extensions", action="store_false", help="or let it not")
+    add("--log-level", default="info", metavar="LEVEL", help="of the controller's log" + _SHOWN)
+    meaning = "after --: any flags of `lean-sandbox run`, for the controller"
+    add("flags", nargs="*", metavar="FLAG", help=meaning)
+    _add(actions, "status", "list the local clusters that run").set_defaults(run=_status)
+    down = _add(actions, "down", "stop a local cluster")
+    meaning = "that of the cluster" + _SHOWN
+    down.add_argument("--port", type=_port, default=PORT, metavar="PORT", help=meaning)
+    down.set_defaults(run=_down)
+    example = _add(
+        actions,
+        "example",
+        "print a manifest to begin with",
+        "example:\n  lean-sandbox local example | kubectl apply -f -",
+    )
+    choices = ("sandbox", "pool", "claim")
+    example.add_argument("name", nargs="?", choices=choices, default="sandbox")
+    example.set_defaults(run=_example)
+
+
+def _add(actions: Actions, name: str, summary: str, text: str = "") -> argparse.ArgumentParser:
+    return actions.add_parser(
+        name,
+        help=summary,
+        description=text or f"{summary[0].upper()}{summary[1:]}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: a number from 0 to 65535")
+    return int(text)
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def _up(
+    given: argparse.Namespace,
+    parser: argparse.ArgumentParser,
+    check: Callable[[Sequence[str]], None],
+) -> int:
+    from lean_sandbox import log  # noqa: PLC0415
+    from lean_sandbox.local.kubelet_settings import KubeletSettings  # noqa: PLC0415
+    from lean_sandbox.local.serversettings import LocalSettings  # noqa: PLC0415
+    from lean_sandbox.local.up import UpSettings  # noqa: PLC0415
+
+    flags = [f"--extensions={str(given.extensions).lower()}", f"--log-level={given.log_level}"]
+    if given.port == 0:
+        # Several may run: none of them has the port of the metrics for itself.
+        flags.append("--metrics-bind-address=127.0.0.1:0")
+    flags += given.flags
+    try:
+        check(flags)
+    except ConfigError as error:
+        parser.error(str(error))
+    settings = UpSettings(
+        server=LocalSettings(port=given.port, tls=given.tls, state_file=given.state),
+        kubelet=KubeletSettings(nodes=given.nodes),
+        kubeconfig=given.kubeconfig.absolute(),
+        controller=None if given.no_controller else flags,
+    )
+    log.configure(given.log_level, "auto")
+    return _detach(settings) if given.detach else _run(settings, _say)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - this is the command's output
+
+
+def _run(settings: UpSettings, say: Say) -> int:
+    import anyio  # noqa: PLC0415
+
+    from lean_sandbox.local.up import up  # noqa: PLC0415
+
+    anyio.run(functools.partial(up, settings, say=say))
+    return 0
+
+
+def _detach(settings: UpSettings) -> int:
+    """Run the cluster in a process of its own; return when it is up, or has failed."""
+    from lean_sandbox.local.running import folder  # noqa: PLC0415
+
+    log = folder() / f"local-{settings.server.port}.log"
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writing)
+        with os.fdopen(reading, encoding="utf-8") as told:
+            greeting = told.read()
+        if greeting:
+            sys.stdout.write(greeting)
+            return 0
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        sys.stderr.write(log.read_text(encoding="utf-8", errors="replace"))
+        return code
+    os.setsid()
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    for stream, of in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
+        os.dup2(of, stream)
+    told = os.fdopen(writing, "w", encoding="utf-8")
+
+    def say(text: str) -> None:
+        _say(text)
+        if not told.closed:
+            told.write(f"{text}\n")
+            told.close()
+
+    return _run(replace(settings, log=str(log)), say)
+
+
+def _status(_given: argparse.Namespace) -> int:
+    from lean_sandbox.local.running import clusters  # noqa: PLC0415
+
+    found = clusters()
+    for one in found:
+        controller = "with its controller" if one.has_controller else "no controller"
+        _say(f"{one.url}: {one.nodes} simulated nodes, {controller}, process {one.pid}")
+        _say(f"  kubeconfig: {one.kubeconfig}")
+        if one.log:
+            _say(f"  log: {one.log}")
+    if not found:
+        _say("No local cluster runs. `lean-sandbox local up` starts one.")
+    return 0 if found else 1
+
+
+def _down(given: argparse.Namespace) -> int:
+    from lean_sandbox.local.running import clusters  # noqa: PLC0415
+
+    def running() -> Cluster | None:
+        return next((one for one in clusters() if one.port == given.port), None)
+
+    found = running()
+    if found is None:
+        _say(f"No local cluster runs on port {given.port}.")
+        return 0
+    os.kill(found.pid, signal.SIGTERM)
+    until = time.monotonic() + _PATIENCE_S
+    while running() is not None:
+        if time.monotonic() > until:
+            raise ConfigError(f"process {found.pid} has not ended after {_PATIENCE_S:g} s")
+        time.sleep(0.05)
+    _say(f"Stopped {found.url}.")
+    return 0
+
+
+def _example(given: argparse.Namespace) -> int:
+    from lean_sandbox.local.examples import EXAMPLES  # noqa: PLC0415
+
+    sys.stdout.write(EXAMPLES[given.name])
+    return 0

@@ -1,0 +1,135 @@
+"""Laws of ``lean-sandbox local`` as a command: what it refuses, and its life in the background."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lean_sandbox.cli import main
+
+COMMAND = (sys.executable, "-m", "lean_sandbox", "local")
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "list"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """Give a port that somebody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def local(*words: str) -> tuple[int, str]:
+    """Run the command in a process; return its exit code and what it said."""
+    done = subprocess.run(  # noqa: S603
+        [*COMMAND, *words], capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--port", "99999"), "from 0 to 65535"),
+        (("--port", "http"), "from 0 to 65535"),
+        (("--nodes", "-1"), "from 1 on"),
+        (("--", "--page-sise=3"), "did you mean --page-size?"),
+        (("--", "--page-size=many"), "it is no whole number"),
+        (("--", "--help"), "lean-sandbox run --help"),
+        (("stray",), "stray is no flag"),
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_understood_is_refused_before_anything_starts(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the usage and code 2."""
+    with pytest.raises(SystemExit) as caught:
+        main(["local", "up", *words])
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--state", "notes"), "notes: this is no saved state"),
+        (("--state", "notes/x"), "notes/x: the state cannot be saved"),
+        (("--kubeconfig", "notes"), "notes: this is no kubeconfig"),
+        (("--kubeconfig", "notes/x"), "notes/x: the kubeconfig cannot be written"),
+    ],
+    ids=" ".join,
+)
+def test_a_file_that_cannot_be_used_is_named_and_left_alone(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line, with the way out and code 1."""
+    Path("notes").write_text("my notes\n")
+    assert main(["local", "up", "--port", "0", *words]) == 1
+    told = capsys.readouterr().err
+    assert said in told
+    assert "Way out" in told
+    assert Path("notes").read_text() == "my notes\n"
+
+
+def test_a_port_that_is_taken_is_named(taken: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """With what to do about it."""
+    assert main(["local", "up", "--port", str(taken)]) == 1
+    assert f"cannot listen on 127.0.0.1:{taken}: Address already in use" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(120)
+def test_a_cluster_lives_in_the_background_until_it_is_stopped() -> None:
+    """`up -d` returns when it is up, `status` lists it, `down` ends it and its controller."""
+    code, greeting = local("up", "-d", "--port", "0", "--tls", "--state", "state.json")
+    assert code == 0, greeting
+    assert "export KUBECONFIG=" in greeting
+    code, listed = local("status")
+    assert code == 0
+    port = listed.partition(": ")[0].rpartition(":")[2]
+    assert f"https://127.0.0.1:{port}" in greeting
+    assert f"lean-sandbox local down --port {port}" in greeting
+    assert f"kubeconfig: {Path('lean-sandbox.kubeconfig').absolute()}" in listed
+    assert local("down", "--port", port) == (0, f"Stopped https://127.0.0.1:{port}.\n")
+    assert local("status")[0] == 1
+    assert local("down", "--port", port) == (0, f"No local cluster runs on port {port}.\n")
+    log = Path("list/lean-sandbox/local-0.log").read_text()
+    assert '"msg":"stopping"' in log
+    assert "State saved to state.json" in log
+
+
+def test_a_start_in_the_background_that_fails_says_so(taken: int) -> None:
+    """What the process has said is printed, with its exit code."""
+    code, told = local("up", "-d", "--port", "0", "--", f"--metrics-bind-address=:{taken}")
+    assert code == 1
+    assert f"cannot listen on :{taken}" in told
+    assert "the controller ended with code 1" in told
+
+
+def test_a_process_that_was_killed_is_not_listed(tmp_path: Path) -> None:
+    """Its file is removed at the next look."""
+    folder = tmp_path / "list" / "lean-sandbox"
+    folder.mkdir(parents=True)
+    left = folder / "local-7443.json"
+    left.write_text(f'{{"pid":{os.getpid()}}}')
+    assert local("status")[0] == 1
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("name", ["sandbox", "pool", "claim"])
+def test_examples_are_manifests(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each prints objects that kubectl can apply."""
+    assert main(["local", "example", name]) == 0
+    for found in yaml.safe_load_all(capsys.readouterr().out):
+        assert found["apiVersion"].endswith("agents.x-k8s.io/v1beta1")
