@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -27,133 +28,140 @@ from lean_sandbox.config.sources import (
     Scanned,
     UsageError,
     effective,
+    nearest,
     scan,
 )
-from lean_sandbox.kube.errors import ConfigError, NotLeaderError
-from lean_sandbox.version import __version__, about
+from lean_sandbox.kube.errors import ConfigError, NotLeaderError, missing_extra
+from lean_sandbox.version import about
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace, _SubParsersAction
+    from argparse import ArgumentParser, Namespace
 
-    _Commands: TypeAlias = _SubParsersAction[ArgumentParser]
+_HEAD: Final = """\
+A lean controller for agent sandboxes on Kubernetes.
 
-_EPILOG = """\
-exit codes:
-  0    done
-  1    failed, or configuration refused: the last lines name the file or flag and the way out
-  2    wrong usage: an unknown flag, or a value that cannot be read
-  130  interrupted
+usage: lean-sandbox COMMAND [FLAGS]
 
-Start with `lean-sandbox demo`: it needs no cluster.
 """
-_SHOWN = " (default: %(default)s)"
-_RUN = """\
-Runs the controller against a cluster. Uses the kubeconfig, or the Pod's service account inside a
-cluster. Stops on SIGINT or SIGTERM after running passes have ended; a second signal stops at once,
-with 1, and so does the loss of the Lease."""
-_CONFIG = """\
-Prints the settings that `lean-sandbox run` would have with the same flags, environment and config
-file, with their units and where each came from: a flag, the environment, a file or the default.
-Asks no server, so what the ConfigMap agent-sandbox-config adds is left out."""
+_FOOT: Final = """\
+`lean-sandbox help COMMAND` explains one and gives examples. Start with `lean-sandbox demo`.
 
-_OUTPUT = choice("table", "json", "yaml", metavar="FORMAT")
+exit codes:
+  0    done, or ended by a signal as `run` and `local up` are meant to be
+  1    failed, or configuration refused: the last lines name the file or flag and the way out
+  2    wrong usage: an unknown command or flag, or a value that cannot be read
+  130  interrupted
+"""
+_SHOWN: Final = " (default: %(default)s)"
+_OUTPUT: Final = choice("table", "json", "yaml", metavar="FORMAT")
+
+
+class Verb(NamedTuple):
+    """One command: ``run`` is given its words, or with ``flags`` what a parser made of them."""
+
+    summary: str
+    examples: tuple[str, ...]
+    run: Callable[..., int]
+    text: str = ""
+    flags: Callable[[ArgumentParser], None] | None = None
+    extra: str = ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code of the process."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    flagged = {"run": _run, "config": _config, "bench": _run_bench}
     try:
-        if words and words[0] in flagged:
-            return flagged[words[0]](words[1:])
-        parser = _parser()
-        given = parser.parse_args(words)
-        if not hasattr(given, "run"):
-            parser.print_help()
-            return EXIT_USAGE
-        code: int = given.run(given)
+        code = _perform(words)
+        sys.stdout.flush()
+    except UsageError as error:
+        return _failed(f"{error}", EXIT_USAGE)
     except ConfigError as error:
-        print(f"lean-sandbox: {error}", file=sys.stderr)  # noqa: T201
-        return EXIT_CONFIG
+        return _failed(f"{error}", EXIT_CONFIG)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of a pipe has seen enough.
         sys.stderr.close()
         return EXIT_OK
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return _failed(f"{place}{error.strerror or error}", EXIT_FAILED)
     return code
 
 
-def _parser() -> ArgumentParser:
-    import argparse  # noqa: PLC0415 -- not for the controller
+def _failed(why: str, code: int) -> int:
+    print(f"lean-sandbox: {why}", file=sys.stderr)  # noqa: T201
+    return code
 
-    from lean_sandbox.local import command as local_command  # noqa: PLC0415
+
+def _perform(words: list[str]) -> int:
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    if words[:1] in ([], ["-h"], ["--help"]):
+        sys.stdout.write(f"{_HEAD}{_listed()}{_FOOT}")
+        return EXIT_OK if words else EXIT_USAGE
+    if words[0] == "--version":
+        words[0] = "version"
+    verbs = {name: verb for group in GROUPS.values() for name, verb in group.items()}
+    actions = [name for name in verbs if name.startswith(f"{words[0]} ")]
+    if actions and words[1:] in ([], ["-h"], ["--help"]):
+        sys.stdout.write(_listed(actions))
+        return EXIT_OK if words[1:] else EXIT_USAGE
+    own = 2 if actions else 1
+    name, rest = " ".join(words[:own]), words[own:]
+    if name not in verbs:
+        near = nearest(name, verbs)
+        way_out = f"did you mean {near}?" if near else "`lean-sandbox help` lists them"
+        raise UsageError(f"there is no command {name}", way_out=way_out)
+    verb = verbs[name]
+    try:
+        return verb.run(rest if verb.flags is None else _parse(name, verb, rest))
+    except ModuleNotFoundError as error:
+        if not verb.extra:
+            raise
+        raise missing_extra(f"lean-sandbox {name}", verb.extra, error) from error
+
+
+def _listed(names: Container[str] | None = None) -> str:
+    lines = []
+    for title, verbs in GROUPS.items():
+        rows = [
+            f"  {name:<14} {verb.summary}"
+            for name, verb in verbs.items()
+            if not names or name in names
+        ]
+        lines += [f"{title}:", *rows, ""] if rows else []
+    return "\n".join((*lines, ""))
+
+
+def _parser(name: str, verb: Verb) -> ArgumentParser:
+    import argparse  # noqa: PLC0415 -- not for the controller
+    import textwrap  # noqa: PLC0415
 
     parser = argparse.ArgumentParser(
-        prog="lean-sandbox",
-        description="A lean controller for agent sandboxes on Kubernetes.",
-        epilog=_EPILOG,
+        prog=f"lean-sandbox {name}",
+        description=textwrap.fill(verb.text or f"{verb.summary[0].upper()}{verb.summary[1:]}.", 96),
+        epilog="\n  ".join(("examples:", *verb.examples)) if verb.examples else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        # A prefix that is one flag today may be two tomorrow.
+        allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=about())
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    _add_demo(commands)
-    _add(commands, "run", "run the controller against a cluster")
-    _add(commands, "config", "print the effective settings and where each came from")
-    local = _add(commands, "local", "an embedded control plane to work against")
-    actions = local.add_subparsers(title="actions", metavar="ACTION", required=True)
-    local_command.add_actions(actions, _check_controller_flags)
-    summary = "print the CustomResourceDefinitions of the four kinds"
-    crds = _add(commands, "crds", summary, _run_crds)
-    meaning = "write one file for each kind there instead of printing them"
-    crds.add_argument("--output", type=Path, metavar="DIR", help=meaning)
-    _add_explain(commands)
-    _add_trace(commands)
-    _add(
-        commands,
-        "metrics",
-        "print every metric that `lean-sandbox run` exposes: name, type, labels, meaning",
-        _run_metrics,
-        "What begins with lean_sandbox is of this controller; the other names, labels and buckets\n"
-        "are those of the reference controller and its framework.",
-    )
-    _add(commands, "bench", "measure the controller under load, and its memory")
-    _add(commands, "version", "print the version", _run_version)
+    if verb.flags is not None:
+        verb.flags(parser)
     return parser
 
 
-def _add(
-    commands: _Commands,
-    name: str,
-    summary: str,
-    run: Callable[[Namespace], int] | None = None,
-    text: str = "",
-) -> ArgumentParser:
-    """Add a command. Without ``run`` it has commands of its own, or reads its flags itself."""
-    import argparse  # noqa: PLC0415 -- not for the controller
-
-    made = commands.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.\n\n{text}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    if run is not None:
-        made.set_defaults(run=run)
-    return made
+def _parse(name: str, verb: Verb, words: list[str]) -> Namespace:
+    parser = _parser(name, verb)
+    given, unknown = parser.parse_known_args(words)
+    if unknown:
+        flag = unknown[0].partition("=")[0]
+        near = nearest(flag, re.findall(r"--[a-z-]+", parser.format_help()))
+        parser.error(f"{flag}: there is none such" + (f"; did you mean {near}?" if near else ""))
+    return given
 
 
-def _add_demo(commands: _Commands) -> None:
-    demo = _add(
-        commands,
-        "demo",
-        "show the main job on an embedded control plane, and what it costs",
-        _run_demo,
-        "Starts an API server and a simulated kubelet in this process, runs the controller\n"
-        "against them over HTTP, takes Sandboxes from a manifest to Ready, through suspend,\n"
-        "resume, loss of the Pod and expiry, binds a burst of claims from a warm pool, and\n"
-        "prints the requests that took. Needs no cluster and leaves nothing behind.",
-    )
+def _add_demo(demo: ArgumentParser) -> None:
     count = functools.partial(demo.add_argument, type=int, metavar="N")
     count("--sandboxes", default=50, help="Sandboxes of the launch whose cost is counted" + _SHOWN)
     count("--pool", default=20, help="members of the warm pool of the second act" + _SHOWN)
@@ -165,34 +173,28 @@ def _add_demo(commands: _Commands) -> None:
 
 def _choose(parser: ArgumentParser, forms: tuple[str, ...], meaning: str = "") -> None:
     shown = (meaning + _SHOWN).strip()
-    parser.add_argument("--output", choices=forms, default=forms[0], help=shown)
+    parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=shown)
 
 
-def _add_explain(commands: _Commands) -> None:
-    explain = _add(
-        commands,
-        "explain",
-        "say for each event of a recorded watch why it passes or is dropped",
-        _run_explain,
-        "The log has one event a line, as `kubectl get sandboxes --watch --output-watch-events -o\n"
-        "json` or a watch request prints them; full objects, partial metadata and Tables all do.\n"
-        "Every event goes through the cache and the predicates of `lean-sandbox run`.",
-    )
+def _add_local(action: str, parser: ArgumentParser) -> None:
+    from lean_sandbox.local import command  # noqa: PLC0415
+
+    command.add_flags(action, parser, _check_controller_flags)
+
+
+def _add_crds(crds: ArgumentParser) -> None:
+    meaning = "write one file for each kind there instead of printing them"
+    crds.add_argument("-o", "--output", type=Path, metavar="DIR", help=meaning)
+
+
+def _add_explain(explain: ArgumentParser) -> None:
     add = explain.add_argument
     add("file", metavar="FILE", help="the recorded log; - reads standard input")
     add("--kind", metavar="KIND", default="Sandbox", help="a watched kind" + _SHOWN)
     _choose(explain, ("text", "json"))
 
 
-def _add_trace(commands: _Commands) -> None:
-    trace = _add(
-        commands,
-        "trace",
-        "show what a running controller remembers of one object",
-        _run_trace,
-        "Events with the verdict of the predicates, passes and requests; of a claim with those of\n"
-        "its Sandbox and Pod. The controller has to run with --trace-entries.",
-    )
+def _add_trace(trace: ArgumentParser) -> None:
     add = trace.add_argument
     add("kind", choices=("sandbox", "claim"))
     add("name", metavar="NAME")
@@ -204,25 +206,28 @@ def _add_trace(commands: _Commands) -> None:
     _choose(trace, ("table", "json", "chrome"), meaning)
 
 
+def _add_metrics(metrics: ArgumentParser) -> None:
+    _choose(metrics, ("table", "markdown", "json"))
+
+
 def _run(arguments: Sequence[str]) -> int:
-    return _perform("run", _RUN, arguments, _run_controller)
+    return _with_settings("run", arguments, _run_controller)
 
 
 def _config(arguments: Sequence[str]) -> int:
     own = {"-o, --output FORMAT": "table, json, or yaml: a config file (default: table)"}
     forms = {"output": _OUTPUT, "o": _OUTPUT}
-    return _perform("config", _CONFIG, arguments, _print_settings, own, forms)
+    return _with_settings("config", arguments, _print_settings, own, forms)
 
 
-def _perform(
-    command: str,
-    summary: str,
+def _with_settings(
+    name: str,
     arguments: Sequence[str],
     act: Callable[[Scanned], int],
     own: Mapping[str, str] | None = None,
     forms: Mapping[str, Form] | None = None,
 ) -> int:
-    """Do what a command does, or tell its version or help; ``own`` and ``forms`` are its flags."""
+    """Run `run` or `config`, or tell version or help; ``own`` and ``forms`` are its own flags."""
     try:
         scanned = scan(arguments, {"version": BOOLEAN, **(forms or {})})
         version = scanned.last("version")
@@ -233,11 +238,11 @@ def _perform(
         from lean_sandbox.config.render import help_text  # noqa: PLC0415
 
         flags = {**(own or {}), "--version": "print the version and exit"}
-        sys.stdout.write(help_text(command, summary, flags))
-    except UsageError as error:
-        print(f"usage: lean-sandbox {command} [flags]", file=sys.stderr)  # noqa: T201
-        print(f"lean-sandbox {command}: {error}", file=sys.stderr)  # noqa: T201
-        return EXIT_USAGE
+        verb = GROUPS[_RUNNING][name]
+        sys.stdout.write(help_text(name, verb.text, verb.examples, flags))
+    except UsageError:
+        print(f"usage: lean-sandbox {name} [FLAGS]", file=sys.stderr)  # noqa: T201
+        raise
     return EXIT_OK
 
 
@@ -292,12 +297,8 @@ def _print_settings(scanned: Scanned) -> int:
 
 
 def _run_bench(arguments: Sequence[str]) -> int:
-    try:
-        from lean_sandbox.bench import command  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"bench needs {error.name}", way_out="pip install 'lean-sandbox[local]'"
-        ) from error
+    from lean_sandbox.bench import command  # noqa: PLC0415
+
     return command.main(arguments)
 
 
@@ -319,6 +320,11 @@ def _check_controller_flags(flags: Sequence[str]) -> None:
     if scanned.rest:
         raise UsageError(f"{scanned.rest[0]} is no flag")
     effective(scanned, os.environ)
+
+
+def _run_local(given: Namespace) -> int:
+    code: int = given.action(given)
+    return code
 
 
 def _run_crds(given: Namespace) -> int:
@@ -369,23 +375,154 @@ def _run_trace(given: Namespace) -> int:
     return EXIT_OK
 
 
-def _run_metrics(_given: Namespace) -> int:
+def _run_metrics(given: Namespace) -> int:
+    from lean_sandbox.config.render import entry  # noqa: PLC0415
     from lean_sandbox.metrics.families import FAMILIES  # noqa: PLC0415
 
-    rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
-    for family in FAMILIES.values():
-        labels = ", ".join(f"`{label}`" for label in family.labels)
-        meaning = family.help.replace("|", "\\|")
+    families = FAMILIES.values()
+    if given.output == "json":
+        fields = ("name", "kind", "labels", "buckets", "help")
+        found = [{field: getattr(one, field) for field in fields} for one in families]
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+        return EXIT_OK
+    is_table = given.output == "table"
+    lines = [] if is_table else ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    for family in families:
+        meaning = family.help
         if family.buckets:
             meaning += f" Buckets: {', '.join(f'{bound:g}' for bound in family.buckets)}."
-        rows.append(f"| `{family.name}` | {family.kind} | {labels} | {meaning} |")
-    sys.stdout.write("\n".join((*rows, "")))
+        if is_table:
+            labels = f"{{{', '.join(family.labels)}}}" if family.labels else ""
+            lines += entry(f"{family.name}{labels} ({family.kind})", meaning)
+            continue
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        meaning = meaning.replace("|", "\\|")
+        lines.append(f"| `{family.name}` | {family.kind} | {labels} | {meaning} |")
+    sys.stdout.write("\n".join((*lines, "")))
     return EXIT_OK
 
 
 def _run_version(_given: Namespace) -> int:
-    print(f"lean-sandbox {__version__}")  # noqa: T201
+    print(about())  # noqa: T201
     return EXIT_OK
+
+
+_RUNNING: Final = "Run it"
+GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
+    "Try it, without a cluster": {
+        "demo": Verb(
+            "show the main job on an embedded control plane, and what it costs",
+            ("lean-sandbox demo", "lean-sandbox demo --sandboxes 200 --pool 40 --claims 30"),
+            _run_demo,
+            "Starts an API server and a simulated kubelet in this process, runs the controller"
+            " against them over HTTP, takes Sandboxes from a manifest to Ready, through suspend,"
+            " resume, loss of the Pod and expiry, binds a burst of claims from a warm pool, and"
+            " prints the requests that took. Needs no cluster and leaves nothing behind.",
+            _add_demo,
+            "local",
+        ),
+        "local up": Verb(
+            "run an API server, simulated nodes and the controller until Ctrl-C",
+            (
+                "lean-sandbox local up",
+                "lean-sandbox local up -d --state cluster.json",
+                "lean-sandbox local up -- --log-level debug --sandbox-concurrent-workers 4",
+            ),
+            _run_local,
+            "Writes a kubeconfig that kubectl and every other client can use. No image is pulled"
+            " and no container runs: docs/local.md says what works.",
+            functools.partial(_add_local, "up"),
+            "local",
+        ),
+        "local status": Verb(
+            "list the local clusters that run",
+            ("lean-sandbox local status",),
+            _run_local,
+            flags=functools.partial(_add_local, "status"),
+        ),
+        "local down": Verb(
+            "stop a local cluster",
+            ("lean-sandbox local down",),
+            _run_local,
+            flags=functools.partial(_add_local, "down"),
+        ),
+        "local example": Verb(
+            "print a manifest to begin with: sandbox, pool or claim",
+            ("lean-sandbox local example | kubectl apply -f -", "lean-sandbox local example pool"),
+            _run_local,
+            flags=functools.partial(_add_local, "example"),
+        ),
+    },
+    _RUNNING: {
+        "run": Verb(
+            "run the controller against a cluster",
+            (
+                "lean-sandbox run --context minikube --extensions",
+                "lean-sandbox run --config config.yaml --log-level debug",
+            ),
+            _run,
+            "Uses the kubeconfig, or the Pod's service account inside a cluster. Ends with 0 on"
+            " SIGINT or SIGTERM after running reconciles have ended; a second signal stops at"
+            " once, with 1, and so does the loss of the Lease.",
+        ),
+        "config": Verb(
+            "print the effective settings and where each came from",
+            ("lean-sandbox config --extensions", "lean-sandbox config -o yaml > config.yaml"),
+            _config,
+            "Prints the settings that `lean-sandbox run` would have with the same flags,"
+            " environment and config file, with their units and where each came from: a flag, the"
+            " environment, a file or the default. Asks no server, so what the ConfigMap"
+            " agent-sandbox-config adds is left out.",
+        ),
+        "crds": Verb(
+            "print the CustomResourceDefinitions of the four kinds",
+            ("lean-sandbox crds | kubectl apply --server-side -f -",),
+            _run_crds,
+            flags=_add_crds,
+        ),
+    },
+    "Look into it": {
+        "trace": Verb(
+            "show what a running controller remembers of one object",
+            ("lean-sandbox trace claim my-claim -n team-a",),
+            _run_trace,
+            "Events with the verdict of the predicates, reconciles and requests; of a claim with"
+            " those of its Sandbox and Pod. The controller has to run with --trace-entries.",
+            _add_trace,
+        ),
+        "explain": Verb(
+            "say for each event of a recorded watch why it passes or is dropped",
+            (
+                "kubectl get sandboxes -w --output-watch-events -o json | lean-sandbox explain -",
+                "lean-sandbox explain pods.log --kind Pod",
+            ),
+            _run_explain,
+            "The log has one event a line, as kubectl or a watch request prints them; full"
+            " objects, partial metadata and Tables all do. Every event goes through the cache and"
+            " the predicates of `lean-sandbox run`.",
+            _add_explain,
+        ),
+        "metrics": Verb(
+            "list every metric that `lean-sandbox run` exposes: name, type, labels, meaning",
+            ("lean-sandbox metrics", "lean-sandbox metrics -o json"),
+            _run_metrics,
+            "What begins with lean_sandbox is of this controller; the other names, labels and"
+            " buckets are those of the reference controller and its framework.",
+            _add_metrics,
+        ),
+    },
+    "Measure it": {
+        "bench": Verb(
+            "measure the controller under load, and its memory",
+            (),
+            _run_bench,
+            extra="local",
+        ),
+    },
+    "Besides": {
+        "version": Verb("print version, revision and date", (), _run_version, flags=lambda _: None),
+    },
+}
 
 
 if __name__ == "__main__":

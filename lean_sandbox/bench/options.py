@@ -192,6 +192,7 @@ def read_flags(words: Sequence[str], scenarios: Mapping[str, str]) -> BenchOptio
         prog="lean-sandbox bench",
         description=_TEXT.format(scenarios=listed),
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument(
         "scenarios", nargs="*", default=[ALL], metavar="SCENARIO", help="what to run"

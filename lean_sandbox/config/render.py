@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -30,20 +30,27 @@ _CONFIG = (
 )
 
 
-def help_text(command: str, summary: str, own: Mapping[str, str]) -> str:
+def help_text(command: str, summary: str, examples: Iterable[str], own: Mapping[str, str]) -> str:
     """Return the help of a command; ``own`` are its own flags with their meanings."""
-    lines = [f"usage: lean-sandbox {command} [flags]", "", summary, "", _SYNTAX, ""]
+    lines = [
+        f"usage: lean-sandbox {command} [FLAGS]",
+        "",
+        textwrap.fill(summary, 96),
+        "",
+        "examples:",
+    ]
+    lines += [*(f"  {one}" for one in examples), "", _SYNTAX, ""]
     for usage, meaning in {**own, "--config FILE": _CONFIG}.items():
-        lines += _entry(usage, meaning)
+        lines += entry(usage, meaning)
     for name, option in OPTIONS.items():
         if option.topic:
             lines += ["", f"{option.topic}:"]
         default = f"{option.shown(option.default)} {option.unit}".rstrip()
-        lines += _entry(_usage(name, option), f"{option.help} (default: {default})")
+        lines += entry(_usage(name, option), f"{option.help} (default: {default})")
     for head, flags in _FOREIGN.items():
         lines += ["", f"{head}:"]
         for name, flag in flags.items():
-            lines += _entry(_usage(name, flag), flag.help)
+            lines += entry(_usage(name, flag), flag.help)
     return "\n".join((*lines, ""))
 
 
@@ -51,7 +58,8 @@ def _usage(name: str, flag: Flag) -> str:
     return f"--{name}" if flag.form is BOOLEAN else f"--{name} {flag.form.metavar}"
 
 
-def _entry(usage: str, meaning: str) -> list[str]:
+def entry(usage: str, meaning: str) -> list[str]:
+    """Return the lines of one entry: how it is written, below it what it means."""
     wrapped = textwrap.wrap(
         meaning,
         width=96,

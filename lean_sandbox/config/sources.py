@@ -135,6 +135,13 @@ def variable_of(flag: str) -> str:
     return PREFIX + flag.upper().replace("-", "_")
 
 
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return which of the known words is probably meant, empty where none comes near."""
+    import difflib  # noqa: PLC0415 -- for an error only
+
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.5)), "")
+
+
 def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> Scanned:
     """Take a command line apart by the rules of Go's flag package; ``extra`` are a command's own.
 
@@ -263,12 +270,10 @@ def _unknown(given: Given) -> ConfigError:
     if name in REMOVED:
         problem, way_out = f"{problem} any more: {REMOVED[name]}", ""
     else:
-        import difflib  # noqa: PLC0415 -- for an error only
-
-        near = difflib.get_close_matches(name, (*FLAGS, CONFIG), n=1, cutoff=0.5)
+        near = nearest(name, (*FLAGS, CONFIG))
         if near:
-            spelt = {Origin.FLAG: f"--{near[0]}", Origin.ENVIRONMENT: variable_of(near[0])}
-            way_out = f"did you mean {spelt.get(given.origin, near[0])}?"
+            spelt = {Origin.FLAG: f"--{near}", Origin.ENVIRONMENT: variable_of(near)}
+            way_out = f"did you mean {spelt.get(given.origin, near)}?"
     if given.origin is Origin.FLAG:
         return UsageError(f"{given.where}: {problem}", way_out=way_out)
     if given.origin is Origin.FILE:

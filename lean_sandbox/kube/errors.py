@@ -230,6 +230,12 @@ class ConfigError(ControlPlaneError):
         super().__init__(f"{text}. Way out: {way_out}" if way_out else text)
 
 
+def missing_extra(what: str, extra: str, error: ImportError) -> ConfigError:
+    """Return the error that names the extra which brings a library."""
+    way_out = f"install the extra {extra}: pip install '.[{extra}]' in a checkout of lean-sandbox"
+    return ConfigError(f"{what} needs {error.name or error}", way_out=way_out)
+
+
 def said(error: BaseException) -> str:
     """Return the server's own words where it gave any, else the words of the error."""
     return getattr(error, "message", "") or str(error)

@@ -11,79 +11,55 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from lean_sandbox.kube.errors import ConfigError
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
     from lean_sandbox.local.running import Cluster
     from lean_sandbox.local.up import Say, UpSettings
-
-    Actions: TypeAlias = _SubParsersAction[argparse.ArgumentParser]
 
 PORT: Final = 7443
 """Where ``local up`` listens unless told otherwise."""
 _PATIENCE_S: Final = 30.0
 _SHOWN: Final = " (default: %(default)s)"
-_UP: Final = """\
-Runs an API server with simulated nodes, and the controller beside it, until Ctrl-C. Writes a
-kubeconfig that kubectl and every other client can use. No image is pulled and no container runs:
-docs/local.md says what works.
-
-examples:
-  lean-sandbox local up
-  lean-sandbox local up -d --state cluster.json
-  lean-sandbox local up -- --log-level debug --sandbox-concurrent-workers 4
-"""
 
 
-def add_actions(actions: Actions, check: Callable[[Sequence[str]], None]) -> None:
-    """Add the actions; ``check`` raises ConfigError for flags that `lean-sandbox run` refuses."""
-    up = _add(actions, "up", "run a cluster", _UP)
-    up.set_defaults(run=lambda given: _up(given, up, check))
-    add = up.add_argument
-    add("-d", "--detach", action="store_true", help="go on in the background once it is up")
-    meaning = "0 picks a free one" + _SHOWN
-    add("--port", type=_port, default=PORT, metavar="PORT", help=meaning)
-    add("--tls", action="store_true", help="serve HTTPS")
-    add("--state", type=Path, metavar="FILE", help="keep the state over a restart")
-    meaning = "where to write the kubeconfig; other clusters in the file stay" + _SHOWN
-    kubeconfig = Path("lean-sandbox.kubeconfig")
-    add("--kubeconfig", type=Path, default=kubeconfig, metavar="FILE", help=meaning)
-    add("--nodes", type=_at_least_one, default=2, metavar="N", help="simulated nodes" + _SHOWN)
-    add("--no-controller", action="store_true", help="leave the controller to be run by hand")
-    meaning = "let the controller serve claims, templates and pools as well (the default)"
-    add("--extensions", action="store_true", default=True, help=meaning)
-    add("--no-extensions", dest="extensions", action="store_false", help="or let it not")
-    add("--log-level", default="info", metavar="LEVEL", help="of the controller's log" + _SHOWN)
-    meaning = "after --: any flags of `lean-sandbox run`, for the controller"
-    add("flags", nargs="*", metavar="FLAG", help=meaning)
-    _add(actions, "status", "list the local clusters that run").set_defaults(run=_status)
-    down = _add(actions, "down", "stop a local cluster")
-    meaning = "that of the cluster" + _SHOWN
-    down.add_argument("--port", type=_port, default=PORT, metavar="PORT", help=meaning)
-    down.set_defaults(run=_down)
-    example = _add(
-        actions,
-        "example",
-        "print a manifest to begin with",
-        "example:\n  lean-sandbox local example | kubectl apply -f -",
-    )
-    choices = ("sandbox", "pool", "claim")
-    example.add_argument("name", nargs="?", choices=choices, default="sandbox")
-    example.set_defaults(run=_example)
+def add_flags(
+    action: str, parser: argparse.ArgumentParser, check: Callable[[Sequence[str]], None]
+) -> None:
+    """Add the flags of an action, and the function that acts as ``action``.
 
-
-def _add(actions: Actions, name: str, summary: str, text: str = "") -> argparse.ArgumentParser:
-    return actions.add_parser(
-        name,
-        help=summary,
-        description=text or f"{summary[0].upper()}{summary[1:]}.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    ``check`` raises ConfigError for flags that `lean-sandbox run` refuses.
+    """
+    add = parser.add_argument
+    if action == "up":
+        parser.set_defaults(action=lambda given: _up(given, parser, check))
+        add("-d", "--detach", action="store_true", help="go on in the background once it is up")
+        meaning = "0 picks a free one" + _SHOWN
+        add("--port", type=_port, default=PORT, metavar="PORT", help=meaning)
+        add("--tls", action="store_true", help="serve HTTPS")
+        add("--state", type=Path, metavar="FILE", help="keep the state over a restart")
+        meaning = "where to write the kubeconfig; other clusters in the file stay" + _SHOWN
+        kubeconfig = Path("lean-sandbox.kubeconfig")
+        add("--kubeconfig", type=Path, default=kubeconfig, metavar="FILE", help=meaning)
+        add("--nodes", type=_at_least_one, default=2, metavar="N", help="simulated nodes" + _SHOWN)
+        add("--no-controller", action="store_true", help="leave the controller to be run by hand")
+        meaning = "let the controller serve claims, templates and pools as well (the default)"
+        add("--extensions", action="store_true", default=True, help=meaning)
+        add("--no-extensions", dest="extensions", action="store_false", help="or let it not")
+        add("--log-level", default="info", metavar="LEVEL", help="of the controller's log" + _SHOWN)
+        meaning = "after --: any flags of `lean-sandbox run`, for the controller"
+        add("flags", nargs="*", metavar="FLAG", help=meaning)
+    elif action == "status":
+        parser.set_defaults(action=_status)
+    elif action == "down":
+        parser.set_defaults(action=_down)
+        meaning = "that of the cluster" + _SHOWN
+        add("--port", type=_port, default=PORT, metavar="PORT", help=meaning)
+    else:
+        parser.set_defaults(action=_example)
+        add("name", nargs="?", choices=("sandbox", "pool", "claim"), default="sandbox")
 
 
 def _port(text: str) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import structlog
 
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.kube.errors import missing_extra
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -96,8 +96,5 @@ def open_tracing() -> Tracing:
             OTLPSpanExporter,
         )
     except ImportError as error:
-        raise ConfigError(
-            f"--enable-tracing needs OpenTelemetry: {error}",
-            way_out="pip install 'lean-sandbox[tracing]'",
-        ) from error
+        raise missing_extra("--enable-tracing", "tracing", error) from error
     return Tracing(OTLPSpanExporter())

@@ -100,7 +100,7 @@ def test_without_the_libraries_of_the_embedded_server_the_extra_is_named() -> No
     )
     assert ended.returncode == EXIT_CONFIG
     assert "aiohttp" in ended.stderr
-    assert "lean-sandbox[local]" in ended.stderr
+    assert "pip install '.[local]'" in ended.stderr
 
 
 async def test_a_server_without_the_kinds_is_refused(tmp_path: Path) -> None:

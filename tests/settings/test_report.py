@@ -111,12 +111,3 @@ def test_every_number_has_a_unit_and_nothing_else_has() -> None:
         assert bool(option.unit) is is_number, option.name
         if option.form in (BOOLEAN, DURATION):
             assert option.form.metavar in ("BOOL", "DURATION")
-
-
-def test_the_commands_are_listed_with_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    """Help of the program names both."""
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    told = capsys.readouterr().out
-    assert "print the effective settings and where each came from" in told
-    assert "run the controller against a cluster" in told

@@ -25,8 +25,8 @@ def test_without_the_library_the_start_ends_and_says_what_to_install(
     monkeypatch.setitem(sys.modules, EXPORTER, None)
     assert main(["run", "--enable-tracing", "--kubeconfig=/nowhere/config"]) == EXIT_CONFIG
     told = capsys.readouterr().err
-    assert "--enable-tracing needs OpenTelemetry" in told
-    assert "lean-sandbox[tracing]" in told
+    assert "--enable-tracing needs opentelemetry" in told
+    assert "pip install '.[tracing]'" in told
 
 
 class Kept(SpanExporter):

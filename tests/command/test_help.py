@@ -1,0 +1,137 @@
+"""Help lists every command in groups, explains each with examples, and finds what was meant."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import pytest
+
+from lean_sandbox.cli import GROUPS, main
+from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_OK, EXIT_USAGE
+
+VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
+
+
+def typed(line: str) -> int | str | None:
+    """Run a command line, and return the exit code of the process."""
+    try:
+        return main(shlex.split(line))
+    except SystemExit as end:
+        return end.code
+
+
+@pytest.mark.parametrize(("line", "code"), [("", EXIT_USAGE), ("help", EXIT_OK), ("-h", EXIT_OK)])
+def test_help_lists_every_command_under_its_group(
+    line: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each with a line of its own, none wider than a terminal; the exit codes stand below."""
+    assert typed(line) == code
+    told = capsys.readouterr().out
+    at = 0
+    for title, verbs in GROUPS.items():
+        at = told.index(f"\n{title}:\n", at)
+        for name, verb in verbs.items():
+            at = told.index(f"\n  {name} ", at)
+            assert verb.summary in told[at:]
+    assert max(map(len, told.splitlines())) <= 100
+    for exit_code in ("0  ", "1  ", "2  ", "130"):
+        assert f"\n  {exit_code}  " in told
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_help_of_a_command_says_how_it_is_used(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``help VERB`` is ``VERB --help``: usage, meaning, examples, on standard output."""
+    assert typed(f"help {name}") == EXIT_OK
+    told = capsys.readouterr().out
+    assert typed(f"{name} --help") == EXIT_OK
+    assert capsys.readouterr().out == told
+    assert told.startswith(f"usage: lean-sandbox {name}")
+    assert max(map(len, told.splitlines())) <= 100
+    if name != "version":
+        examples = told.split("examples:\n")[1].splitlines()
+        assert f"lean-sandbox {name}" in examples[0]
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_an_example_is_a_command_line_that_is_understood(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every word before its help is a command or a flag that exists."""
+    for example in VERBS[name].examples:
+        own = example.partition("lean-sandbox ")[2].partition(" |")[0].partition(" >")[0]
+        assert typed(f"{own} --help") == EXIT_OK, example
+        assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("rnu", "run"),
+        ("demos", "demo"),
+        ("explian x", "explain"),
+        ("local donw", "local "),
+        ("help metrcs", "metrics"),
+        ("zzzzzzzz", "`lean-sandbox help`"),
+    ],
+)
+def test_a_command_that_is_none_is_answered_with_the_nearest(
+    line: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wrong usage, and which one may be meant."""
+    assert typed(line) == EXIT_USAGE
+    words = meant if meant.startswith("`") else f"did you mean {meant}"
+    assert f"Way out: {words}" in capsys.readouterr().err
+
+
+def test_the_first_word_of_several_commands_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that begin with it and no others; asked for by help, it is no mistake."""
+    assert typed("local") == EXIT_USAGE
+    told = capsys.readouterr().out
+    assert "  local up " in told
+    assert "  demo " not in told
+    assert typed("help local") == EXIT_OK
+    assert capsys.readouterr().out == told
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run --extension",
+        "config --extension",
+        "demo --sandbox 3",
+        "local up --nod 3",
+        "bench --cou 3",
+        "trace claim c --namesp x",
+        "explain --kin Pod -",
+        "metrics --out json",
+        "crds --out x",
+    ],
+)
+def test_the_beginning_of_a_flag_is_no_flag(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No command guesses: what is one flag today may be two tomorrow."""
+    assert typed(line) == EXIT_USAGE
+    flag = next(word for word in line.split() if word.startswith("--"))
+    told = capsys.readouterr().err
+    assert told.startswith("usage: lean-sandbox ")
+    assert flag in told
+    if not line.startswith("bench"):
+        assert f"did you mean {flag}" in told
+
+
+@pytest.mark.parametrize("line", ["demo", "local up", "bench one"])
+def test_without_an_extra_the_way_to_it_is_told(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line that names the library and an installation that works from a checkout."""
+    for name in [*sys.modules]:
+        if name.startswith(("lean_sandbox.local", "lean_sandbox.demo", "lean_sandbox.bench")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    assert typed(line) == EXIT_CONFIG
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert f"lean-sandbox {line.removesuffix(' one')} needs aiohttp" in told
+    assert "pip install '.[local]' in a checkout" in told
