@@ -62,7 +62,8 @@ def test_an_example_is_a_command_line_that_is_understood(
     """Every word before its help is a command or a flag that exists."""
     for example in VERBS[name].examples:
         own = example.partition("lean-sandbox ")[2].partition(" |")[0].partition(" >")[0]
-        assert typed(f"{own} --help") == EXIT_OK, example
+        before, _, after = own.partition(" -- ")
+        assert typed(f"{before} --help -- {after}") == EXIT_OK, example
         assert not capsys.readouterr().err
 
 
