@@ -1,11 +1,15 @@
-"""What the controllers share: their common parts, Events about objects, and ages of objects."""
+"""What the controllers share: their common parts, what they say of objects, and ages of these."""
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import msgspec
+import structlog
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
@@ -24,6 +28,8 @@ from lean_sandbox.watch.resources import Caches
 # Dates of objects are whole seconds, and a response takes a while.
 _CLOCKS_AGREE_S = 5.0
 
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
 
 def reference_to(entry: Entry, resource: Resource) -> ObjectReference:
     """Return what an Event names a cached object by."""
@@ -31,14 +37,20 @@ def reference_to(entry: Entry, resource: Resource) -> ObjectReference:
     return ObjectReference(resource.api_version, resource.kind, name, namespace, entry.uid)
 
 
+@cache
+def _snake_case(reason: str) -> str:
+    return re.sub("(?<!^)(?=[A-Z])", "_", reason.replace(" ", "")).lower()
+
+
 class ObjectEvents:
-    """The Events that a controller records about the objects of its kind."""
+    """What a controller says about the objects of its kind: in the log, and as Events."""
 
     def __init__(
         self, shared: Shared, resource: Resource, controller: str, *, is_off: bool = False
     ) -> None:
         self._resource = resource
         self._recorder: EventRecorder | None = None
+        self._log = _log.bind(controller=controller.removesuffix("-controller"))
         if not is_off:
             instance = f"{controller}-{socket.gethostname()}"
             made = EventRecorder(shared.client, shared.clock, controller, instance)
@@ -53,10 +65,16 @@ class ObjectEvents:
         note: str,
         related: ObjectReference | None = None,
     ) -> None:
-        """Queue one Event about an object."""
+        """Queue one Event about an object, and log it, whether or not Events are recorded."""
+        self.log(entry, type_, reason, note=note)
         if self._recorder is not None:
             regarding = reference_to(entry, self._resource)
             self._recorder.emit(regarding, type_, reason, action, note, related)
+
+    def log(self, entry: Entry, type_: EventType, what: str, /, **facts: Any) -> None:
+        """Log what became of an object: one line, at the level that its type has as an Event."""
+        tell = self._log.warning if type_ == "Warning" else self._log.info
+        tell(_snake_case(what), key=str(entry.key), **facts)
 
 
 class ServerTime:

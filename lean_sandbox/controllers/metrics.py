@@ -57,7 +57,8 @@ def _template_of(entry: SandboxEntry) -> str:
     return named if names.is_object_name(named) else ""
 
 
-def _launch_of(entry: SandboxEntry) -> str:
+def launch_of(entry: SandboxEntry) -> str:
+    """Return from where a Sandbox came to its claim: warm or cold."""
     is_warm = (entry.labels or {}).get(names.LAUNCH_TYPE_LABEL) == names.LAUNCH_TYPE_WARM
     return names.LAUNCH_TYPE_WARM if is_warm else names.LAUNCH_TYPE_COLD
 
@@ -189,14 +190,17 @@ class ClaimMetrics:
             names.normalise_created_by(creator) or names.CREATED_BY_UNKNOWN,
         )
 
-    def first_ready(self, entry: ClaimEntry, sandbox: SandboxEntry, first_observed: str) -> None:
+    def first_ready(
+        self, entry: ClaimEntry, sandbox: SandboxEntry, first_observed: str
+    ) -> int | None:
         """Observe how long a claim took, after the status that says Ready was written.
 
         ``first_observed`` is when the controller saw the claim first; empty when it is not known.
+        Returns the milliseconds since then.
         """
         now = self._clock.now()
         annotations = entry.annotations or {}
-        launch = _launch_of(sandbox)
+        launch = launch_of(sandbox)
         template = _template_of(sandbox) or _UNKNOWN_TEMPLATE_OF_CLAIM
         for histograms, began in (
             (self._startup, annotations.get(names.WEBHOOK_FIRST_OBSERVED_AT_ANNOTATION)),
@@ -209,6 +213,7 @@ class ClaimMetrics:
         took_ms = _creation_ms(sandbox)
         if took_ms is not None:
             self._creation.observe(took_ms, entry.key.namespace, launch, template)
+        return _between_ms(first_observed, now)
 
 
 def _between_ms(began: str | None, end: datetime) -> int | None:
@@ -285,7 +290,7 @@ def _labels(entry: SandboxEntry) -> Labels:
         entry.key.namespace,
         "true" if ready is not None and ready.status == names.TRUE else "false",
         "true" if ready is not None and ready.reason == names.REASON_SANDBOX_EXPIRED else "false",
-        _launch_of(entry),
+        launch_of(entry),
         _template_of(entry) or _UNKNOWN_TEMPLATE,
         _owned_by(entry),
         names.normalise_created_by(labels.get(names.CREATED_BY_LABEL)) or names.CREATED_BY_UNKNOWN,

@@ -39,6 +39,7 @@ class Controller(Generic[E]):
 
     def __init__(self, name: str, cache: Cache[E], clock: Clock, *, workers: int) -> None:
         self.name = name
+        self._log = log.bind(controller=name)
         self.cache = cache
         self.queue: WorkQueue[Key] = WorkQueue(clock, group_of=lambda key: key.namespace)
         self.workers: Workers[Key] = Workers(
@@ -84,20 +85,27 @@ class Controller(Generic[E]):
             self.queue.add(entry.key, priority=LOW, reason=reason)
 
     def _begin(self, item: Item[Key]) -> None:
-        if item.is_safety_net:
-            WRITES.set([])
-            if self._intervals_s.get(item.key, 0.0) >= _LONGEST_S:
-                self.doubt(item.key)
+        WRITES.set([])
+        if item.is_safety_net and self._intervals_s.get(item.key, 0.0) >= _LONGEST_S:
+            self.doubt(item.key)
 
     def _end(self, report: ReconcileResult[Key]) -> None:
+        item, key, writes = report.item, report.item.key, WRITES.get()
+        self._log.debug(
+            "reconciled",
+            key=str(key),
+            why=item.reasons,
+            outcome=report.outcome.value,
+            took_ms=round(report.took_s * 1000.0, 1),
+            writes=writes,
+            next_s=report.next_s,
+        )
         if report.outcome in FAILED and report.next_s is not None:
             return
-        item, key = report.item, report.item.key
-        writes = WRITES.get() if item.is_safety_net else None
         # A wake-up that came during the reconcile, which may have acted on it, was not lost.
-        if writes and not self.queue.has_event(key):
+        if item.is_safety_net and writes and not self.queue.has_event(key):
             self.caught += 1
-            log.error("safety_net_caught", controller=self.name, key=str(key), writes=writes)
+            self._log.error("safety_net_caught", key=str(key), writes=writes)
         before_s = self._intervals_s.pop(key, None)
         entry = self.cache.get(key)
         is_final = entry is None or entry.is_deleting or self.is_final(entry)

@@ -17,6 +17,7 @@ from lean_sandbox.controllers.claim.bind import (
     taken_over,
 )
 from lean_sandbox.controllers.claim.status import write_status
+from lean_sandbox.controllers.metrics import launch_of
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import ControlPlaneError, said
@@ -32,7 +33,7 @@ from lean_sandbox.model.claim_status import (
     next_claim_status,
     requeue_after_s,
 )
-from lean_sandbox.model.conditions import has_reason, is_true
+from lean_sandbox.model.conditions import find, has_reason, is_true
 from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
 from lean_sandbox.watch.kind import Key
@@ -71,7 +72,7 @@ async def _drop_policy(parts: Parts, entry: ClaimEntry) -> None:
         await parts.behind.remove(parts.caches.policies, held)
     except ControlPlaneError as error:
         # The claim is served all the same, and the next reconcile tries again.
-        log.warning("policy_not_deleted", policy=str(held.key), error=str(error))
+        log.warning("policy_not_deleted", key=str(held.key), error=str(error))
 
 
 class ClaimReconcile(Binding):
@@ -167,14 +168,30 @@ class ClaimReconcile(Binding):
         if expires_now:
             return self._expired()
         await self._drop_unnamed()
-        unmeasured = self._parts.unmeasured
-        if written and self._sandbox is not None and entry.uid in unmeasured:
-            self._parts.metrics.first_ready(entry, self._sandbox, unmeasured.pop(entry.uid))
+        if written:
+            self._tell(new)
         left_s = time_left_s(expire_at(self._view, new), now)
         collisions = self._count_collisions()
         if error is not None and error.fault.retry is Retry.BACKOFF:
             raise ReconcileError(str(error), error.__cause__)
         return Result(requeue_after_s=requeue_after_s(error, left_s, collisions))
+
+    def _tell(self, new: SandboxClaimStatus) -> None:
+        """Say of a status that was written that the claim is ready now, or why it is not served."""
+        entry, parts, sandbox = self._entry, self._parts, self._sandbox
+        if sandbox is not None and entry.uid in parts.unmeasured:
+            took_ms = parts.metrics.first_ready(entry, sandbox, parts.unmeasured.pop(entry.uid))
+            name, launch = sandbox.key.name, launch_of(sandbox)
+            parts.events.log(
+                entry, "Normal", "ClaimReady", sandbox=name, launch=launch, took_ms=took_ms
+            )
+        ready = find(new.conditions, names.READY)
+        if self._error is None or ready is None:
+            return
+        if not has_reason(self._old.conditions, names.READY, ready.reason):
+            parts.events.log(
+                entry, "Warning", "ClaimNotServed", reason=ready.reason, message=ready.message
+            )
 
     def _observed(self, *, is_expired: bool = False) -> ClaimObservation:
         sandbox = self._sandbox

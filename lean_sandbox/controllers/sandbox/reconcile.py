@@ -254,12 +254,17 @@ class SandboxReconcile(Children):
         ready, before = find(new.conditions, names.READY), find(self._old.conditions, names.READY)
         if ready is None or (before is not None and before.reason == ready.reason):
             return
+        is_lost = before is not None and before.status == names.TRUE
         is_going = self._view.is_deleted_at_expiry
         if ready.reason == names.REASON_SANDBOX_EXPIRED and is_going:
             return
         if ready.reason in _EVENTS:
             type_, reason, action, note = _EVENTS[ready.reason]
             self._parts.events.emit(self.entry, type_, reason, action, note or ready.message)
+        elif ready.reason != names.REASON_DEPENDENCIES_NOT_READY or is_lost:
+            self._parts.events.log(
+                self.entry, "Warning", "SandboxNotReady", reason=ready.reason, message=ready.message
+            )
 
 
 def _attributes(entry: SandboxEntry) -> dict[str, str]:

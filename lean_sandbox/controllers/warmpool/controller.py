@@ -259,7 +259,7 @@ class PoolReconcile:
             patch = {"resourceVersion": str(member.version), "labels": labels}
             await self._attempt(self._patch, member, patch)
         for member in members.stuck:
-            await self._delete(member)
+            await self._delete(member, "not ready in time")
         return self._recounted(members)
 
     async def _attempt(self, act: Callable[..., Awaitable[object]], *arguments: Any) -> None:
@@ -327,7 +327,7 @@ class PoolReconcile:
                 stamp = (member.labels or {}).get(names.TEMPLATE_HASH_LABEL, "")
                 verdict = staleness.by_spec("" if is_orphan else stamp, whole.spec)
         if verdict is Verdict.STALE:
-            await self._delete(member)
+            await self._delete(member, "stale")
             return None
         return whole
 
@@ -335,7 +335,7 @@ class PoolReconcile:
         self._has_acted = True
         await self._writer.patch(self._sandboxes, member, {"metadata": metadata})
 
-    async def _delete(self, member: SandboxEntry) -> None:
+    async def _delete(self, member: SandboxEntry, why: str) -> None:
         """Delete a Sandbox unless it changed meanwhile; until it goes, claims cannot take it."""
         self._has_acted = True
         self._pools.warm.forget(member)
@@ -348,6 +348,9 @@ class PoolReconcile:
         else:
             # No event of a later version can say otherwise.
             member.is_deleting = True
+            self._pools.events.log(
+                self._entry, "Normal", "MemberDeleted", sandbox=member.key.name, why=why
+            )
             return
         held = self._sandboxes.get(member.key)
         if held is not None and held.uid == member.uid:
@@ -359,7 +362,7 @@ class PoolReconcile:
             return
         batch = min(surplus, self._settings.sandbox_warm_pool_max_batch_size)
         chosen = iter(victims(members.active, batch))
-        tried, _ = await self._in_groups(batch, lambda: self._delete(next(chosen)))
+        tried, _ = await self._in_groups(batch, lambda: self._delete(next(chosen), "surplus"))
         if surplus > tried:
             self._requeues.append(_NEXT_BATCH_S)
 
