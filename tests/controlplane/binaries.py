@@ -13,9 +13,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ETCD", "KUBERNETES", "PROGRAMS", "MissingProgramsError", "Programs", "provide"]
+__all__ = [
+    "ETCD",
+    "HELM",
+    "KUBERNETES",
+    "PROGRAMS",
+    "MissingProgramsError",
+    "Programs",
+    "find_helm",
+    "provide",
+]
 
 ETCD = "3.6.7"
+HELM = "3.19.4"
 KUBERNETES = "1.36.3"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
 _MODULES = Path(__file__).parent / "modules"
@@ -38,10 +48,11 @@ class Programs:
     controller_manager: Path
 
 
-def cache_folder(environment: Mapping[str, str]) -> Path:
+def cache_folder(
+    environment: Mapping[str, str], versions: str = f"etcd-{ETCD}-kubernetes-{KUBERNETES}"
+) -> Path:
     """Return where compiled programs of these versions are kept between runs."""
     base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    versions = f"etcd-{ETCD}-kubernetes-{KUBERNETES}"
     return Path(base) / "lean-sandbox" / "controlplane" / versions
 
 
@@ -74,6 +85,27 @@ def provide(environment: Mapping[str, str], say: Say = print) -> Programs:
             say(f"compiling {name} into {cache}; the first time takes minutes")
             found[name] = _compile(go, name, cache, environment)
     return Programs(*(found[name] for name in PROGRAMS))
+
+
+def find_helm(environment: Mapping[str, str]) -> Path | None:
+    """Return helm as it was compiled before, or else that of the machine, if there is one."""
+    path = environment.get("PATH", "").split(os.pathsep)
+    return _find("helm", [cache_folder(environment, f"helm-{HELM}"), *map(Path, path)])
+
+
+def _compile_helm(environment: Mapping[str, str]) -> None:
+    """Compile helm where there is none; only the tests of the chart need it."""
+    go = shutil.which("go", path=environment.get("PATH", ""))
+    if go is None or find_helm(environment) is not None:
+        return
+    package = f"helm.sh/helm/v3/cmd/helm@v{HELM}"
+    target = {"CGO_ENABLED": "0", "GOBIN": str(cache_folder(environment, f"helm-{HELM}"))}
+    subprocess.run(  # noqa: S603 - fixed arguments
+        [go, "install", "-trimpath", "-ldflags", "-s -w", package],
+        env={**environment, **target},
+        check=True,
+        timeout=_BUILD_LIMIT_S,
+    )
 
 
 def _find(name: str, folders: list[Path]) -> Path | None:
@@ -115,5 +147,6 @@ def _compile(go: str, name: str, cache: Path, environment: Mapping[str, str]) ->
 if __name__ == "__main__":
     try:
         provide(os.environ)
+        _compile_helm(os.environ)
     except (MissingProgramsError, subprocess.SubprocessError) as problem:
         sys.exit(str(problem))

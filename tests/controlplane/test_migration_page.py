@@ -29,6 +29,7 @@ pytestmark = REAL
 
 Json = dict[str, Any]
 
+_LEVEL = "pod-security.kubernetes.io/enforce"
 # What v0.5 has in its definitions.
 _CONVERTED = """
 kubectl patch customresourcedefinition sandboxes.agents.x-k8s.io --type=merge --patch='
@@ -115,12 +116,15 @@ async def test_the_steps_of_the_page_go_there_and_back(
     ours = real_server.ask("GET", deployment)["spec"]
     assert _conversion(real_server) == "None"
     assert ours["replicas"] == 1
+    assert _LEVEL in real_server.ask("GET", f"/api/v1/namespaces/{HOME}")["metadata"]["labels"]
     (container,) = ours["template"]["spec"]["containers"]
     assert container["image"].startswith("lean-sandbox:")
     assert container["args"] == ["--leader-elect=true", "--extensions"]
     for block in blocks("## Back"):
         await carry_out(real_server, block, tmp_path, tmp_path)
     assert real_server.ask("GET", deployment)["spec"] == before
+    # Under it no Pod of theirs would be admitted.
+    assert _LEVEL not in real_server.ask("GET", f"/api/v1/namespaces/{HOME}")["metadata"]["labels"]
     real_server.ask("DELETE", deployment)
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "Grant",
     "containers",
     "documents",
+    "files",
     "grants",
     "kustomizations",
     "named",
@@ -33,6 +34,12 @@ KUSTOMIZATIONS = ("kustomization.yaml", "Kustomization")
 def documents(path: Path) -> list[Any]:
     """Return the documents of a YAML file."""
     return [one for one in yaml.safe_load_all(path.read_text(encoding="utf-8")) if one is not None]
+
+
+def files() -> list[Path]:
+    """Return every YAML file but the kustomizations and the chart, whose templates are none yet."""
+    found = sorted(ROOT.rglob("*.yaml"))
+    return [one for one in found if one.name not in KUSTOMIZATIONS and "chart" not in one.parts]
 
 
 def kustomizations() -> dict[Path, Json]:
@@ -60,7 +67,7 @@ def patches() -> Iterator[tuple[Path, Json]]:
 
 def containers() -> Iterator[tuple[Path, Json]]:
     """Yield every container of this program: those of objects, patches and parts of patches."""
-    for path in sorted(ROOT.rglob("*.yaml")):
+    for path in files():
         for document in documents(path) if "crds" not in path.parts else []:
             if isinstance(document, list):
                 values = [step.get("value") for step in document]

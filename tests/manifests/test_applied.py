@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +11,12 @@ import pytest
 import yaml
 
 from tests.controlplane.plugin import REAL
-from tests.controlplane.server import RealServer
+from tests.manifests.conftest import Run
 from tests.manifests.files import ROOT
 
 pytestmark = REAL
 
 Json = dict[str, Any]
-Run = Callable[..., str]
 NAME, NAMESPACE = "agent-sandbox-controller", "agent-sandbox-system"
 FOLDERS = (
     "crds",
@@ -32,30 +28,6 @@ FOLDERS = (
 )
 # Its kind is of an operator that is not there.
 UNSERVED = {"service-monitor"}
-
-
-@pytest.fixture(scope="module")
-def kubectl(real_server: RealServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Give a function that runs kubectl, and take away at the end what it applied."""
-    assert shutil.which("kubectl") is not None, "kubectl is not installed"
-    home = tmp_path_factory.mktemp("kubectl")
-    config = real_server.kubeconfig(home / "kubeconfig", real_server.token)
-
-    def run(*arguments: str | Path) -> str:
-        done = subprocess.run(  # noqa: S603 -- commands of this file
-            ["kubectl", *map(str, arguments)],  # noqa: S607 -- wherever the machine has it
-            env={"KUBECONFIG": str(config), "PATH": os.environ["PATH"], "HOME": str(home)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    yield run
-    for overlay in ("shards", "drop-in-extensions", "sidecar"):
-        run("delete", "--ignore-not-found", "-k", ROOT / "overlays" / overlay)
 
 
 def versions(kubectl: Run, folder: Path) -> dict[str, str]:
@@ -117,6 +89,23 @@ def test_all_components_together_are_taken(kubectl: Run, tmp_path: Path) -> None
     first = versions(kubectl, folder)
     apply(kubectl, folder)
     assert versions(kubectl, folder) == first
+
+
+def test_the_namespace_admits_the_controller_and_no_pod_with_more_rights(
+    kubectl: Run, tmp_path: Path
+) -> None:
+    """The controller runs under the restricted standard, and the server holds others to it."""
+    apply(kubectl, ROOT / "overlays/drop-in-extensions")
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": NAMESPACE}}
+    file, create = (
+        tmp_path / "pod.json",
+        ("create", "--dry-run=server", "-f", tmp_path / "pod.json"),
+    )
+    file.write_text(json.dumps({**pod, "spec": _pod(kubectl)}))
+    kubectl(*create)
+    bare = {"containers": [{"name": "main", "image": "busybox"}]}
+    file.write_text(json.dumps({**pod, "spec": bare}))
+    assert 'violates PodSecurity "restricted:latest"' in kubectl(*create, refused=True)
 
 
 def test_the_drop_in_takes_the_place_of_another_deployment_and_gives_it_back(

@@ -1,0 +1,52 @@
+"""The part of the chart's schema that follows from the table of options.
+
+As a program it writes manifests/chart/values.schema.json anew.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
+from lean_sandbox.config.options import FLAGS, Flag
+from tests.manifests.files import ROOT
+
+__all__ = ["SCHEMA", "controller", "value_name"]
+
+Json = dict[str, Any]
+
+SCHEMA = ROOT / "chart/values.schema.json"
+_DURATION = r"^(0|-?([0-9]+(\.[0-9]*)?(ns|us|ms|s|m|h))+)$"
+_FORMS: dict[int, Json] = {
+    id(BOOLEAN): {"type": "boolean"},
+    id(INTEGER): {"type": "integer"},
+    # `--set` reads whole numbers alone as numbers.
+    id(NUMBER): {"type": ["number", "string"], "pattern": r"^-?[0-9]+(\.[0-9]+)?$"},
+    id(DURATION): {"type": "string", "pattern": _DURATION},
+}
+
+
+def value_name(flag: str) -> str:
+    """Return what the chart calls a flag: as the reference's chart does, in camel case."""
+    first, *rest = flag.split("-")
+    return first + "".join("REST" if word == "rest" else word.capitalize() for word in rest)
+
+
+def _value(flag: Flag) -> Json:
+    said = _FORMS.get(id(flag.form), {"type": "string"})
+    if flag.form.words and "" not in flag.form.words:
+        said = {"enum": list(flag.form.words)}
+    return {"description": flag.help, **said}
+
+
+def controller() -> Json:
+    """Return what may stand below ``controller``: every flag, and arguments as they are."""
+    extra = {"type": "array", "items": {"type": "string"}}
+    return {value_name(name): _value(flag) for name, flag in FLAGS.items()} | {"extraArgs": extra}
+
+
+if __name__ == "__main__":
+    schema = json.loads(SCHEMA.read_text())
+    schema["properties"]["controller"]["properties"] = controller()
+    SCHEMA.write_text(json.dumps(schema, indent=2) + "\n")

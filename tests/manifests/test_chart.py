@@ -1,0 +1,255 @@
+"""The Helm chart: what it renders, what it refuses, and its release on a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lean_sandbox.config.options import FLAGS, Settings
+from lean_sandbox.version import __version__
+from tests.controlplane.plugin import REAL
+from tests.manifests.conftest import Run
+from tests.manifests.files import ROOT
+from tests.manifests.schema import controller
+from tests.manifests.test_files import options
+
+pytestmark = REAL
+
+Json = dict[str, Any]
+
+CHART = ROOT / "chart"
+NAME, NAMESPACE = "agent-sandbox-controller", "agent-sandbox-system"
+EXTENSIONS = "controller.extensions=true"
+# What the reference's release of v1.0 has for a selector.
+THEIRS = {"app.kubernetes.io/name": "agent-sandbox", "app.kubernetes.io/instance": "theirs"}
+OVERLAYS: list[tuple[str, list[str], Json]] = [
+    ("drop-in", [], {}),
+    ("drop-in-extensions", [], {"controller": {"extensions": True}}),
+    ("drop-in", ["two-replicas"], {"replicaCount": 2}),
+    ("drop-in", ["service-monitor"], {"metrics": {"serviceMonitor": {"enabled": True}}}),
+    (
+        "drop-in",
+        ["scrape-annotations"],
+        {
+            "podAnnotations": {
+                "prometheus.io/scrape": "true",
+                "prometheus.io/port": "8080",
+                "prometheus.io/path": "/metrics",
+            }
+        },
+    ),
+]
+
+
+# -- rendered --------------------------------------------------------------------------------------
+
+
+def rendered(helm: Run, folder: Path, values: Json, *arguments: str) -> list[Json]:
+    """Return what the chart renders with values."""
+    file = folder / "values.json"
+    file.write_text(json.dumps(values))
+    text = helm("template", "ours", CHART, "--values", file, *arguments)
+    return [one for one in yaml.safe_load_all(text) if one]
+
+
+def arguments(helm: Run, folder: Path, values: Json) -> list[str]:
+    """Return the arguments that the Deployment has with values of the controller."""
+    found = by_name(rendered(helm, folder, {"controller": values}))
+    (container,) = found["Deployment", NAMESPACE, NAME]["spec"]["template"]["spec"]["containers"]
+    given: list[str] = container["args"]
+    return given
+
+
+def by_name(objects: list[Json]) -> dict[tuple[str, str, str], Json]:
+    """Return objects by kind, namespace and name; none stands twice."""
+    found = {
+        (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one
+        for one in objects
+    }
+    assert len(found) == len(objects)
+    return found
+
+
+@pytest.mark.parametrize(("overlay", "components", "values"), OVERLAYS)
+def test_the_chart_renders_what_the_overlay_does(
+    helm: Run, kubectl: Run, tmp_path: Path, overlay: str, components: list[str], values: Json
+) -> None:
+    """Each overlay and component has its values; the namespace alone is kept by an annotation."""
+    body = {
+        "resources": [os.path.relpath(ROOT / "overlays" / overlay, tmp_path)],
+        "components": [os.path.relpath(ROOT / "components" / one, tmp_path) for one in components],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(body))
+    wanted = by_name([one for one in yaml.safe_load_all(kubectl("kustomize", tmp_path)) if one])
+    found = by_name(rendered(helm, tmp_path, values))
+    namespace = found["Namespace", "", NAMESPACE]["metadata"]
+    assert namespace.pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    assert found == wanted
+
+
+def test_every_option_reaches_the_program(helm: Run, tmp_path: Path) -> None:
+    """A value in each form is the argument that the program reads back."""
+    values: Json = {
+        "leaderElect": False,
+        "extensions": True,
+        "sandboxConcurrentWorkers": 2_000_000,
+        "kubeApiQps": 12.5,
+        "sandboxStatusWindow": "1m30s",
+        "namespaces": "a,b",
+        "watchRepresentation": "full",
+        "extraArgs": ["--zap-log-level=error"],
+    }
+    assert options(arguments(helm, tmp_path, values)) == Settings(
+        leader_elect=False,
+        extensions=True,
+        sandbox_concurrent_workers=2_000_000,
+        kube_api_qps=12.5,
+        sandbox_status_window=90.0,
+        namespaces=("a", "b"),
+        watch_representation="full",
+        log_level="error",
+    )
+
+
+def test_the_name_of_every_value_is_that_of_its_flag(helm: Run, tmp_path: Path) -> None:
+    """Camel case of a value is what the chart makes the flag of."""
+    examples = {"boolean": True, "integer": 1, "string": "1s", "array": []}
+    values = {
+        name: form["enum"][0] if "enum" in form else examples.get(str(form["type"]), 1)
+        for name, form in controller().items()
+    }
+    given = arguments(helm, tmp_path, values)
+    assert {one.removeprefix("--").partition("=")[0] for one in given} == FLAGS.keys()
+
+
+def test_values_go_to_their_place(helm: Run, tmp_path: Path) -> None:
+    """Names, image, labels and rights follow the values; the selector's labels win."""
+    values = {
+        "namespace": {"create": False, "name": "mine"},
+        "image": {"repository": "registry.example.com/lean", "tag": "t", "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "pull"}],
+        "podLabels": {"app": "other", "team": "red"},
+        "controller": {"leaderElectionNamespace": "leases", "extensions": True},
+        "nodeSelector": {"disk": "ssd"},
+        "podSecurityContext": {"runAsUser": None, "runAsGroup": None},
+        "service": {"name": "metrics"},
+    }
+    found = by_name(rendered(helm, tmp_path, values))
+    assert {namespace for _, namespace, _ in found} == {"", "mine", "leases"}
+    assert ("Service", "mine", "metrics") in found
+    assert ("Role", "leases", f"{NAME}-leader-election") in found
+    template = found["Deployment", "mine", NAME]["spec"]["template"]
+    assert template["metadata"]["labels"] == {"app": NAME, "team": "red"}
+    spec = template["spec"]
+    assert spec["containers"][0]["image"] == "registry.example.com/lean:t"
+    assert spec["containers"][0]["imagePullPolicy"] == "Always"
+    assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    assert spec["nodeSelector"] == {"disk": "ssd"}
+    assert "runAsUser" not in spec["securityContext"]
+    bindings = [one for one in found.values() if one["kind"].endswith("Binding")]
+    assert {one["subjects"][0]["namespace"] for one in bindings} == {"mine"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"replicas": 2},
+        {"image": {"tags": "x"}},
+        {"controller": {"extension": True}},
+        {"controller": {"extensions": "yes"}},
+        {"controller": {"sandboxConcurrentWorkers": "many"}},
+        {"controller": {"sandboxStatusWindow": "2 seconds"}},
+        {"metrics": {"serviceMonitor": {"enable": True}}},
+    ],
+    ids=json.dumps,
+)
+def test_a_wrong_value_is_refused_by_its_name(helm: Run, tmp_path: Path, wrong: Json) -> None:
+    """Nothing is rendered, and the message says which value it is."""
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps(wrong))
+    said = helm("template", "ours", CHART, "--values", file, refused=True)
+    while isinstance(wrong, dict):
+        ((name, wrong),) = wrong.items()
+    assert name in said
+
+
+# -- a release -------------------------------------------------------------------------------------
+
+
+def test_a_release_is_installed_upgraded_and_taken_away(
+    helm: Run, kubectl: Run, tmp_path: Path
+) -> None:
+    """A second upgrade changes no object; definitions and namespace outlive the release."""
+    kubectl("delete", "--ignore-not-found", "-k", ROOT / "overlays/drop-in-extensions")
+    helm("install", "ours", CHART, "--set", EXTENSIONS)
+    wanted = by_name(rendered(helm, tmp_path, {"controller": {"extensions": True}}))
+
+    def versions() -> dict[str, str]:
+        found = {}
+        for kind, namespace, name in wanted:
+            where = ["--namespace", namespace] if namespace else []
+            one = json.loads(kubectl("get", kind, name, *where, "-o", "json"))
+            found[f"{kind} {name}"] = one["metadata"]["resourceVersion"]
+        return found
+
+    first = versions()
+    helm("upgrade", "ours", CHART, "--reuse-values")
+    assert versions() == first
+    helm("uninstall", "ours")
+    left = kubectl("get", "deployments,roles,rolebindings,services", "-A", "-o", "name")
+    assert NAME not in left
+    kubectl("get", "namespace", NAMESPACE)
+    kubectl("get", "customresourcedefinition", "sandboxes.agents.x-k8s.io")
+
+
+def test_a_release_of_the_reference_is_upgraded_and_rolled_back(
+    helm: Run, kubectl: Run, tmp_path: Path
+) -> None:
+    """Its Deployment keeps the selector that cannot be changed, its namespace is not deleted."""
+    kubectl("delete", "--ignore-not-found", "-k", ROOT / "overlays/drop-in-extensions")
+    where = ("--namespace", NAMESPACE)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    owner = {"meta.helm.sh/release-name": "theirs", "meta.helm.sh/release-namespace": NAMESPACE}
+    notes = {"labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": owner}
+    (tmp_path / "owned.json").write_text(
+        json.dumps({**namespace, "metadata": {"name": NAMESPACE, **notes}})
+    )
+    kubectl("apply", "--server-side", "--force-conflicts", "-f", tmp_path / "owned.json")
+    container = {"name": NAME, "image": "registry.k8s.io/agent-sandbox:v1.0.12"}
+    template = {"metadata": {"labels": THEIRS}, "spec": {"containers": [container]}}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": THEIRS},
+        "spec": {"selector": {"matchLabels": THEIRS}, "template": template},
+    }
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: agent-sandbox, version: 0.1.5}")
+    (tmp_path / "templates/all.yaml").write_text(yaml.safe_dump_all([namespace, deployment]))
+    helm("install", "theirs", tmp_path, *where)
+
+    def get(kind: str, name: str) -> Json:
+        return dict(json.loads(kubectl("get", kind, name, *where, "-o", "json")))
+
+    before = get("namespace", NAMESPACE)["metadata"]
+    helm("upgrade", "theirs", CHART, *where, "--set", EXTENSIONS)
+    found = get("deployment", NAME)["spec"]
+    assert found["selector"]["matchLabels"] == THEIRS
+    assert found["template"]["metadata"]["labels"] == THEIRS
+    assert found["template"]["spec"]["containers"][0]["image"] == f"lean-sandbox:{__version__}"
+    assert get("service", NAME)["spec"]["selector"] == THEIRS
+    after = get("namespace", NAMESPACE)["metadata"]
+    assert after["uid"] == before["uid"]
+    assert after["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    helm("rollback", "theirs", "1", *where)
+    container = get("deployment", NAME)["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == "registry.k8s.io/agent-sandbox:v1.0.12"
+    assert get("namespace", NAMESPACE)["metadata"]["labels"].keys() == before["labels"].keys()
+    helm("upgrade", "theirs", CHART, *where)
+    helm("uninstall", "theirs", *where)
+    assert get("namespace", NAMESPACE)["metadata"]["uid"] == before["uid"]
