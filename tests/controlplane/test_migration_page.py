@@ -105,7 +105,9 @@ async def test_the_steps_of_the_page_go_there_and_back(
     assert len(shown) == 4
     assert all(line.endswith("   [v1beta1]") for line in shown)
 
+    # The namespace is there already where other tests ran, with our label.
     await carry_out(real_server, f"kubectl apply -f {theirs}", tmp_path)
+    await carry_out(real_server, f"kubectl label namespace {HOME} {_LEVEL}-", tmp_path)
     before = real_server.ask("GET", deployment)["spec"]
     await carry_out(real_server, _CONVERTED, tmp_path)
     assert _conversion(real_server) == "Webhook"
