@@ -11,6 +11,7 @@ import msgspec
 from lean_sandbox.local.deletion import Deletion
 from lean_sandbox.local.errors import (
     Cause,
+    StatusError,
     bad_request,
     invalid,
     unreadable_patch,
@@ -48,8 +49,13 @@ def decode(body: bytes, content_type: str) -> Any:
             found = decode_body(body)
         except ValueError as error:
             raise msgspec.DecodeError(str(error)) from None
-        if found is None:
-            raise unsupported_media_type(("application/json", "application/yaml"))
+        if isinstance(found, str):
+            raise StatusError(
+                415,
+                "UnsupportedMediaType",
+                f"this server does not read kind {found} in protobuf, as kubectl create sends it;"
+                " add --dry-run=client -o yaml, and pipe that to kubectl apply -f -",
+            )
         return found
     if "yaml" in content_type and body.lstrip()[:1] not in (b"{", b"["):
         return msgspec.yaml.decode(body)

@@ -41,6 +41,13 @@ from lean_sandbox.local.writeoptions import read_options
 Json = dict[str, Any]
 
 _WATCH_TIMEOUT_S: Final = 1800.0
+_IN_CONTAINERS: Final = frozenset(
+    ("exec", "attach", "log", "portforward", "proxy", "ephemeralcontainers")
+)
+_NOTHING_RUNS: Final = (
+    "the nodes of this server are simulated: no container runs, so there is nothing to reach in it;"
+    " use a cluster with real nodes, such as kind or minikube"
+)
 
 
 class Handlers:
@@ -91,6 +98,8 @@ class Handlers:
         if target.namespace and not kind.namespaced and kind.plural != "namespaces":
             raise unknown_resource()
         if target.subresource and target.subresource not in kind.subresources:
+            if kind.plural == "pods" and target.subresource in _IN_CONTAINERS:
+                raise StatusError(501, "NotImplemented", _NOTHING_RUNS)
             if kind.is_custom:
                 raise not_found(kind.group, kind.plural, target.name)
             raise unknown_resource()

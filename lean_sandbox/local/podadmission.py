@@ -14,12 +14,12 @@ _LOST: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 _PATIENCE_S: Final = 300
 
 
-def add_token(obj: Json, account: Mapping[str, Any] | None, suffix: str) -> None:
+def add_token(obj: Json, account: Mapping[str, Any], suffix: str) -> None:
     """Mount a token of the service account unless Pod or account decline; in place."""
     spec: Json = obj["spec"]
     wanted = spec.get("automountServiceAccountToken")
     if wanted is None:
-        wanted = (account or {}).get("automountServiceAccountToken")
+        wanted = account.get("automountServiceAccountToken")
     if wanted is False:
         return
     name = f"kube-api-access-{suffix}"

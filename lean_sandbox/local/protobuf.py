@@ -111,8 +111,8 @@ _KINDS: Final[Mapping[str, Message]] = {
 }
 
 
-def decode_body(body: bytes) -> Json | None:
-    """Return the object of a protobuf body, None for kinds that are only taken as JSON.
+def decode_body(body: bytes) -> Json | str:
+    """Return the object of a protobuf body, the name of a kind that is only taken as JSON.
 
     Raises:
         ValueError: the bytes are no such body.
@@ -123,9 +123,10 @@ def decode_body(body: bytes) -> Json | None:
     envelope = _message(body[4:], {1: Field("type", "message", _text("apiVersion", "kind")),
                                    2: Field("raw", "raw")})  # fmt: skip
     kind = envelope["type"]
-    known = _KINDS.get(kind.get("kind", ""))
+    name: str = kind.get("kind", "")
+    known = _KINDS.get(name)
     if known is None:
-        return None
+        return name
     return {**kind, **_message(envelope.get("raw", b""), known)}
 
 

@@ -47,11 +47,14 @@ from lean_sandbox.local.managers import Manager, track_update
 from lean_sandbox.local.metadata import ordered_metadata, tidy_metadata
 from lean_sandbox.local.podadmission import add_token, add_tolerations
 from lean_sandbox.local.registry import Kind, Registry
+from lean_sandbox.local.schema.errors import warning_header
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Collection, Entry, Store, field_cells
 
 Json = dict[str, Any]
 
+# Kinds that are stored and shown, and that nothing acts upon.
+_UNSERVED: Final = ("apps", "batch")
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels, nothing to be mistaken."""
 _CONDITIONAL: Final = ("leases", "customresourcedefinitions", "poddisruptionbudgets")
@@ -203,6 +206,11 @@ class Verbs:
         else:
             metadata.pop("generation", None)
         options.warnings.extend(tidy_metadata(kind, metadata, {}))
+        if kind.group in _UNSERVED:
+            why = (
+                f"no controller for kind {kind.kind} runs on this server: no Pod will come of this"
+            )
+            options.warnings.append(warning_header(why))
         sent = set(obj.get("spec") or ())
         prepare_create(kind, obj)
         if kind.is_custom and kind.has_status:
@@ -225,10 +233,14 @@ class Verbs:
         return self._store_new(kind, namespace, obj, options)
 
     def _admit_pod(self, namespace: str, obj: Json) -> None:
-        """Add what the creator does not come to own."""
+        """Add what the creator does not come to own. Refuses an account that is not there."""
         accounts = self.store.collection("serviceaccounts").entries
-        account = accounts.get(self.key(namespace, obj["spec"]["serviceAccountName"]))
-        add_token(obj, account.load() if account else None, self._suffix())
+        wanted = obj["spec"]["serviceAccountName"]
+        account = accounts.get(self.key(namespace, wanted))
+        if account is None:
+            why = f'looking up service account {namespace}/{wanted}: serviceaccount "{wanted}"'
+            raise forbidden("", "pods", obj["metadata"]["name"], f"error {why} not found")
+        add_token(obj, account.load(), self._suffix())
         add_tolerations(obj)
 
     def _suffix(self) -> str:

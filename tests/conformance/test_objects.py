@@ -129,6 +129,15 @@ async def test_schema_violations_are_named(room: Room) -> None:
     )
 
 
+async def test_a_pod_whose_service_account_is_missing_is_refused(room: Room) -> None:
+    """It is named in the message."""
+    spec = {"serviceAccountName": "nobody", "containers": [{"name": "c", "image": "i"}]}
+    reply = await room.api.post(room.pods, {"metadata": {"name": "p"}, "spec": spec})
+    reply.refused(403, "Forbidden")
+    account = f'{room.name}/nobody: serviceaccount "nobody" not found'
+    assert reply.message == f'pods "p" is forbidden: error looking up service account {account}'
+
+
 async def test_unknown_fields_are_dropped_with_a_warning_or_refused(room: Room) -> None:
     """fieldValidation: Warn drops and warns, Ignore drops silently, Strict refuses."""
     api = room.api

@@ -54,6 +54,50 @@ async def running(**options: Any) -> AsyncIterator[tuple[ControlPlane, Api]]:
         yield plane, api
 
 
+@pytest.mark.parametrize("what", ["exec", "attach", "log", "portforward", "ephemeralcontainers"])
+async def test_what_needs_a_container_is_refused_with_the_reason(room: Room, what: str) -> None:
+    """The message is what kubectl exec, logs, port-forward and debug show."""
+    await room.pod("p")
+    for method in ("GET", "POST"):
+        reply = await room.api.ask(method, f"{room.pods}/p/{what}")
+        reply.refused(501, "NotImplemented")
+        assert "no container runs" in reply.message
+
+
+@pytest.mark.parametrize(
+    ("group", "kind"), [("apps", "Deployment"), ("apps", "StatefulSet"), ("batch", "Job")]
+)
+async def test_what_no_controller_serves_is_taken_with_a_warning(
+    room: Room, group: str, kind: str
+) -> None:
+    """A workload is stored and never runs, which kubectl tells its user."""
+    is_job = kind == "Job"
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {
+            "restartPolicy": "Never" if is_job else "Always",
+            "containers": [{"name": "c", "image": "i"}],
+        },
+    }
+    selector = {} if is_job else {"selector": {"matchLabels": {"a": "b"}}}
+    body = {"metadata": {"name": "w"}, "spec": {**selector, "template": template}}
+    path = f"/apis/{group}/v1/namespaces/{room.name}/{kind.lower()}s"
+    reply = await room.api.post(path, body)
+    reply.ok()
+    assert f"no controller for kind {kind}" in reply.headers["Warning"]
+
+
+async def test_a_kind_that_is_not_read_in_protobuf_is_named_with_a_way_out(room: Room) -> None:
+    """`kubectl create deployment` sends protobuf and shows the message."""
+    kind = b"\n\x15\n\x07apps/v1\x12\nDeployment"
+    reply = await room.api.post(
+        f"/apis/apps/v1/namespaces/{room.name}/deployments", b"k8s\0" + kind, content=PROTOBUF
+    )
+    reply.refused(415, "UnsupportedMediaType")
+    assert "kind Deployment" in reply.message
+    assert "--dry-run=client -o yaml" in reply.message
+
+
 async def test_compaction_forgets_older_versions(plane: ControlPlane, room: Room) -> None:
     """A watch gets 410 as an ERROR event, an exact list and a page get 410 with a way on."""
     for name in ("a", "b", "c"):
