@@ -57,14 +57,15 @@ _OUTPUT: Final = choice("table", "json", "yaml", metavar="FORMAT")
 
 
 class Verb(NamedTuple):
-    """One command: ``run`` is given its words, or with ``flags`` what a parser made of them."""
+    """One command: ``run`` is given what a parser made of its words, or the words if ``is_raw``."""
 
     summary: str
     examples: tuple[str, ...]
     run: Callable[..., int]
     text: str = ""
-    flags: Callable[[ArgumentParser], None] | None = None
+    flags: Callable[[ArgumentParser], None] = lambda _: None
     extra: str = ""
+    is_raw: bool = False
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,7 +103,7 @@ def _perform(words: list[str]) -> int:
         return EXIT_OK if words else EXIT_USAGE
     if words[0] == "--version":
         words[0] = "version"
-    verbs = {name: verb for group in GROUPS.values() for name, verb in group.items()}
+    verbs = _verbs()
     actions = [name for name in verbs if name.startswith(f"{words[0]} ")]
     if actions and words[1:] in ([], ["-h"], ["--help"]):
         sys.stdout.write(_listed(actions))
@@ -115,11 +116,15 @@ def _perform(words: list[str]) -> int:
         raise UsageError(f"there is no command {name}", way_out=way_out)
     verb = verbs[name]
     try:
-        return verb.run(rest if verb.flags is None else _parse(name, verb, rest))
+        return verb.run(rest if verb.is_raw else _parse(name, verb, rest))
     except ModuleNotFoundError as error:
         if not verb.extra:
             raise
         raise missing_extra(f"lean-sandbox {name}", verb.extra, error) from error
+
+
+def _verbs() -> dict[str, Verb]:
+    return {name: verb for group in GROUPS.values() for name, verb in group.items()}
 
 
 def _listed(names: Container[str] | None = None) -> str:
@@ -146,8 +151,7 @@ def _parser(name: str, verb: Verb) -> ArgumentParser:
         # A prefix that is one flag today may be two tomorrow.
         allow_abbrev=False,
     )
-    if verb.flags is not None:
-        verb.flags(parser)
+    verb.flags(parser)
     return parser
 
 
@@ -208,6 +212,27 @@ def _add_trace(trace: ArgumentParser) -> None:
 
 def _add_metrics(metrics: ArgumentParser) -> None:
     _choose(metrics, ("table", "markdown", "json"))
+
+
+def _add_settings(parser: ArgumentParser) -> None:
+    from lean_sandbox.config.render import add_flags  # noqa: PLC0415
+
+    add_flags(parser)
+
+
+def _add_config(parser: ArgumentParser) -> None:
+    _add_settings(parser)
+    _choose(parser, _OUTPUT.words)
+
+
+def _add_bench(parser: ArgumentParser) -> None:
+    from lean_sandbox.bench.options import add_flags  # noqa: PLC0415
+
+    add_flags(parser)
+
+
+def _add_completion(parser: ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -402,6 +427,26 @@ def _run_metrics(given: Namespace) -> int:
     return EXIT_OK
 
 
+def _run_completion(given: Namespace) -> int:
+    import argparse  # noqa: PLC0415
+
+    import shtab  # noqa: PLC0415
+
+    whole = argparse.ArgumentParser(prog="lean-sandbox")
+    groups = {"": whole.add_subparsers()}
+    for name, verb in _verbs().items():
+        first, last = name.split() if " " in name else ("", name)
+        if first not in groups:
+            groups[first] = groups[""].add_parser(first, help=f"{first} ...").add_subparsers()
+        parser = _parser(name, verb)
+        for action in parser._actions:  # noqa: SLF001 -- as shtab reads them
+            if action.type is Path:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+        groups[first].add_parser(last, parents=[parser], add_help=False, help=verb.summary)
+    print(shtab.complete(whole, shell=given.shell))  # noqa: T201
+    return EXIT_OK
+
+
 def _run_version(_given: Namespace) -> int:
     print(about())  # noqa: T201
     return EXIT_OK
@@ -464,6 +509,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             "Uses the kubeconfig, or the Pod's service account inside a cluster. Ends with 0 on"
             " SIGINT or SIGTERM after running reconciles have ended; a second signal stops at"
             " once, with 1, and so does the loss of the Lease.",
+            _add_settings,
+            is_raw=True,
         ),
         "config": Verb(
             "print the effective settings and where each came from",
@@ -473,6 +520,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             " environment and config file, with their units and where each came from: a flag, the"
             " environment, a file or the default. Asks no server, so what the ConfigMap"
             " agent-sandbox-config adds is left out.",
+            _add_config,
+            is_raw=True,
         ),
         "crds": Verb(
             "print the CustomResourceDefinitions of the four kinds",
@@ -516,11 +565,24 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             "measure the controller under load, and its memory",
             (),
             _run_bench,
+            flags=_add_bench,
             extra="local",
+            is_raw=True,
         ),
     },
     "Besides": {
-        "version": Verb("print version, revision and date", (), _run_version, flags=lambda _: None),
+        "completion": Verb(
+            "print the script that completes commands and flags in a shell",
+            (
+                "source <(lean-sandbox completion bash)",
+                'lean-sandbox completion zsh > "${fpath[1]}/_lean-sandbox"',
+                "lean-sandbox completion fish > ~/.config/fish/completions/lean-sandbox.fish",
+            ),
+            _run_completion,
+            flags=_add_completion,
+            extra="local",
+        ),
+        "version": Verb("print version, revision and date", (), _run_version),
     },
 }
 

@@ -194,6 +194,14 @@ def read_flags(words: Sequence[str], scenarios: Mapping[str, str]) -> BenchOptio
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    add_flags(parser)
+    options = BenchOptions(**vars(parser.parse_args(words)))
+    _check(options)
+    return options
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add every flag of a run to a parser."""
     parser.add_argument(
         "scenarios", nargs="*", default=[ALL], metavar="SCENARIO", help="what to run"
     )
@@ -208,9 +216,6 @@ def read_flags(words: Sequence[str], scenarios: Mapping[str, str]) -> BenchOptio
         # Flags that can be given several times extend their default.
         default = [] if one.default == () else one.default
         group.add_argument(flag, dest=one.name, default=default, **more)
-    options = BenchOptions(**vars(parser.parse_args(words)))
-    _check(options)
-    return options
 
 
 def _check(options: BenchOptions) -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
-from lean_sandbox.config.options import IDLE, OPTIONS, TRANSLATED, Flag, Option
-from lean_sandbox.config.sources import Effective
+from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER, TEXT
+from lean_sandbox.config.options import FLAGS, IDLE, OPTIONS, TRANSLATED, Flag, Option
+from lean_sandbox.config.sources import CONFIG, Effective
 
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+_PATHS = (CONFIG, "kubeconfig", "metrics-cert-dir")
 _INDENT = " " * 8
 _SYNTAX = """\
 A flag has one or two dashes. A value stands after = or in the next argument; that of a boolean only
@@ -52,6 +57,19 @@ def help_text(command: str, summary: str, examples: Iterable[str], own: Mapping[
         for name, flag in flags.items():
             lines += entry(_usage(name, flag), flag.help)
     return "\n".join((*lines, ""))
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """Add every flag to a parser, from which the completion of shells is made."""
+    files = {CONFIG: Flag(TEXT, _CONFIG), **FLAGS}
+    for name, flag in files.items():
+        meaning = flag.help.replace("%", "%%")
+        if flag.form is BOOLEAN:
+            parser.add_argument(f"--{name}", action="store_true", help=meaning)
+            continue
+        choices = flag.form.words or None
+        read = Path if name in _PATHS else str
+        parser.add_argument(f"--{name}", type=read, choices=choices, help=meaning)
 
 
 def _usage(name: str, flag: Flag) -> str:

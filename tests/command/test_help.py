@@ -61,7 +61,9 @@ def test_an_example_is_a_command_line_that_is_understood(
 ) -> None:
     """Every word before its help is a command or a flag that exists."""
     for example in VERBS[name].examples:
-        own = example.partition("lean-sandbox ")[2].partition(" |")[0].partition(" >")[0]
+        own = (
+            example.partition("lean-sandbox ")[2].partition(" |")[0].partition(" >")[0].rstrip(")")
+        )
         before, _, after = own.partition(" -- ")
         assert typed(f"{before} --help -- {after}") == EXIT_OK, example
         assert not capsys.readouterr().err
