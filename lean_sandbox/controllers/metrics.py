@@ -76,6 +76,8 @@ class SandboxMetrics:
         self._expired = Counters(families.EXPIRED)
         self._suspend_latency = Histograms(families.SUSPEND_LATENCY)
         self._resume_latency = Histograms(families.RESUME_LATENCY)
+        self._stages = Histograms(families.CLAIM_STAGES)
+        self._adopted_at: dict[Key, float] = {}
 
     def collect(self, into: Exposition) -> None:
         """Add everything as it is now."""
@@ -83,6 +85,17 @@ class SandboxMetrics:
             counters.collect(into)
         self._suspend_latency.collect(into)
         self._resume_latency.collect(into)
+        self._stages.collect(into)
+
+    def adopted(self, key: Key) -> None:
+        """Note that a claim has taken a Sandbox over, whose Pod has yet to follow."""
+        self._adopted_at[key] = self._clock.monotonic()
+
+    def pod_follows(self, key: Key, *, is_patched: bool) -> None:
+        """Note that the Pod has the metadata it should have, perhaps by a patch just now."""
+        began = self._adopted_at.pop(key, None)
+        if is_patched and began is not None:
+            self._stages.observe(self._clock.monotonic() - began, "pod_metadata")
 
     def looked(self, entry: SandboxEntry, old: SandboxStatus) -> None:
         """Note which mode a reconcile finds asked for, beside what is published."""
@@ -164,6 +177,7 @@ class ClaimMetrics:
         self._controller_startup = Histograms(families.CLAIM_CONTROLLER_STARTUP)
         self._client_startup = Histograms(families.CLAIM_CLIENT_STARTUP)
         self._creation = Histograms(families.CREATION_LATENCY)
+        self._stages = Histograms(families.CLAIM_STAGES)
 
     def collect(self, into: Exposition) -> None:
         """Add everything as it is now."""
@@ -173,8 +187,13 @@ class ClaimMetrics:
             self._controller_startup,
             self._client_startup,
             self._creation,
+            self._stages,
         ):
             each.collect(into)
+
+    def stage(self, name: str, began: float) -> None:
+        """Observe how long a step of a claim took that is done now."""
+        self._stages.observe(self._clock.monotonic() - began, name)
 
     def bound(self, entry: ClaimEntry, sandbox: SandboxEntry, launch: str) -> None:
         """Count a member that a claim took from its pool, or a Sandbox that was created for it."""

@@ -284,6 +284,12 @@ RECORDED = _family(
     "Events of Kubernetes: posted, folded (into one before), patched (as a series), dropped (no"
     " room), failed, patch_failed, terminating (namespace).",
 )
+CLAIM_STAGES = _family(
+    "lean_sandbox_claim_stage_seconds{stage}",
+    "Seconds that steps of warm claims took: adopt (the patch that takes a member over), status"
+    " (the patch that its client sees), pod_metadata (from then until its Pod has its labels).",
+    _REQUEST_BUCKETS_S,
+)
 WARM_MEMBERS = _family(
     "lean_sandbox_warm_members{stage}",
     "Members of pools that claims may take: ready, networked (with an address), waiting; taken are"

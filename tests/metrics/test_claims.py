@@ -16,6 +16,7 @@ CREATIONS = "agent_sandbox_claim_creation_total"
 CREATION = "agent_sandbox_creation_latency_ms"
 WEBHOOK = "agent_sandbox_claim_startup_latency_ms"
 CONTROLLER = "agent_sandbox_claim_controller_startup_latency_ms"
+STAGES = "lean_sandbox_claim_stage_seconds"
 CLIENT = "agent_sandbox_client_claim_startup_latency_ms"
 READY_AT = "agents.x-k8s.io/claim-first-ready-at"
 SEEN_AT = "agents.x-k8s.io/controller-first-observed-at"
@@ -248,3 +249,15 @@ async def test_members_without_a_template_have_the_claims_word_for_it() -> None:
         await world.advance(2.0)
         found = await scraping(world)
     assert {one["sandbox_template"] for one, _ in found.find(CREATIONS)} == {"__unknown__"}
+
+
+async def test_each_step_of_a_warm_claim_is_timed() -> None:
+    """The adoption, the status and the Pod's metadata, each once; a later reconcile adds none."""
+    async with open_claims("m1") as world:
+        more = {"annotations": {"example.com/team": "a"}}
+        await world.create(claim(additionalPodMetadata=more))
+        await world.advance(5.0)
+        await world.patch(CLAIMS, "c", {"metadata": {"labels": {"mine": "x"}}})
+        found = await scraping(world)
+    steps = {labels["stage"]: n for labels, n in found.find(f"{STAGES}_count")}
+    assert steps == {"adopt": 1.0, "status": 1.0, "pod_metadata": 1.0}

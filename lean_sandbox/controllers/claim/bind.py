@@ -114,6 +114,7 @@ class Binding:
         self._view = view
         self._pool = Key(entry.key.namespace, view.pool)
         self._taken: SandboxEntry | None = None
+        self._taken_at = 0.0
         self._facts = ClaimFacts(
             name=entry.key.name,
             namespace=entry.key.namespace,
@@ -198,6 +199,7 @@ class Binding:
                 if warm.counts(self._pool).waiting:
                     self._wait_while_young()
                 return None
+            began = self._parts.clock.monotonic()
             try:
                 taken = await self._take(member, judge)
             except BaseException:
@@ -205,7 +207,8 @@ class Binding:
                 raise
             warm.forget(member)
             if taken is not None:
-                self._taken = taken
+                self._taken, self._taken_at = taken, self._parts.clock.monotonic()
+                self._parts.metrics.stage("adopt", began)
                 return taken
         return None
 
@@ -240,6 +243,7 @@ class Binding:
         """
         if self._taken is None:
             return
+        self._parts.metrics.stage("status", self._taken_at)
         self._parts.wakes.sandbox(self._taken.key)
         self._parts.metrics.bound(self._entry, self._taken, names.LAUNCH_TYPE_WARM)
         note = f'Adopted warm pool Sandbox "{self._taken.key.name}"'
