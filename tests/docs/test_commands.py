@@ -2,8 +2,9 @@
 
 A ``sh`` block is run unless the line before it is a comment: ``<!-- not run: why -->``, or
 ``<!-- run by: tests/... -->`` where another test carries it out. The blocks of one page are one
-script. It runs in a folder with the manifests and those YAML blocks of the page whose first line
-names a file (``# sandbox.yaml``), against an embedded control plane with the controller.
+script. It runs in a folder with the manifests and those blocks of the page whose first line names a
+file (``# sandbox.yaml``), against an embedded control plane with the controller, which
+``lean-sandbox local up -d`` of the page then does not start again.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ import pytest
 import yaml
 
 from tests.client.embedded import open_embedded
-from tests.docs.pages import MARK, PAGES, ROOT, Block, blocks, name
+from tests.docs.pages import MARK, PAGES, ROOT, Block, blocks, files, name
 
 Json = dict[str, Any]
+# The cluster is there, and its kubeconfig lies where the page's reader finds it.
+_SHELL = """
+lean-sandbox() { case "$*" in "local up"*|"local down"*) ;; *) command lean-sandbox "$@" ;; esac; }
+"""
 EVERY = [(page, block) for page in PAGES for block in blocks(page, "sh", "bash", "shell")]
 RUN = [page for page in PAGES if any(not one.mark for one in blocks(page, "sh"))]
 
@@ -59,13 +64,11 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> N
     work = tmp_path / "work"
     work.mkdir()
     (work / "manifests").symlink_to(ROOT / "manifests")
-    for block in blocks(page, "yaml"):
-        first = block.text.partition("\n")[0]
-        if first.startswith("# ") and first.endswith(".yaml"):
-            (work / first[2:]).write_text(block.text)
-    script = "\n".join(block.text for block in blocks(page, "sh") if not block.mark)
+    files(page, work)
+    script = _SHELL + "\n".join(block.text for block in blocks(page, "sh") if not block.mark)
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with open_embedded(tmp_path) as cluster:
+        shutil.copy(cluster.kubeconfig, work / "lean-sandbox.kubeconfig")
         done = subprocess.run(  # noqa: S603 -- our own page
             ["bash", "-euxo", "pipefail", "-c", script],  # noqa: S607 -- as a reader's shell
             env={"PATH": tools, "HOME": str(tmp_path), "KUBECONFIG": cluster.kubeconfig},
