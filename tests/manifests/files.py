@@ -12,6 +12,7 @@ __all__ = [
     "KUSTOMIZATIONS",
     "ROOT",
     "Grant",
+    "by_name",
     "containers",
     "documents",
     "files",
@@ -83,6 +84,16 @@ def named(found: list[Json], kind: str, name: str = "agent-sandbox-controller") 
     """Return the one object of a kind and name."""
     (one,) = [body for body in found if body["kind"] == kind and body["metadata"]["name"] == name]
     return one
+
+
+def by_name(objects: list[Json]) -> dict[tuple[str, str, str], Json]:
+    """Return objects by kind, namespace and name; none stands twice."""
+    found = {
+        (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one
+        for one in objects
+    }
+    assert len(found) == len(objects)
+    return found
 
 
 def grants(rules: list[Mapping[str, Any]]) -> list[Grant]:

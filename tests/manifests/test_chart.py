@@ -14,7 +14,7 @@ from lean_sandbox.config.options import FLAGS, Settings
 from lean_sandbox.version import __version__
 from tests.controlplane.plugin import REAL
 from tests.manifests.conftest import Run
-from tests.manifests.files import ROOT
+from tests.manifests.files import ROOT, by_name
 from tests.manifests.schema import controller
 from tests.manifests.test_files import options
 
@@ -63,16 +63,6 @@ def arguments(helm: Run, folder: Path, values: Json) -> list[str]:
     (container,) = found["Deployment", NAMESPACE, NAME]["spec"]["template"]["spec"]["containers"]
     given: list[str] = container["args"]
     return given
-
-
-def by_name(objects: list[Json]) -> dict[tuple[str, str, str], Json]:
-    """Return objects by kind, namespace and name; none stands twice."""
-    found = {
-        (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one
-        for one in objects
-    }
-    assert len(found) == len(objects)
-    return found
 
 
 @pytest.mark.parametrize(("overlay", "components", "values"), OVERLAYS)
