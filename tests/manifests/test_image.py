@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
 import venv
 import zipfile
@@ -244,6 +245,47 @@ def test_the_wheel_holds_the_program_and_nothing_else(image: Image) -> None:
     assert any(name.endswith("/LICENSE") for name in about)
     assert PROJECT["project"]["scripts"] == {"lean-sandbox": "lean_sandbox.cli:main"}
     assert "lean-sandbox = lean_sandbox.cli:main" in entry_points
+
+
+@pytest.mark.timeout(180)
+def test_the_source_distribution_makes_the_same_wheel_and_holds_nothing_else(
+    image: Image, tmp_path: Path
+) -> None:
+    """Sources of the wheel and what builds it; no tests, no pages, no warning on the way."""
+    source = tmp_path / "source"
+    shutil.copytree(image.source, source, ignore=shutil.ignore_patterns("*.egg-info", "build"))
+    shutil.copy(ROOT / "MANIFEST.in", source)
+    (source / "tests").mkdir()
+    shutil.copy(ROOT / "tests/test_design.py", source / "tests")
+    archive = _built("sdist", source, tmp_path)
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / archive.name.removesuffix(".tar.gz")
+    about = {"LICENSE", "MANIFEST.in", "PKG-INFO", "pyproject.toml", "setup.cfg"}
+    with zipfile.ZipFile(image.wheel) as wheel:
+        modules = {one for one in wheel.namelist() if ".dist-info/" not in one}
+        contents = {one: wheel.read(one) for one in wheel.namelist()}
+    found = {str(one.relative_to(unpacked)) for one in unpacked.rglob("*") if one.is_file()}
+    assert {one for one in found if ".egg-info/" not in one} == modules | about
+    with zipfile.ZipFile(_built("wheel", unpacked, tmp_path)) as wheel:
+        assert {one: wheel.read(one) for one in wheel.namelist()} == contents
+
+
+def _built(kind: str, source: Path, into: Path) -> Path:
+    """Build a distribution by the backend that pyproject.toml names; a warning is an error."""
+    build = f"from setuptools.build_meta import *; build_{kind}({str(into)!r})"
+    command = [sys.executable, "-I", "-W", "error", "-c", build]
+    subprocess.run(command, check=True, timeout=120, cwd=source, capture_output=True)  # noqa: S603 -- as above
+    (found,) = into.glob("*.tar.gz" if kind == "sdist" else "*.whl")
+    return found
+
+
+def test_the_description_says_what_cannot_be_beside_it() -> None:
+    """Its package `filters` is that of another distribution, too; and no link in it is relative."""
+    text = PROJECT["project"]["readme"]["text"]
+    assert "`filters`" in text
+    assert not re.findall(r"\]\((?!https:)", text)
+    assert {"authors", "classifiers", "keywords", "license", "urls"} <= PROJECT["project"].keys()
 
 
 @pytest.mark.timeout(180)
