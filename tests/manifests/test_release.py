@@ -28,7 +28,7 @@ FILES = {
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the files for an image, and return their folder."""
     folder = tmp_path_factory.mktemp("dist")
-    command = [ROOT.parent / ".ci/tasks", "manifests", ":".join(IMAGE), folder]
+    command = [str(ROOT.parent / ".ci/tasks"), "manifests", ":".join(IMAGE), str(folder)]
     subprocess.run(command, check=True, timeout=60)  # noqa: S603 -- a task of the project
     return folder
 
