@@ -42,6 +42,9 @@ INSTRUCTIONS = [
 _FIRST, _SECOND = (at for at, (word, _) in enumerate(INSTRUCTIONS) if word == "FROM")
 BUILD, LAST = INSTRUCTIONS[_FIRST:_SECOND], INSTRUCTIONS[_SECOND:]
 ENVIRONMENT = "/opt/lean-sandbox"
+# What the builder is told of the commit, which it does not see.
+BUILT_FILE = "lean_sandbox/version/built.txt"
+BUILT = {"REVISION": "0123456789ab", "SOURCE_DATE_EPOCH": "1700000000"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -60,7 +63,8 @@ def copied() -> list[str]:
 
 def test_the_base_is_a_supported_python_and_the_last_stage_builds_nothing() -> None:
     """Both stages have one base, by its digest; the last runs nothing and has no compiler."""
-    (argument,) = (rest for word, rest in INSTRUCTIONS if word == "ARG")
+    argument, *built = (rest for word, rest in INSTRUCTIONS if word == "ARG")
+    assert built == list(BUILT)
     match = re.fullmatch(r"PYTHON=(\d+\.\d+)-slim-\w+@sha256:[0-9a-f]{64}", argument)
     assert match is not None
     assert f"Programming Language :: Python :: {match[1]}" in PROJECT["project"]["classifiers"]
@@ -220,7 +224,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
 
 def _pip(*arguments: str) -> None:
     command = [sys.executable, "-m", "pip", "--isolated", "--quiet", *arguments]
-    environment = {"PATH": os.environ["PATH"]}
+    environment = {"PATH": os.environ["PATH"], **BUILT}
     subprocess.run(command, check=True, timeout=120, env=environment)  # noqa: S603 -- as above
 
 
@@ -241,7 +245,7 @@ def test_the_wheel_holds_the_program_and_nothing_else(image: Image) -> None:
     markers = {f"{package}/py.typed" for package in packages}
     about = {name for name in names if ".dist-info/" in name}
     definitions = {f"lean_sandbox/crds/{name}" for name in generate()}
-    assert names - about == modules | markers | definitions
+    assert names - about == modules | markers | definitions | {BUILT_FILE}
     assert any(name.endswith("/LICENSE") for name in about)
     assert PROJECT["project"]["scripts"] == {"lean-sandbox": "lean_sandbox.cli:main"}
     assert "lean-sandbox = lean_sandbox.cli:main" in entry_points
@@ -266,7 +270,7 @@ def test_the_source_distribution_makes_the_same_wheel_and_holds_nothing_else(
         modules = {one for one in wheel.namelist() if ".dist-info/" not in one}
         contents = {one: wheel.read(one) for one in wheel.namelist()}
     found = {str(one.relative_to(unpacked)) for one in unpacked.rglob("*") if one.is_file()}
-    assert {one for one in found if ".egg-info/" not in one} == modules | about
+    assert {one for one in found if ".egg-info/" not in one} == (modules | about) - {BUILT_FILE}
     with zipfile.ZipFile(_built("wheel", unpacked, tmp_path)) as wheel:
         assert {one: wheel.read(one) for one in wheel.namelist()} == contents
 
@@ -275,7 +279,10 @@ def _built(kind: str, source: Path, into: Path) -> Path:
     """Build a distribution by the backend that pyproject.toml names; a warning is an error."""
     build = f"from setuptools.build_meta import *; build_{kind}({str(into)!r})"
     command = [sys.executable, "-I", "-W", "error", "-c", build]
-    subprocess.run(command, check=True, timeout=120, cwd=source, capture_output=True)  # noqa: S603 -- as above
+    environment = {**os.environ, **BUILT}
+    subprocess.run(  # noqa: S603 -- as above
+        command, check=True, timeout=120, cwd=source, env=environment, capture_output=True
+    )
     (found,) = into.glob("*.tar.gz" if kind == "sdist" else "*.whl")
     return found
 
@@ -292,7 +299,9 @@ def test_the_description_says_what_cannot_be_beside_it() -> None:
 def test_the_entry_point_starts_in_an_environment_of_its_own(image: Image) -> None:
     """It prints version and help, loads itself from there, and writes no complaint."""
     version = image.start("version")
-    assert version.stdout.startswith(f"lean-sandbox, version v{__version__} (revision: ")
+    first, second, *_ = version.stdout.splitlines()
+    assert first == f"lean-sandbox, version v{__version__} (revision: {BUILT['REVISION']})"
+    assert second.split()[-1] == "2023-11-14T22:13:20Z"
     assert version.stderr == ""
     usage = image.start("run", "--help")
     assert usage.returncode == 0

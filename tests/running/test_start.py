@@ -50,7 +50,7 @@ def test_the_package_runs_as_its_command_does() -> None:
     """``python -m lean_sandbox`` is ``lean-sandbox``: same words, same exit code."""
     program = [sys.executable, "-m", "lean_sandbox"]
     told = subprocess.run([*program, "version"], capture_output=True, text=True, check=True)  # noqa: S603
-    assert told.stdout == f"lean-sandbox {__version__}\n"
+    assert told.stdout.startswith(f"lean-sandbox, version v{__version__} (revision: ")
     assert subprocess.run([*program, "nonsense"], capture_output=True, check=False).returncode == 2  # noqa: S603
 
 

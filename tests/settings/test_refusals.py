@@ -9,7 +9,7 @@ import pytest
 
 from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_USAGE
-from lean_sandbox.version import __version__
+from lean_sandbox.version import __version__, revision_and_date
 
 
 @pytest.mark.case(142)
@@ -134,7 +134,7 @@ def test_the_version_is_printed_and_that_is_all(
     told = capsys.readouterr().out
     assert told[: len(told) // 2] == told[len(told) // 2 :]
     first, *rows = told[: len(told) // 2].splitlines()
-    assert first == f"lean-sandbox, version v{__version__} (revision: unknown)"
+    assert first == f"lean-sandbox, version v{__version__} (revision: {revision_and_date()[0]})"
     names = [row[:20].strip() for row in rows]
     assert names == ["build date:", "go version:", "compiler:", "platform:"]
     assert all(row.startswith("  ") and row[19] == " " and row[20] != " " for row in rows)

@@ -1,0 +1,73 @@
+"""What is running: version, revision and date of the program, and what it runs on."""
+
+import functools
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+__version__ = "0.1.0"
+
+_UNKNOWN = "unknown"
+_HERE = Path(__file__).parent
+# What Go calls the machines this runs on.
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def python_version() -> str:
+    """Return the version of Python as three numbers."""
+    return ".".join(map(str, sys.version_info[:3]))
+
+
+@functools.cache
+def revision_and_date(here: Path = _HERE) -> tuple[str, str]:
+    """Return the commit and its time: as the build wrote them down, else of the checkout."""
+    built, root = here / "built.txt", here.parent.parent
+    if built.exists():
+        revision, date = built.read_text(encoding="ascii").split()
+        return revision, date
+    if not (root / ".git").exists():
+        return _UNKNOWN, _UNKNOWN
+    import subprocess  # noqa: PLC0415 -- in a checkout only
+
+    try:
+        told = subprocess.run(  # noqa: S603
+            ["git", "-C", str(root), "log", "-1", "--format=%H %ct"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=5.0,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return _UNKNOWN, _UNKNOWN
+    revision, seconds = told.stdout.split()
+    return revision[:12], date_of(seconds)
+
+
+def date_of(seconds: str) -> str:
+    """Return a time in seconds since 1970 as people read it."""
+    return f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def build_facts() -> tuple[str, str, str, str, str, str]:
+    """Return version, commit, build date, language, compiler and platform.
+
+    The order and the meaning are those of the labels of the reference's build information; what is
+    said there of Go is said of Python here.
+    """
+    machine = os.uname().machine
+    return (
+        f"v{__version__}",
+        *revision_and_date(),
+        f"python{python_version()}",
+        sys.implementation.name,
+        f"{sys.platform}/{_MACHINES.get(machine, machine)}",
+    )
+
+
+def about() -> str:
+    """Return what ``--version`` prints, in the reference's form (spec, 7.3)."""
+    version, commit, *rest = build_facts()
+    names = ("build date:", "go version:", "compiler:", "platform:")
+    rows = (f"  {name:<18}{fact}" for name, fact in zip(names, rest, strict=True))
+    return "\n".join((f"lean-sandbox, version {version} (revision: {commit})", *rows))

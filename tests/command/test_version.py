@@ -1,0 +1,75 @@
+"""``--version`` tells which commit runs, be it a checkout or what was built from one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lean_sandbox.cli import main
+from lean_sandbox.config.sources import EXIT_OK
+from lean_sandbox.version import about, revision_and_date
+
+UNKNOWN = ("unknown", "unknown")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """Return the folder of the module in a project of its own."""
+    folder = tmp_path / "lean_sandbox" / "version"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_what_was_built_says_what_from(here: Path) -> None:
+    """The build wrote it beside the module; elsewhere nothing is known."""
+    assert revision_and_date(here) == UNKNOWN
+    (here / "built.txt").write_text("0123456789ab 2026-01-02T03:04:05Z\n")
+    revision_and_date.cache_clear()
+    assert revision_and_date(here) == ("0123456789ab", "2026-01-02T03:04:05Z")
+
+
+def test_a_checkout_says_its_commit(here: Path) -> None:
+    """The commit that is checked out, and its time in UTC."""
+    root = here.parent.parent
+    day = "2026-01-02T05:04:05+02:00"
+    environment = {
+        "PATH": os.environ["PATH"],
+        **{
+            f"GIT_{who}_{what}": "a@b"
+            for who in ("AUTHOR", "COMMITTER")
+            for what in ("NAME", "EMAIL")
+        },
+        **dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), day),
+    }
+    for command in ("init -q", "commit -q --allow-empty -m one"):
+        subprocess.run(  # noqa: S603
+            ["git", *command.split()],  # noqa: S607
+            cwd=root,
+            env=environment,
+            check=True,
+        )
+    told = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=root, text=True)  # noqa: S607
+    assert revision_and_date(here) == (told[:12], "2026-01-02T03:04:05Z")
+
+
+def test_a_checkout_that_git_cannot_read_is_unknown(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a folder that is no repository nor a missing git is an error."""
+    (here.parent.parent / ".git").mkdir()
+    assert revision_and_date(here) == UNKNOWN
+    revision_and_date.cache_clear()
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert revision_and_date(here) == UNKNOWN
+
+
+@pytest.mark.parametrize("line", ["version", "--version", "run --version", "config --version"])
+def test_every_way_to_ask_has_the_same_answer(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `build_facts` knows."""
+    assert main(line.split()) == EXIT_OK
+    assert capsys.readouterr().out == about() + "\n"
