@@ -166,13 +166,18 @@ def _parse(name: str, verb: Verb, words: list[str]) -> Namespace:
 
 
 def _add_demo(demo: ArgumentParser) -> None:
-    count = functools.partial(demo.add_argument, type=int, metavar="N")
-    count("--sandboxes", default=50, help="Sandboxes of the launch whose cost is counted" + _SHOWN)
-    count("--pool", default=20, help="members of the warm pool of the second act" + _SHOWN)
-    count("--claims", default=10, help="claims bound at once; 0 leaves the second act out" + _SHOWN)
+    from lean_sandbox.local.command import whole  # noqa: PLC0415
+
+    count = functools.partial(demo.add_argument, metavar="N")
+    meaning = "Sandboxes of the launch whose cost is counted" + _SHOWN
+    count("--sandboxes", type=whole(1), default=50, help=meaning)
+    meaning = "members of the warm pool of the second act" + _SHOWN
+    count("--pool", type=whole(1), default=20, help=meaning)
+    meaning = "claims bound at once; 0 leaves the second act out" + _SHOWN
+    count("--claims", type=whole(0), default=10, help=meaning)
     _choose(demo, ("table", "json"), "tables for people, or one JSON object")
     meaning = "of the controller's own log"
-    demo.add_argument("--log-level", default="warning", metavar="LEVEL", help=meaning)
+    demo.add_argument("--log-level", default="error", metavar="LEVEL", help=meaning)
 
 
 def _choose(parser: ArgumentParser, forms: tuple[str, ...], meaning: str = "") -> None:

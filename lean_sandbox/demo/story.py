@@ -24,7 +24,6 @@ from lightkube.resources.core_v1 import Pod
 from lightkube.types import PatchType
 
 from lean_sandbox.bench.controller import Cost, read_metrics
-from lean_sandbox.bench.report import Screen
 from lean_sandbox.client import (
     READY,
     Sandbox,
@@ -44,15 +43,16 @@ from lean_sandbox.demo.bill import (
     bill_of,
     burst_of,
     event_rows,
-    print_account,
 )
+from lean_sandbox.demo.show import Show
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.examples import CLAIM, SANDBOX, TEMPLATE, WARM_POOL
 from lean_sandbox.local.kubelet import Kubelet
 from lean_sandbox.local.kubelet_settings import KubeletSettings
-from lean_sandbox.manager.manager import run_controller
+from lean_sandbox.manager.manager import Manager, run_controller
 from lean_sandbox.manager.server import Scraper
 from lean_sandbox.metrics.registry import render
 from lean_sandbox.model import names
@@ -64,60 +64,10 @@ _CONTROLLER: Final = "system:serviceaccount:agent-sandbox-system:agent-sandbox-c
 _KUBELET: Final = "kubelet-admin"
 _POOL: Final = "python"
 _PATIENCE_S: Final = 120.0
-# An act is over when the controller has asked for nothing for so long: its Events come last.
-_REST_S: Final = 1.5
-_STEP_REST_S: Final = 0.4
+# An act is over when the controller is idle, its Events are posted, and nothing came for so long.
+_REST_S: Final = 0.4
 _REST_LIMIT_S: Final = 20.0
 _POLL_S: Final = 0.1
-
-_SANDBOX: Final = """\
-apiVersion: agents.x-k8s.io/v1beta1
-kind: Sandbox
-metadata:
-  name: {name}
-spec:
-  podTemplate:
-    metadata:
-      labels:
-        app: code-interpreter
-    spec:
-      containers:
-      - name: main
-        image: python:3.12-slim
-        command: ["sleep", "infinity"]
-"""
-_TEMPLATE: Final = """\
-apiVersion: extensions.agents.x-k8s.io/v1beta1
-kind: SandboxTemplate
-metadata:
-  name: python
-spec:
-  podTemplate:
-    spec:
-      containers:
-      - name: main
-        image: python:3.12-slim
-        command: ["sleep", "infinity"]
-"""
-_WARM_POOL: Final = """\
-apiVersion: extensions.agents.x-k8s.io/v1beta1
-kind: SandboxWarmPool
-metadata:
-  name: python
-spec:
-  replicas: {replicas}
-  sandboxTemplateRef:
-    name: python
-"""
-_CLAIM: Final = """\
-apiVersion: extensions.agents.x-k8s.io/v1beta1
-kind: SandboxClaim
-metadata:
-  name: {name}
-spec:
-  warmPoolRef:
-    name: python
-"""
 
 
 class NotReachedError(Exception):
@@ -126,24 +76,18 @@ class NotReachedError(Exception):
 
 def run_demo(sandboxes: int, pool: int, claims: int, output: str) -> bool:
     """Run the demo and print its bill; return whether everything was reached."""
-    screen = Screen(quiet=output == "json")
     account: Account | None = None
     try:
-        account = anyio.run(_run, sandboxes, pool, claims, screen)
+        account = anyio.run(_run, sandboxes, pool, claims, Show(quiet=output == "json"))
     except* NotReachedError as failures:
         for failure in failures.exceptions:
             print(f"demo: {failure}", file=sys.stderr)  # noqa: T201
-    if account is None:
-        return False
-    if output == "json":
+    if account is not None and output == "json":
         print(msgspec.json.format(msgspec.json.encode(account), indent=2).decode())  # noqa: T201
-    else:
-        print_account(account, screen)
-    return True
+    return account is not None
 
 
-async def _run(sandboxes: int, pool: int, claims: int, screen: Screen) -> Account:
-    screen.step("Starting an embedded control plane, simulated nodes and the controller")
+async def _run(sandboxes: int, pool: int, claims: int, show: Show) -> Account:
     with TemporaryDirectory(prefix="lean-sandbox-demo-") as folder:
         async with ControlPlane() as plane, anyio.create_task_group() as group:
 
@@ -156,14 +100,13 @@ async def _run(sandboxes: int, pool: int, claims: int, screen: Screen) -> Accoun
                 group.start_soon(kubelet.run)
                 settings = Settings(kubeconfig=str(kubeconfig(1, _CONTROLLER)), extensions=True)
                 controller = await group.start(run_controller, settings)
-                screen.progress(f"listening on {plane.url}")
+                show.say(f"API server, simulated nodes and controller are up at {plane.url}.\n")
                 config = KubeConfig.from_file(kubeconfig(2, "admin"))
                 async with AsyncClient(config=config, namespace=NAMESPACE) as client:
                     user = User(client)
                     group.start_soon(user.follow, Sandbox, user.sandboxes)
                     group.start_soon(user.follow, SandboxClaim, user.claims)
-                    story = Story(user, Scraper(controller, SystemClock()), screen)
-                    account = await story.tell(sandboxes, pool, claims)
+                    account = await Story(user, controller, show).tell(sandboxes, pool, claims)
                     group.cancel_scope.cancel()
         return account
 
@@ -212,9 +155,12 @@ class User:
             changed, self._changed = self._changed, anyio.Event()
             changed.set()
 
-    async def create(self, kind: type[Any], manifest: str) -> None:
-        """Create the object of a manifest."""
-        await self.client.create(kind.from_dict(yaml.safe_load(manifest)))
+    async def create(self, kind: type[Any], manifest: str, name: str = "", **spec: Any) -> None:
+        """Create the object of a manifest, under another name and with these fields."""
+        wanted = yaml.safe_load(manifest)
+        wanted["metadata"]["name"] = name or wanted["metadata"]["name"]
+        wanted["spec"] |= spec
+        await self.client.create(kind.from_dict(wanted))
 
     async def change(self, name: str, spec: dict[str, Any]) -> None:
         """Change fields of a Sandbox's spec."""
@@ -256,49 +202,71 @@ def _is_member(sandbox: Sandbox) -> bool:
 class Story:
     """Plays the life of one Sandbox, a launch of many and a burst of claims; keeps the bill."""
 
-    def __init__(self, user: User, scraper: Scraper, screen: Screen) -> None:
+    def __init__(self, user: User, controller: Manager, show: Show) -> None:
         self._user = user
-        self._scraper = scraper
-        self._screen = screen
+        self._controller = controller
         self._clock = SystemClock()
+        self._scraper = Scraper(controller, self._clock)
+        self._show = show
 
     async def tell(self, sandboxes: int, pool: int, claims: int) -> Account:
         """Play everything and return the account. Raises NotReachedError."""
         steps = await self._live()
+        self._show.life(steps)
         launch = await self._launch(sandboxes)
-        return Account(steps, launch, await self._burst(pool, claims) if claims > 0 else None)
+        self._show.launch(launch)
+        burst = await self._burst(pool, claims) if claims > 0 else None
+        if burst is not None:
+            self._show.burst(burst)
+        account = Account(steps, launch, burst)
+        self._show.close(account)
+        return account
 
     async def _snapshot(self) -> Cost:
         found = await self._scraper.scrape()
         return read_metrics("".join(render(found)))
 
-    async def _cost_since(self, before: Cost, rest_s: float) -> Cost:
-        """Wait until the controller has asked for nothing for ``rest_s``; return what it cost."""
+    async def _cost_since(self, before: Cost) -> Cost:
+        """Wait until the controller has nothing left to do or to say; return what it cost."""
         began = since = self._clock.monotonic()
         last = await self._snapshot()
-        while self._clock.monotonic() - since < rest_s:
+        while self._clock.monotonic() - since < _REST_S:
             await self._clock.sleep(_POLL_S)
             found = await self._snapshot()
-            if found.requests != last.requests:
+            controller = self._controller
+            is_busy = any(one.queue.is_busy for one in controller.controllers)
+            is_busy |= any(one.is_busy for one in controller.recorders.values())
+            if is_busy or found.requests != last.requests:
                 last, since = found, self._clock.monotonic()
             if self._clock.monotonic() - began > _REST_LIMIT_S:
                 break
         return last.since(before)
 
+    async def _until_all(
+        self, what: str, total: int, count: Callable[[], int], advance: Callable[[int], None]
+    ) -> None:
+        def holds() -> bool:
+            advance(count())
+            return count() == total
+
+        await self._user.until(f"{total} {what}", holds)
+
     # -- the life of one Sandbox -------------------------------------------------------------------
 
     async def _live(self) -> list[Step]:
-        user, screen = self._user, self._screen
-        screen.step("One Sandbox, from the manifest a user would write")
-        for line in _SANDBOX.format(name="demo").splitlines():
-            screen.progress(line)
-        steps = [
-            await self._step("create until Ready", self._create),
-            await self._step("suspend until the Pod is gone", self._suspend),
-            await self._step("resume until Ready", self._resume),
-            await self._step("lose the Pod until Ready again", self._lose),
-            await self._step("expire until torn down", self._expire),
-        ]
+        user = self._user
+        acts = {
+            "create until Ready": self._create,
+            "suspend until the Pod is gone": self._suspend,
+            "resume until Ready": self._resume,
+            "lose the Pod until Ready again": self._lose,
+            "expire until torn down": self._expire,
+        }
+        steps: list[Step] = []
+        with self._show.bar("one Sandbox", len(acts)) as advance:
+            for title, act in acts.items():
+                steps.append(await self._step(title, act))
+                advance(len(steps))
         await user.client.delete(Sandbox, "demo")
         await user.until("the end of demo", lambda: "demo" not in user.sandboxes)
         return steps
@@ -308,12 +276,7 @@ class Story:
         began = self._clock.monotonic()
         await action()
         took_s = self._clock.monotonic() - began
-        bill = bill_of(await self._cost_since(before, _STEP_REST_S), took_s)
-        self._screen.progress(
-            f"{title}: {took_s:.2f} s, {bill.writes} writes, {bill.reads} reads,"
-            f" {bill.passes_in_all()} passes"
-        )
-        return Step(title, bill)
+        return Step(title, bill_of(await self._cost_since(before), took_s))
 
     async def _until_reason(self, reason: str, *, has_address: bool = True) -> None:
         user = self._user
@@ -323,7 +286,7 @@ class Story:
         )
 
     async def _create(self) -> None:
-        await self._user.create(Sandbox, _SANDBOX.format(name="demo"))
+        await self._user.create(Sandbox, SANDBOX, "demo")
         await self._until_reason(names.REASON_DEPENDENCIES_READY)
 
     async def _suspend(self) -> None:
@@ -349,42 +312,34 @@ class Story:
     # -- many at once ------------------------------------------------------------------------------
 
     async def _launch(self, count: int) -> Launch:
-        user, screen = self._user, self._screen
-        screen.step(f"A launch of {count} cold Sandboxes at once")
+        user = self._user
         before = await self._snapshot()
         began = self._clock.monotonic()
-        listed = [f"launch-{number}" for number in range(count)]
+        names = [f"launch-{number}" for number in range(count)]
         async with anyio.create_task_group() as group:
-            for name in listed:
-                group.start_soon(user.create, Sandbox, _SANDBOX.format(name=name))
-        for part in sorted({1, max(1, count // 2), count}):
-            await self._until_launched(listed, part)
-            screen.progress(f"{part} of {count} Ready")
-        took_s = self._clock.monotonic() - began
-        cost = await self._cost_since(before, _REST_S)
+            for name in names:
+                group.start_soon(user.create, Sandbox, SANDBOX, name)
+
+        def ready() -> int:
+            known = user.sandboxes
+            return sum(name in known and is_ready(known[name]) for name in names)
+
+        with self._show.bar("cold Sandboxes", count) as advance:
+            await self._until_all("cold Sandboxes", count, ready, advance)
+            took_s = self._clock.monotonic() - began
+            cost = await self._cost_since(before)
         return Launch(count, bill_of(cost, took_s), event_rows(cost))
 
-    async def _until_launched(self, listed: list[str], part: int) -> None:
-        def ready() -> int:
-            known = self._user.sandboxes
-            return sum(name in known and is_ready(known[name]) for name in listed)
-
-        await self._user.until(f"{part} Ready Sandboxes", lambda: ready() >= part)
-
     async def _burst(self, pool: int, claims: int) -> Burst:
-        user, screen = self._user, self._screen
-        screen.step(f"A template, and a warm pool of {pool} Sandboxes")
+        user = self._user
         before = await self._snapshot()
         began = self._clock.monotonic()
-        await user.create(SandboxTemplate, _TEMPLATE)
-        await user.create(SandboxWarmPool, _WARM_POOL.format(replicas=pool))
-        await self._until_full(pool)
-        filled_s = self._clock.monotonic() - began
-        screen.progress(f"{pool} of {pool} Ready after {filled_s:.2f} s")
-        await self._cost_since(before, _REST_S)
-        screen.step(f"A burst of {claims} claims at once")
-        for line in _CLAIM.format(name="burst-0").splitlines():
-            screen.progress(line)
+        await user.create(SandboxTemplate, TEMPLATE)
+        await user.create(SandboxWarmPool, WARM_POOL, replicas=pool)
+        with self._show.bar("members of the warm pool", pool) as advance:
+            await self._until_all("members of the pool", pool, user.ready_members, advance)
+            filled_s = self._clock.monotonic() - began
+            await self._cost_since(before)
         before = await self._snapshot()
         began = self._clock.monotonic()
         latencies_s: list[float] = []
@@ -392,22 +347,17 @@ class Story:
             for number in range(claims):
                 group.start_soon(self._claim, f"burst-{number}", latencies_s)
         took_s = self._clock.monotonic() - began
-        screen.progress(f"{claims} bound and Ready after {took_s:.2f} s")
-        await self._until_full(pool)
-        refilled_s = self._clock.monotonic() - began
-        screen.progress(f"the pool is full again after {refilled_s:.2f} s")
-        bill = bill_of(await self._cost_since(before, _REST_S), took_s)
+        with self._show.bar(f"{claims} claims are Ready; members", pool) as advance:
+            await self._until_all("members of the pool", pool, user.ready_members, advance)
+            refilled_s = self._clock.monotonic() - began
+            bill = bill_of(await self._cost_since(before), took_s)
         return burst_of(pool, filled_s, latencies_s, refilled_s, bill)
 
     async def _claim(self, name: str, latencies_s: list[float]) -> None:
         claims = self._user.claims
         began = self._clock.monotonic()
-        await self._user.create(SandboxClaim, _CLAIM.format(name=name))
+        await self._user.create(SandboxClaim, CLAIM, name)
         await self._user.until(
             f"a Sandbox for {name}", lambda: name in claims and is_ready(claims[name])
         )
         latencies_s.append(self._clock.monotonic() - began)
-
-    async def _until_full(self, pool: int) -> None:
-        user = self._user
-        await user.until(f"a full pool of {pool}", lambda: user.ready_members() == pool)

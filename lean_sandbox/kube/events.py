@@ -174,6 +174,11 @@ class EventRecorder:
             self._wake = anyio.Event()
             await self._clock.wait(self._wake, left_s)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether an event waits to be posted."""
+        return self._queue.first() is not None
+
     def close(self) -> None:
         """Take no more events and let :meth:`run` return once the queue is empty."""
         self._closing.set()

@@ -37,13 +37,13 @@ def add_flags(
         parser.set_defaults(action=lambda given: _up(given, parser, check))
         add("-d", "--detach", action="store_true", help="go on in the background once it is up")
         meaning = "0 picks a free one" + _SHOWN
-        add("--port", type=_port, default=PORT, metavar="PORT", help=meaning)
+        add("--port", type=whole(0, 65535), default=PORT, metavar="PORT", help=meaning)
         add("--tls", action="store_true", help="serve HTTPS")
         add("--state", type=Path, metavar="FILE", help="keep the state over a restart")
         meaning = "where to write the kubeconfig; other clusters in the file stay" + _SHOWN
         kubeconfig = Path("lean-sandbox.kubeconfig")
         add("--kubeconfig", type=Path, default=kubeconfig, metavar="FILE", help=meaning)
-        add("--nodes", type=_at_least_one, default=2, metavar="N", help="simulated nodes" + _SHOWN)
+        add("--nodes", type=whole(1), default=2, metavar="N", help="simulated nodes" + _SHOWN)
         add("--no-controller", action="store_true", help="leave the controller to be run by hand")
         meaning = "let the controller serve claims, templates and pools as well (the default)"
         add("--extensions", action="store_true", default=True, help=meaning)
@@ -56,22 +56,21 @@ def add_flags(
     elif action == "down":
         parser.set_defaults(action=_down)
         meaning = "that of the cluster" + _SHOWN
-        add("--port", type=_port, default=PORT, metavar="PORT", help=meaning)
+        add("--port", type=whole(0, 65535), default=PORT, metavar="PORT", help=meaning)
     else:
         parser.set_defaults(action=_example)
         add("name", nargs="?", choices=("sandbox", "pool", "claim"), default="sandbox")
 
 
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: a number from 0 to 65535")
-    return int(text)
+def whole(least: int, most: int = 1_000_000) -> Callable[[str], int]:
+    """Return what reads a whole number within these bounds."""
 
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
+        return int(text)
 
-def _at_least_one(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return int(text)
+    return read
 
 
 def _up(

@@ -1,35 +1,76 @@
-"""Laws of the demo: it reaches everything it promises and its bill adds up."""
+"""Laws of the demo: it reaches what it promises, its bill adds up, and it ends in the point."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from lean_sandbox.cli import main
-from lean_sandbox.config.sources import EXIT_OK
+from lean_sandbox.config.sources import EXIT_OK, EXIT_USAGE
+from lean_sandbox.demo.bill import Account, Bill
+from lean_sandbox.demo.show import MEDIAN_S, REFERENCE_MEDIAN_S, Show
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def requests(bill: Bill) -> int:
+    """Return how many there were in all."""
+    return bill.writes + bill.reads + bill.event_posts
 
 
 @pytest.mark.timeout(120)
-def test_all_acts_are_played_and_billed(capsys: pytest.CaptureFixture[str]) -> None:
-    """The JSON has the steps, the launch and the burst, without a conflict in any of them."""
+def test_all_acts_are_played_billed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """The JSON has the steps, the launch and the burst without a conflict, the screen the point."""
     asked = ["demo", "--sandboxes", "2", "--pool", "3", "--claims", "2", "--output", "json"]
     assert main(asked) == EXIT_OK
-    account: dict[str, Any] = json.loads(capsys.readouterr().out)
-    launch, burst = account["launch"], account["burst"]
-    assert len(account["steps"]) == 5
-    assert all(step["bill"]["writes"] >= 2 for step in account["steps"])
-    assert (launch["sandboxes"], launch["bill"]["conflicts"]) == (2, 0)
-    assert launch["bill"]["requests"]["create pods"] == 2
-    assert launch["watch_events"]["pods"]["passed"] >= 2
-    assert (burst["pool"], burst["claims"], burst["bill"]["conflicts"]) == (3, 2, 0)
-    assert 0 < burst["bind_p50_s"] <= burst["bind_p99_s"]
-    assert burst["bill"]["requests"]["patch sandboxclaims/status"] == 2
-    assert burst["bill"]["requests"]["create sandboxes"] == 2
-    assert burst["bill"]["passes"]["sandboxclaim"] >= 2
+    account = msgspec.json.decode(capsys.readouterr().out, type=Account)
+    assert [step.bill.event_posts for step in account.steps] == [2, 1, 2, 1, 1]
+    assert all(step.bill.writes >= 2 for step in account.steps)
+    launch, burst = account.launch, account.burst
+    assert (launch.sandboxes, launch.bill.conflicts) == (2, 0)
+    assert launch.bill.requests["create pods"] == 2
+    assert launch.watch_events["pods"].passed >= 2
     # Events come late, and wait for more urgent requests: an act lasts until they are there.
-    assert launch["bill"]["event_posts"] == launch["bill"]["requests"]["create events"] == 4
-    bill = burst["bill"]
-    assert bill["writes"] + bill["reads"] + bill["event_posts"] == sum(bill["requests"].values())
-    assert bill["event_posts"] == 6
+    assert launch.bill.event_posts == launch.bill.requests["create events"] == 4
+    assert burst is not None
+    assert (burst.pool, burst.claims, burst.bill.conflicts) == (3, 2, 0)
+    assert 0 < burst.bind_p50_s <= burst.bind_p99_s
+    assert burst.bill.requests["patch sandboxclaims/status"] == 2
+    assert burst.bill.requests["create sandboxes"] == 2
+    assert burst.bill.passes["sandboxclaim"] >= 2
+    assert burst.bill.event_posts == 6
+    assert requests(burst.bill) == sum(burst.bill.requests.values())
+
+    show = Show(quiet=False)
+    show.life(account.steps)
+    show.launch(launch)
+    show.burst(burst)
+    show.close(account)
+    lines = capsys.readouterr().out.splitlines()
+    assert 25 <= len(lines) <= 35
+    assert max(map(len, lines)) <= 80
+    assert "\033" not in "".join(lines)
+    text = " ".join(" ".join(lines).split())
+    assert f"{20.3 / (requests(burst.bill) / 2):.1f} x fewer requests" in text
+    assert f"Ready 18 x faster: after {MEDIAN_S:g} s" in text
+    assert "Next: lean-sandbox local up" in text
+
+
+def test_the_figures_of_the_close_are_those_that_were_measured() -> None:
+    """300 claims at once on a pool of 600, here and with the reference."""
+    page = (ROOT / "docs" / "performance.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| 300 claims at once"))
+    cells = [cell.strip() for cell in row.split("|")]
+    assert cells[2].startswith(f"{MEDIAN_S:g} s,")
+    assert cells[5].startswith(f"{REFERENCE_MEDIAN_S:g} s,")
+
+
+@pytest.mark.parametrize("words", ["--pool=-3", "--pool=0", "--sandboxes=x", "--claims=-1"])
+def test_a_bad_count_is_refused_at_once(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything starts, with the usage."""
+    with pytest.raises(SystemExit) as caught:
+        main(["demo", words])
+    assert caught.value.code == EXIT_USAGE
+    assert "is no number from" in capsys.readouterr().err

@@ -43,7 +43,7 @@ def local(*words: str) -> tuple[int, str]:
     [
         (("--port", "99999"), "from 0 to 65535"),
         (("--port", "http"), "from 0 to 65535"),
-        (("--nodes", "-1"), "from 1 on"),
+        (("--nodes", "-1"), "from 1 to 1000000"),
         (("--", "--page-sise=3"), "did you mean --page-size?"),
         (("--", "--page-size=many"), "it is no whole number"),
         (("--", "--help"), "lean-sandbox run --help"),

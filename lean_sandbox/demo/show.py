@@ -1,0 +1,143 @@
+"""What the demo prints: each act as it ends, then how it compares with the reference controller.
+
+The reference was measured on kube-apiserver 1.36.3 with etcd 3.6.7 and simulated nodes, two cores,
+the kubernetes-sigs/agent-sandbox controller of late August 2026 with default flags. What is counted
+for each Sandbox or claim carries from server to server; times do not, so that those of the closing
+lines are of the same load on the same machine, and none of them is of the demo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from lean_sandbox.demo.bill import Account, Burst, Launch, Step
+
+# Of the reference, for each of 2000 cold Sandboxes, and of 300 claims at once with their refill.
+_COLD_WRITES: Final = 10.6
+_COLD_CONFLICTS: Final = 2.2
+_COLD_KIB: Final = 42
+_CLAIM_REQUESTS: Final = 20.3
+_CLAIM_CONFLICTS: Final = 1.4
+_CLAIM_KIB: Final = 107
+# 300 claims at once on a pool of 600, from created to Ready, as docs/performance.md has it.
+MEDIAN_S: Final = 0.61
+REFERENCE_MEDIAN_S: Final = 11.2
+
+_REFERENCE: Final = (
+    "Reference: kubernetes-sigs/agent-sandbox of late August 2026 on kube-apiserver 1.36.3; 2000"
+    " cold Sandboxes, and 300 claims at once on a pool of 600. All figures: docs/performance.md."
+)
+_NEXT: Final = """\
+Next: lean-sandbox local up              a server to try with kubectl
+      lean-sandbox demo --output json    everything that was counted"""
+_FIRST_COLUMN: Final = 34
+
+
+class Show:
+    """Prints for people: in colour and with a bar on a terminal, plainly elsewhere."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._console = Console(quiet=quiet, highlight=False, markup=False)
+
+    def say(self, text: str = "", style: str = "") -> None:
+        """Print lines."""
+        self._console.print(text, style=style or None)
+
+    @contextmanager
+    def bar(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Show, while the block runs, how many are done; gives what sets the number."""
+        columns = (TextColumn(" {task.description}"), BarColumn(), MofNCompleteColumn())
+        is_off = not self._console.is_terminal
+        with Progress(*columns, console=self._console, transient=True, disable=is_off) as progress:
+            task = progress.add_task(title, total=total)
+            yield lambda done: progress.update(task, completed=done)
+
+    def life(self, steps: Sequence[Step]) -> None:
+        """Print the life of one Sandbox."""
+        rows = [
+            (
+                step.step,
+                f"{bill.took_s:.2f}",
+                *map(str, (bill.writes, bill.reads, bill.event_posts)),
+            )
+            for step in steps
+            for bill in (step.bill,)
+        ]
+        self._table("The life of one Sandbox", ("", "seconds", "writes", "reads", "Events"), rows)
+
+    def launch(self, launch: Launch) -> None:
+        """Print what a cold Sandbox cost."""
+        bill, count = launch.bill, launch.sandboxes
+        self._beside(
+            f"{count} cold Sandboxes at once: all Ready after {_seconds(bill.took_s)}",
+            [
+                ("writes, without Events", bill.writes / count, _COLD_WRITES),
+                ("conflicts (answers 409)", bill.conflicts / count, _COLD_CONFLICTS),
+                ("KiB received", bill.received_bytes / 1024 / count, _COLD_KIB),
+            ],
+        )
+
+    def burst(self, burst: Burst) -> None:
+        """Print what a claim cost."""
+        bill, count = burst.bill, burst.claims
+        self._beside(
+            f"{count} claims at once, pool of {burst.pool}: Ready after"
+            f" {_seconds(burst.bind_p50_s)} (median), refilled after {_seconds(burst.refilled_s)}",
+            [
+                ("requests, with Events and refill", _requests(burst), _CLAIM_REQUESTS),
+                ("conflicts (answers 409)", bill.conflicts / count, _CLAIM_CONFLICTS),
+                ("KiB received", bill.received_bytes / 1024 / count, _CLAIM_KIB),
+            ],
+        )
+
+    def close(self, account: Account) -> None:
+        """Print the point of it all, and what to do next."""
+        launch = account.launch
+        fewer = f"{_times(_COLD_WRITES, launch.bill.writes / launch.sandboxes)} fewer writes"
+        said = f"A cold Sandbox takes {fewer} than with the reference controller"
+        if account.burst is not None:
+            fewer = f"{_times(_CLAIM_REQUESTS, _requests(account.burst))} fewer requests"
+            said += f", a warm claim {fewer}"
+        self.say(
+            f"{said}. On the same kube-apiserver and two cores, 300 claims at once are Ready"
+            f" {_times(REFERENCE_MEDIAN_S, MEDIAN_S)} faster: after {MEDIAN_S:g} s, with the"
+            f" reference after {REFERENCE_MEDIAN_S:g} s (medians).",
+            style="bold green",
+        )
+        self.say(_REFERENCE, style="dim")
+        self.say()
+        self.say(_NEXT)
+
+    def _beside(self, title: str, rows: Sequence[tuple[str, float, float]]) -> None:
+        shown = [(text, f"{own:.2f}", f"{reference:g}") for text, own, reference in rows]
+        self._table(title, ("for each", "lean-sandbox", "reference"), shown)
+
+    def _table(self, title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+        table.add_column(f"  {head[0]}", min_width=_FIRST_COLUMN)
+        for at, name in enumerate(head[1:]):
+            table.add_column(name, justify="right", style="" if at else "green")
+        for first, *others in rows:
+            table.add_row(f"  {first}", *others)
+        self.say(title, style="bold")
+        self._console.print(table)
+        self.say()
+
+
+def _requests(burst: Burst) -> float:
+    return sum(burst.bill.requests.values()) / burst.claims
+
+
+def _times(theirs: float, own: float) -> str:
+    factor = theirs / own
+    return f"{factor:.0f} x" if factor >= 10 else f"{factor:.1f} x"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
