@@ -16,6 +16,7 @@ PROCESSES = (
     "tests/bench_command/test_scenarios.py",
     "tests/client",
     "tests/demo",
+    "tests/docs",
     "tests/footprint",
     "tests/leading/test_process.py",
     "tests/leading/test_rolling_upgrade.py",
