@@ -27,7 +27,7 @@ FOLDERS = (
     "overlays/shards",
 )
 # Its kind is of an operator that is not there.
-UNSERVED = {"service-monitor"}
+UNSERVED = {"service-monitor", "alerts"}
 
 
 def versions(kubectl: Run, folder: Path) -> dict[str, str]:

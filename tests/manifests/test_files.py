@@ -366,7 +366,7 @@ async def test_a_server_takes_every_object_that_it_knows() -> None:
             for field in ("rules", "roleRef", "spec"):
                 if field in body:
                     assert _holds(made[field], body[field]), path
-    assert unknown <= {"Deployment", "PodDisruptionBudget", "ServiceMonitor"}
+    assert unknown <= {"Deployment", "PodDisruptionBudget", "ServiceMonitor", "PrometheusRule"}
 
 
 def _holds(made: Any, written: Any) -> bool:

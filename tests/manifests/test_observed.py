@@ -1,0 +1,114 @@
+"""The alerts and the dashboard ask for what the controller shows."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+
+import pytest
+
+from lean_sandbox.metrics.families import FAMILIES
+from tests.manifests.files import ROOT, documents, kustomizations
+from tests.metrics.scrape import scraping
+from tests.support.builders import claim
+from tests.support.extensions import open_claims
+
+(RULE,) = documents(ROOT / "components/alerts/prometheusrule.yaml")
+(GROUP,) = RULE["spec"]["groups"]
+ALERTS = {one["alert"]: one for one in GROUP["rules"]}
+BOARD = json.loads((ROOT / "components/dashboard/agent-sandbox.json").read_text())
+PANELS = {one["title"]: one for one in BOARD["panels"] if one["type"] != "row"}
+QUERIES = {name: [one["expr"]] for name, one in ALERTS.items()}
+QUERIES |= {name: [t["expr"] for t in one["targets"]] for name, one in PANELS.items()}
+WORDS = {
+    *("absent", "and", "by", "histogram_quantile", "increase", "max", "or", "rate", "sum"),
+    "unless",
+}
+# Of Prometheus itself, and the labels that it adds to what it scrapes.
+SCRAPE = "up"
+ADDED = {"job", "pod", "le"}
+# Only a controller that contends for a Lease shows it.
+ELSEWHERE = {"leader_election_master_status"}
+
+
+def without_labels(query: str) -> str:
+    """Return a query without selectors, ranges and lists of labels."""
+    return re.sub(r"\{[^}]*\}|\[[^]]*\]|\bby \([^)]*\)", " ", query)
+
+
+def metrics(query: str) -> set[str]:
+    """Return the names of the metrics that a query asks for."""
+    return set(re.findall(r"[a-z_]\w*", without_labels(query))) - WORDS
+
+
+def labels(query: str) -> set[str]:
+    """Return the labels that a query selects or groups by."""
+    listed = re.findall(r"\bby \(([^)]*)\)", query)
+    selected = re.findall(r"(\w+)\s*[=!]~?\s*\"", query)
+    return {name.strip() for each in listed for name in each.split(",")} | set(selected)
+
+
+def family_of(metric: str) -> str:
+    """Return the family of a metric: histograms are asked for by their buckets."""
+    return metric.removesuffix("_bucket")
+
+
+@pytest.mark.parametrize("name", sorted(QUERIES))
+def test_queries_ask_for_labels_that_the_metrics_have(name: str) -> None:
+    """Brackets are closed, histograms asked for by buckets, each label one of the metrics'."""
+    for query in QUERIES[name]:
+        assert [query.count(one) for one in "([{"] == [query.count(one) for one in ")]}"]
+        asked = metrics(query) - {SCRAPE}
+        for metric in asked:
+            has_buckets = FAMILIES[family_of(metric)].kind == "histogram"
+            assert metric.endswith("_bucket") == has_buckets, metric
+        known = {label for metric in asked for label in FAMILIES[family_of(metric)].labels}
+        assert labels(query) <= known | ADDED
+
+
+async def test_every_metric_that_is_asked_for_is_on_the_wire() -> None:
+    """A controller that serves warm and cold claims shows all of them."""
+    async with open_claims("m1") as world:
+        await world.create(claim("warm"))
+        await world.create(claim("cold"))
+        await world.run_pod("cold")
+        await world.advance(5.0)
+        found = await scraping(world)
+    shown = {sample.name for one in found.families.values() for sample in one.samples}
+    asked = {metric for each in QUERIES.values() for query in each for metric in metrics(query)}
+    assert asked >= {"agent_sandbox_warmpool_size", "lean_sandbox_requests_total"}
+    assert asked - shown - {SCRAPE} == ELSEWHERE
+
+
+def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
+    """One summary, one runbook sentence, a severity; what the summary names is a label."""
+    for name, one in ALERTS.items():
+        assert {"summary", "runbook"} == one["annotations"].keys(), name
+        assert one["annotations"]["runbook"].endswith("."), name
+        assert one["labels"]["severity"] in ("warning", "critical"), name
+        asked = set(re.findall(r"\$labels\.(\w+)", one["annotations"]["summary"]))
+        assert asked <= labels(one["expr"]), name
+
+
+def test_panels_stand_side_by_side() -> None:
+    """No two panels overlap, each has a unit and a line on what it shows, ids are unique."""
+    rows: dict[int, list[tuple[int, int]]] = {}
+    for one in BOARD["panels"]:
+        place = one["gridPos"]
+        rows.setdefault(place["y"], []).append((place["x"], place["x"] + place["w"]))
+    for spans in rows.values():
+        assert all(left[1] <= right[0] for left, right in pairwise(sorted(spans)))
+        assert max(end for _, end in spans) == 24
+    assert len({one["id"] for one in BOARD["panels"]}) == len(BOARD["panels"])
+    for one in PANELS.values():
+        assert one["description"].endswith(".")
+        assert one["fieldConfig"]["defaults"]["unit"]
+
+
+def test_the_dashboard_is_a_config_map_that_grafana_finds() -> None:
+    """The component makes a ConfigMap of the file, with the label and a name that stays."""
+    (made,) = kustomizations()[ROOT / "components/dashboard"]["configMapGenerator"]
+    assert made["files"] == ["agent-sandbox.json"]
+    assert made["options"]["labels"] == {"grafana_dashboard": "1"}
+    assert made["options"]["disableNameSuffixHash"] is True
