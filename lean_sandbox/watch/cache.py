@@ -221,7 +221,7 @@ class Cache(Generic[E]):
             self.forget_version(key)
 
     def forget_version(self, key: Key) -> None:
-        """Let whatever is shown of an object next be news."""
+        """Let whatever is shown of an object next be news, and all there is to know of it."""
         entry = self._entries.get(key)
         if entry is not None:
             entry.version, entry.seen = 0, ()
@@ -340,7 +340,8 @@ class Cache(Generic[E]):
             self.dropped_unchanged += 1
             return decision
         self.passed += 1
-        new = self.kind.build(row, item, kept)
+        # Of an object as an older store has it nothing holds that was learned of it since.
+        new = self.kind.build(row, item, kept if kept is not None and kept.version else None)
         new.seen = seen
         self.put(new)
         change = decision.change | Change.COLUMNS if suspect else decision.change

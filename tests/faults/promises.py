@@ -125,8 +125,10 @@ class History:
         """By uid of Sandbox: the uids of all controllers that it ever had."""
         self._pods: dict[str, _Facts] = defaultdict(lambda: _Facts([(0, _pod_fact(None))]))
         """By uid of Sandbox: what was so of its Pod."""
+        self._said: dict[str, _Facts] = defaultdict(_Facts)
+        """By uid of Sandbox: what it said of itself."""
         self._sandboxes: dict[str, _Facts] = defaultdict(_Facts)
-        """By uid of claim: what was so of its Sandbox."""
+        """By uid of claim: what was so of its Sandbox, also before it was the claim's."""
         self._requests: dict[tuple[str, str], list[tuple[float, AuditEntry]]] = defaultdict(list)
         self._others: list[float] = []
         """When somebody else changed something."""
@@ -198,10 +200,16 @@ class History:
             self._named[_key(one)].append(uid)
         if owner is not None:
             self._owned_by[uid].add(owner["uid"])
+        before = change.before and _owner(change.before)
+        said = self._said[uid]
+        said.add(change.version, _ready_fact(change.after))
         if owner is not None and owner["kind"] == "SandboxClaim":
             self._bind(uid, one, owner["uid"], f"SandboxClaim {owner['name']}", change)
-            self._sandboxes[owner["uid"]].add(change.version, _ready_fact(change.after))
-        before = change.before and _owner(change.before)
+            facts = self._sandboxes[owner["uid"]]
+            if owner == before:
+                facts.add(*said.known[-1])
+            else:
+                facts.known = sorted({*facts.known, *said.known})
         is_bound = before is not None and before["kind"] == "SandboxClaim"
         if is_ours and is_bound and change.after is not None and owner != before:
             self._break(Promise.NEVER_UNDONE, f"{_title(one)} was taken from its claim", change)

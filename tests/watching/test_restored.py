@@ -187,6 +187,30 @@ async def test_the_controller_follows_a_restored_store(
         assert "deletionTimestamp" in world.pod("changed")["metadata"]
 
 
+async def test_a_pod_whose_deletion_the_restored_store_does_not_know_is_not_terminating(
+    tmp_path: Path,
+) -> None:
+    """What was asked of the server since the backup is forgotten, too."""
+    saved, backup = tmp_path / "saved.json", tmp_path / "backup.json"
+    clock = FakeClock()
+    async with AsyncExitStack() as stack:
+        first = ControlPlane(LocalSettings(state_file=saved, save_interval_s=5.0), clock=clock)
+        await first.__aenter__()
+        world = await stack.enter_async_context(open_world(plane=first, clock=clock))
+        await world.ready_sandbox(sandbox("s"))
+        await world.advance(10.0)
+        backup.write_bytes(saved.read_bytes())
+        await world.patch("sandboxes", "s", {"spec": {"operatingMode": "Suspended"}})
+        assert "deletionTimestamp" in world.pod("s")["metadata"]
+        await restart(world, stack, backup, 5.0, caught_up=False)
+        await world.recover()
+        await world.advance(60.0)
+        if "deletionTimestamp" in world.pod("s")["metadata"]:
+            await world.delete("pods", "s")
+            await world.run_pod("s")
+        assert condition(world.get("s"), "Ready")["status"] == "True"
+
+
 @pytest.mark.parametrize("away_s", [2.0, 5.0])
 @pytest.mark.parametrize("caught_up", [False, True])
 async def test_a_claim_of_a_restored_store_is_bound(
