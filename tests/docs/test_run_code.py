@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.client.cluster import is_ready
 from tests.client.embedded import open_embedded
 from tests.docs.pages import ROOT, files
 from tests.support.names import CLAIMS
@@ -25,7 +26,7 @@ def _listens(port: int) -> bool:
 
 @pytest.mark.timeout(60)
 def test_the_agent_of_the_page_runs_a_command_in_the_runtime_of_the_page(tmp_path: Path) -> None:
-    """The official SDK claims a Sandbox of the pool, its command is run, the claim goes."""
+    """The official SDK finds the claim's Sandbox, its command is run, the claim goes."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     written = files(PAGE, tmp_path)
@@ -38,8 +39,10 @@ def test_the_agent_of_the_page_runs_a_command_in_the_runtime_of_the_page(tmp_pat
         ) as runtime,
     ):
         try:
-            for one in yaml.safe_load_all(written["runtime.yaml"].read_text()):
-                cluster.create({**one, "metadata": {**one["metadata"], "namespace": "default"}})
+            for manifest in ("runtime.yaml", "job.yaml"):
+                for one in yaml.safe_load_all(written[manifest].read_text()):
+                    cluster.create({**one, "metadata": {**one["metadata"], "namespace": "default"}})
+            cluster.until("a claim is Ready", lambda: is_ready(cluster.all(CLAIMS, "default")[0]))
             cluster.until("the runtime listens", lambda: _listens(port))
             done = subprocess.run(  # noqa: S603 -- our own page
                 [sys.executable, written["agent.py"]],
