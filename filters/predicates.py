@@ -153,12 +153,15 @@ def deletion() -> Leaf:
     )
 
 
-def column(name: str, *, classify: Callable[[str], Hashable] = sys.intern) -> Leaf:
+def column(
+    name: str, *, classify: Callable[[str], Hashable] = sys.intern, brief: bool = False
+) -> Leaf:
     """Pass when the cell of the printer column ``name`` changed.
 
     ``classify`` maps many words to one class, so that steps inside a class are dropped; it may
     return NO_OPINION. No opinion when the event has no such column. Raises ValueError for the
     column Age, whose text changes with time alone, as does Restarts, which needs a ``classify``.
+    With ``brief`` the reason only says that it changed, for classes that say nothing to people.
     """
     if name.lower() == "age":
         raise ValueError("the column Age changes with time, not with the object")
@@ -168,16 +171,18 @@ def column(name: str, *, classify: Callable[[str], Hashable] = sys.intern) -> Le
         cell = None if columns is None else columns.get(name)
         return NO_OPINION if cell is None else classify(cell)
 
-    return Leaf(f"column {name}", Change.COLUMNS, read)
+    return Leaf(f"column {name}", Change.COLUMNS, read, _changed if brief else _from_to)
 
 
-def computed(name: str, change: Change, function: Callable[[Any], Hashable]) -> Leaf:
+def computed(
+    name: str, change: Change, function: Callable[[Any], Hashable], *, brief: bool = False
+) -> Leaf:
     """Pass when ``function(obj)`` changed; it may return NO_OPINION and must be pure.
 
     The function may read more of an object than :class:`Observed` has. What it raises is not
-    caught: a faulty predicate must not drop events in silence.
+    caught: a faulty predicate must not drop events in silence. ``brief`` as for columns.
     """
-    return Leaf(name, change, function)
+    return Leaf(name, change, function, _changed if brief else _from_to)
 
 
 def _digest_of_labels(obj: Observed) -> Hashable:

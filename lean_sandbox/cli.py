@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from lean_sandbox.config.forms import BOOLEAN, Form, choice
-from lean_sandbox.config.options import Settings, flag_of
+from lean_sandbox.config.options import OPTIONS, Settings, flag_of
 from lean_sandbox.config.sources import (
     EXIT_CONFIG,
     EXIT_FAILED,
@@ -82,11 +82,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of a pipe has seen enough.
-        sys.stderr.close()
-        return EXIT_OK
+        code = _let_go_of_output(EXIT_OK)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        return _failed(f"{place}{error.strerror or error}", EXIT_FAILED)
+        code = _let_go_of_output(_failed(f"{place}{error.strerror or error}", EXIT_FAILED))
+    return code
+
+
+def _let_go_of_output(code: int) -> int:
+    """Return the code; what cannot be written now is not tried again when the process ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 
 
@@ -96,6 +104,9 @@ def _failed(why: str, code: int) -> int:
 
 
 def _perform(words: list[str]) -> int:
+    for word in words:
+        if any("\ud800" <= letter <= "\udfff" for letter in word):
+            raise UsageError(f"{word!r} is no UTF-8")
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     if words[:1] in ([], ["-h"], ["--help"]):
@@ -176,8 +187,8 @@ def _add_demo(demo: ArgumentParser) -> None:
     meaning = "claims bound at once; 0 leaves the second act out" + _SHOWN
     count("--claims", type=whole(0), default=10, help=meaning)
     _choose(demo, ("table", "json"), "tables for people, or one JSON object")
-    meaning = "of the controller's own log"
-    demo.add_argument("--log-level", default="error", metavar="LEVEL", help=meaning)
+    meaning, levels = "of the controller's own log" + _SHOWN, OPTIONS["log-level"].form.words
+    demo.add_argument("--log-level", choices=levels, default="error", help=meaning)
 
 
 def _choose(parser: ArgumentParser, forms: tuple[str, ...], meaning: str = "") -> None:
@@ -199,15 +210,17 @@ def _add_crds(crds: ArgumentParser) -> None:
 def _add_explain(explain: ArgumentParser) -> None:
     add = explain.add_argument
     add("file", metavar="FILE", help="the recorded log; - reads standard input")
-    add("--kind", metavar="KIND", default="Sandbox", help="a watched kind" + _SHOWN)
+    meaning = "kind of metadata alone and of rows, which do not name theirs" + _SHOWN
+    add("--kind", metavar="KIND", default="Sandbox", help=meaning)
     _choose(explain, ("text", "json"))
 
 
 def _add_trace(trace: ArgumentParser) -> None:
     add = trace.add_argument
-    add("kind", choices=("sandbox", "claim"))
-    add("name", metavar="NAME")
+    add("kind", choices=("claim", "sandbox", "pod", "pool"))
+    add("name", nargs="?", default="", metavar="NAME", help="without it, those there are")
     add("-n", "--namespace", default="default", metavar="NS", help="(default)")
+    add("-A", "--all-namespaces", action="store_true", help="those of every namespace")
     url, meaning = "http://127.0.0.1:8080", "where the controller serves /metrics" + _SHOWN
     add("--url", default=url, help=meaning)
     add("--ca-file", type=Path, metavar="FILE", help="authority of an https URL")
@@ -370,20 +383,14 @@ def _run_crds(given: Namespace) -> int:
 
 def _run_explain(given: Namespace) -> int:
     from filters.replay import explain  # noqa: PLC0415
-    from lean_sandbox.watch.explain import by_cache, caches_by_kind  # noqa: PLC0415
+    from lean_sandbox.watch.explain import by_kind  # noqa: PLC0415
 
-    caches = caches_by_kind()
-    if given.kind not in caches:
-        raise ConfigError(f"{given.kind} is not watched; the kinds are {', '.join(caches)}")
-    decide = by_cache(caches[given.kind])
-    if given.file == "-":
-        explain(sys.stdin, decide, out=sys.stdout, form=given.output)
-        return EXIT_OK
-    try:
-        with Path(given.file).open(encoding="utf-8", newline="\n") as lines:
-            explain(lines, decide, out=sys.stdout, form=given.output)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{given.file} cannot be read as a watch log: {error}") from error
+    decide = by_kind(given.kind)
+    with sys.stdin.buffer if given.file == "-" else Path(given.file).open("rb") as lines:
+        summary = explain(lines, decide, out=sys.stdout, form=given.output)
+    if summary.broken_lines and not summary.events:
+        way_out = "record one with kubectl get sandboxes -w --output-watch-events -o json"
+        raise ConfigError(f"{given.file} is no log of a watch", way_out=way_out)
     return EXIT_OK
 
 
@@ -391,13 +398,14 @@ def _run_trace(given: Namespace) -> int:
     from lean_sandbox.manager import trace  # noqa: PLC0415
     from lean_sandbox.watch.kind import Key  # noqa: PLC0415
 
-    key = Key(given.namespace, given.name)
+    if given.name and given.all_namespaces:
+        raise UsageError("-A lists objects, so it goes without a name")
+    key = Key("" if given.all_namespaces else given.namespace, given.name)
     life = trace.ask(given.url, given.kind, key, ca_file=given.ca_file)
     if not life.entries:
-        print(f"lean-sandbox: {trace.nothing_kept(life)}", file=sys.stderr)  # noqa: T201
-        return EXIT_FAILED
+        return _failed(trace.nothing_kept(life), EXIT_FAILED)
     if given.output == "table":
-        sys.stdout.write(trace.table(life))
+        sys.stdout.write(trace.table(life) if given.name else trace.objects(life))
     else:
         shown = trace.chrome(life) if given.output == "chrome" else life
         text = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
@@ -537,8 +545,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
     },
     "Look into it": {
         "trace": Verb(
-            "show what a running controller remembers of one object",
-            ("lean-sandbox trace claim my-claim -n team-a",),
+            "show what a running controller remembers of an object, or of which it does",
+            ("lean-sandbox trace claim my-claim -n team-a", "lean-sandbox trace sandbox -A"),
             _run_trace,
             "Events with the verdict of the predicates, reconciles and requests; of a claim with"
             " those of its Sandbox and Pod. The controller has to run with --trace-entries.",

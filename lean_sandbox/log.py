@@ -10,6 +10,7 @@ import atexit
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TextIO
 
@@ -111,3 +112,12 @@ def printable(text: str, kept: str = "") -> str:
         char if char.isprintable() or char in kept else char.encode("unicode_escape").decode()
         for char in text
     )
+
+
+def aligned(*rows: Sequence[str]) -> str:
+    """Return a line for each row, its cells in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    # The last column is not filled up.
+    widths[-1] = 0
+    lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
+    return "\n".join((*map(printable, lines), ""))

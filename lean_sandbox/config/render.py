@@ -12,6 +12,7 @@ import msgspec
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER, TEXT
 from lean_sandbox.config.options import FLAGS, IDLE, OPTIONS, TRANSLATED, Flag, Option
 from lean_sandbox.config.sources import CONFIG, Effective
+from lean_sandbox.log import aligned
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -95,11 +96,7 @@ def as_table(effective: Effective) -> str:
     for flag, option, value in _values(effective):
         place = str(effective.place(option.name))
         rows.append((flag, option.shown(value), _unit(option) or "-", place))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    # The last column is not filled up.
-    widths[-1] = 0
-    lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
-    return "\n".join((*lines, ""))
+    return aligned(*rows)
 
 
 def as_json(effective: Effective) -> str:

@@ -314,7 +314,7 @@ def _text_of(path: Path, way_out: str = "point --config at another") -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        problem = f"it cannot be read: {error}"
+        problem = f"it cannot be read: {getattr(error, 'strerror', '') or error}"
         raise ConfigError(problem, source=str(path), way_out=way_out) from error
 
 

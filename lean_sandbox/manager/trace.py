@@ -7,6 +7,7 @@ names of objects are shown to everybody who can reach the metrics.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -25,7 +26,7 @@ from lean_sandbox.http.server import Answer, Request, not_found, text
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.log import printable
+from lean_sandbox.log import aligned
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.times import format_micro_time, parse_rfc3339
 from lean_sandbox.runtime.controller import Controller
@@ -41,14 +42,15 @@ PATH: Final = "/debug/trace"
 CLAIMS: Final = "sandboxclaims"
 SANDBOXES: Final = "sandboxes"
 PODS: Final = "pods"
-NOUNS: Final = {CLAIMS: "claim", SANDBOXES: "sandbox", PODS: "pod"}
-_ASKED_FOR: Final = {"sandbox": SANDBOXES, "claim": CLAIMS}
+POOLS: Final = "sandboxwarmpools"
+NOUNS: Final = {CLAIMS: "claim", SANDBOXES: "sandbox", PODS: "pod", POOLS: "pool"}
+_PLURALS: Final = {noun: plural for plural, noun in NOUNS.items()}
 # What the owner reference of a child says of its owner, and the children.
 _CHILDREN: Final = {CLAIMS: ("SandboxClaim", SANDBOXES), SANDBOXES: ("Sandbox", PODS)}
 # Reasons and errors may quote what users wrote.
 _LONGEST_TEXT: Final = 200
 _TIMEOUT_S: Final = 10.0
-_HEAD: Final = ("AT MS", "OBJECT", "WHAT", "TOOK MS", "DETAIL")
+_HEAD: Final = ("     AT MS", "OBJECT", "WHAT", "   TOOK MS", "DETAIL")
 _SWITCH_ON: Final = (
     "run it with --trace-entries=10000 (or trace-entries in its config file); it remembers from its"
     " start on"
@@ -76,7 +78,7 @@ class EventEntry(_Entry, frozen=True, gc=False, tag="event"):
     owner: str
 
 
-class ReconcileEntry(_Entry, frozen=True, gc=False, tag="pass"):
+class ReconcileEntry(_Entry, frozen=True, gc=False, tag="reconcile"):
     """A reconcile: when it began, how long the object had waited for it, how it ended."""
 
     controller: str
@@ -103,7 +105,10 @@ Entry: TypeAlias = EventEntry | ReconcileEntry | RequestEntry
 
 
 class Life(msgspec.Struct, frozen=True):
-    """What is kept of an object. ``now_s`` is the moment ``now`` on the clock of the entries."""
+    """What is kept of an object, or of all of a kind if the key has no name.
+
+    ``now_s`` is the moment ``now`` on the clock of the entries.
+    """
 
     kind: str
     key: Key
@@ -249,16 +254,15 @@ class TraceBuffer:
         return found
 
     async def handle(self, request: Request) -> Answer:
-        """Answer for ``kind`` (sandbox or claim), ``namespace`` and ``name`` of the query."""
+        """Answer for ``kind``, ``namespace`` and ``name`` of the query; see :class:`Life`."""
         if request.path != PATH:
             return not_found(request)
         query = request.query
-        kind = query.get("kind", "")
-        plural = _ASKED_FOR.get(kind)
-        if plural is None or not query.get("namespace") or not query.get("name"):
-            known = " or ".join(_ASKED_FOR)
-            return text(400, f"say kind ({known}), namespace and name in the query\n")
-        key = Key(query["namespace"], query["name"])
+        kind, key = query.get("kind", ""), Key(query.get("namespace", ""), query.get("name", ""))
+        plural = _PLURALS.get(kind)
+        if plural is None or (key.name and not key.namespace):
+            known = " or ".join(_PLURALS)
+            return text(400, f"say kind ({known}), and namespace and name of an object\n")
         life = Life(
             kind=kind,
             key=key,
@@ -267,9 +271,16 @@ class TraceBuffer:
             most=self.entries.maxlen or 0,
             recorded=self.recorded,
             oldest_s=self.entries[0].at if self.entries else None,
-            entries=self.about((plural, key)),
+            entries=self.about((plural, key)) if key.name else self._all(plural, key.namespace),
         )
         return Answer(200, msgspec.json.encode(life), "application/json")
+
+    def _all(self, plural: str, namespace: str) -> list[Entry]:
+        return [
+            one
+            for one in self.entries
+            if one.plural == plural and namespace in ("", one.key.namespace)
+        ]
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -297,7 +308,7 @@ def ask(url: str, kind: str, key: Key, *, ca_file: Path | None = None) -> Life:
             body = answer.read()
     except (OSError, http.client.HTTPException) as error:
         raise ConfigError(
-            f"{url} cannot be reached: {error}",
+            f"{url} cannot be reached: {getattr(error, 'strerror', '') or error}",
             way_out="--url says where the controller serves /metrics; of one in a cluster,"
             " kubectl port-forward brings the port here",
         ) from error
@@ -328,7 +339,20 @@ def nothing_kept(life: Life) -> str:
     elif life.recorded > life.most:
         reach = f"its last {life.most} entries reach back {life.now_s - life.oldest_s:.0f} s"
         why = f": {reach}; --trace-entries keeps more"
-    return f"the controller remembers nothing of {life.kind} {life.key}{why}"
+    what = f"{life.kind} {life.key}" if life.key.name else f"any {life.kind}"
+    return f"the controller remembers nothing of {what}{why}"
+
+
+def objects(life: Life) -> str:
+    """Return one line for each object: how many entries are kept of it, when the last was."""
+    found = {one.key: (0, one.at) for one in life.entries}
+    for one in life.entries:
+        found[one.key] = (found[one.key][0] + 1, one.at)
+    rows = [
+        (key.namespace, key.name, str(count), f"{max(0.0, life.now_s - at):.0f} s ago")
+        for key, (count, at) in sorted(found.items())
+    ]
+    return aligned(("NAMESPACE", "NAME", "ENTRIES", "LAST"), *rows)
 
 
 def table(life: Life) -> str:
@@ -336,15 +360,8 @@ def table(life: Life) -> str:
     own = (one.at for one in life.entries if NOUNS[one.plural] == life.kind and one.key == life.key)
     start_s = min(own, default=life.entries[0].at)
     began = parse_rfc3339(life.now) - timedelta(seconds=life.now_s - start_s)
-    rows = [_HEAD, *(_row(one, start_s) for one in life.entries)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    lines = [
-        f"{life.kind} {life.key}: {len(life.entries)} entries, 0 is {format_micro_time(began)}"
-    ]
-    for at, name, what, took, detail in rows:
-        cells = (at.rjust(widths[0]), name.ljust(widths[1]), what.ljust(widths[2]))
-        lines.append("  ".join((*cells, took.rjust(widths[3]), detail)))
-    return "\n".join((*map(printable, lines), ""))
+    head = f"{life.kind} {life.key}: {len(life.entries)} entries, 0 is {format_micro_time(began)}\n"
+    return head + aligned(_HEAD, *(_row(one, start_s) for one in life.entries))
 
 
 def _row(entry: Entry, start_s: float) -> tuple[str, str, str, str, str]:
@@ -352,10 +369,11 @@ def _row(entry: Entry, start_s: float) -> tuple[str, str, str, str, str]:
     at = _ms(entry.at - start_s)
     match entry:
         case EventEntry():
-            told = f"passed: {entry.reason}" if entry.passed else entry.reason
-            return at, name, "event", "", f"{entry.type} at {entry.version or '?'}, {told}"
+            verdict = "passed" if entry.passed else "dropped"
+            told = re.sub(r"^nothing of \[.*", "nothing that matters changed", entry.reason)
+            return at, name, "event", "", f"{entry.type}, {verdict}: {told}"
         case ReconcileEntry():
-            return at, name, "pass", _ms(entry.took_s), "; ".join(_of_reconcile(entry))
+            return at, name, "reconcile", _ms(entry.took_s), "; ".join(_of_reconcile(entry))
         case RequestEntry():
             result = entry.error if entry.code == 0 else str(entry.code)
             told = f"{entry.verb} {entry.resource} {result}"
@@ -366,7 +384,7 @@ def _of_reconcile(entry: ReconcileEntry) -> Iterator[str]:
     yield f"{entry.controller} {entry.outcome}"
     if entry.reasons:
         yield f"for {', '.join(entry.reasons)}"
-    yield f"waited {_ms(entry.waited_s)} ms"
+    yield f"waited {_ms(entry.waited_s).strip()} ms"
     if entry.attempts:
         yield f"failed {entry.attempts} times before"
     if entry.next_s is not None:
@@ -376,7 +394,7 @@ def _of_reconcile(entry: ReconcileEntry) -> Iterator[str]:
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1000.0:.3f}"
+    return f"{seconds * 1000.0:10.3f}"
 
 
 def chrome(life: Life) -> Json:

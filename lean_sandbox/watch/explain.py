@@ -9,6 +9,7 @@ from msgspec import json, structs
 
 from filters import Decision, EventType
 from filters.replay import Decide
+from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.cache import Cache
@@ -20,6 +21,28 @@ def caches_by_kind() -> dict[str, Cache[Any]]:
     """Return an empty cache for each kind that the controller watches, by name."""
     caches = structs.asdict(build_caches())
     return {cache.kind.resource.kind: cache for cache in caches.values()}
+
+
+def by_kind(default: str) -> Decide:
+    """Return what decides by the cache of the kind that an object names.
+
+    Metadata alone, rows and items of lists name none: they are of the kind ``default``.
+    """
+    deciders = {kind: by_cache(cache) for kind, cache in caches_by_kind().items()}
+    if default not in deciders:
+        raise ConfigError(f"{default} is not watched", way_out=f"one of {', '.join(deciders)}")
+
+    def decide(
+        event_type: EventType, obj: Mapping[str, Any], columns: Mapping[str, str] | None
+    ) -> tuple[ObjectMeta, Decision]:
+        kind = str(obj.get("kind") or default)
+        if kind == "PartialObjectMetadata":
+            kind = default
+        if kind not in deciders:
+            raise ValueError(f"{kind} is not watched")
+        return deciders[kind](event_type, obj, columns)
+
+    return decide
 
 
 def by_cache(cache: Cache[Any]) -> Decide:

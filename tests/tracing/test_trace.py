@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -17,7 +18,7 @@ import pytest
 
 from lean_sandbox.cli import main
 from lean_sandbox.config.options import Settings
-from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_FAILED, EXIT_OK
+from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.manager.preflight import admits
 from lean_sandbox.manager.trace import (
@@ -73,7 +74,7 @@ def told(entries: Sequence[Entry]) -> list[str]:
             case EventEntry():
                 words.append(f"{one.plural} {one.type} {'passed' if one.passed else 'dropped'}")
             case ReconcileEntry():
-                words.append(f"{one.plural} pass {one.outcome}")
+                words.append(f"{one.plural} reconcile {one.outcome}")
             case RequestEntry():
                 words.append(f"{one.plural} {one.verb} {one.resource.partition('.')[0]} {one.code}")
     return words
@@ -97,7 +98,7 @@ async def test_the_life_of_a_sandbox_from_added_to_ready() -> None:
         "pods MODIFIED passed",
         # The echo of its own write.
         "sandboxes MODIFIED dropped",
-        "sandboxes pass success",
+        "sandboxes reconcile success",
         "sandboxes create pods 201",
     ):
         assert one in found
@@ -127,7 +128,7 @@ async def test_the_life_of_a_claim_follows_the_binding_to_sandbox_and_pod() -> N
         told(life.entries),
     )
     assert "sandboxclaims ADDED passed" in told(life.entries)
-    assert "sandboxclaims pass success" in told(life.entries)
+    assert "sandboxclaims reconcile success" in told(life.entries)
     objects = {(one.plural, one.key.name) for one in life.entries}
     assert objects == {("sandboxclaims", "c"), ("sandboxes", name), ("pods", name)}
     assert other not in {name for _, name in objects}
@@ -236,11 +237,52 @@ async def test_the_table_and_the_chrome_trace() -> None:
     assert len(lines) == len(life.entries)
     first = next(line for line in lines if "claim c" in line and "event" in line)
     assert first.split()[0] == "0.000"
-    assert "ADDED at" in first
+    assert "ADDED, passed: first sight" in first
     assert any("patch sandboxclaims.extensions.agents.x-k8s.io/status 200" in one for one in lines)
     written = json.loads(drawn)
     kept = [one for one in written["traceEvents"] if one["ph"] in "bi"]
     assert len(kept) == len(life.entries)
+
+
+async def test_what_is_told_to_people_has_no_digests_and_fits_on_their_screens() -> None:
+    """Whatever changed: columns that are kept as digests are only said to have changed."""
+    async with open_claims("m1", **ON) as world:
+        await world.create(claim())
+        _, said, _ = await command(world, "claim", "c")
+        assert (await command(world, "pod", "m1"))[0] == EXIT_OK
+    assert "reconcile" in said
+    assert not re.search(r"\d{12,}", said)
+    assert max(map(len, said.splitlines())) < 160
+
+
+async def test_without_a_name_the_objects_are_listed_that_have_entries() -> None:
+    """Of one namespace or of all, with how much is kept of each."""
+    async with open_world(Settings(**ON)) as world:
+        assert (await command(world, "sandbox"))[0] == EXIT_FAILED
+        await world.ready_sandbox(sandbox("a"))
+        await world.ready_sandbox(sandbox("b"))
+        for words in (["sandbox"], ["pod"], ["sandbox", "-A"]):
+            code, said, _ = await command(world, *words)
+            assert code == EXIT_OK
+            head, *rows = [line.split() for line in said.splitlines()]
+            assert head == ["NAMESPACE", "NAME", "ENTRIES", "LAST"]
+            assert [row[:2] for row in rows] == [[NS, "a"], [NS, "b"]]
+            assert all(int(row[2]) > 0 for row in rows)
+        code, _, told = await command(world, "pool")
+        assert code == EXIT_FAILED
+        assert "remembers nothing of any pool" in told
+        code, _, told = await command(world, "sandbox", "a", "-A")
+        assert code == EXIT_USAGE
+        assert "without a name" in told
+
+
+async def test_the_life_of_a_pool_is_kept() -> None:
+    """Its events and reconciles, and the requests of these."""
+    async with open_claims(replicas=1, **ON) as world:
+        await world.advance(1.0)
+        life = await life_of(world, "pool", "pool")
+    assert {one.plural for one in life.entries} == {"sandboxwarmpools"}
+    assert "sandboxwarmpools create sandboxes 201" in told(life.entries)
 
 
 async def test_the_outputs_for_programs_are_json() -> None:
@@ -256,7 +298,7 @@ async def test_the_outputs_for_programs_are_json() -> None:
     assert json.loads(said) == json.loads(msgspec.json.encode(chrome(life)))
 
 
-@pytest.mark.parametrize("query", ["", "kind=pod&namespace=a&name=b", "kind=claim&name=b"])
+@pytest.mark.parametrize("query", ["", "kind=node&namespace=a&name=b", "kind=claim&name=b"])
 async def test_a_question_without_kind_namespace_or_name_is_refused(query: str) -> None:
     """400 says what is missing; other paths below it lead nowhere."""
     async with open_world(Settings(**ON)) as world, serving(world) as scraper:

@@ -1,0 +1,183 @@
+"""Whatever is typed, the program ends with an exit code and a message, never with a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lean_sandbox.cli import GROUPS, _parser, main
+from lean_sandbox.config.sources import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+
+PROGRAM = (sys.executable, "-m", "lean_sandbox")
+VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
+FLAGS = {
+    name: [flag for one in _parser(name, verb)._actions for flag in one.option_strings]
+    for name, verb in VERBS.items()
+}
+SANDBOX = {"kind": "Sandbox", "metadata": {"name": "a", "namespace": "b", "uid": "c"}, "spec": {}}
+POD = {"kind": "Pod", "metadata": {"name": "p", "namespace": "b", "uid": "d"}, "spec": {}}
+NODE = {"kind": "Node", "metadata": {"name": "n", "uid": "e"}, "spec": {}}
+
+
+def log(path: Path, *objects: object) -> str:
+    """Write a recorded watch and return its path."""
+    lines = (json.dumps({"type": "ADDED", "object": one}) for one in objects)
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder to work in, without a cluster, a network and other processes."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "not here")
+
+    for name in ("bind", "connect", "connect_ex"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    for name in ("fork", "kill"):
+        monkeypatch.setattr(os, name, refuse)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    for name in [name for name in os.environ if name.startswith(("KUBE", "XDG", "LEAN_SANDBOX"))]:
+        monkeypatch.delenv(name)
+    for name in ("HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "TMPDIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("neither: [YAML nor JSON")
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+def ended(words: list[str]) -> tuple[int | str | None, str, str]:
+    """Run a command line on streams as a process has them; return its code and what it said."""
+    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", errors) for errors in ("strict", "replace")]
+    code: int | str | None
+    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = end.code
+    said = []
+    for stream in streams:
+        stream.flush()
+        said.append(stream.buffer.getvalue().decode())
+    return code, said[0], said[1]
+
+
+VALUES = st.sampled_from(
+    [
+        *("", "0", "-1", "1", "99999999999999999999", "nan", "x", "x y", "a=b", "[", "../x", "%s"),
+        *("file", "file/x", "folder", "missing/x", "/dev/null", "sandbox", "json", "info", "5s"),
+        *("http://[", "http://x:99999", "https://localhost", "Sandbox", "é", "\udcff", "--", "-"),
+    ]
+)
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> list[str]:
+    """Draw a command with flags that it has, or has not, and values that suit them, or do not."""
+    name = draw(st.sampled_from([*VERBS, "help", "local", "nonsense"]))
+    words = name.split()
+    flags = st.sampled_from([*FLAGS.get(name, ["--help"]), "--none", "-", "---"])
+    for _ in range(draw(st.integers(0, 4))):
+        kind = draw(st.integers(0, 3))
+        if kind == 0:
+            words.append(draw(VALUES))
+        elif kind == 1:
+            words.append(draw(flags))
+        elif kind == 2:
+            # A value of two dashes after = is lost by argparse before Python 3.13.
+            words.append(f"{draw(flags)}={draw(VALUES.filter('--'.__ne__))}")
+        else:
+            words += [draw(flags), draw(VALUES)]
+    return words
+
+
+@pytest.mark.timeout(300)
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(words=lines())
+def test_nothing_that_is_typed_ends_in_a_traceback(nowhere: Path, words: list[str]) -> None:
+    """Any command, any flags, any values; without a network, a cluster or other processes."""
+    code, out, err = ended(words)
+    assert code in (EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED)
+    assert "Traceback" not in err
+    assert err or out or code == EXIT_OK
+
+
+def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a line of a shell in which `lean-sandbox` is this program."""
+    program = f'lean-sandbox() {{ {shlex.join(PROGRAM)} "$@"; }}\nset -o pipefail\n{line}'
+    return subprocess.run(  # noqa: S603 -- our own lines
+        ["bash", "-c", program],  # noqa: S607
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("line", ["explain log", "config", "crds", "metrics", "help run"])
+def test_output_that_cannot_be_written_is_told_as_that(line: str, tmp_path: Path) -> None:
+    """Of a full disk one line, and nothing of what was read; of a reader that left nothing."""
+    log(tmp_path / "log", *(SANDBOX for _ in range(2000)))
+    full = run(f"lean-sandbox {line} > /dev/full", tmp_path)
+    assert (full.returncode, full.stderr) == (
+        EXIT_FAILED,
+        "lean-sandbox: No space left on device\n",
+    )
+    left = run(f"lean-sandbox {line} | head -n 1", tmp_path)
+    assert (left.returncode, left.stderr) == (EXIT_OK, "")
+    assert left.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("explain nothing", "nothing: No such file or directory"),
+        ("explain folder", "folder: Is a directory"),
+        ("explain text", "text is no log of a watch. Way out: record one with kubectl get"),
+        ("explain log --kind Node", "Node is not watched. Way out: one of "),
+        ("crds -o text/x", "text/x: Not a directory"),
+        (
+            "config --config nothing",
+            "nothing: it cannot be read: No such file or directory. Way out",
+        ),
+        ("config --config folder/x", "folder/x: it cannot be read: No such file"),
+        ("trace claim c --url http://127.0.0.1:9", "http://127.0.0.1:9 cannot be reached: "),
+    ],
+)
+def test_a_mistake_costs_one_line_that_names_it(line: str, told: str, nowhere: Path) -> None:
+    """The file or the address, and what is wrong with it in words, without numbers of errors."""
+    (nowhere / "text").write_text("a: b\nc: d\n")
+    log(nowhere / "log", SANDBOX)
+    code, _, err = ended(line.split())
+    assert code == EXIT_FAILED
+    assert err.startswith(f"lean-sandbox: {told}")
+    assert err.count("\n") == 1
+    assert "Errno" not in err
+
+
+def test_an_object_is_explained_by_the_kind_that_it_names(nowhere: Path) -> None:
+    """``--kind`` is for what names none; a kind that is not watched is told where it stands."""
+    path = log(nowhere / "log", SANDBOX, POD, NODE)
+    code, out, _ = ended(["explain", path, "--kind", "SandboxClaim", "-o", "json"])
+    assert code == EXIT_OK
+    told = [json.loads(line) for line in out.splitlines()][:-1]
+    assert [one["outcome"] for one in told] == ["passed", "passed", "broken"]
+    assert "Node is not watched" in told[2]["reason"]
+    items = {"kind": "List", "items": [{**SANDBOX, "kind": None}]}
+    assert ended(["explain", log(nowhere / "log", items)])[0] == EXIT_OK
