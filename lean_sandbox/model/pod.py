@@ -35,12 +35,32 @@ class PodSpec(Lenient, frozen=True):
     nodeName: OrNull[str] = ""
 
 
+class ContainerWaiting(Lenient, frozen=True):
+    """Why a container does not run."""
+
+    reason: OrNull[str] = ""
+
+
+class ContainerState(Lenient, frozen=True):
+    """The state of a container, as far as it waits."""
+
+    waiting: OrNull[ContainerWaiting] = ContainerWaiting()
+
+
+class ContainerStatus(Lenient, frozen=True):
+    """One entry of ``status.containerStatuses`` or ``initContainerStatuses``."""
+
+    state: OrNull[ContainerState] = ContainerState()
+
+
 class PodStatus(Lenient, frozen=True):
-    """What of a Pod's status is mirrored or decides readiness."""
+    """What of a Pod's status is mirrored, explained or decides readiness."""
 
     phase: OrNull[str] = ""
     podIPs: OrNull[tuple[PodIP, ...]] = ()
     conditions: OrNull[tuple[PodCondition, ...]] = ()
+    initContainerStatuses: OrNull[tuple[ContainerStatus, ...]] = ()
+    containerStatuses: OrNull[tuple[ContainerStatus, ...]] = ()
 
 
 class Pod(Lenient, frozen=True):
@@ -75,6 +95,13 @@ def pod_state(pod: Pod) -> PodState:
         node=interned(pod.spec.nodeName),
         scheduled=shared(scheduled),
     )
+
+
+def waiting_reason(pod: Pod) -> str:
+    """Return why the first container that waits does, "" when none waits."""
+    statuses = (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
+    reasons = (one.state.waiting.reason for one in statuses)
+    return next((reason for reason in reasons if reason), "")
 
 
 def build_pod(sandbox: Sandbox) -> dict[str, Any]:

@@ -53,6 +53,8 @@ class ObservedPod(msgspec.Struct, frozen=True):
     is_terminating: bool = False
     # Empty for a Pod that is not ours, and while nothing is known of it.
     state: PodState = PodState()
+    # What keeps one of its containers from running.
+    trouble: str = ""
 
 
 class Observation(msgspec.Struct, kw_only=True):
@@ -248,10 +250,11 @@ def _dependencies(seen: Observation) -> tuple[str, str, str]:
 def _pod_part(pod: ObservedPod | None) -> tuple[bool, str]:
     if pod is None:
         return False, "Pod does not exist"
+    trouble = f" ({pod.trouble})" if pod.trouble else ""
     if pod.state.phase != names.POD_RUNNING:
-        return False, f"Pod exists with phase: {pod.state.phase}"
+        return False, f"Pod exists with phase: {pod.state.phase}{trouble}"
     if not pod.state.is_ready:
-        return False, "Pod is Running but not Ready"
+        return False, f"Pod is Running but not Ready{trouble}"
     if not pod.state.ips:
         return False, "Pod is Ready but has no podIPs yet"
     return True, "Pod is Ready"

@@ -98,7 +98,10 @@ async def test_churn_costs_no_write_in_any_form_of_the_watch(form: str) -> None:
 
 @pytest.mark.parametrize("form", ["table", "full"])
 async def test_an_image_that_cannot_be_pulled_is_told_once(form: str) -> None:
-    """Budget: flapping between ErrImagePull and ImagePullBackOff costs nothing once it is told."""
+    """Budget: it costs one write, and flapping between two words for it costs nothing more.
+
+    Nor does a restart of the controller, or another attempt in between.
+    """
     async with open_world(watched(form)) as world:
         await world.create(sandbox())
         await world.bind()
@@ -107,19 +110,62 @@ async def test_an_image_that_cannot_be_pulled_is_told_once(form: str) -> None:
         assert condition(world.get(), "Ready")["message"] == "Pod exists with phase: Pending"
         world.forget_requests()
         for number in range(50):
-            reason = ("ErrImagePull", "ImagePullBackOff")[number % 2]
+            reason = ("ErrImagePull", "ImagePullBackOff", "ContainerCreating")[number % 3]
             await world.pod_status(**waiting(reason, f"attempt {number}"))
             await world.advance(10.0)
-        assert not world.asked(events=True)
+        assert world.asked(events=True) == {"patch sandboxes/status": 1}
+        told = condition(world.get(), "Ready")
+        assert told["message"] == "Pod exists with phase: Pending (ErrImagePull)"
+        assert told["reason"] == "DependenciesNotReady"
+        await world.pod_status(**waiting("ImagePullBackOff", "again"))
+        async with open_world(watched(form), plane=world.plane, clock=world.clock) as another:
+            await another.advance(60.0)
+            assert world.writes(events=True) == {"patch sandboxes/status": 1}
+
+
+@pytest.mark.parametrize("form", ["table", "metadata", "full"])
+async def test_a_trouble_is_told_within_the_first_window(form: str) -> None:
+    """What somebody has to act upon does not wait for the longer window of later steps."""
+    async with open_world(watched(form)) as world:
+        await world.create(sandbox())
+        await world.bind()
+        await world.pod_status(**waiting("ContainerCreating", ""))
+        await world.advance(5.0)
+        await world.pod_status(**waiting("CreateContainerConfigError", "no such Secret"))
+        await world.advance(2.0)
+        message = condition(world.get(), "Ready")["message"]
+        assert message == "Pod exists with phase: Pending (CreateContainerConfigError)"
+
+
+@pytest.mark.parametrize("form", ["table", "metadata", "full"])
+async def test_a_container_that_keeps_crashing_is_told_once(form: str) -> None:
+    """Budget: crash, back-off and another start, in turns: one write says CrashLoopBackOff."""
+    async with open_world(watched(form)) as world:
+        await world.create(sandbox())
+        await world.bind()
+        await world.run_pod(ready=False)
+        await world.advance(120.0)
+        world.forget_requests()
+        crashing = waiting("CrashLoopBackOff", "back-off")["containerStatuses"]
+        for _ in range(20):
+            await world.pod_status(phase="Running", containerStatuses=crashing)
+            await world.advance(20.0)
+            await world.run_pod(ready=False)
+            await world.advance(20.0)
+        assert world.writes() == {"patch sandboxes/status": 1}
+        message = condition(world.get(), "Ready")["message"]
+        assert message == "Pod is Running but not Ready (CrashLoopBackOff)"
+        await world.run_pod()
+        assert condition(world.get(), "Ready")["message"] == "Pod is Ready"
 
 
 @pytest.mark.parametrize("form", ["table", "full"])
-async def test_a_slow_launch_costs_two_status_writes_whatever_the_pod_goes_through(
+async def test_a_slow_launch_costs_three_status_writes_whatever_the_pod_goes_through(
     form: str,
 ) -> None:
-    """Budget: one unready status after the window, one when it is Ready, for any number of events.
+    """Budget: one unready status after the window, one that names a trouble, one when it is Ready.
 
-    Scheduling alone is told with the next of the two, unless it becomes known before the first.
+    Scheduling alone is told with the next of these, unless it becomes known before the first.
     """
     async with open_world(watched(form)) as world:
         world.forget_requests()
@@ -132,7 +178,7 @@ async def test_a_slow_launch_costs_two_status_writes_whatever_the_pod_goes_throu
         await world.run_pod()
         await world.advance(60.0)
         assert condition(world.get(), "Ready")["status"] == "True"
-        assert world.writes() == {"create pods": 1, "patch sandboxes/status": 2}
+        assert world.writes() == {"create pods": 1, "patch sandboxes/status": 3}
         assert world.asked()["get sandboxes"] == 1
         assert world.asked()["get pods"] <= 2
         assert not world.conflicts()

@@ -132,8 +132,8 @@ def words(kind: str, *log: Json) -> list[str]:
 
 
 NOTHING_CHANGED = (
-    "nothing of [deletion, owners, labels, managed metadata, status, column IP, column Node, "
-    "unscheduled] changed"
+    "nothing of [deletion, owners, labels, managed metadata, status, waiting reason, column IP, "
+    "column Node, unscheduled] changed"
 )
 
 

@@ -492,7 +492,8 @@ class Children:
         if self._pod is not None:
             is_owned = self._is_own(self._pod)
             state = (self._pod.state if is_owned else None) or PodState()
-            seen.pod = ObservedPod(is_owned, self._pod.is_terminating, state)
+            trouble = self._pod.trouble if is_owned else ""
+            seen.pod = ObservedPod(is_owned, self._pod.is_terminating, state, trouble)
         # The Sandbox may have changed meanwhile.
         seen.generation = self.entry.generation
         seen.is_suspended = self._view.is_suspended

@@ -177,6 +177,8 @@ class SandboxController(Controller[SandboxEntry]):
             return
         # Before there is a node only the scheduler writes, and no column shows what it found.
         is_news = bool(delta.change & Change.VERSION) and not delta.change & Change.COLUMNS
+        if delta.new is not None and delta.new.trouble:
+            is_news = is_news or delta.old is None or not delta.old.trouble
         may_wait = not delta.change & _AT_ONCE and _is_a_step_up(delta)
         reason = "pod gone" if delta.new is None else f"pod {delta.new.hint or 'changed'}"
         self._enqueue(keys, reason, may_wait=may_wait, is_news=is_news)

@@ -56,12 +56,20 @@ def is_before_ready(status: SandboxStatus) -> bool:
 
 
 def is_news(old: SandboxStatus, new: SandboxStatus) -> bool:
-    """Tell whether a step says that the Pod cannot be placed, which somebody has to act upon."""
+    """Tell whether a step says that the Pod cannot be placed or started: somebody has to act."""
+    if _names_trouble(new) and not _names_trouble(old):
+        return True
     now = find(new.conditions, names.POD_SCHEDULED)
     before = find(old.conditions, names.POD_SCHEDULED)
     if now is None or now.status != names.FALSE:
         return False
     return before is None or (before.status, before.reason) != (now.status, now.reason)
+
+
+def _names_trouble(status: SandboxStatus) -> bool:
+    # As sandbox_status writes it behind what it says of the Pod.
+    ready = find(status.conditions, names.READY)
+    return ready is not None and ready.message.partition(";")[0].endswith(")")
 
 
 class _Step(msgspec.Struct, gc=False):

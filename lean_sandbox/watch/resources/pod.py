@@ -17,7 +17,7 @@ from filters import (
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference
-from lean_sandbox.model.pod import Pod, PodState, pod_state
+from lean_sandbox.model.pod import Pod, PodState, pod_state, waiting_reason
 from lean_sandbox.model.wire import interned, shared_map
 from lean_sandbox.watch.kind import (
     Kind,
@@ -36,22 +36,20 @@ NO_NODE = ("", "<none>")
 # Stands for the tracking label of the Pod's own name, no valid label value: 57 bytes less a Pod.
 _OWN_HASH = "="
 
-# Statuses of a Pod that has not started yet: a Sandbox reports the same for all of them.
-_WAITING_WORDS = frozenset(
-    {
-        "Pending",
-        "ContainerCreating",
-        "PodInitializing",
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "ErrImageNeverPull",
-        "InvalidImageName",
-        "RegistryUnavailable",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "ImageInspectError",
-    }
-)
+# What keeps a container from starting, and what a Sandbox says of it: two that take turns are one.
+_NO_START = {
+    "ErrImagePull": "ErrImagePull",
+    "ImagePullBackOff": "ErrImagePull",
+    "ErrImageNeverPull": "ErrImageNeverPull",
+    "InvalidImageName": "InvalidImageName",
+    "RegistryUnavailable": "RegistryUnavailable",
+    "CreateContainerConfigError": "CreateContainerConfigError",
+    "CreateContainerError": "CreateContainerError",
+    "ImageInspectError": "ImageInspectError",
+}
+_TROUBLES = _NO_START | {"CrashLoopBackOff": "CrashLoopBackOff"}
+# Statuses of a Pod that has not started yet.
+_WAITING_WORDS = frozenset({"Pending", "ContainerCreating", "PodInitializing", *_NO_START})
 
 
 class PodEntry(OwnedEntry, gc=False):
@@ -62,7 +60,7 @@ class PodEntry(OwnedEntry, gc=False):
     show yet. ``foreign`` is a digest of the status writes of others than the kubelet, ``None``
     while unknown. ``others`` are the owner references of a Pod without a controller.
     ``template_labels`` are shared by the Pods of a template, ``tracking`` is the one label in which
-    they differ.
+    they differ. ``trouble`` is what last kept a container from running, while that may last.
     """
 
     template_labels: dict[str, str] | None = None
@@ -72,6 +70,7 @@ class PodEntry(OwnedEntry, gc=False):
     is_stale: bool = True
     is_delete_sent: bool = False
     hint: str = ""
+    trouble: str = ""
     foreign: int | None = None
     others: tuple[OwnerReference, ...] = ()
 
@@ -127,12 +126,22 @@ def pod_columns(item: Pod) -> dict[str, str]:
         )
     return {
         "hint": hint,
+        "Status": waiting_reason(item),
         "IP": state.ips[0] if state.ips else "<none>",
         "Node": state.node or "<none>",
     }
 
 
 NEW_POD_COLUMNS = {"hint": WAITING, "IP": "<none>", "Node": "<none>"}
+
+
+def _trouble_in(columns: Mapping[str, str]) -> str:
+    return _TROUBLES.get(columns.get("Status", "").removeprefix("Init:"), "")
+
+
+def _may_last(trouble: str, hint: str | None) -> bool:
+    # Between two attempts a Pod shows none for a moment, which is no news.
+    return hint in (None, WAITING) or (hint != READY and trouble not in _NO_START)
 
 
 def _managed_annotations(annotations: dict[str, str] | None) -> dict[str, str] | None:
@@ -173,7 +182,11 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
         foreign=_foreign_writes(row, old),
         others=row.owners if owner is None else (),
     )
+    if row.columns is not None:
+        entry.trouble = _trouble_in(row.columns)
     if old is not None:
+        if not entry.trouble and _may_last(old.trouble, hint):
+            entry.trouble = old.trouble
         entry.state = old.state
         entry.is_delete_sent = old.is_delete_sent
         entry.is_stale = old.is_stale or _shows_another_state(row, entry, old)
@@ -243,6 +256,10 @@ def _hint_of(row: ObjectMeta) -> Hashable:
     return pod_hint(row.columns) if row.columns is not None else row.resource_version
 
 
+def _trouble_of(row: ObjectMeta) -> Hashable:
+    return _trouble_in(row.columns) if row.columns is not None else ""
+
+
 def _pod_unscheduled(row: ObjectMeta) -> Hashable:
     """Return the version while the Pod has no node: what the scheduler finds is in no column."""
     if row.columns is None or row.columns.get("Node", "") in NO_NODE:
@@ -265,6 +282,7 @@ def pod_kind(leanest: Representation = Representation.TABLE) -> Kind[PodEntry]:
             labels(),
             computed("managed metadata", Change.ANNOTATIONS, _managed_metadata, brief=True),
             computed("status", Change.COLUMNS, _hint_of),
+            computed("waiting reason", Change.COLUMNS, _trouble_of),
             if_known(column("IP", classify=hash, brief=True)),
             if_known(column("Node")),
             computed("unscheduled", Change.VERSION, _pod_unscheduled),
