@@ -148,9 +148,9 @@ class ControlPlane:
             self._save()
         except OSError as error:
             await self._runner.cleanup()
-            place = f"{self.settings.host}:{self.settings.port}"
+            why = os.strerror(error.errno or 0)
             raise ConfigError(
-                f"cannot listen on {place}: {os.strerror(error.errno or 0)}",
+                f"cannot listen on {self.settings.host}:{self.settings.port}: {why}",
                 way_out="--port 0 picks a free one; `lean-sandbox local status` lists what runs",
             ) from error
         except ConfigError:
@@ -319,10 +319,7 @@ class ControlPlane:
         return token
 
     def kubeconfig(self, path: Path, user: str = _ADMIN, *, namespace: str = "default") -> Path:
-        """Write a kubeconfig for a user (see :meth:`create_token`) and return its path.
-
-        Raises ConfigError.
-        """
+        """Write a kubeconfig for a user of :meth:`create_token`; raises ConfigError."""
         token = self.create_token(user)
         body = kubeconfig(self.url, token=token, ca_pem=self.ca_pem, namespace=namespace)
         write_kubeconfig(path, body)

@@ -3,62 +3,15 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from lean_sandbox.local.kinds import Kind
 
 Json = dict[str, Any]
 
 # The Kubernetes release whose API the server speaks.
 RELEASE = ("1", "36", "v1.36.3")
-
-
-class ServedKind(Protocol):
-    """What discovery and OpenAPI have to know of one served version of one kind."""
-
-    @property
-    def group(self) -> str:
-        """Return the API group, empty for the core one."""
-
-    @property
-    def version(self) -> str:
-        """Return the version, e.g. `v1`."""
-
-    @property
-    def plural(self) -> str:
-        """Return the resource name in paths."""
-
-    @property
-    def kind(self) -> str:
-        """Return the kind."""
-
-    @property
-    def namespaced(self) -> bool:
-        """Say whether objects live in a namespace."""
-
-    @property
-    def singular(self) -> str:
-        """Return the singular resource name."""
-
-    @property
-    def short_names(self) -> Collection[str]:
-        """Return the abbreviations kubectl accepts."""
-
-    @property
-    def categories(self) -> Collection[str]:
-        """Return groups of resources such as `all`."""
-
-    @property
-    def subresources(self) -> Collection[str]:
-        """Return the names of subresources."""
-
-    @property
-    def is_custom(self) -> bool:
-        """Say whether a CustomResourceDefinition serves it."""
-
-    @property
-    def schema(self) -> Mapping[str, Any] | None:
-        """Return the schema of a custom kind."""
-
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 # Resources that only take requests: nothing of them is stored.
@@ -90,7 +43,7 @@ _SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
 }
 
 
-def _verbs(kind: ServedKind) -> list[str]:
+def _verbs(kind: Kind) -> list[str]:
     if kind.plural in _CREATE_ONLY:
         return ["create"]
     if (kind.group, kind.plural) == ("", "namespaces"):
@@ -102,9 +55,9 @@ def _group_version(group: str, version: str) -> str:
     return f"{group}/{version}" if group else version
 
 
-def _groups(kinds: Iterable[ServedKind]) -> dict[str, dict[str, list[ServedKind]]]:
+def _groups(kinds: Iterable[Kind]) -> dict[str, dict[str, list[Kind]]]:
     """Return group -> version -> kinds in the order of the input (first version preferred)."""
-    found: dict[str, dict[str, list[ServedKind]]] = {}
+    found: dict[str, dict[str, list[Kind]]] = {}
     for kind in kinds:
         found.setdefault(kind.group, {}).setdefault(kind.version, []).append(kind)
     return found
@@ -125,13 +78,13 @@ def _group(name: str, versions: Iterable[str]) -> Json:
     return {"name": name, "versions": shown, "preferredVersion": shown[0]}
 
 
-def group_list(kinds: Iterable[ServedKind]) -> Json:
+def group_list(kinds: Iterable[Kind]) -> Json:
     """Return `/apis`: every group but the core one."""
     groups = [_group(name, versions) for name, versions in _groups(kinds).items() if name]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
-def api_group(kinds: Iterable[ServedKind], group: str) -> Json | None:
+def api_group(kinds: Iterable[Kind], group: str) -> Json | None:
     """Return `/apis/<group>`, None when there is no such group."""
     versions = _groups(kinds).get(group)
     if not versions:
@@ -139,7 +92,7 @@ def api_group(kinds: Iterable[ServedKind], group: str) -> Json | None:
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)}
 
 
-def _listed(kind: ServedKind) -> Iterator[Json]:
+def _listed(kind: Kind) -> Iterator[Json]:
     entry: Json = {
         "name": kind.plural,
         "singularName": kind.singular,
@@ -162,7 +115,7 @@ def _listed(kind: ServedKind) -> Iterator[Json]:
         yield sub
 
 
-def resource_list(kinds: Iterable[ServedKind], group: str, version: str) -> Json | None:
+def resource_list(kinds: Iterable[Kind], group: str, version: str) -> Json | None:
     """Return `/api/v1` or `/apis/<group>/<version>`, None when it is not served."""
     found = _groups(kinds).get(group, {}).get(version)
     if not found:
@@ -180,7 +133,7 @@ def _response_kind(group: str, version: str, kind: str) -> Json:
     return {"group": group, "version": version, "kind": kind}
 
 
-def _aggregated(kind: ServedKind) -> Json:
+def _aggregated(kind: Kind) -> Json:
     entry: Json = {
         "resource": kind.plural,
         "responseKind": _response_kind(kind.group, kind.version, kind.kind),
@@ -205,9 +158,7 @@ def _aggregated(kind: ServedKind) -> Json:
     return entry
 
 
-def aggregated_discovery(
-    kinds: Iterable[ServedKind], *, is_core: bool, api_version: str = "v2"
-) -> Json:
+def aggregated_discovery(kinds: Iterable[Kind], *, is_core: bool, api_version: str = "v2") -> Json:
     """Return the APIGroupDiscoveryList of `/api` (`is_core`) or `/apis`."""
     items: list[Json] = []
     for name, versions in _groups(kinds).items():

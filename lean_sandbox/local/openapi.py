@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.local.crds.schema import component_name, components, model
-from lean_sandbox.local.discovery import RELEASE, ServedKind
+from lean_sandbox.local.discovery import RELEASE
+from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.schema.builtin import BUILTIN_KINDS, builtin_model
 
 Json = dict[str, Any]
@@ -61,24 +62,20 @@ _WRITE_OPTIONS = [_parameter(name, text=text) for name, text in _OPTIONS.items()
 _LIST_OPTIONS = [_parameter(name, kind) for name, kind in _SELECTION.items()]
 
 
-def _custom_component(kind: ServedKind) -> str:
+def _custom_component(kind: Kind) -> str:
     return ".".join((*reversed(kind.group.split(".")), kind.version, kind.kind))
 
 
-def _identity(kind: ServedKind) -> Json:
+def _identity(kind: Kind) -> Json:
     return {"group": kind.group, "kind": kind.kind, "version": kind.version}
-
-
-def _api_version(kind: ServedKind) -> str:
-    return f"{kind.group}/{kind.version}" if kind.group else kind.version
 
 
 class OpenApiDocuments:
     """The documents for one set of kinds; make a new one when the set changes."""
 
-    def __init__(self, kinds: Iterable[ServedKind]) -> None:
+    def __init__(self, kinds: Iterable[Kind]) -> None:
         """Remember the kinds; nothing is computed yet."""
-        self._groups: dict[str, list[ServedKind]] = {}
+        self._groups: dict[str, list[Kind]] = {}
         for kind in kinds:
             self._groups.setdefault(_path_of(kind.group, kind.version), []).append(kind)
         self._encoded: dict[str, bytes] = {}
@@ -120,16 +117,16 @@ class OpenApiDocuments:
         return self._encoded["v2"]
 
 
-def _builtin_models(kinds: Iterable[ServedKind]) -> dict[str, ServedKind]:
+def _builtin_models(kinds: Iterable[Kind]) -> dict[str, Kind]:
     """Return component name -> kind for the kinds that have a model."""
-    found: dict[str, ServedKind] = {}
+    found: dict[str, Kind] = {}
     for kind in kinds:
-        if not kind.is_custom and (_api_version(kind), kind.kind) in BUILTIN_KINDS:
-            found[component_name(builtin_model(kind.kind, _api_version(kind)))] = kind
+        if not kind.is_custom and (kind.api_version, kind.kind) in BUILTIN_KINDS:
+            found[component_name(builtin_model(kind.kind, kind.api_version))] = kind
     return found
 
 
-def _list_schema(kind: ServedKind, item: str) -> Json:
+def _list_schema(kind: Kind, item: str) -> Json:
     metadata = component_name(model("meta_v1", "ListMeta"))
     return {
         "description": f"{kind.kind}List is a list of {kind.kind}",
@@ -145,7 +142,7 @@ def _list_schema(kind: ServedKind, item: str) -> Json:
     }
 
 
-def _custom_schema(kind: ServedKind) -> Json:
+def _custom_schema(kind: Kind) -> Json:
     schema: Json = dict(kind.schema or {"type": "object"})
     properties: Json = dict(schema.get("properties") or {})
     about = "Standard object metadata."
@@ -156,12 +153,12 @@ def _custom_schema(kind: ServedKind) -> Json:
     return schema
 
 
-def _schemas(kinds: list[ServedKind]) -> Json:
+def _schemas(kinds: list[Kind]) -> Json:
     builtin = _builtin_models(kinds)
     meta = [
         model("meta_v1", name) for name in ("ObjectMeta", "ListMeta", "Status", "DeleteOptions")
     ]
-    models = [builtin_model(k.kind, _api_version(k)) for k in builtin.values()]
+    models = [builtin_model(k.kind, k.api_version) for k in builtin.values()]
     found: Json = components([*models, *meta])
     for name, kind in builtin.items():
         found[name] = {**found[name], "x-kubernetes-group-version-kind": [_identity(kind)]}
@@ -174,7 +171,7 @@ def _schemas(kinds: list[ServedKind]) -> Json:
     return dict(sorted(found.items()))
 
 
-def _component_of(kind: ServedKind) -> str | None:
+def _component_of(kind: Kind) -> str | None:
     if kind.is_custom:
         return _custom_component(kind)
     found = _builtin_models([kind])
@@ -186,7 +183,7 @@ def _body(component: str, *media: str) -> Json:
     return {"content": {name: {"schema": schema} for name in media}}
 
 
-def _operation(kind: ServedKind, action: str, answer: str, **more: Any) -> Json:
+def _operation(kind: Kind, action: str, answer: str, **more: Any) -> Json:
     content = {"application/json": {"schema": {"$ref": _REFERENCE + answer}}}
     return {
         "tags": [f"{kind.group or 'core'}_{kind.version}"],
@@ -198,7 +195,7 @@ def _operation(kind: ServedKind, action: str, answer: str, **more: Any) -> Json:
     }
 
 
-def _paths(kind: ServedKind) -> Iterator[tuple[str, Json]]:
+def _paths(kind: Kind) -> Iterator[tuple[str, Json]]:
     component = _component_of(kind)
     if component is None:
         return
@@ -234,7 +231,7 @@ def _info() -> Json:
     return {"title": "Kubernetes", "version": f"{RELEASE[0]}.{RELEASE[1]}"}
 
 
-def _document(kinds: list[ServedKind]) -> Json:
+def _document(kinds: list[Kind]) -> Json:
     return {
         "openapi": "3.0.0",
         "info": _info(),
@@ -278,7 +275,7 @@ def _swagger_operation(operation: Json) -> Json:
     return found
 
 
-def _swagger(kinds: list[ServedKind]) -> Json:
+def _swagger(kinds: list[Kind]) -> Json:
     methods = ("get", "post", "put", "patch", "delete")
     paths = {
         path: {name: _swagger_operation(entry[name]) for name in methods if name in entry}

@@ -25,10 +25,7 @@ _DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
 def save_state(path: Path, store: Store, key: bytes) -> None:
-    """Write all objects, the version counter and the signing key; a crash leaves the old file.
-
-    Raises ConfigError.
-    """
+    """Write objects, version and signing key; a crash leaves the old file. Raises ConfigError."""
     collections = {
         collection.storage: [msgspec.Raw(b"{" + entry.tail) for entry in collection.scan()]
         for collection in store

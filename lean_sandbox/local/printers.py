@@ -1,16 +1,73 @@
-"""The columns of built-in kinds, as `kubectl get` shows them."""
+"""The columns of built-in kinds, and words and ages of any, as `kubectl get` shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from lean_sandbox.local.cells import NONE, age_of, name_of, since
-from lean_sandbox.local.podcells import pod_cells
+from filters.columns import pod_columns
 
 Json = dict[str, Any]
 Cells = Callable[[Json, datetime], list[Any]]
+
+NONE: Final = "<none>"
+
+
+def human_duration(seconds: float) -> str:
+    """Return a duration with at most two units, as ages are shown."""
+    total = int(seconds)
+    if total < -1:
+        return "<invalid>"
+    if total < 0:
+        return "0s"
+    minutes, hours, days = total // 60, total // 3600, total // 86400
+    if total < 120:
+        return f"{total}s"
+    if minutes < 10:
+        return f"{minutes}m" + (f"{total % 60}s" if total % 60 else "")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return f"{hours}h" + (f"{minutes % 60}m" if minutes % 60 else "")
+    if hours < 48:
+        return f"{hours}h"
+    if hours < 24 * 8:
+        return f"{days}d" + (f"{hours % 24}h" if hours % 24 else "")
+    if hours < 24 * 365 * 2:
+        return f"{days}d"
+    years = hours // 24 // 365
+    if years < 8:
+        rest = days % 365
+        return f"{years}y" + (f"{rest}d" if rest else "")
+    return f"{years}y"
+
+
+def _moment(text: str | None) -> datetime | None:
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def since(text: str | None, now: datetime) -> str:
+    """Return the time since a timestamp, `<unknown>` without one."""
+    moment = _moment(text)
+    return "<unknown>" if moment is None else human_duration((now - moment).total_seconds())
+
+
+def age_of(obj: Json, now: datetime) -> str:
+    """Return the age of an object."""
+    return since(obj["metadata"].get("creationTimestamp"), now)
+
+
+def name_of(obj: Json) -> str:
+    """Return the name of an object."""
+    name: str = obj["metadata"]["name"]
+    return name
 
 
 class Printer(NamedTuple):
@@ -41,6 +98,38 @@ AGE: Final = column("Age", text="Time since the object was created.")
 
 def _selector(labels: Json | None) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
+
+
+def _restarts(obj: Json, now: datetime) -> str:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    initial = spec.get("initContainers") or ()
+    sidecars = {found.get("name") for found in initial if found.get("restartPolicy") == "Always"}
+    starting = status.get("initContainerStatuses") or ()
+    count, last = 0, ""
+    for container in (
+        *(status.get("containerStatuses") or ()),
+        *(found for found in starting if found.get("name") in sidecars),
+    ):
+        count += container.get("restartCount", 0)
+        ended = (container.get("lastState") or {}).get("terminated") or {}
+        last = max(last, ended.get("finishedAt") or "")
+    return f"{count} ({since(last, now)} ago)" if count and last else str(count)
+
+
+def _pod(obj: Json, now: datetime) -> list[Any]:
+    """Return the cells of a Pod."""
+    columns = pod_columns(obj)
+    return [
+        name_of(obj),
+        columns["Ready"],
+        columns["Status"],
+        _restarts(obj, now),
+        age_of(obj, now),
+        columns["IP"],
+        columns["Node"],
+        columns["Nominated Node"],
+        columns["Readiness Gates"],
+    ]
 
 
 def _service(obj: Json, now: datetime) -> list[Any]:
@@ -229,7 +318,7 @@ PRINTERS: Final[dict[str, Printer]] = {
             AGE,
             *_wide("IP", "Node", "Nominated Node", "Readiness Gates"),
         ),
-        pod_cells,
+        _pod,
     ),
     "services": Printer(
         (

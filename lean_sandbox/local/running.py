@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -58,14 +58,12 @@ def listed(cluster: Cluster) -> Iterator[None]:
 
 
 def clusters() -> list[Cluster]:
-    """Return the clusters that run; what others have left behind is removed."""
+    """Return the clusters that run; the file of one that was killed is not locked."""
     found = []
     for path in sorted(folder().glob("local-*.json")):
-        with path.open("rb") as file:
+        with suppress(FileNotFoundError), path.open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 found.append(msgspec.json.decode(file.read(), type=Cluster))
-            else:
-                path.unlink(missing_ok=True)
     return found

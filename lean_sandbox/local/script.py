@@ -1,41 +1,8 @@
 """What a Pod asks the simulated kubelet to play: by annotations, image names and commands.
 
-Annotations, all under the prefix ``kubelet.lean-sandbox/``, hold for every container of the Pod.
 Durations are Go durations (``1m30s``) or plain seconds (``90``). A value that cannot be read is
-ignored and counted.
+ignored and counted. docs/local.md lists the annotations, image names and commands.
 
-=====================  ===================  =======================================================
-annotation             value                effect
-=====================  ===================  =======================================================
-ignore                 true                 hands off: neither bound, nor run, nor finished
-node                   name                 only this simulated Node will do
-unschedulable          true | duration      stays unbound for ever, or until it is that old
-unschedulable-message  text                 message of that condition
-start-delay            duration             extra wait before the network is up
-image-pull-error       true | duration      ErrImagePull and ImagePullBackOff in turn, for ever or
-                                            until that long after the Pod's start
-never-ready            true                 runs, but never becomes ready
-ready-delay            duration             extra wait before it is ready
-unready-after          duration             loses readiness that long after it became ready
-unready-for            duration             with unready-after: ready again after this, and so on
-complete-after         duration             containers end that long after their start
-exit-code              0..255               with what (default 0; for crash-loop 1)
-crash-loop             true | duration      containers end with exit-code 1 after that (true: 1 s)
-evict-after            duration             phase Failed, reason Evicted, that long after the start
-churn                  count                this many status writes that change nothing that
-                                            matters, once the Pod runs
-churn-interval         duration             time between them (default 1 s)
-churn-kind             heartbeat, restarts  only a condition's times, or restart counts as well
-termination-delay      duration             time to stop when deleted, at most the grace period
-=====================  ===================  =======================================================
-
-Image names: the last part of an image's repository, without tag and digest, plays what it is
-called for its container: ``image-pull-error``, ``crash-loop``, ``never-ready``, ``completes``
-(exit 0 at once); for the whole Pod: ``evicted``, ``unschedulable``, ``slow-start``. The tag
-``does-not-exist`` cannot be pulled.
-
-Commands: a container whose whole command, or whose text after ``-c``, reads ``exit N``, ``true``,
-``false``, ``sleep S`` or ``sleep S; exit N`` (or ``&&``) ends as a shell would.
 What follows an end is up to ``restartPolicy``: Succeeded or Failed, or a restart with back-off.
 
 A Pod that is deleted with a grace period becomes Failed before it is removed, its containers ended

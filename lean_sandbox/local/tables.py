@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
-from lean_sandbox.local.cells import age_of
 from lean_sandbox.local.jsonpath import parse_path
-from lean_sandbox.local.printers import AGE, NAME, PRINTERS
+from lean_sandbox.local.printers import AGE, NAME, PRINTERS, age_of
 from lean_sandbox.local.registry import Kind, PrinterColumn
 
 Json = dict[str, Any]

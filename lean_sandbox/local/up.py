@@ -93,7 +93,15 @@ async def up(
                         group.start_soon(control, process)
                         while not plane.audit.select(user_agent=_CONTROLLER_AGENT):
                             await clock.sleep(_POLL_S)
-                    cluster = _described(settings, plane.url)
+                    cluster = Cluster(
+                        pid=os.getpid(),
+                        port=int(plane.url.rpartition(":")[2]),
+                        url=plane.url,
+                        kubeconfig=str(settings.kubeconfig),
+                        nodes=settings.kubelet.nodes,
+                        has_controller=settings.controller is not None,
+                        log=settings.log,
+                    )
                     with listed(cluster):
                         say(_greeting(cluster, has_fixed_ports=settings.server.port != 0))
                         task_status.started(plane.url)
@@ -143,18 +151,6 @@ async def _client(settings: UpSettings, clock: Clock) -> AsyncIterator[Client]:
         yield Client(transport, field_manager="kubelet")
     finally:
         await transport.aclose()
-
-
-def _described(settings: UpSettings, url: str) -> Cluster:
-    return Cluster(
-        pid=os.getpid(),
-        port=int(url.rpartition(":")[2]),
-        url=url,
-        kubeconfig=os.fspath(settings.kubeconfig.absolute()),
-        nodes=settings.kubelet.nodes,
-        has_controller=settings.controller is not None,
-        log=settings.log,
-    )
 
 
 def _greeting(cluster: Cluster, *, has_fixed_ports: bool) -> str:

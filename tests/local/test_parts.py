@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local.cells import human_duration
 from lean_sandbox.local.fieldsets import (
     changes,
     difference,
@@ -22,7 +21,7 @@ from lean_sandbox.local.fieldsets import (
 )
 from lean_sandbox.local.jsonpath import parse_path
 from lean_sandbox.local.patch import merge_patch
-from lean_sandbox.local.printers import PRINTERS
+from lean_sandbox.local.printers import PRINTERS, human_duration
 
 Json = dict[str, Any]
 

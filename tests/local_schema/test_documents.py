@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -11,42 +10,26 @@ import pytest
 
 from lean_sandbox.local import discovery
 from lean_sandbox.local.crds.definitions import definitions
+from lean_sandbox.local.kinds import Kind, make_kind
 from lean_sandbox.local.openapi import OpenApiDocuments
 from lean_sandbox.local.schema.builtin import BUILTIN_KINDS, builtin_schema, model_module
 
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Served:
-    """A served kind, as a registry describes it."""
-
-    group: str
-    version: str
-    plural: str
-    kind: str
-    namespaced: bool = True
-    singular: str = ""
-    short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    subresources: frozenset[str] = frozenset()
-    is_custom: bool = False
-    schema: Json | None = None
-
-
-def _custom() -> list[Served]:
+def _custom() -> list[Kind]:
     found = []
     for crd in definitions().values():
         names, version = crd["spec"]["names"], crd["spec"]["versions"][0]
         found.append(
-            Served(
+            make_kind(
                 crd["spec"]["group"],
                 version["name"],
                 names["plural"],
                 names["kind"],
                 singular=names["singular"],
                 short_names=tuple(names["shortNames"]),
-                subresources=frozenset(version.get("subresources", ())),
+                subresources=version.get("subresources", ()),
                 is_custom=True,
                 schema=version["schema"]["openAPIV3Schema"],
             )
@@ -55,8 +38,8 @@ def _custom() -> list[Served]:
 
 
 KINDS = [
-    Served("", "v1", "namespaces", "Namespace", namespaced=False, singular="namespace"),
-    Served(
+    make_kind("", "v1", "namespaces", "Namespace", namespaced=False, singular="namespace"),
+    make_kind(
         "",
         "v1",
         "pods",
@@ -64,9 +47,9 @@ KINDS = [
         singular="pod",
         short_names=("po",),
         categories=("all",),
-        subresources=frozenset({"status", "binding", "eviction"}),
+        subresources=("status", "binding", "eviction"),
     ),
-    Served("apps", "v1", "deployments", "Deployment", subresources=frozenset({"scale", "status"})),
+    make_kind("apps", "v1", "deployments", "Deployment", subresources=("scale", "status")),
     *_custom(),
 ]
 
@@ -167,7 +150,7 @@ def test_index_names_every_document_with_its_hash(documents: OpenApiDocuments) -
     path = "apis/agents.x-k8s.io/v1beta1"
     assert index[path]["serverRelativeURL"] == f"/openapi/v3/{path}?hash={documents.etag(path)}"
     changed = [
-        Served("agents.x-k8s.io", "v1beta1", "sandboxes", "Sandbox", is_custom=True, schema={})
+        make_kind("agents.x-k8s.io", "v1beta1", "sandboxes", "Sandbox", is_custom=True, schema={})
     ]
     assert OpenApiDocuments(changed).etag(path) != documents.etag(path)
     assert documents.document("apis/nope/v1") is None
