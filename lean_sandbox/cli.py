@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from lean_sandbox.config.forms import BOOLEAN, Form, choice
-from lean_sandbox.config.options import OPTIONS, Settings, flag_of
+from lean_sandbox.config.options import Settings, flag_of
 from lean_sandbox.config.sources import (
     EXIT_CONFIG,
     EXIT_FAILED,
@@ -177,18 +177,9 @@ def _parse(name: str, verb: Verb, words: list[str]) -> Namespace:
 
 
 def _add_demo(demo: ArgumentParser) -> None:
-    from lean_sandbox.local.command import whole  # noqa: PLC0415
+    from lean_sandbox.demo import command  # noqa: PLC0415
 
-    count = functools.partial(demo.add_argument, metavar="N")
-    meaning = "Sandboxes of the launch whose cost is counted" + _SHOWN
-    count("--sandboxes", type=whole(1), default=50, help=meaning)
-    meaning = "members of the warm pool of the second act" + _SHOWN
-    count("--pool", type=whole(1), default=20, help=meaning)
-    meaning = "claims bound at once; 0 leaves the second act out" + _SHOWN
-    count("--claims", type=whole(0), default=10, help=meaning)
-    _choose(demo, ("table", "json"), "tables for people, or one JSON object")
-    meaning, levels = "of the controller's own log" + _SHOWN, OPTIONS["log-level"].form.words
-    demo.add_argument("--log-level", choices=levels, default="error", help=meaning)
+    command.add_flags(demo)
 
 
 def _choose(parser: ArgumentParser, forms: tuple[str, ...], meaning: str = "") -> None:
@@ -346,12 +337,9 @@ def _run_bench(arguments: Sequence[str]) -> int:
 
 
 def _run_demo(given: Namespace) -> int:
-    from lean_sandbox import log  # noqa: PLC0415
-    from lean_sandbox.demo.story import run_demo  # noqa: PLC0415
+    from lean_sandbox.demo import command  # noqa: PLC0415
 
-    log.configure(given.log_level, "auto")
-    is_done = run_demo(given.sandboxes, given.pool, given.claims, given.output)
-    return EXIT_OK if is_done else EXIT_FAILED
+    return command.run(given)
 
 
 def _check_controller_flags(flags: Sequence[str]) -> None:

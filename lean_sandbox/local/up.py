@@ -33,7 +33,6 @@ from lean_sandbox.local.running import Cluster, listed
 from lean_sandbox.version import __version__
 
 Say = Callable[[str], None]
-"""Tells the user something."""
 
 _USER_AGENT = f"lean-sandbox-kubelet/{__version__}"
 _CONTROLLER_AGENT = "lean-sandbox/"
