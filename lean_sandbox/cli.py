@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -154,11 +155,16 @@ def _parser(name: str, verb: Verb) -> ArgumentParser:
     import argparse  # noqa: PLC0415 -- not for the controller
     import textwrap  # noqa: PLC0415
 
+    class Formatter(argparse.RawDescriptionHelpFormatter):
+        def _split_lines(self, text: str, width: int) -> list[str]:
+            # A flag is not broken at its hyphens.
+            return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+
     parser = argparse.ArgumentParser(
         prog=f"lean-sandbox {name}",
         description=textwrap.fill(verb.text or f"{verb.summary[0].upper()}{verb.summary[1:]}.", 96),
         epilog="\n  ".join(("examples:", *verb.examples)) if verb.examples else None,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Formatter,
         # A prefix that is one flag today may be two tomorrow.
         allow_abbrev=False,
     )
@@ -219,10 +225,6 @@ def _add_trace(trace: ArgumentParser) -> None:
     _choose(trace, ("table", "json", "chrome"), meaning)
 
 
-def _add_metrics(metrics: ArgumentParser) -> None:
-    _choose(metrics, ("table", "markdown", "json"))
-
-
 def _add_settings(parser: ArgumentParser) -> None:
     from lean_sandbox.config.render import add_flags  # noqa: PLC0415
 
@@ -249,31 +251,24 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _config(arguments: Sequence[str]) -> int:
-    own = {"-o, --output FORMAT": "table, json, or yaml: a config file (default: table)"}
-    forms = {"output": _OUTPUT, "o": _OUTPUT}
-    return _with_settings("config", arguments, _print_settings, own, forms)
+    return _with_settings("config", arguments, _print_settings, {"output": _OUTPUT, "o": _OUTPUT})
 
 
 def _with_settings(
     name: str,
     arguments: Sequence[str],
     act: Callable[[Scanned], int],
-    own: Mapping[str, str] | None = None,
-    forms: Mapping[str, Form] | None = None,
+    own: Mapping[str, Form] = MappingProxyType({}),
 ) -> int:
-    """Run `run` or `config`, or tell version or help; ``own`` and ``forms`` are its own flags."""
+    """Run `run` or `config`, or tell version or help; ``own`` are forms of flags of its own."""
     try:
-        scanned = scan(arguments, {"version": BOOLEAN, **(forms or {})})
+        scanned = scan(arguments, {"version": BOOLEAN, **own})
         version = scanned.last("version")
         if version is None or not version.parsed(BOOLEAN):
             return act(scanned)
         print(about())  # noqa: T201
     except HelpWanted:
-        from lean_sandbox.config.render import help_text  # noqa: PLC0415
-
-        flags = {**(own or {}), "--version": "print the version and exit"}
-        verb = GROUPS[_RUNNING][name]
-        sys.stdout.write(help_text(name, verb.text, verb.examples, flags))
+        sys.stdout.write(_parser(name, GROUPS[_RUNNING][name]).format_help())
     except UsageError:
         print(f"usage: lean-sandbox {name} [FLAGS]", file=sys.stderr)  # noqa: T201
         raise
@@ -402,7 +397,8 @@ def _run_trace(given: Namespace) -> int:
 
 
 def _run_metrics(given: Namespace) -> int:
-    from lean_sandbox.config.render import entry  # noqa: PLC0415
+    import textwrap  # noqa: PLC0415
+
     from lean_sandbox.metrics.families import FAMILIES  # noqa: PLC0415
 
     families = FAMILIES.values()
@@ -419,7 +415,8 @@ def _run_metrics(given: Namespace) -> int:
             meaning += f" Buckets: {', '.join(f'{bound:g}' for bound in family.buckets)}."
         if is_table:
             labels = f"{{{', '.join(family.labels)}}}" if family.labels else ""
-            lines += entry(f"{family.name}{labels} ({family.kind})", meaning)
+            indented = textwrap.indent(textwrap.fill(meaning, 88, break_on_hyphens=False), " " * 8)
+            lines.append(f"{family.name}{labels} ({family.kind})\n{indented}")
             continue
         labels = ", ".join(f"`{label}`" for label in family.labels)
         meaning = meaning.replace("|", "\\|")
@@ -558,7 +555,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             _run_metrics,
             "What begins with lean_sandbox is of this controller; the other names, labels and"
             " buckets are those of the reference controller and its framework.",
-            _add_metrics,
+            lambda parser: _choose(parser, ("table", "markdown", "json")),
         ),
     },
     "Measure it": {

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER, TEXT
-from lean_sandbox.config.options import FLAGS, IDLE, OPTIONS, TRANSLATED, Flag, Option
-from lean_sandbox.config.sources import CONFIG, Effective
+from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
+from lean_sandbox.config.options import IDLE, OPTIONS, TRANSLATED, Flag, Option
+from lean_sandbox.config.sources import Effective
 from lean_sandbox.log import aligned
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
+    from argparse import ArgumentParser, _ActionsContainer
 
-_PATHS = (CONFIG, "kubeconfig", "metrics-cert-dir")
-_INDENT = " " * 8
 _SYNTAX = """\
 A flag has one or two dashes. A value stands after = or in the next argument; that of a boolean only
 after =, and a boolean alone is true (--no-NAME is false). Durations are written 300ms, 1m30s or 0.
 
 Every flag can also be given as LEAN_SANDBOX_NAME in the environment (upper case, _ for -) and as
 `name: value` in the config file. A flag beats the environment, that beats the file, that beats the
-default. What is unknown is refused wherever it stands."""
+default. What is unknown is refused wherever it stands; the flags end at the first word without
+dashes, as those of the reference do, and what follows is ignored with a warning."""
 _FOREIGN = {
     "of the reference, in its own words": TRANSLATED,
     "of the reference, without effect here; each costs one warning": IDLE,
@@ -36,58 +34,31 @@ _CONFIG = (
 )
 
 
-def help_text(command: str, summary: str, examples: Iterable[str], own: Mapping[str, str]) -> str:
-    """Return the help of a command; ``own`` are its own flags with their meanings."""
-    lines = [
-        f"usage: lean-sandbox {command} [FLAGS]",
-        "",
-        textwrap.fill(summary, 96),
-        "",
-        "examples:",
-    ]
-    lines += [*(f"  {one}" for one in examples), "", _SYNTAX, ""]
-    for usage, meaning in {**own, "--config FILE": _CONFIG}.items():
-        lines += entry(usage, meaning)
+def add_flags(parser: ArgumentParser) -> None:
+    """Add every flag to a parser, which prints the help and is what shells complete by."""
+    parser.usage = f"{parser.prog} [FLAGS]"
+    parser.description = f"{parser.description}\n\n{_SYNTAX}"
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.add_argument("--config", type=Path, metavar="FILE", help=_CONFIG)
+    group: _ActionsContainer = parser
     for name, option in OPTIONS.items():
         if option.topic:
-            lines += ["", f"{option.topic}:"]
+            group = parser.add_argument_group(option.topic)
         default = f"{option.shown(option.default)} {option.unit}".rstrip()
-        lines += entry(_usage(name, option), f"{option.help} (default: {default})")
+        _add_flag(group, name, option, f"{option.help} (default: {default})")
     for head, flags in _FOREIGN.items():
-        lines += ["", f"{head}:"]
+        group = parser.add_argument_group(head)
         for name, flag in flags.items():
-            lines += entry(_usage(name, flag), flag.help)
-    return "\n".join((*lines, ""))
+            _add_flag(group, name, flag, flag.help)
 
 
-def add_flags(parser: ArgumentParser) -> None:
-    """Add every flag to a parser, from which the completion of shells is made."""
-    files = {CONFIG: Flag(TEXT, _CONFIG), **FLAGS}
-    for name, flag in files.items():
-        meaning = flag.help.replace("%", "%%")
-        if flag.form is BOOLEAN:
-            parser.add_argument(f"--{name}", action="store_true", help=meaning)
-            continue
-        choices = flag.form.words or None
-        read = Path if name in _PATHS else str
-        parser.add_argument(f"--{name}", type=read, choices=choices, help=meaning)
-
-
-def _usage(name: str, flag: Flag) -> str:
-    return f"--{name}" if flag.form is BOOLEAN else f"--{name} {flag.form.metavar}"
-
-
-def entry(usage: str, meaning: str) -> list[str]:
-    """Return the lines of one entry: how it is written, below it what it means."""
-    wrapped = textwrap.wrap(
-        meaning,
-        width=96,
-        initial_indent=_INDENT,
-        subsequent_indent=_INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return [f"  {usage}", *wrapped]
+def _add_flag(group: _ActionsContainer, name: str, flag: Flag, meaning: str) -> None:
+    form, meaning = flag.form, meaning.replace("%", "%%")
+    if form is BOOLEAN:
+        group.add_argument(f"--{name}", action="store_true", help=meaning)
+        return
+    read, words = Path if form.metavar in ("FILE", "DIR") else str, form.words or None
+    group.add_argument(f"--{name}", type=read, choices=words, metavar=form.metavar, help=meaning)
 
 
 def as_table(effective: Effective) -> str:

@@ -217,8 +217,9 @@ def effective(
         raise _with_places(error, givers) from error
     doubtful = doubts(settings)
     if scanned.rest:
-        why = "what follows the first argument that is no flag is not looked at"
-        doubtful[" ".join(scanned.rest)] = why
+        near = nearest(scanned.rest[0], FLAGS)
+        meant = f"; did you mean --{near}?" if near else ""
+        doubtful[" ".join(scanned.rest)] = f"ignored: flags end at a word without dashes{meant}"
     remarks = (Remark(flag, "", why) for flag, why in doubtful.items())
     return Effective(settings, givers, (*noted.values(), *remarks))
 

@@ -41,9 +41,10 @@ def test_help_lists_every_command_under_its_group(
 
 @pytest.mark.parametrize("name", VERBS)
 def test_help_of_a_command_says_how_it_is_used(
-    name: str, capsys: pytest.CaptureFixture[str]
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``help VERB`` is ``VERB --help``: usage, meaning, examples, on standard output."""
+    monkeypatch.setenv("COLUMNS", "100")
     assert typed(f"help {name}") == EXIT_OK
     told = capsys.readouterr().out
     assert typed(f"{name} --help") == EXIT_OK

@@ -171,6 +171,14 @@ def test_a_mistake_costs_one_line_that_names_it(line: str, told: str, nowhere: P
     assert "Errno" not in err
 
 
+def test_a_word_without_dashes_ends_the_flags_and_a_warning_says_so(nowhere: Path) -> None:
+    """As in the reference, which says nothing; the flag that may be meant is named."""
+    code, _, err = ended(["config", "extensions", "--page-size=3", "--bogus"])
+    assert code == EXIT_OK
+    assert "warning: extensions --page-size=3 --bogus: ignored: flags end at" in err
+    assert "did you mean --extensions?" in err
+
+
 def test_an_object_is_explained_by_the_kind_that_it_names(nowhere: Path) -> None:
     """``--kind`` is for what names none; a kind that is not watched is told where it stands."""
     path = log(nowhere / "log", SANDBOX, POD, NODE)

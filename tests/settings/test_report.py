@@ -87,9 +87,10 @@ def test_an_unknown_form_of_output_is_wrong_usage(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("command", ["run", "config"])
 def test_help_says_of_every_flag_what_it_does_its_unit_and_default(
-    command: str, capsys: pytest.CaptureFixture[str]
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under the heads of their topics, on standard output, with code 0."""
+    """Under the heads of their topics, on standard output, with code 0, as wide as the terminal."""
+    monkeypatch.setenv("COLUMNS", "100")
     assert main([command, "--help"]) == EXIT_OK
     told = capsys.readouterr().out
     words = " ".join(told.split())
