@@ -32,6 +32,7 @@ OVERLAYS: list[tuple[str, list[str], Json]] = [
     ("drop-in-extensions", [], {"controller": {"extensions": True}}),
     ("drop-in", ["two-replicas"], {"replicaCount": 2}),
     ("drop-in", ["service-monitor"], {"metrics": {"serviceMonitor": {"enabled": True}}}),
+    ("drop-in", ["alerts"], {"metrics": {"prometheusRule": {"enabled": True}}}),
     (
         "drop-in",
         ["scrape-annotations"],
@@ -128,11 +129,25 @@ def test_values_go_to_their_place(helm: Run, tmp_path: Path) -> None:
         "nodeSelector": {"disk": "ssd"},
         "podSecurityContext": {"runAsUser": None, "runAsGroup": None},
         "service": {"name": "metrics"},
+        "metrics": {
+            "serviceMonitor": {
+                "enabled": True,
+                "additionalLabels": {"release": "r"},
+                "scrapeTimeout": "5s",
+            },
+            "prometheusRule": {"enabled": True, "additionalGroups": [{"name": "more"}]},
+        },
     }
     found = by_name(rendered(helm, tmp_path, values))
     assert {namespace for _, namespace, _ in found} == {"", "mine", "leases"}
     assert ("Service", "mine", "metrics") in found
     assert ("Role", "leases", f"{NAME}-leader-election") in found
+    monitor = found["ServiceMonitor", "mine", NAME]
+    assert monitor["metadata"]["labels"] == {"app": NAME, "release": "r"}
+    assert monitor["spec"]["endpoints"][0]["scrapeTimeout"] == "5s"
+    first, more = found["PrometheusRule", "mine", NAME]["spec"]["groups"]
+    assert 'job="metrics"' in first["rules"][0]["expr"]
+    assert more == {"name": "more"}
     template = found["Deployment", "mine", NAME]["spec"]["template"]
     assert template["metadata"]["labels"] == {"app": NAME, "team": "red"}
     spec = template["spec"]
