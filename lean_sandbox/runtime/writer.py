@@ -90,6 +90,7 @@ class ObjectWriter:
         Table would show of the new object. Raises AlreadyExists.
         """
         type_, options = self._form(cache, as_metadata=as_metadata)
+        listed_at = cache.listed_at(namespace)
         with cache.expect_own_write(Key(namespace, name)):
             item = await self.client.create(
                 cache.kind.resource,
@@ -100,11 +101,13 @@ class ObjectWriter:
                 **options,
             )
             if not as_metadata:
-                return _response(item, *cache.apply_response(item, is_create=True))
+                applied = cache.apply_response(item, known=listed_at, is_create=True)
+                return _response(item, *applied)
             row = item.metadata
             known = cache.get(Key(namespace, row.name))
             if known is None or known.uid != row.uid:
-                known = cache.apply_create_response(row.with_columns(columns))
+                shown = row.with_columns(columns)
+                known = cache.apply_create_response(shown, known=listed_at)
             return _response(item, known)
 
     async def patch(
@@ -131,6 +134,8 @@ class ObjectWriter:
         shows another spec: the watch has yet to deliver that to all controllers.
         """
         type_, options = self._form(cache, as_metadata=as_metadata)
+        held = cache.get(entry.key)
+        known = held.version if held is not None and held.uid == entry.uid else 0
         with self._expecting(cache, entry, is_status=subresource == "status"):
             item = await self.client.patch(
                 cache.kind.resource,
@@ -146,7 +151,7 @@ class ObjectWriter:
                 response = Response(item, entry, _UNCHANGED, is_latest=False)
             else:
                 shown = row.with_columns(columns) if as_metadata else item
-                response = _response(item, *cache.apply_response(shown))
+                response = _response(item, *cache.apply_response(shown, known=known))
             applied(response)
             return response
 

@@ -403,15 +403,11 @@ class Cache(Generic[E]):
 
         What no event has shown yet is notified as an event would be. A response that is older than
         the newest event is not applied but notified: the event may have been dropped because of
-        what the response was expected to show. ``known`` is the version that was cached when it was
-        asked for: a response older than that is of a restored store, and believed.
+        what the response was expected to show. ``known`` is that of :meth:`apply_response`.
         """
         meta: ObjectMeta = shown if isinstance(shown, ObjectMeta) else shown.metadata
-        key = Key(meta.namespace, meta.name)
-        if 0 < as_version(meta.resource_version) < known:
-            self.forget_version(key)
-        before = self._entries.get(key)
-        entry, change = self.apply_response(shown)
+        before = self._entries.get(Key(meta.namespace, meta.name))
+        entry, change = self.apply_response(shown, known=known)
         if entry is before:
             self._notify(Delta(entry.key, Change.COLUMNS, before, entry))
         elif change and change is not Change.GONE:
@@ -429,8 +425,18 @@ class Cache(Generic[E]):
             self._bury(uid, 0)
             self._notify(Delta(key, Change.GONE, entry, None, saw_deletion=True))
 
-    def apply_response(self, shown: Any, *, is_create: bool = False) -> tuple[E, Change]:
-        """Remember an object, or its metadata, as the response to a write shows it.
+    def listed_at(self, namespace: str) -> int:
+        """Return the version of the last complete list that shows a namespace, 0 before one."""
+        return max(self._listed_at.get(scope, 0) for scope in (None, namespace))
+
+    def apply_response(
+        self, shown: Any, *, known: int = 0, is_create: bool = False
+    ) -> tuple[E, Change]:
+        """Remember an object, or its metadata, as the response to a request shows it.
+
+        ``known`` is a version that the store was known to have reached when the request was sent:
+        that of the cached object, or, for a create, of the last list. A response older than that is
+        of a restored store, and believed.
 
         No handler is called, unless the object has left the selector. Returns the entry and
         what the predicates see changed. A response that was overtaken changes nothing: the entry
@@ -439,8 +445,11 @@ class Cache(Generic[E]):
         """
         item = None if isinstance(shown, ObjectMeta) else shown
         row = shown if item is None else self._row_of(item)
-        old = self._entries.get(key_of(row.namespace, row.name))
-        if old is not None and 0 < as_version(row.resource_version) < old.version:
+        key, version = key_of(row.namespace, row.name), as_version(row.resource_version)
+        if 0 < version < known:
+            self.forget_version(key)
+        old = self._entries.get(key)
+        if old is not None and 0 < version < old.version:
             return old, _NOTHING
         kept = old if old is not None and old.uid == row.uid else None
         new = self.kind.build(row, item, kept)
@@ -450,8 +459,7 @@ class Cache(Generic[E]):
             # of a later version than its end had only stopped matching the selector.
             return new, Change.GONE
         if is_create and old is None:
-            listed_at = [self._listed_at.get(scope, 0) for scope in (None, row.namespace)]
-            if 0 < new.version <= max(listed_at):
+            if known < version <= self.listed_at(row.namespace):
                 # A list since then does not have it: it has ended, or left the selector.
                 self._gone(new.key, new.version, row)
                 return new, Change.GONE
@@ -470,13 +478,13 @@ class Cache(Generic[E]):
         self.put(new)
         return new, decision.change
 
-    def apply_create_response(self, row: ObjectMeta) -> E:
+    def apply_create_response(self, row: ObjectMeta, *, known: int = 0) -> E:
         """Remember what a create has made, of which its response shows the metadata alone.
 
         The event of this very version is taken as well: it may show what the response does not, as
         a Pod that is held back by scheduling gates from its first moment.
         """
-        new, _ = self.apply_response(row, is_create=True)
+        new, _ = self.apply_response(row, known=known, is_create=True)
         held = self._entries.get(new.key)
         if held is new:
             self._half_known.add(new.key)

@@ -23,7 +23,7 @@ from tests.support.extensions import (
     ready_of,
     run_all,
 )
-from tests.support.names import CLAIMS, SANDBOXES
+from tests.support.names import CLAIMS, POOLS, SANDBOXES
 from tests.support.odd import KINDS
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox
 from tests.watching.objects import (
@@ -248,6 +248,38 @@ async def test_a_claim_of_a_restored_store_is_bound(
         await world.advance(30.0)
         assert len(member_names(world)) == 2
         assert world.find("sandboxclaims.extensions.agents.x-k8s.io", "lost") is None
+
+
+async def test_a_pool_of_a_restored_store_is_not_filled_over_and_over(tmp_path: Path) -> None:
+    """What is made before the Sandboxes are listed is known, though its version is an old one."""
+    saved, backup = tmp_path / "saved.json", tmp_path / "backup.json"
+    clock = FakeClock()
+    async with AsyncExitStack() as stack:
+        first = ControlPlane(LocalSettings(state_file=saved, save_interval_s=5.0), clock=clock)
+        await first.__aenter__()
+        first.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
+        first.store.create(cluster_admin(CONTROLLER))
+        first.store.create(template())
+        first.store.create(pool(replicas=2))
+        world = await stack.enter_async_context(open_claims(plane=first, clock=clock))
+        await run_all(world)
+        await world.advance(10.0)
+        backup.write_bytes(saved.read_bytes())
+        for number in range(50):
+            noise = {"metadata": {"annotations": {"noise": str(number)}}}
+            await world.patch("sandboxes", member_names(world)[0], noise)
+        # So everything is listed once more, at a version that the backup has not reached.
+        await world.cut_watches()
+        await world.recover()
+        await restart(world, stack, backup, 2.0, caught_up=False)
+        world.plane.fail_next("list", "sandboxes", 503, 4)
+        world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 4}})
+        world.forget_requests()
+        await world.recover()
+        await world.advance(30.0)
+        await run_all(world)
+        assert world.asked()["create sandboxes"] == 2
+        assert len(member_names(world)) == 4
 
 
 async def restart(
