@@ -103,7 +103,11 @@ def _up(
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - this is the command's output
+    try:
+        print(line, flush=True)  # noqa: T201 - this is the command's output
+    except BrokenPipeError:
+        # Nobody listens any more; the cluster goes on.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(settings: UpSettings, say: Say) -> int:

@@ -24,7 +24,7 @@ from lean_sandbox.local.certificates import serving_context
 from lean_sandbox.local.claimprotection import ClaimProtection
 from lean_sandbox.local.direct import DirectAccess
 from lean_sandbox.local.documents import Documents
-from lean_sandbox.local.faults import Faults, HeldEvents, HeldRequests, Loss, Matcher
+from lean_sandbox.local.faults import Faults
 from lean_sandbox.local.gc import GarbageCollector
 from lean_sandbox.local.handlers import Handlers
 from lean_sandbox.local.kubeconfig import kubeconfig, write_kubeconfig
@@ -60,6 +60,8 @@ class ControlPlane:
         store: objects past HTTP, for tests.
         settings: the options it runs with.
         clock: its time.
+        faults: what fails, waits or is lost; ``fail_next``, ``delay``, ``hold`` and ``hold_events``
+            are its methods.
 
     """
 
@@ -88,6 +90,10 @@ class ControlPlane:
         self._crds = crds
         self.audit = AuditLog(self.settings.audit_limit)
         self.faults = Faults()
+        self.fail_next = self.faults.fail_next
+        self.delay = self.faults.delay
+        self.hold = self.faults.hold
+        self.hold_events = self.faults.hold_events
         self._store = Store(self.settings.history)
         self._registry = Registry()
         self._verbs = Verbs(self._store, self._registry, self.clock, self.settings, self._rng)
@@ -347,74 +353,10 @@ class ControlPlane:
         """Return how many watches are open."""
         return len(self._watches)
 
-    def fail_next(
-        self,
-        verb: str,
-        resource: str,
-        status: int | Loss,
-        times: int = 1,
-        *,
-        body: Mapping[str, Any] | bytes | None = None,
-        retry_after: int | None = None,
-        match: Matcher | None = None,
-        after: bool = False,
-    ) -> None:
-        """Answer the next ``times`` matching requests with ``status`` and do nothing else.
-
-        Args:
-            verb: get, list, watch, create, update, patch, delete, deletecollection, or ``*``.
-            resource: plural, with ``/status`` and the like for a subresource, or ``*``.
-            status: HTTP code, or the way in which the answer is lost.
-            times: how many requests fail.
-            body: the answer's body; a Status fitting the code by default.
-            retry_after: seconds of a Retry-After header.
-            match: a further test on the request.
-            after: carry the request out first, so that only its answer fails; not for watches.
-
-        """
-        self.faults.fail_next(
-            verb,
-            resource,
-            status,
-            times=times,
-            body=body,
-            retry_after_s=retry_after,
-            match=match,
-            after=after,
-        )
-
-    def hold(
-        self,
-        verb: str,
-        resource: str,
-        *,
-        answers: bool = True,
-        times: int | None = None,
-        match: Matcher | None = None,
-    ) -> HeldRequests:
-        """Hold matching requests until what is returned is released.
-
-        With ``answers`` a request is carried out when it comes and only its answer waits, so that
-        the answer is older than what happens meanwhile; without, the request itself waits.
-        At most ``times`` requests are held, or any number.
-        """
-        return self.faults.hold(verb, resource, answers=answers, times=times, match=match)
-
-    def hold_events(self, plural: str) -> HeldEvents:
-        """Hold the events, bookmarks included, of all watches of a kind until they are released.
-
-        A watch that opens meanwhile shows nothing either, and then the state it was opened at.
-        """
-        return self.faults.hold_events(plural)
-
     @property
     def pending(self) -> list[AuditEntry]:
         """What is being answered at present, watches among them."""
         return [] if self._api is None else list(self._api.pending.values())
-
-    def delay(self, verb: str, resource: str, seconds: float) -> None:
-        """Hold back matching requests by ``seconds``; zero ends it."""
-        self.faults.delay(verb, resource, seconds)
 
     async def settled(self) -> None:
         """Wait until garbage collection and namespace deletion have nothing left to do."""

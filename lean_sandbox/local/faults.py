@@ -69,7 +69,7 @@ class AnswerLostError(Exception):
 
 @dataclass(slots=True, eq=False)
 class HeldRequests:
-    """Requests that wait until they are let go; see ControlPlane.hold."""
+    """Requests that wait until they are let go; see Faults.hold."""
 
     verb: str
     resource: str
@@ -113,7 +113,7 @@ class HeldRequests:
 
 
 class HeldEvents:
-    """The events of one kind that wait until they are let go; see ControlPlane.hold_events."""
+    """The events of one kind that wait until they are let go; see Faults.hold_events."""
 
     def __init__(self, plural: str, wake: Callable[[str], None]) -> None:
         self.plural = plural
@@ -172,35 +172,59 @@ class Faults:
         verb: str,
         resource: str,
         status: int | Loss,
+        times: int = 1,
         *,
-        times: int,
-        body: Mapping[str, Any] | bytes | None,
-        retry_after_s: int | None,
-        match: Matcher | None,
-        after: bool,
+        body: Mapping[str, Any] | bytes | None = None,
+        retry_after: int | None = None,
+        match: Matcher | None = None,
+        after: bool = False,
     ) -> None:
-        """Answer the next matching requests with ``status``; see ControlPlane.fail_next."""
-        self._faults.append(
-            _Fault(verb, resource, status, times, body, retry_after_s, match, after)
-        )
+        """Answer the next ``times`` matching requests with ``status`` and do nothing else.
+
+        Args:
+            verb: get, list, watch, create, update, patch, delete, deletecollection, or ``*``.
+            resource: plural, with ``/status`` and the like for a subresource, or ``*``.
+            status: HTTP code, or the way in which the answer is lost.
+            times: how many requests fail.
+            body: the answer's body; a Status fitting the code by default.
+            retry_after: seconds of a Retry-After header.
+            match: a further test on the request.
+            after: carry the request out first, so that only its answer fails; not for watches.
+
+        """
+        self._faults.append(_Fault(verb, resource, status, times, body, retry_after, match, after))
 
     def delay(self, verb: str, resource: str, seconds: float) -> None:
-        """Hold matching requests back; zero seconds ends it."""
+        """Hold back matching requests by ``seconds``; zero ends it."""
         self._delays = [d for d in self._delays if (d.verb, d.resource) != (verb, resource)]
         if seconds > 0:
             self._delays.append(_Delay(verb, resource, seconds))
 
     def hold(
-        self, verb: str, resource: str, *, answers: bool, times: int | None, match: Matcher | None
+        self,
+        verb: str,
+        resource: str,
+        *,
+        answers: bool = True,
+        times: int | None = None,
+        match: Matcher | None = None,
     ) -> HeldRequests:
-        """Hold matching requests until they are released; see ControlPlane.hold."""
+        """Hold matching requests until what is returned is released.
+
+        With ``answers`` a request is carried out when it comes and only its answer waits, so that
+        the answer is older than what happens meanwhile; without, the request itself waits.
+        At most ``times`` requests are held, or any number.
+        """
         held = HeldRequests(verb, resource, answers, match, times)
         self._requests = [one for one in self._requests if not one.is_over or one.waiting]
         self._requests.append(held)
         return held
 
     def hold_events(self, plural: str) -> HeldEvents:
-        """Hold the events of a kind until they are released; see ControlPlane.hold_events."""
+        """Hold the events, bookmarks included, of all watches of a kind until they are released.
+
+        A watch that opens meanwhile shows nothing either, and then the state it was opened at.
+        """
         held = self.events_held(plural)
         if held is None:
             held = self._events[plural] = HeldEvents(plural, self.wake)

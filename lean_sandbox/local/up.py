@@ -157,7 +157,7 @@ def _greeting(cluster: Cluster, *, has_fixed_ports: bool) -> str:
     lines = [
         f"Cluster is up at {cluster.url} with {cluster.nodes} simulated nodes"
         + (" and the controller." if cluster.has_controller else "; no controller runs."),
-        "No image is pulled and no container runs; everything else is as on a real server.",
+        "No image is pulled and no container runs: docs/local.md says what works.",
         "",
         "Next:" if cluster.log else "Next, in another terminal:",
         f"  export KUBECONFIG={file}",

@@ -117,6 +117,16 @@ def test_a_start_in_the_background_that_fails_says_so(taken: int) -> None:
     assert "the controller ended with code 1" in told
 
 
+def test_a_cluster_outlives_whoever_reads_its_output() -> None:
+    """`local up | head -1` ends the pipe, not the cluster."""
+    with subprocess.Popen([*COMMAND, "up", "--port", "0"], stdout=subprocess.PIPE) as process:  # noqa: S603
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"Cluster is up at ")
+        process.stdout.close()
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+
+
 def test_a_process_that_was_killed_is_not_listed(tmp_path: Path) -> None:
     """Nobody holds the lock of what it has left behind."""
     folder = tmp_path / "list" / "lean-sandbox"
