@@ -162,8 +162,8 @@ async def test_a_member_that_a_claim_took_a_moment_ago_survives() -> None:
         await fill(world, pool(replicas=1))
         (one,) = members(world)
         name = one["metadata"]["name"]
-        world.plane.store.create(pool("q", replicas=0))
-        theirs = world.plane.store.create(claim("theirs", pool="q"))
+        # Without a Sandbox so far: its pool is yet to come.
+        theirs = world.plane.store.create(claim("theirs", pool="later"))
         await rest(world)
         world.forget_requests()
 
