@@ -17,9 +17,9 @@ from lean_sandbox.metrics.families import FAMILIES
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, code, links, name
 
 README = (ROOT / "README.md").read_text()
-# Flags of kubectl, pytest and pip that the prose names by themselves.
+# Flags of kubectl, helm, pytest and pip that the prose names by themselves.
 _FOREIGN = {"--cascade", "--force-conflicts", "--require-hashes", "--server-side"}
-_FOREIGN |= {"--show-managed-fields", "--upgrade"}
+_FOREIGN |= {"--show-managed-fields", "--take-ownership", "--upgrade"}
 # Of the reference, accepted and without effect; and the form of any flag.
 _FOREIGN |= {"--enable-webhook", "--manage-webhook-certs", "--webhook-*", "--x"}
 # Of log lines and metrics, and of reasons and kinds.
