@@ -45,11 +45,12 @@ usage: lean-sandbox COMMAND [FLAGS]
 
 """
 _FOOT: Final = """\
-`lean-sandbox help COMMAND` explains one and gives examples. Start with `lean-sandbox demo`.
+`lean-sandbox help COMMAND` explains one and gives examples.
+Start with `lean-sandbox demo`.
 
 exit codes:
   0    done, or ended by a signal as `run` and `local up` are meant to be
-  1    failed, or configuration refused: the last lines name the file or flag and the way out
+  1    failed, or configuration refused: the last line names the way out
   2    wrong usage: an unknown command or flag, or a value that cannot be read
   130  interrupted
 """
@@ -454,7 +455,7 @@ _RUNNING: Final = "Run it"
 GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
     "Try it, without a cluster": {
         "demo": Verb(
-            "show the main job on an embedded control plane, and what it costs",
+            "show the main job on an embedded cluster, and what it costs",
             ("lean-sandbox demo", "lean-sandbox demo --sandboxes 200 --pool 40 --claims 30"),
             _run_demo,
             "Starts an API server and a simulated kubelet in this process, runs the controller"
@@ -465,7 +466,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             "local",
         ),
         "local up": Verb(
-            "run an API server, simulated nodes and the controller until Ctrl-C",
+            "run an API server, simulated nodes and the controller",
             (
                 "lean-sandbox local up",
                 "lean-sandbox local up -d --state cluster.json",
@@ -530,7 +531,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
     },
     "Look into it": {
         "trace": Verb(
-            "show what a running controller remembers of an object, or of which it does",
+            "show what a running controller remembers of an object",
             ("lean-sandbox trace claim my-claim -n team-a", "lean-sandbox trace sandbox -A"),
             _run_trace,
             "Events with the verdict of the predicates, reconciles and requests; of a claim with"
@@ -538,7 +539,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             _add_trace,
         ),
         "explain": Verb(
-            "say for each event of a recorded watch why it passes or is dropped",
+            "say why each event of a recorded watch passes or is dropped",
             (
                 "kubectl get sandboxes -w --output-watch-events -o json | lean-sandbox explain -",
                 "lean-sandbox explain pods.log --kind Pod",
@@ -550,7 +551,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             _add_explain,
         ),
         "metrics": Verb(
-            "list every metric that `lean-sandbox run` exposes: name, type, labels, meaning",
+            "list every metric that `run` exposes",
             ("lean-sandbox metrics", "lean-sandbox metrics -o json"),
             _run_metrics,
             "What begins with lean_sandbox is of this controller; the other names, labels and"

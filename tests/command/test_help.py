@@ -34,7 +34,7 @@ def test_help_lists_every_command_under_its_group(
         for name, verb in verbs.items():
             at = told.index(f"\n  {name} ", at)
             assert verb.summary in told[at:]
-    assert max(map(len, told.splitlines())) <= 100
+    assert max(map(len, told.splitlines())) <= 80
     for exit_code in ("0  ", "1  ", "2  ", "130"):
         assert f"\n  {exit_code}  " in told
 
