@@ -82,21 +82,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(f"{error}", EXIT_CONFIG)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader of a pipe has seen enough.
-        code = _let_go_of_output(EXIT_OK)
     except OSError as error:
+        from lean_sandbox.log import let_go_of  # noqa: PLC0415
+
+        let_go_of(sys.stdout)
+        if isinstance(error, BrokenPipeError):
+            # The reader of a pipe has seen enough.
+            return EXIT_OK
         place = f"{error.filename}: " if error.filename else ""
-        code = _let_go_of_output(_failed(f"{place}{error.strerror or error}", EXIT_FAILED))
-    return code
-
-
-def _let_go_of_output(code: int) -> int:
-    """Return the code; what cannot be written now is not tried again when the process ends."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _failed(f"{place}{error.strerror or error}", EXIT_FAILED)
     return code
 
 
@@ -349,11 +343,6 @@ def _check_controller_flags(flags: Sequence[str]) -> None:
     effective(scanned, os.environ)
 
 
-def _run_local(given: Namespace) -> int:
-    code: int = given.action(given)
-    return code
-
-
 def _run_crds(given: Namespace) -> int:
     paths = sorted(Path(__file__).with_name("crds").glob("*.yaml"))
     if given.output is None:
@@ -472,7 +461,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
                 "lean-sandbox local up -d --state cluster.json",
                 "lean-sandbox local up -- --log-level debug --sandbox-concurrent-workers 4",
             ),
-            _run_local,
+            lambda given: given.action(given),
             "Writes a kubeconfig that kubectl and every other client can use. No image is pulled"
             " and no container runs: docs/local.md says what works.",
             functools.partial(_add_local, "up"),
@@ -481,19 +470,19 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
         "local status": Verb(
             "list the local clusters that run",
             ("lean-sandbox local status",),
-            _run_local,
+            lambda given: given.action(given),
             flags=functools.partial(_add_local, "status"),
         ),
         "local down": Verb(
             "stop a local cluster",
             ("lean-sandbox local down",),
-            _run_local,
+            lambda given: given.action(given),
             flags=functools.partial(_add_local, "down"),
         ),
         "local example": Verb(
             "print a manifest to begin with: sandbox, pool or claim",
             ("lean-sandbox local example | kubectl apply -f -", "lean-sandbox local example pool"),
-            _run_local,
+            lambda given: given.action(given),
             flags=functools.partial(_add_local, "example"),
         ),
     },

@@ -36,20 +36,20 @@ class _LineWriter:
             stream.flush()
         except _UNWRITABLE:
             if not _LineWriter.dropped:
-                atexit.register(_let_go_of_standard_error)
+                atexit.register(lambda: let_go_of(sys.stderr))
             _LineWriter.dropped += 1
 
     debug = info = warning = error = critical = exception = msg
 
 
-def _let_go_of_standard_error() -> None:
+def let_go_of(stream: TextIO) -> None:
     """Give what is left in a stream that nobody reads to nobody, or the exit code would be 120."""
     try:
-        sys.stderr.flush()
+        stream.flush()
     except _UNWRITABLE:
         with suppress(*_UNWRITABLE):
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stderr.fileno())
+            os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
 
 
