@@ -75,7 +75,7 @@ def configure(level: str = "info", form: str = "auto", stream: TextIO | None = N
         )
         processors += [_printable, shown]
     else:
-        processors += [structlog.processors.EventRenamer("msg"), _as_json]
+        processors.append(_as_json)
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
@@ -93,7 +93,9 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def _as_json(_logger: object, _method: str, event: dict[str, Any]) -> str:
-    return msgspec.json.encode(event, enc_hook=repr).decode()
+    # What a person looks for first comes first.
+    head = {"ts": event.pop("ts"), "level": event.pop("level"), "msg": event.pop("event")}
+    return msgspec.json.encode(head | event, enc_hook=repr).decode()
 
 
 def _printable(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:

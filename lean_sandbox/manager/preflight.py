@@ -215,6 +215,6 @@ async def _answer(ask: Callable[[], Awaitable[T]], clock: Clock, unknown: str) -
             log.warning(unknown, problem=error.message or str(error))
             return None
         except ControlPlaneError as error:
-            log.warning(unknown, problem=str(error), next_s=pause_s)
+            log.warning("server_not_answering", problem=str(error), next_s=pause_s)
         await clock.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -26,12 +26,14 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.kubeconfig import load, own_namespace
+from lean_sandbox.kube.resources import SANDBOXCLAIMS
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.manager.manager import Manager, open_client
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import TEXT, Exposition, dropped_series, render
 from lean_sandbox.runtime.tracing import open_tracing
 from lean_sandbox.version import build_facts, python_version
+from lean_sandbox.watch.failures import why_unserved
 
 if TYPE_CHECKING:
     from lean_sandbox.manager.leaderelection import Elector
@@ -41,6 +43,7 @@ Tune: TypeAlias = Callable[[ConfigMap], Settings]
 log = structlog.get_logger("endpoints")
 
 _OFF = "0"
+_DISCOVERY_S = 30.0
 # Of mallopt(3). Blocks from this size on come from the system and go back to it when freed.
 # Left alone, the C library raises the size to that of the largest block freed, and what large
 # objects leave behind stays: 16 MiB after forty Sandboxes with 250 kB each.
@@ -238,6 +241,8 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
         async with anyio.create_task_group() as group:
             group.start_soon(listeners.run)
             group.start_soon(_stop_on_signal, manager, elector, group, hurried)
+            if not settings.extensions:
+                group.start_soon(mention_extensions, client, manager.synced)
             group.start_soon(_trim_when_idle, lambda: manager.is_idle, clock)
             # In a cluster its operator decides whether to begin beside another controller.
             asks_nobody = settings.leader_elect or settings.allow_second_controller
@@ -258,6 +263,13 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
     if elector is not None and elector.loss is not None:
         raise elector.loss
     return not hurried.is_set()
+
+
+async def mention_extensions(client: Client, synced: anyio.Event) -> None:
+    """Log once that claims, pools and templates are not served, where the server has them."""
+    await synced.wait()
+    if not await why_unserved(client, SANDBOXCLAIMS, _DISCOVERY_S):
+        log.info("extensions_off", unserved=SANDBOXCLAIMS.group, way_out="--extensions")
 
 
 async def _look_around(

@@ -59,6 +59,8 @@ _REQUEST_TIMEOUT_S = 30.0
 _AWAY_S = 5.0
 # How long after a list everything is listed again and compared with the cache, plus up to a tenth.
 _RESYNC_S = 36_000.0
+# How often a problem that lasts is logged.
+_TELL_AGAIN_S = 60.0
 # Objects of the first page of a list: enough for most kinds, and little where each is large.
 _FIRST_PAGE = 25
 # The size a page should have, and the size from which a page is given up for a smaller one.
@@ -112,6 +114,8 @@ class Reflector(Generic[E]):
         #: When the server last sent anything of this kind.
         self.heard_at = clock.monotonic()
         self._watch_began_at = 0.0
+        # When a problem that lasts is to be logged again.
+        self._tell_at = -math.inf
         self._bookmarks_before = self._received_before = 0
         self._listed_at = math.inf
         self.synced = anyio.Event()
@@ -185,9 +189,13 @@ class Reflector(Generic[E]):
         if self._clock.monotonic() - began >= _HEALTHY_S:
             self._failures = 0
         self._failures += 1
-        await self._clock.sleep(
-            pause_s(self._failures, self._uniform(), at_least_s=at_least_s, at_most_s=at_most_s)
+        next_s = pause_s(
+            self._failures, self._uniform(), at_least_s=at_least_s, at_most_s=at_most_s
         )
+        if self._clock.monotonic() >= self._tell_at:
+            self._tell_at = self._clock.monotonic() + _TELL_AGAIN_S
+            self._log.warning("watch_interrupted", problem=self.problem, next_s=round(next_s, 1))
+        await self._clock.sleep(next_s)
 
     @property
     def _is_resync_due(self) -> bool:
@@ -197,7 +205,7 @@ class Reflector(Generic[E]):
     def _failed(self, problem: str) -> None:
         self.steps["failure"] += 1
         if problem != self.problem:
-            self._log.warning("watch_interrupted", problem=problem)
+            self._tell_at = -math.inf
         self.problem = problem
 
     def _recovered(self) -> None:

@@ -6,10 +6,12 @@ import copy
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.crds.definitions import definitions
+from lean_sandbox.manager.server import mention_extensions
 from tests.support.builders import placed, pool
 from tests.support.clock import FakeClock
 from tests.support.names import SANDBOXES
@@ -175,3 +177,34 @@ async def test_pools_wait_for_their_definition_while_sandboxes_go_on() -> None:
         await world.pass_time(1.0)
         assert world.find("pods", "sb-3") is not None
         assert set(world.controller.problems) == {"sandboxwarmpools"}
+
+
+@pytest.mark.parametrize(("served", "lines"), [(ALL, ["extensions_off"]), ([SANDBOXES], [])])
+async def test_a_run_without_extensions_says_so_where_there_could_be_claims(
+    served: list[str], lines: list[str]
+) -> None:
+    """One line names the flag; where the server does not know claims there is nothing to say."""
+    clock = FakeClock()
+    async with (
+        plane_with(*served, clock=clock) as plane,
+        open_world(plane=plane, is_served=False) as world,
+    ):
+        with capture_logs() as logs:
+            await mention_extensions(world.admin, world.whole.synced)
+    told = [line for line in logs if "way_out" in line]
+    assert [line["event"] for line in told] == lines
+    assert all(line["way_out"] == "--extensions" for line in told)
+
+
+async def test_a_problem_that_lasts_is_told_once_a_minute_with_the_next_attempt() -> None:
+    """Whoever looks into the log sees that the watch is tried again, and when."""
+    with capture_logs() as logs:
+        async with (
+            plane_with(clock=FakeClock()) as plane,
+            open_world(plane=plane, is_served=False) as world,
+        ):
+            await world.pass_time(170.0)
+    told = [line for line in logs if line["event"] == "watch_interrupted"]
+    assert {line["kind"] for line in told} == {"sandboxes"}
+    assert len(told) == 3
+    assert all(0.0 < line["next_s"] <= 5.0 for line in told)

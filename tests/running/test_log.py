@@ -36,6 +36,7 @@ def test_lines_go_to_standard_error_as_it_is_when_they_are_written(
     assert json.loads(before)["msg"] == "before"
     line = json.loads(second.getvalue())
     assert (line["msg"], line["kind"], line["level"]) == ("after", "Sandbox", "info")
+    assert list(line) == ["ts", "level", "msg", "kind"]
 
 
 def test_a_given_stream_is_kept_to() -> None:
